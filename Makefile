@@ -92,6 +92,8 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.nexmark --json $(RESULTS)/nexmark.json
 	$(BIN)/python -m benchmarks.bounded_state --events 100000000 --batch 100000 --json $(RESULTS)/bounded_state.json
 	$(BIN)/python -m benchmarks.new_strings --strings 10000000 --json $(RESULTS)/new_strings.json
+	$(BIN)/python -m benchmarks.program_change --json $(RESULTS)/program_change.json
+	$(BIN)/python -m benchmarks.beyond_memory --json $(RESULTS)/beyond_memory.json
 	$(BIN)/python -m benchmarks.latency --json $(RESULTS)/latency.json
 	$(BIN)/python -m benchmarks.scale --json $(RESULTS)/scale.json
 	$(BIN)/python -m benchmarks.work --record

@@ -10,7 +10,9 @@
 ``python -m benchmarks.nexmark``        the queries of Nexmark
 ``python -m benchmarks.windows``        window functions over one large partition
 ``python -m benchmarks.bounded_state``  the state of a long stream with lateness
+``python -m benchmarks.beyond_memory``  state larger than its memory limit, against state in memory
 ``python -m benchmarks.new_strings``    memory and disk of ever new strings over few live rows
+``python -m benchmarks.program_change`` how long a change of the views takes, against the estimate
 ``python -m benchmarks.latency``        the largest step, with and without a state directory
 ``python -m benchmarks.sink``           the durable sink: overhead, events/s, restart, writes
 ``python -m benchmarks.scale``          joins in the cells of a HyperCube, on Spark

@@ -16,8 +16,9 @@ and the state that the step adds (`CircuitStep.state`, see `circuits.state.circu
 write fails, the sink abandons the step. This removes the values that the step added to
 dictionaries, so that the same rows get the same codes when they come again.
 
-Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers. A reader
-sees the last committed version until the end of its read (`circuits.runtime.circuit_version`).
+Threads: one writer at a time (`circuits.runtime.writer_lock`), and any number of readers. A read
+uses one version to its end: the one that was current when it began
+(`circuits.runtime.circuit_version`).
 
 `circuits.compile_sql` and `circuits.compile_datalog` build circuits.
 """
@@ -162,6 +163,7 @@ class Circuit:
         # True while a commit runs, and after a commit that failed: writers must not start then.
         self._is_state_undefined = False
         self._is_ended = False
+        self._keeps_values = False
         # True after a commit that failed. While a commit runs, readers have the state before it.
         self._has_commit_failed = False
         self._observer: StepObserver | None = None
@@ -429,7 +431,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         try:
             step.graph_step.commit()
             self._committed = self._committed.after(step.graph_step)
-            if self._sweeper.advance(self._committed):
+            if not self._keeps_values and self._sweeper.advance(self._committed):
                 self._committed = self._committed.with_dictionaries()
         except BaseException:
             self._has_commit_failed = True
@@ -615,7 +617,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             raise
 
     def observe(self, observer: StepObserver | None) -> None:
-        """Call a function before each operator that a step evaluates; None stops the calls.
+        """Call a function before each operator that a step runs; None stops the calls.
+
+        A step runs the inputs, the operators of which an input has changed, and those whose result
+        or state depends on the time.
 
         The call is ``observer(name, kind, views)``, in the thread of the step: the name of the
         operator as in `explain`, its kind, and the views that it is part of. It must not raise an
@@ -755,6 +760,22 @@ columns 'nmae'; the relation needs name, age and may have weight
             self.graph.traces[name].replace_runs(arrangements)
         self._committed = self._committed.with_runs(runs.keys())
 
+    def keep_values(self, is_kept: bool) -> None:
+        """Remove no values from the dictionaries while another circuit computes rows with them.
+
+        Args:
+            is_kept: False to remove them again. Loading a state does this as well.
+        """
+        self._sweeper.stop()
+        self._keeps_values = is_kept
+
+    def keep_codes(self) -> None:
+        """Keep the codes that were added to the dictionaries since the last commit.
+
+        Otherwise the next step removes them. No step may be prepared. O(dictionaries + traces).
+        """
+        self._committed = self._committed.with_dictionaries()
+
     def end(self) -> None:
         """Accept no more steps, because another circuit goes on with the state of this one."""
         self._is_ended = True
@@ -808,6 +829,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         self._committed, self._sweeper = committed, sweeper
         self._version += 1
         self._is_state_undefined = self._has_commit_failed = self._is_ended = False
+        self._keeps_values = False
 
     def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations.

@@ -224,7 +224,7 @@ columns: name; the relation needs name, age and may have weight
         """
         check_type("zset", zset, ZSet, "a ZSet")
         if not len(zset):
-            return self.arrow.empty_table()
+            return self._empty_table
         arrays = []
         for field, codes in zip(self.fields, zset.columns, strict=True):
             try:
@@ -232,6 +232,10 @@ columns: name; the relation needs name, age and may have weight
             except SchemaError as error:
                 raise self._column_error(field.name, error) from error
         return pa.Table.from_arrays([*arrays, pa.array(zset.weights)], schema=self.arrow)
+
+    @cached_property
+    def _empty_table(self) -> pa.Table:
+        return self.arrow.empty_table()
 
     @property
     def _requirements(self) -> str:

@@ -18,7 +18,7 @@ need. No intermediate result is kept from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from threading import Lock
@@ -77,12 +77,15 @@ class PreparedStep(Staged):
         delta: The view's delta.
     """
 
-    __slots__ = ("_step", "delta")
+    __slots__ = ("_commit", "_step", "delta")
 
-    def __init__(self, delta: ZSet, step: RelationsStep) -> None:
-        """Store the staged step and its delta."""
+    def __init__(
+        self, delta: ZSet, step: RelationsStep, commit: Callable[[RelationsStep], None]
+    ) -> None:
+        """Store the staged step, its delta and the function of the view that commits it."""
         self.delta = delta
         self._step = step
+        self._commit = commit
 
     @property
     def changes(self) -> Iterable[TraceStep]:
@@ -93,9 +96,10 @@ class PreparedStep(Staged):
         """Commit the step; only a lack of memory can still fail.
 
         Raises:
-            DbspWcojError: This step or a later one has already been committed.
+            DbspWcojError: This step or a later one has already been committed, or another step of
+                the view is being computed or read in chunks.
         """
-        self._step.commit()
+        self._commit(self._step)
 
 
 class DeltaQuery:
@@ -203,7 +207,7 @@ class DeltaQuery:
             The errors of `step`.
         """
         step = self._stage(deltas)
-        return PreparedStep(self.evaluate(step), step)
+        return PreparedStep(self.evaluate(step), step, self._commit)
 
     def evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
         """Compute the view's delta in a staged step of its relations, without a change of state.
@@ -234,19 +238,21 @@ class DeltaQuery:
 
         For steps whose output may be larger than memory; one thread computes it. The step is
         committed when the iterator is exhausted. If the caller closes the iterator earlier, nothing
-        changes. Until then the view cannot run another step.
+        changes. From the first chunk until then, the view cannot run another step.
 
         Args:
             deltas: As for `step`.
 
         Raises:
             The errors of `step`: for wrong deltas at once, for an overflow during the iteration.
+            DbspWcojError: Another step was committed before the first chunk was read.
         """
         return self._step_chunks(self._stage(deltas))
 
     def _step_chunks(self, step: RelationsStep) -> Iterator[ZSet]:
         self._acquire()
         try:
+            step.check(self._relations)
             if self.query.head:
                 yield from self._chunks(step.by_name, None, parallel=False)
             else:
@@ -323,10 +329,17 @@ class DeltaQuery:
             plans: The value of `plans` when the relations were stored, with the same query and
                 formula; None to plan with statistics of the relations.
 
+        Raises:
+            DbspWcojError: A step of the view is being computed or read in chunks.
+
         Complexity:
             That of planning; and O(rows) for each arrangement that was not loaded.
         """
-        self._plan_cache.resume(plans)
+        self._acquire()
+        try:
+            self._plan_cache.resume(plans)
+        finally:
+            self._lock.release()
 
     def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         if self._shares_relations:
@@ -334,6 +347,14 @@ class DeltaQuery:
                 "the view shares its relations: stage the step there, evaluate all views, commit"
             )
         return self._relations.stage(deltas)
+
+    def _commit(self, step: RelationsStep) -> None:
+        # A join that pauses between two chunks reads the runs that a commit replaces.
+        self._acquire()
+        try:
+            step.commit()
+        finally:
+            self._lock.release()
 
     def _acquire(self) -> None:
         # All steps write to the same join buffers and the same array of delta addresses.

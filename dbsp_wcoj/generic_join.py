@@ -140,7 +140,8 @@ def generic_join_chunks(
 ) -> Iterator[ZSet]:
     """Like `generic_join`, but yield Z-sets of at most 65,536 rows whose sum is the result.
 
-    The result needs the memory of only one chunk at a time.
+    The result needs the memory of only one chunk at a time. It is that of the relations when the
+    first chunk is read; updates of a trace after that do not change it.
 
     >>> pairs = ZSet.from_columns([range(1000)])
     >>> chunks = generic_join_chunks("q(a, b) :- r(a), r(b)", {"r": pairs})
@@ -186,13 +187,17 @@ class _OneShotJoin:
             order=order,
         )
         self._runs: dict[tuple[int, ColumnOrder], Run] = {}
+        # The runs of traces: between two chunks, the caller may update a trace, which drops runs.
+        self._trace_runs: list[Sequence[Run]] = []
         # A join reads old relations and deltas. An arrangement of a trace is passed as an old
         # relation, and a run that is built here as a delta.
         run_addresses: Int64Array = np.zeros(len(relations), np.int64)
         sources: list[Source] = []
         for index, (relation, factor) in enumerate(zip(relations, plan.factors, strict=True)):
             if isinstance(relation, Trace) and relation.has_arrangement(factor.order):
-                sources.append(Source(relation.arrange(factor.order).spine, delta_slot=-1))
+                spine = relation.arrange(factor.order).spine
+                self._trace_runs.append(tuple(spine.runs))
+                sources.append(Source(spine, delta_slot=-1))
                 continue
             key = (id(relation), factor.order)
             if key not in self._runs:

@@ -8,6 +8,7 @@
         ├── EventsError               a file of changes, names or counts is invalid
         ├── FeedError                 a change feed is declared wrongly or lacks a column
         ├── TargetError               a target cannot write the deltas of a view
+        │   └── MissedBatchesError    it does not hold the micro-batches before this one
         ├── PageError                 a live page cannot be served
         ├── MonitoringError           metrics cannot be served
         ├── FailedError               a command failed during its work
@@ -35,6 +36,7 @@ __all__ = [
     "FeedError",
     "JavaMissingError",
     "MicroBatchError",
+    "MissedBatchesError",
     "MonitoringError",
     "PageError",
     "ReplayError",
@@ -67,6 +69,10 @@ class FeedError(StreamingError):
 
 class TargetError(StreamingError):
     """A target cannot write the deltas of a view."""
+
+
+class MissedBatchesError(TargetError):
+    """A target does not hold the micro-batches before the one that it receives."""
 
 
 class PageError(StreamingError):

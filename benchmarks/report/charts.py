@@ -363,6 +363,17 @@ CHARTS: tuple[Chart, ...] = (
         on_page=True,
     ),
     Chart(
+        "beyond-memory",
+        "beyond_memory",
+        "Steps",
+        "Steps of 1,000 rows over state that is four times as large as its memory limit",
+        ("steps", "steps so far"),
+        {"median ms": ""},
+        "milliseconds",
+        lines=("mode",),
+        on_page=True,
+    ),
+    Chart(
         "bounded-state",
         "bounded_state",
         "Rows held",

@@ -184,8 +184,10 @@ SECTIONS: Mapping[str, str] = {
     "nexmark": "Nexmark: streaming queries",
     "bounded_state": "State of a long stream",
     "new_strings": "A stream of new strings",
+    "program_change": "A change of the views",
     "latency": "The largest step",
     "sink": "The durable sink",
+    "beyond_memory": "State larger than memory",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from functools import cache
@@ -63,6 +64,8 @@ MAX_DECIMAL_DIGITS: Final = 38
 # Longer texts are refused before their conversion, which takes long. `_check_limits` checks the
 # exact range.
 MAX_INTEGER_DIGITS: Final = 20
+# Digits of a second that a timestamp cannot hold; `datetime.fromisoformat` would drop them.
+_LOST_DIGITS: Final = re.compile(r":\d\d[.,]\d{6}\d*[1-9]")
 
 
 def parse(text: str, functions: Mapping[str, UserFunction] | None = None) -> Program:
@@ -230,6 +233,12 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
         value = _parse_time(
             children[1], datetime.datetime.fromisoformat, "1994-01-31 12:00:00", offset
         )
+        if _LOST_DIGITS.search(children[1]):
+            raise SyntaxFault(
+                f"timestamp {children[1]} has more than 6 digits after the second; a timestamp has "
+                "microseconds",
+                offset,
+            )
         zone = None if value.tzinfo is None else "UTC"
         if zone:
             try:

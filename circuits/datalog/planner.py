@@ -170,8 +170,10 @@ def _plan_facts(rules: Sequence[Rule], names: Sequence[str], source: DatalogSour
         except FunctionError as error:
             raise source.error(f"column {name!r}: {error}", constants[-1].offset) from None
         fields.append(Field(name, column_type))
+        # Like a cast of SQL, the conversion of an integer to a float rounds.
+        safe = not pa.types.is_floating(column_type)
         scalars = (pa.scalar(constant.value, constant.type) for constant in constants)
-        value_columns.append([scalar.cast(column_type).as_py() for scalar in scalars])
+        value_columns.append([scalar.cast(column_type, safe=safe).as_py() for scalar in scalars])
     distinct_rows = dict.fromkeys(zip(*value_columns, strict=True) if names else [()])
     return Values(tuple(fields), tuple(distinct_rows))
 

@@ -7,9 +7,9 @@
 
 `read` encodes values; `prepare` works on codes and changes nothing. The options apply in this
 order: rows that are late or have no event time are rejected; upserts become deletions and
-insertions; deletions that a strict input does not allow are rejected; rows before the new watermark
-are deleted, or are not inserted at all. A row is late if it is before the watermark that the input
-had before the step, so rows of one step never make each other late.
+insertions; deletions that a strict input does not allow are rejected; rows that expire at the new
+watermark are deleted, or are not inserted at all. A row is late if it is before the watermark that
+the input had before the step, so rows of one step never make each other late.
 
 Invariant: the trace of the relation, which joins share, is the relation before the step, sorted in
 each column order that the options need. The watermark is the only other state of the options.
@@ -75,8 +75,8 @@ class CheckedInput:
         options: At least one option.
         codecs: The codes of values.
         relations: Contains the relation's trace, which is arranged as the options need.
-        groups: Functions of the event time that views group by (`circuits.inputs.finality`).
-        event_time: The event time that the declaration of the input computes; None without one.
+        groups: Functions of the event time, by which views group (`circuits.inputs.finality`).
+        event_time: The event time, if the declaration of the input has an expression for it.
 
     Raises:
         InputOptionsError: The options do not fit the schema.
@@ -123,7 +123,7 @@ class CheckedInput:
 
     @property
     def coded_columns(self) -> dict[int, Codec]:
-        """The columns of the rows that `read` returns which have codes of dictionaries."""
+        """The dictionary-encoded columns of the rows that `read` returns, by index."""
         fields = self._schema.fields
         columns = dictionary_columns([self._codecs.codec(field.type) for field in fields])
         if self._upserts is None:
@@ -133,10 +133,10 @@ class CheckedInput:
 
     @property
     def bounded_column(self) -> int | None:
-        """The column in which no later step changes a row before `frontier`; None if there is none.
+        """The time column, if no later step changes a row whose time is before `frontier`.
 
-        There is none if the time is not among the keys of the input: an event then deletes the row
-        of its key, however old that row is.
+        It is None if the time is not among the keys of the input, because an event then deletes the
+        row of its key, however old that row is.
         """
         time = self._event_time
         if time is None or time.keeps_results:
@@ -320,7 +320,7 @@ class CheckedInput:
             key = {name: first[name] for name in self.options.keys}
             keys = f"key {key}" if len(table) == 1 else f"{len(table)} keys, the first is {key}"
             message = f"cannot delete {keys}, because the input is strict and has no such row"
-            return message if self.options.retain is None else f"{message} (any more)"
+            return message if self.options.retain is None else f"{message}, or it has expired"
         existing = int(rejected.existing[0]) if rejected.existing is not None else 0
         shortage_of_first = -int(table.column(WEIGHT)[0].as_py())
         message = (

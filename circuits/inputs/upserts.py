@@ -28,7 +28,9 @@ An example stream of rows ``(key, value, sequence)``; a deletion is ``-(key, seq
     input     (1, a, 5)    (1, b, 7) (1, c, 6)    -(1, 9)    -(1, 10)
     delta     +(1, a)      -(1, a) +(1, b)        -(1, b)    nothing
 
-NULL in a key is a value like any other. Cost: sorting the changes, and O(log N) per key.
+NULL in a key is a value like any other here. A sink rejects such rows before, as invalid rows.
+
+Cost: sorting the changes, and O(log N) per key.
 """
 
 from __future__ import annotations

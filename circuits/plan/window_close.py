@@ -36,7 +36,7 @@ class WindowClose(UnaryNode):
         return "emit on window close"
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
-        # A later step emits rows that were not before the frontier of this step.
+        # All rows that later steps emit are at or after the frontier of this step.
         column = closing_column(inputs[0])
         return {} if column is None else {column: inputs[0][column]}
 

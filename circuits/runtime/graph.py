@@ -2,9 +2,9 @@
 
 A graph is built from physical plans by the chain rule: each plan node becomes the incremental form
 of its operator, and equal plan nodes (`circuits.plan.structural_hash`) become one graph node. In
-every step each graph node receives the deltas of its inputs. A node that a join reads has a trace,
-which all such joins share: its delta is staged in this trace before any join reads it. No state
-changes until the step is committed.
+every step each graph node receives the deltas of its inputs; if all are empty, it does not run. A
+node that a join reads has a trace, which all such joins share: its delta is staged in this trace
+before any join reads it. No state changes until the step is committed.
 
 ::
 
@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from operator import add
-from typing import Final
+from typing import Final, NamedTuple
 
 from circuits.inputs.checked_input import CheckedInput
 from circuits.inputs.missing_deletions import MissingRowCounter
@@ -119,6 +119,23 @@ class GraphStep(Staged):
         graph.steps += 1
 
 
+class Schedule(NamedTuple):
+    """Which nodes a step runs.
+
+    Attributes:
+        readers: For each node, the nodes that read its delta; all of them are after it.
+        always: The nodes that run in every step: inputs, recursions, and operators whose result or
+            state depends on the time of the step.
+        no_deltas: An empty delta of each node.
+        reads_now: True if the rows of a node depend on the time of the step.
+    """
+
+    readers: Sequence[Sequence[int]]
+    always: Sequence[int]
+    no_deltas: Sequence[ZSet]
+    reads_now: bool
+
+
 @dataclass
 class Graph:
     """Operators over named inputs.
@@ -149,7 +166,8 @@ class Graph:
         rows: The number of rows that each node has emitted in all steps; empty before the first
             step. A commit replaces the list, so a reader may keep it.
         seconds: The seconds that each node has taken in all steps; a list like ``rows``.
-        observer: Called with the position of each node before it is run.
+        observer: Called with the position of each node before it is run. A step does not run the
+            operators whose inputs have not changed.
     """
 
     codecs: Codecs
@@ -186,6 +204,7 @@ class Graph:
     _cached_registry: StateRegistry | None = None
     _registry_size: tuple[int, int] = (0, 0)
     _cached_missing_row_counter: MissingRowCounter | None = None
+    _cached_schedule: tuple[int, StateBounds | None, Schedule] | None = None
     # By input: the number of nodes and of views for which the columns are valid, and the columns.
     _read_columns: dict[str, tuple[int, int, frozenset[int]]] = field(default_factory=dict)
 
@@ -394,6 +413,33 @@ class Graph:
         return cached[2]
 
     @property
+    def schedule(self) -> Schedule:
+        """Which nodes a step runs; computed again after nodes or bounds have been added."""
+        cached = self._cached_schedule
+        if cached is None or cached[0] != len(self.nodes) or cached[1] is not self.state_bounds:
+            cached = len(self.nodes), self.state_bounds, self._new_schedule()
+            self._cached_schedule = cached
+        return cached[2]
+
+    def _new_schedule(self) -> Schedule:
+        readers: list[list[int]] = [[] for _ in self.nodes]
+        always = []
+        bounds = self.state_bounds
+        for position, node in enumerate(self.nodes):
+            if node.is_nested:
+                continue
+            for source in node.inputs:
+                readers[source].append(position)
+            depends_on_time = node.plan.reads_now or node.plan.reads_watermarks
+            drops_rows = bounds is not None and (
+                position in bounds.operators or position in bounds.sessions
+            )
+            if node.operator is None or depends_on_time or drops_rows:
+                always.append(position)
+        reads_now = any(node.plan.reads_now for node in self.nodes)
+        return Schedule(readers, always, [node.empty for node in self.nodes], reads_now)
+
+    @property
     def missing_row_counter(self) -> MissingRowCounter:
         """Counts the deleted rows that do not exist; built again after nodes have been added."""
         counter = self._cached_missing_row_counter
@@ -417,7 +463,7 @@ class Graph:
     @property
     def reads_now(self) -> bool:
         """True if the rows of a node depend on the time of the step."""
-        return any(node.plan.reads_now for node in self.nodes)
+        return self.schedule.reads_now
 
     def views_of(self) -> list[tuple[str, ...]]:
         """Return, for each node, the views that depend on it: O(nodes · views)."""
@@ -577,6 +623,7 @@ class _GraphStepExecution:
                 lambda name: self._watermarks.get(watermark_of(name)),
                 graph.drop_limits,
             )
+        # By position; those of nodes that do not run stay empty and 0.
         self._deltas: list[ZSet] = []
         self._seconds: list[float] = []
         self._changes: list[Staged] = [self._shared]
@@ -591,16 +638,32 @@ class _GraphStepExecution:
     def run(self) -> GraphStep:
         """Compute the deltas of all nodes, in execution order."""
         graph = self._graph
-        for position, node in enumerate(graph.nodes):
+        schedule = graph.schedule
+        self._deltas = list(schedule.no_deltas)
+        self._seconds = [0.0] * len(graph.nodes)
+        rows = [0] * len(graph.nodes)
+        # 1 for each node to run. Its delta can be empty, because its inputs may cancel out.
+        pending = bytearray(len(graph.nodes))
+        if self._context.first or self._backfill is not None:
+            pending = bytearray(b"\1") * len(graph.nodes)
+        for position in schedule.always:
+            pending[position] = 1
+        position = pending.find(1)
+        while position >= 0:
             start = graph.clock()
             if graph.observer is not None:
                 graph.observer(position)
-            self._deltas.append(self._delta_of(position, node))
-            self._seconds.append(graph.clock() - start)
+            delta = self._deltas[position] = self._delta_of(position, graph.nodes[position])
+            rows[position] = len(delta)
+            if rows[position]:
+                for reader in schedule.readers[position]:
+                    pending[reader] = 1
+            self._seconds[position] = graph.clock() - start
+            position = pending.find(1, position + 1)
         if self._unexpired:
             self._publish_unexpired()
+            rows = [len(delta) for delta in self._deltas]
         self._changes += self._integrals.values()
-        rows = [len(delta) for delta in self._deltas]
         for step in self._recursions.values():
             self._changes.append(step)
             for position, emitted in step.rows.items():
@@ -645,12 +708,12 @@ class _GraphStepExecution:
         context, deltas, bounded_step = self._context, self._deltas, self._bounded_step
         reads_time = node.plan.reads_now or node.plan.reads_watermarks
         delta, staged = node.empty, None
+        input_deltas = [deltas[i] for i in node.inputs]
         # A result changes only if an input changes, with two exceptions: the first step inserts
         # constants, which have no inputs; and some results depend on the time of the step.
-        if context.first or reads_time or any([len(deltas[i]) for i in node.inputs]):
+        if context.first or reads_time or any(map(len, input_deltas)):
             if node.plan.reads_watermarks and bounded_step is not None:
                 context = replace(context, closing=bounded_step.closing(position))
-            input_deltas = [deltas[i] for i in node.inputs]
             delta, staged = prepare_node(position, node, input_deltas, context)
         if bounded_step is not None:
             staged = bounded_step.drop_operator_rows(position, staged)

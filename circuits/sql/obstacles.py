@@ -10,7 +10,9 @@ an item of ORDER BY                is left out
 a column or constraint of a table  is left out
 ================================== ===============================================
 
-An error elsewhere, such as in GROUP BY, ends the search in its statement. After a replacement, an
+An error elsewhere, such as in GROUP BY, ends the search in its statement. A call of a function that
+the text declares, with an error in the declaration, becomes NULL; a statement that reads such a
+function in FROM is not planned. After a replacement, an
 error may be the effect of it. So from then on, in this statement and in those that read its view,
 only unsupported constructs and unknown names are reported.
 
@@ -22,7 +24,8 @@ Cost: one plan of the statement for each obstacle, at most `MAX_OBSTACLES_PER_ST
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
@@ -49,6 +52,13 @@ __all__ = ["Obstacle", "find_obstacles"]
 MAX_OBSTACLES_PER_STATEMENT: Final = 100
 # The key of ``meta`` of a node that replaces another.
 IS_REPLACEMENT: Final = "is_replacement"
+_UNKNOWN_TABLE: Final = re.compile(r": unknown table '([^']*)'")
+# The declaration of a function; group 1 is its name.
+_DECLARED_FUNCTION: Final = re.compile(
+    r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMP(?:ORARY)?\s+)?(?:FUNCTION|MACRO)\s+"
+    r"(?:IF\s+NOT\s+EXISTS\s+)?[`\"]?(\w+)",
+    re.IGNORECASE,
+)
 # Adds an error of a statement to the obstacles; False if there is one at its place.
 Report: TypeAlias = Callable[[SqlError, str], bool]
 
@@ -84,12 +94,14 @@ class _Statement:
         name: As `Obstacle.statement`.
         may_mislead: True if its next errors may be the effect of a replacement, in it or in a
             statement whose view it reads.
+        is_readable: False if it reads, in FROM, a function whose declaration has an error.
     """
 
     source: SqlSource
     tree: exp.Expr
     name: str
     may_mislead: bool = False
+    is_readable: bool = True
 
 
 class _Part(NamedTuple):
@@ -155,17 +167,21 @@ def find_obstacles(
     # The lower-case names of tables and views whose columns may be wrong, because of an error.
     for fault in expand_functions([(s.source, s.tree) for s in statements], planner.readers):
         report(fault, "the functions")
+    _replace_calls(statements, set(map(str.casefold, _DECLARED_FUNCTION.findall(text))))
     unreliable = _declare(planner, statements, report)
     trees = [statement.tree for statement in statements]
     for numbers in order_statements(recursive_views, trees):
         component = [statements[number] for number in numbers]
         for statement in component:
             tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
-            statement.may_mislead = bool(tables & unreliable)
-        if len(component) > 1 or names_itself(component[0].source, component[0].tree):
+            statement.may_mislead |= bool(tables & unreliable)
+        if not all(statement.is_readable for statement in component):
+            is_planned = False
+        elif len(component) > 1 or names_itself(component[0].source, component[0].tree):
             is_planned = _plan_cycle(planner, component, report)
         else:
-            is_planned = _plan(planner, component[0], report, is_last=numbers[0] + 1 == len(trees))
+            is_last = numbers[0] + 1 == len(trees)
+            is_planned = _plan(planner, component[0], report, unreliable, is_last=is_last)
         if not is_planned or any(statement.may_mislead for statement in component):
             unreliable.update(statement.name.casefold() for statement in component)
     if not obstacles and not planner.plans:
@@ -183,9 +199,11 @@ def _parse_statements(
     statements = []
     # All sources share them, because DECLARE RECURSIVE VIEW is a statement of its own.
     recursive_views: set[str] = set()
+    types: dict[str, str] = {}
     for number, part in enumerate(_split(text, tokens)):
         try:
             source = SqlSource(part, dialect)
+            source.types = types
             for tree in source.parse():
                 statements.append(_Statement(source, tree, _name_of(tree, number, name)))
             recursive_views |= source.recursive_views
@@ -243,6 +261,19 @@ def _declare(planner: StatementPlanner, statements: list[_Statement], report: Re
     return unreliable
 
 
+def _replace_calls(statements: Iterable[_Statement], functions: Set[str]) -> None:
+    """Replace the remaining calls of declared functions, whose errors are reported already."""
+    for statement in statements:
+        for call in list(statement.tree.find_all(exp.Anonymous)):
+            if call.name.casefold() not in functions:
+                continue
+            statement.may_mislead = True
+            if isinstance(call.parent, exp.Table | exp.Lateral):
+                statement.is_readable = False
+            else:
+                call.replace(exp.null())
+
+
 def _plan_cycle(planner: StatementPlanner, statements: list[_Statement], report: Report) -> bool:
     """Plan views that name each other, and report the first obstacle; return True without one."""
     try:
@@ -254,9 +285,22 @@ def _plan_cycle(planner: StatementPlanner, statements: list[_Statement], report:
 
 
 def _plan(
-    planner: StatementPlanner, statement: _Statement, report: Report, *, is_last: bool
+    planner: StatementPlanner,
+    statement: _Statement,
+    report: Report,
+    unreliable: Set[str],
+    *,
+    is_last: bool,
 ) -> bool:
-    """Plan a statement, and report its obstacles; return whether it has a plan."""
+    """Plan a statement, and report its obstacles; return whether it has a plan.
+
+    Args:
+        planner: Plans it.
+        statement: The statement.
+        report: Receives the obstacles.
+        unreliable: The views with an obstacle; that they have no plan is no further one.
+        is_last: True for the last statement of the text.
+    """
     for _ in range(MAX_OBSTACLES_PER_STATEMENT):
         try:
             statement.source.forget_reads()
@@ -266,6 +310,9 @@ def _plan(
         except SqlError as error:
             # No replacement causes these errors.
             is_genuine = isinstance(error, UnsupportedSqlError) or ": unknown " in str(error)
+            table = _UNKNOWN_TABLE.search(str(error))
+            if table is not None and table[1].casefold() in unreliable:
+                return False
             if not statement.may_mislead or is_genuine:
                 report(error, statement.name)
             if not _replace_part(statement, error):

@@ -271,7 +271,8 @@ class _Expansion:
         # The parameters of the innermost of these. In its calls they are no columns, so
         # `_check_columns` accepts them.
         self._parameters: set[str] = set()
-        self._bodies: dict[tuple[str, int], exp.Expr] = {}
+        # The expanded body of each form of a function, and the expanded defaults by parameter.
+        self._bodies: dict[tuple[str, int, str], exp.Expr] = {}
 
     def expand(self, source: SqlSource, tree: exp.Expr) -> None:
         """Replace the calls in a tree; its root must not be a call."""
@@ -303,7 +304,12 @@ class _Expansion:
         is_table = isinstance(parent, exp.Table | exp.Lateral) and not parent.args.get("view")
         number, arguments = _bind_arguments(source, function, call, is_table)
         signature = function.signatures[number]
-        body = self._expanded_body(source, function, number, call).copy()
+        for parameter in signature.parameters:
+            if parameter.name not in arguments and parameter.default is not None:
+                arguments[parameter.name] = self._expanded(
+                    source, function, (number, parameter.name), parameter.default, call
+                )
+        body = self._expanded(source, function, (number, ""), signature.body, call).copy()
         tables = {
             name.casefold()
             for table in body.find_all(exp.Table)
@@ -341,19 +347,32 @@ class _Expansion:
             query.set("joins", parent.args.get("joins"))
             parent.replace(query)
 
-    def _expanded_body(
-        self, source: SqlSource, function: _Function, number: int, call: exp.Anonymous
+    def _expanded(
+        self,
+        source: SqlSource,
+        function: _Function,
+        part: tuple[int, str],
+        tree: exp.Expr,
+        call: exp.Anonymous,
     ) -> exp.Expr:
-        """Return the body of a function without calls of other functions."""
-        key = function.name, number
+        """Return a body or default of a function without calls of other functions.
+
+        Args:
+            source: The text of the call.
+            function: The function.
+            part: The number of the form, and the parameter; empty for the body.
+            tree: The body or default.
+            call: The call.
+        """
+        key = function.name, *part
         if key not in self._bodies:
             if function.name in self._active:
                 raise source.error(call, f"function {function.name}() calls itself; use a CTE")
-            signature, outer_parameters = function.signatures[number], self._parameters
+            signature, outer_parameters = function.signatures[part[0]], self._parameters
             self._active.append(function.name)
             self._parameters = {parameter.name for parameter in signature.parameters}
             # In parentheses, so that the root is no call.
-            root = exp.Paren(this=signature.body.copy())
+            root = exp.Paren(this=tree.copy())
             try:
                 self.expand(function.source, root)
             finally:
@@ -366,7 +385,7 @@ class _Expansion:
 def _bind_arguments(
     source: SqlSource, function: _Function, call: exp.Anonymous, is_table: bool
 ) -> tuple[int, dict[str, exp.Expr]]:
-    """Return the form of a function that a call names, and its arguments by parameter."""
+    """Return the form of a function that a call names, and its arguments without defaults."""
     positional: list[exp.Expr] = []
     named: dict[str, exp.Expr] = {}
     for part in call.expressions:
@@ -377,13 +396,13 @@ def _bind_arguments(
     for number, signature in enumerate(function.signatures):
         names = [parameter.name for parameter in signature.parameters]
         arguments = dict(zip(names, positional, strict=False)) | named
-        defaults = {p.name: p.default for p in signature.parameters if p.default is not None}
-        is_complete = set(arguments) | set(defaults) == set(names)
+        defaults = {p.name for p in signature.parameters if p.default is not None}
+        is_complete = set(arguments) | defaults == set(names)
         if len(positional) + len(named) == len(arguments) and is_complete:
             if signature.is_table != is_table:
                 place = "in FROM" if signature.is_table else "as a value"
                 raise source.error(call, f"function {function.name}() must be called {place}")
-            return number, defaults | arguments
+            return number, arguments
     forms = " or ".join(
         f"{function.name}({', '.join(p.name for p in s.parameters)})" for s in function.signatures
     )

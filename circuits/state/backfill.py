@@ -127,17 +127,39 @@ class Backfill:
         Raises:
             ProgramChangeError: Rows do not fit the new columns of their input.
         """
+        rows = {position: stored.rows() for position, stored in self.stored.items()}
+        return self._run(rows, rows_given, codecs, now)
+
+    def run_slice(self, rows: Mapping[int, ZSet], codecs: Codecs, now: int | None) -> GraphStep:
+        """Compute the change for some of the rows to read; the step is not committed.
+
+        Args:
+            rows: Changes of the nodes in ``stored``, decoded, by position.
+            codecs: As for `run`.
+            now: As for `run`; it never goes back.
+
+        Raises:
+            ProgramChangeError: Rows do not fit the new columns of their input.
+        """
+        return self._run(rows, {}, codecs, now)
+
+    def _run(
+        self,
+        stored_rows: Mapping[int, ZSet],
+        rows_given: Mapping[str, ZSet],
+        codecs: Codecs,
+        now: int | None,
+    ) -> GraphStep:
         nodes = self._graph.nodes
-        contents = {position: nodes[position].empty for position in self._columns}
+        contents = {position: nodes[position].empty for position in (*self._columns, *self.stored)}
         for position, name in self.tables.items():
             rows, columns = rows_given[name], self._given[name]
             contents[position] = self._adapted(position, rows, columns, codecs)
-        for position, stored in self.stored.items():
+        for position, rows in stored_rows.items():
             node = nodes[position]
-            rows = stored.rows()
             if node.is_input:
                 old_fields = self._reuse.old.nodes[self._old_inputs[node.name]].plan.fields
-                columns = [old_fields[column] for column in stored.columns]
+                columns = [old_fields[column] for column in self.stored[position].columns]
                 rows = self._adapted(position, rows, columns, codecs)
             contents[position] = rows
         return self._graph.backfill(contents, self._needed, now)

@@ -23,11 +23,10 @@ Everything else uses codes only during a step, or uses them without decoding the
 Every commit does a part of the work, in proportion to the values that the step has added, and at
 least `MIN_WORK`. A sweep begins when the number of new values is at least a share of the
 remaining ones (`MAX_NEW_SHARE`), and there are at most `MARKS_PER_NEW_VALUE` codes to mark for each
-new value. So the work for each new value
-is O(1) amortised, there is none if no value is new, and the memory of removed values is at most a
-share of that of the live ones and of the traces. The number of values after the last sweep is part
-of the state, so that frequent restarts do not delay the next one: a sweep that is due when a state
-is loaded is done at once.
+new value. So the work for each new value is O(1) amortised, there is none if no value is new, and
+the memory of removed values is at most a share of that of the live ones and of the traces. The
+number of values after the last sweep is part of the state, so that frequent restarts do not delay
+the next one: a sweep that is due when a state is loaded is done at once.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["DictionarySweeper"]
 
-# A sweep is due if at least so many values, and this share of the remaining ones, are new.
+# A sweep is due if at least this many values, and this share of the remaining ones, are new.
 MIN_NEW_VALUES: Final = 1 << 14
 MAX_NEW_SHARE: Final = 0.25
 MARKS_PER_NEW_VALUE: Final = 16

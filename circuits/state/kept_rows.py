@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from circuits.plan.expressions import Column
 from circuits.plan.nodes import Map
 from circuits.runtime.graph import Graph
@@ -30,6 +32,7 @@ from circuits.state.registry import operator_trace, relation_trace
 from circuits.state.reuse import is_partial
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
+from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["KeptRows", "StoredRows"]
 
@@ -42,13 +45,17 @@ class StoredRows:
         name: The name of the trace.
         trace: The trace.
         columns: The positions, in the node, of the columns that ``rows`` returns, in their order.
-        rows: Reads the rows, with these columns; O(rows).
+        decode: Returns rows of the trace, or a delta of it, with these columns; O(rows).
     """
 
     name: str
     trace: Trace
     columns: tuple[int, ...]
-    rows: Callable[[], ZSet]
+    decode: Callable[[ZSet], ZSet]
+
+    def rows(self) -> ZSet:
+        """Return all rows; O(rows)."""
+        return self.decode(relation_to_zset(self.trace, self.trace.arity))
 
 
 class KeptRows:
@@ -92,7 +99,7 @@ class KeptRows:
             columns = selected_columns(self._graph.nodes[reader])
             stored = None if columns is None else self.find(reader)
             if columns is not None and stored is not None:
-                found.append(StoredRows(stored.name, stored.trace, columns, stored.rows))
+                found.append(StoredRows(stored.name, stored.trace, columns, stored.decode))
         return found
 
     def _rows_of_reader(self, position: int, reader: int) -> StoredRows | None:
@@ -116,12 +123,9 @@ class KeptRows:
             if trace is None or not trace.orders:
                 return None
             decode = RowIdDecodeOperator([(operator.kept_count, operator)], width)
-            arity = operator.kept_count + 1
-
-            def decoded() -> ZSet:
-                return decode.evaluate([relation_to_zset(trace, arity)])
-
-            return StoredRows(name, trace, tuple(range(width)), decoded)
+            return StoredRows(
+                name, trace, tuple(range(width)), lambda rows: decode.evaluate([rows])
+            )
         return None
 
     def _stored(self, position: int, name: str) -> StoredRows | None:
@@ -129,7 +133,16 @@ class KeptRows:
         if trace is None or not trace.orders:
             return None
         width = len(self._graph.nodes[position].plan.fields)
-        return StoredRows(name, trace, tuple(range(width)), lambda: relation_to_zset(trace, width))
+        return StoredRows(
+            name, trace, tuple(range(width)), lambda rows: _without_columns(rows, width)
+        )
+
+
+def _without_columns(rows: ZSet, width: int) -> ZSet:
+    """Return rows of a trace; the trace of a relation without columns has one."""
+    if width or not rows.arity:
+        return rows
+    return consolidated_rows(np.empty((0, len(rows)), np.int64), rows.weight_array.copy())
 
 
 def selected_columns(node: Node) -> tuple[int, ...] | None:

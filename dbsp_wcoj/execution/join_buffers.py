@@ -94,9 +94,10 @@ class JoinBuffers:
             if self._packed is not None:
                 buffers.set_packed_run(self._packed)
         buffers.reserve(program)
-        yield buffers
-        # Not returned after an error: an unfinished join may have left marks in the bitmap.
-        self._spare.append(buffers)
+        try:
+            yield buffers
+        finally:
+            self._spare.append(buffers)
 
     def output(self, head: int, rows: int) -> tuple[Int64Array, Int64Array]:
         """Return copies of the rows, shape ``(head, rows)``, and weights, shape ``(rows,)``."""

@@ -11,11 +11,12 @@ connectives can be nested, and the join treats them like relations [1]:
   level of its children, where all their variables are bound.
 
 A child participates in a level if it contains the variable of that level. If a child of ``And``
-does not participate in a level, ``And`` checks that the prefix still satisfies it, by its last
-earlier level. Without this check, which [1] does not make, the branch ``and(p(x), q(y))`` of an
-``or`` would also extend values of ``x`` that are not in p but come from another branch. A child of
-``Or`` that does not participate in a level accepts every extension there, if the prefix can still
-satisfy it: for example, ``or(not(r(x, y)), s(x, y))`` must not restrict ``x``.
+does not participate in a level, ``And`` asks it again whether it accepts the prefix up to the last
+level in which it does participate. Without this check, which [1] does not make, the branch
+``and(p(x), q(y))`` of an ``or`` would also extend values of ``x`` that are not in p but come from
+another branch. A child of ``Or`` that does not participate in a level accepts every extension
+there, if the prefix can still satisfy it: for example, ``or(not(r(x, y)), s(x, y))`` must not
+restrict ``x``.
 
 The connectives have set semantics, for one-shot queries. Circuits evaluate or, and, not
 incrementally, as union, join and antijoin.
@@ -309,7 +310,7 @@ def _filter_extensions(
 
 
 def _holds(child: PrefixExtender, prefix: Prefix) -> bool:
-    """Return whether a prefix can still satisfy a child, by the child's last bound level."""
+    """Return whether a child accepts the prefix up to the last level in which it participates."""
     past = [level for level in child.levels if level < len(prefix)]
     return not past or bool(child.intersect(prefix[: past[-1]], [prefix[past[-1]]]))
 

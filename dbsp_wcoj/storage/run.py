@@ -110,7 +110,12 @@ class Run:
         if observer is not None:
             observer.begin_phase(MERGE)
         try:
-            buffer = _reserve(older.arity, older.rows + newer.rows)
+            rows = older.rows + newer.rows
+            if rows <= MAX_SINGLE_CALL_ROWS:
+                buffer = _reserve(older.arity, rows)
+            else:
+                words = np.empty(Merge.max_words(older, newer), np.int64)
+                buffer = _clear_header(words, older.arity)
             return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
         finally:
             if observer is not None:
@@ -188,8 +193,12 @@ class Run:
         rows, largest = int(words[run_layout.ROWS]), int(words[run_layout.MAX_ABS_WEIGHT])
         return Run(words, address, rows, largest, is_mapped=is_mapped)
 
-    def find_damage(self) -> str:
+    def find_damage(self, on_chunk: Callable[[], object] = lambda: None) -> str:
         """Describe a contradiction between the sections; return "" if there is none.
+
+        Args:
+            on_chunk: Called after some megabytes have been read, for example to give back their
+                memory.
 
         Kernels follow the positions in a run without checks. So a run that was read from a file
         should be checked once, if somebody else may have written it. `from_words` has checked that
@@ -209,17 +218,17 @@ class Run:
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
             nodes = header[entry + run_layout.LEVEL_NODES]
             position = header[entry + run_layout.LEVEL_VALUES]
-            if _has_descent(buffer[position : position + nodes], starts):
+            if _has_descent(buffer[position : position + nodes], starts, on_chunk):
                 return f"the values of level {level} do not rise"
             if level < self.arity - 1:
                 position = header[entry + run_layout.LEVEL_OFFSETS]
                 starts = buffer[position : position + nodes + 1]
                 children = header[entry + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_NODES]
-                if starts[0] != 0 or starts[-1] != children or _has_descent(starts, None):
+                if starts[0] != 0 or starts[-1] != children or _has_descent(starts, None, on_chunk):
                     return f"the offsets of level {level} do not fit level {level + 1}"
-        return self._find_directory_damage(header)
+        return self._find_directory_damage(header, on_chunk)
 
-    def _find_directory_damage(self, header: Sequence[int]) -> str:
+    def _find_directory_damage(self, header: Sequence[int], on_chunk: Callable[[], object]) -> str:
         position, size = header[run_layout.DIRECTORY], header[run_layout.DIRECTORY_SIZE]
         if not position:
             return ""
@@ -227,7 +236,8 @@ class Run:
         entries = self.buffer[position : position + size]
         if not 0 <= header[run_layout.DIRECTORY_SHIFT] < 64 or size < 2 or nodes < 1:
             return f"a directory of {size} entries with shift {header[run_layout.DIRECTORY_SHIFT]}"
-        if entries[0] != 0 or entries[-1] > nodes or (entries[1:] < entries[:-1]).any():
+        is_within = entries[0] == 0 and entries[-1] <= nodes
+        if not is_within or _has_descent(entries, None, on_chunk, allow_equal=True):
             return "the directory does not fit level 0"
         return ""
 
@@ -240,19 +250,31 @@ class Run:
         Complexity:
             O(words) for the result of a merge, else O(columns).
         """
+        parts = self.to_parts()
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def to_parts(self) -> list[Int64Array]:
+        """The words of `to_words` as arrays to be written one after the other; O(columns).
+
+        All but the first one share the memory of the run.
+
+        >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2))
+        >>> np.array_equal(np.concatenate(run.to_parts()), run.to_words())
+        True
+        """
         buffer = self.buffer
-        sections = _sections(buffer[: _header_words(self.arity)].tolist())
+        header_words = _header_words(self.arity)
+        sections = _sections(buffer[:header_words].tolist())
         words = sum([section.size for section in sections])
         if max(section.start + section.size for section in sections) == words:
-            return buffer[:words]
-        packed = np.empty(words, np.int64)
-        end = 0
-        for pointers, start, size in sections:
-            packed[end : end + size] = buffer[start : start + size]
+            return [buffer[:words]]
+        header = buffer[:header_words].copy()
+        end = header_words
+        for pointers, _, size in sections[1:]:
             for pointer in pointers:
-                packed[pointer] = end
+                header[pointer] = end
             end += size
-        return packed
+        return [header, *(buffer[start : start + size] for _, start, size in sections[1:])]
 
     @property
     def nbytes(self) -> int:
@@ -313,6 +335,40 @@ class Run:
             return columns, np.full(end - first, self.buffer[run_layout.UNIFORM_WEIGHT])
         return columns, np.diff(self.buffer[start + first : start + end + 1])
 
+    def count_up_to(self, key: Sequence[int]) -> int:
+        """Return the number of rows that are at most a row, in the run's own order.
+
+        Args:
+            key: A value for each column, in the run's own order; such a row need not exist.
+
+        Complexity:
+            O(columns * log rows).
+
+        >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2))
+        >>> [run.count_up_to(key) for key in [(0, 9), (1, 5), (1, 9), (4, 5)]]
+        [0, 1, 2, 3]
+        """
+        first, end = 0, len(self.level_values(0))
+        for level, value in enumerate(key):
+            values = self.level_values(level)
+            node = first + int(np.searchsorted(values[first:end], value))
+            if node == end or values[node] != value:
+                for deeper in range(level, self.arity - 1):
+                    node = int(self._offsets(deeper)[node])
+                return node
+            if level == self.arity - 1:
+                first = node + 1
+            else:
+                first, end = map(int, self._offsets(level)[node : node + 2])
+        return first
+
+    def _offsets(self, level: int) -> Int64Array:
+        """Return where the children of each node of a level begin, and where the last ones end."""
+        entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+        start = int(self.buffer[entry + run_layout.LEVEL_OFFSETS])
+        nodes = int(self.buffer[entry + run_layout.LEVEL_NODES])
+        return self.buffer[start : start + nodes + 1]
+
     def rows_at(self, positions: Int64Array) -> Int64Array:
         """The columns, in the run's own order, of the rows at some positions.
 
@@ -340,13 +396,46 @@ class Merge:
 
     __slots__ = ("_out", "_pages", "_state", "newer", "older")
 
-    def __init__(self, older: Run, newer: Run) -> None:
-        """Open a merge of two runs of one column order."""
+    def __init__(
+        self, older: Run, newer: Run, allocate: Callable[[int], Int64Array] | None = None
+    ) -> None:
+        """Open a merge of two runs of one column order.
+
+        Args:
+            older: The first run.
+            newer: The second run.
+            allocate: Returns the memory for the result, an array of so many words whose values are
+                undefined, such as a writable map of a file; by default memory of the process.
+        """
         self.older = older
         self.newer = newer
-        self._pages = SmallPages(run_words(older.arity, older.rows + newer.rows))
-        self._out = _clear_header(self._pages.take_array(), older.arity)
+        words = Merge.max_words(older, newer)
+        self._pages: SmallPages | None = None
+        if allocate is None:
+            self._pages = SmallPages(words)
+            out = self._pages.take_array()
+        else:
+            out = allocate(words)
+        self._out = _clear_header(out, older.arity)
         self._state = begin_merge(older.buffer, newer.buffer, self._out)
+
+    @staticmethod
+    def max_words(older: Run, newer: Run) -> int:
+        """Return the maximum number of words that a merge of two runs writes; O(columns).
+
+        Less than `run_words` for the rows of both, if many rows have common prefixes.
+
+        >>> one, two = (Run.of(ZSet.from_rows([(1, n), (1, n + 1)]), np.arange(2)) for n in (1, 5))
+        >>> Merge.max_words(one, two), run_words(2, 4)
+        (34, 54)
+        """
+        arity, rows = older.arity, older.rows + newer.rows
+        nodes = [len(older.level_values(k)) + len(newer.level_values(k)) for k in range(arity)]
+        # The levels of one node per row have offsets only if two different rows have a common node.
+        offsets = sum([count + 1 for count in nodes[:-1]])
+        late_offsets = max(arity - 2, 0) * (rows + 1)
+        directory, weights = 2 * nodes[0] + 3, rows + 1
+        return _header_words(arity) + sum(nodes) + offsets + late_offsets + directory + weights
 
     def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
@@ -363,7 +452,8 @@ class Merge:
                 observer.end_phase(older.rows + newer.rows if done else 0)
         if not done:
             return None
-        self._pages.allow_large_pages()
+        if self._pages is not None:
+            self._pages.allow_large_pages()
         out = self._out
         address = int(out.__array_interface__["data"][0])
         rows, largest = out[run_layout.ROWS], out[run_layout.MAX_ABS_WEIGHT]
@@ -445,22 +535,31 @@ def _find_header_damage(words: Int64Array) -> str:
     return ""
 
 
-def _has_descent(numbers: Int64Array, starts: Int64Array | None) -> bool:
+def _has_descent(
+    numbers: Int64Array,
+    starts: Int64Array | None,
+    on_chunk: Callable[[], object],
+    *,
+    allow_equal: bool = False,
+) -> bool:
     """Return whether a number is at most its predecessor, except those at the positions ``starts``.
 
     Args:
         numbers: int64, one-dimensional.
         starts: Positions in ``numbers``, ascending.
+        on_chunk: Called after each chunk.
+        allow_equal: True if a number may be equal to its predecessor.
     """
     for begin in range(0, len(numbers), CHECK_CHUNK_NUMBERS):
         part = numbers[begin : begin + CHECK_CHUNK_NUMBERS + 1]
         # Element i is for the number at position begin + 1 + i.
-        falls = part[1:] <= part[:-1]
+        falls = part[1:] < part[:-1] if allow_equal else part[1:] <= part[:-1]
         if starts is not None:
             low, high = np.searchsorted(starts, (begin + 1, begin + len(part))).tolist()
             falls[starts[low:high] - (begin + 1)] = False
         if falls.any():
             return True
+        on_chunk()
     return False
 
 

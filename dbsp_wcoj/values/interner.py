@@ -239,8 +239,8 @@ class Interner:
             ColumnTypeError: ``length`` is more than the number of codes, or less than the number at
                 the end of the last sweep.
         """
-        # The size first: while another thread adds strings, all arrays that are read later have at
-        # least so many.
+        # The size first: another thread may be adding strings, and arrays that are read later than
+        # the size have at least that many.
         size = self._size
         if length is not None:
             self._check_length(length)

@@ -45,11 +45,12 @@ Int64Array = npt.NDArray[np.int64]
 
 # Strings are copied if at least one in this many strings, or bytes, is removed.
 _MIN_REMOVED_SHARE: Final = 4
-# Marks are counted in slices of this size. Counting so many is as much work as copying one string.
+# Marks are counted in slices of this many strings.
 _STRINGS_PER_COUNT: Final = 1 << 14
+# Counting this many marks is as much work as copying one string.
 _COUNTS_PER_WORK: Final = 8
-# The new arrays have room for so many times the remaining strings, and for some more. Before that,
-# the next sweep is usually due, so that they do not grow (`dbsp_wcoj.values.growth`).
+# The new arrays have room for this many times the remaining strings, and for some more. They seldom
+# grow (`dbsp_wcoj.values.growth`), because the next sweep usually begins before they are full.
 _CAPACITY: Final = 1.6
 _FREE_STRINGS: Final = 1024
 _FREE_BYTES: Final = 1 << 14

@@ -31,7 +31,7 @@ from streaming.errors import StateDamagedError, StateError
 from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
 from streaming.state.checksums import decode_checked, parse_items, parse_text
 from streaming.state.dead_letter_files import DEAD_LETTERS_FOLDER
-from streaming.state.files import read_small_file
+from streaming.state.files import Files, read_small_file
 from streaming.state.local_files import LOCK_FILE, LocalFiles
 from streaming.state.manifest import (
     MANIFESTS,
@@ -42,6 +42,7 @@ from streaming.state.manifest import (
     read_cell_manifest,
     read_manifest,
 )
+from streaming.state.open_files import open_files
 from streaming.state.parquet import read_parquet
 from streaming.state.program_change import definition_name
 from streaming.state.segment_references import SegmentReference
@@ -62,30 +63,39 @@ def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dic
     """Describe the contents of a state directory as JSON values.
 
     Args:
-        folder: The directory.
+        folder: The directory; a URI of an object store may have lost a slash, as in ``s3:/b/d``.
         check: True to read all files and compare checksums.
         letters: The maximum number of dead letters to show, the newest first.
 
     Raises:
         StateError: The folder is not a state directory.
     """
-    if folder.exists() and not folder.is_dir():
+    files = open_files(folder)
+    is_local = isinstance(files, LocalFiles)
+    if is_local and folder.exists() and not folder.is_dir():
         raise StateError(f"{folder} is a file: name the folder that was given as --state")
-    files = LocalFiles(folder)
-    batch_ids = list_batch_ids(files)
-    if not batch_ids and files.size(STATE_FILE) is None:
+    try:
+        batch_ids = list_batch_ids(files)
+        has_identity = files.size(STATE_FILE) is not None
+    except OSError as error:
+        raise StateError(f"{folder} cannot be read: {error}") from error
+    if not batch_ids and not has_identity:
         raise StateError(
             f"{folder} is not a state directory: it contains neither {STATE_FILE} nor "
             f"{MANIFESTS}/; name the folder that was given as state_dir or --state"
         )
     manifests: dict[int, Manifest] = {}
-    versions = [_describe_version(files, id, check, manifests) for id in batch_ids]
+    times = {status.name: status.modified for status in files.list_files(MANIFESTS)}
+    versions = [
+        _describe_version(files, id, times.get(manifest_name(id), 0.0), check, manifests)
+        for id in batch_ids
+    ]
     intact = [version["batch"] for version in versions if version["damage"] is None]
     newest = manifests[intact[-1]] if intact else None
     return {
-        "location": str(folder),
+        "location": str(folder) if is_local else files.location,
         **_identity(files),
-        "writer": writer_of(folder),
+        "writer": writer_of(folder) if is_local else None,
         "versions": versions,
         "arrangements": [] if newest is None else _describe_state(files, newest),
         "bytes": _disk_usage(files, newest),
@@ -98,7 +108,7 @@ def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dic
 
 
 def _describe_version(
-    files: LocalFiles, batch_id: int, check: bool, manifests: dict[int, Manifest]
+    files: Files, batch_id: int, written: float, check: bool, manifests: dict[int, Manifest]
 ) -> dict[str, Any]:
     """Describe a version, and add its manifest to ``manifests``; ``damage`` is None if intact."""
     version: dict[str, Any] = {"batch": batch_id, "damage": None}
@@ -108,7 +118,7 @@ def _describe_version(
         return {**version, "damage": _reason(error)}
     checksums = _all_files(manifest)
     version |= {
-        "written": (Path(files.location) / manifest_name(batch_id)).stat().st_mtime,
+        "written": written,
         "query": manifest.query_id,
         "steps": manifest.steps,
         "cells": None if manifest.cells is None else manifest.cells.count,
@@ -127,7 +137,7 @@ def _describe_version(
     return version
 
 
-def _check_size(files: LocalFiles, name: str, expected: int) -> None:
+def _check_size(files: Files, name: str, expected: int) -> None:
     size = files.size(name)
     if size is None:
         raise StateDamagedError(f"{name} is missing")
@@ -148,7 +158,7 @@ def _all_files(manifest: Manifest) -> dict[str, FileChecksum]:
     return checksums
 
 
-def _describe_state(files: LocalFiles, manifest: Manifest) -> list[dict[str, Any]]:
+def _describe_state(files: Files, manifest: Manifest) -> list[dict[str, Any]]:
     """Describe the arrangements and dictionaries of a version, with the names of `explain`.
 
     Equal arrangements in the cells of one stage are added up.
@@ -176,7 +186,7 @@ def _describe_state(files: LocalFiles, manifest: Manifest) -> list[dict[str, Any
 
 
 def _part_finder(
-    files: LocalFiles, manifest: Manifest
+    files: Files, manifest: Manifest
 ) -> Callable[[str, list[int] | None], tuple[StatePart | None, tuple[str, ...]]]:
     """Return a function from the stored name of state, and its column order, to part and views.
 
@@ -241,7 +251,7 @@ def _count_segments(segments: tuple[SegmentReference, ...]) -> dict[str, int]:
     }
 
 
-def _disk_usage(files: LocalFiles, newest: Manifest | None) -> dict[str, int]:
+def _disk_usage(files: Files, newest: Manifest | None) -> dict[str, int]:
     """Return the bytes of the newest version's state, and of each folder of the directory."""
     if newest is None:
         state = 0
@@ -254,14 +264,14 @@ def _disk_usage(files: LocalFiles, newest: Manifest | None) -> dict[str, int]:
     return {"state": state, **{folder: _size_of_folder(files, folder) for folder in folders}}
 
 
-def _size_of_folder(files: LocalFiles, folder: str) -> int:
+def _size_of_folder(files: Files, folder: str) -> int:
     try:
         return sum(_size_of_file(files, name) for name in files.names(folder))
     except StateDamagedError:  # the folder is a link
         return 0
 
 
-def _size_of_file(files: LocalFiles, name: str) -> int:
+def _size_of_file(files: Files, name: str) -> int:
     """Return the bytes of a file; 0 if it is not a regular file."""
     try:
         return files.size(name) or 0
@@ -269,7 +279,7 @@ def _size_of_file(files: LocalFiles, name: str) -> int:
         return 0
 
 
-def _identity(files: LocalFiles) -> dict[str, Any]:
+def _identity(files: Files) -> dict[str, Any]:
     """Return the id, the inputs and the views of the directory, from `STATE_FILE`."""
     try:
         body = decode_checked(read_small_file(files, STATE_FILE), STATE_FILE)
@@ -282,7 +292,7 @@ def _identity(files: LocalFiles) -> dict[str, Any]:
     return {"id": identity, "inputs": inputs, "views": views}
 
 
-def _dead_letters(files: LocalFiles, max_shown: int, total: int) -> dict[str, Any]:
+def _dead_letters(files: Files, max_shown: int, total: int) -> dict[str, Any]:
     """Describe the dead letters: the newest, and the number of rows for each reason.
 
     Only the newest `MAX_DEAD_LETTER_FILES` files are read.
@@ -319,7 +329,7 @@ def _dead_letters(files: LocalFiles, max_shown: int, total: int) -> dict[str, An
     }
 
 
-def _last_metrics(files: LocalFiles) -> dict[str, Any] | None:
+def _last_metrics(files: Files) -> dict[str, Any] | None:
     """Return the metrics of the last micro-batch; None if their line is missing or incomplete."""
     try:
         lines = bytes(files.read(METRICS_FILE)[-MAX_METRICS_BYTES:]).splitlines()

@@ -29,6 +29,7 @@ from circuits import Circuit, CircuitStep, UnknownViewError
 from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
 from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.distributed.execution.cell import driver_spec
 from streaming.distributed.explain import explain_stages
 from streaming.distributed.pipeline import Pipeline
@@ -79,6 +80,7 @@ class DistributedEngine(Engine):
         self._files = files
         self._max_cells = cells
         self._limits = circuit.limits
+        self._formula = parse_formula(circuit.spec.options.formula)
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
         driver = Circuit(driver_spec(circuit.spec, self._stages))
@@ -167,6 +169,7 @@ class DistributedEngine(Engine):
                 state_id=id,
                 layout=layout,
                 limits=self._limits,
+                formula=self._formula,
             )
             if cells is not None:
                 _check_cells(cells, pipeline)

@@ -31,7 +31,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from circuits import StepLimitError
+from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from dbsp_wcoj.planning.formula_candidates import FormulaName
 from streaming.distributed.execution.cell import cell_spec, destination_of, group_by_destination
 from streaming.distributed.execution.routing import CELL, RELATION, route_rows
 from streaming.distributed.execution.stage_rows import (
@@ -103,6 +105,7 @@ class Pipeline:
             heavy values. The choice becomes part of the state with the commit; another attempt
             chooses again.
         limits: The limits of the step of each cell.
+        formula: The delta formula of the joins in the cells.
     """
 
     def __init__(
@@ -114,12 +117,15 @@ class Pipeline:
         state_id: str,
         layout: GridLayout | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
+        formula: FormulaName = Formula.collapsed,
     ) -> None:
         self.stages = stages
         self._layout = layout or GridLayout.default(stages, cells)
         # True for a new state: the grid of a join is chosen when its first rows arrive.
         self._chooses_grids = layout is None
-        self.specs = [cell_spec(stage, stages, limits=limits) for stage in stages.stages]
+        self.specs = [
+            cell_spec(stage, stages, formula=formula, limits=limits) for stage in stages.stages
+        ]
         self._files = files
         self._state_id = state_id
         self._session: SparkSession | None = None

@@ -11,7 +11,7 @@ newest version again in the other form, with the same batch id and the same publ
 everything back and compares it. One rename makes the result current; an error or a crash before
 that leaves the directory unchanged. The query continues from the new version. If Spark replays the
 last micro-batch, the query compares the digests of its rows with those in the version. Digests are
-computed from codes, so rescaling keeps the codes of all strings.
+computed from values, so rescaling does not change them.
 
 Grids are chosen from the existing state: the sizes of the relations, and the values that are so
 frequent that they must be spread (`streaming.distributed.planning.grid_planning`). Therefore it is
@@ -51,6 +51,7 @@ from streaming.distributed.stage_cells import StageCells
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest
+from streaming.state.ownership import raise_if_replaced
 from streaming.state.verified_files import read_state
 from streaming.state.version_rewrite import (
     VersionRewrite,
@@ -144,13 +145,14 @@ class _Rescaling:
                     after = self._repartition(layout, old_cells, count)
             else:
                 after = before if count is None else self._distribute(count)
-            temporary = "" if after == before else self._rewrite.stage(after)
+            staged = None if after == before else self._rewrite.stage(after)
         except BaseException:
             for writer in self._all_writers:
                 writer.undo()
+            raise_if_replaced(self._files, self._rewrite.owner)
             raise
-        if temporary:
-            self._rewrite.commit(temporary)
+        if staged is not None:
+            self._rewrite.commit(staged)
         return RescaleResult(
             self._batch_id,
             None if old_cells is None else old_cells.count,
@@ -261,6 +263,8 @@ class _Rescaling:
             files={**manifest.files, **published_files},
             parent=before.parent,
             link=before.link,
+            dead_letter_file=before.dead_letter_file,
+            changes=before.changes,
         )
 
     @property

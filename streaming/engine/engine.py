@@ -20,7 +20,7 @@ the circuit's step, or those of the cells.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -32,12 +32,19 @@ from pyspark.sql import DataFrame
 from circuits import Circuit, CircuitStep
 from circuits.inputs.rejected_rows import LATE
 from circuits.state.program_change import ProgramChange
+from circuits.state.sliced_backfill import SlicedBackfill
+from dbsp_wcoj.storage.trace import TraceStep
 from streaming.engine.prepare import PreparedBatch, prepare_batch
 from streaming.sources.dead_letters import BadRowPolicy, DeadLetters
 from streaming.sources.envelope import Changes
 from streaming.state.cell_versions import CellVersions
 from streaming.state.memory_store import InMemoryStore
-from streaming.state.program_change import ChangeOptions, apply_change
+from streaming.state.program_change import (
+    AppliedChange,
+    ChangeOptions,
+    apply_change,
+    check_allowed,
+)
 from streaming.state.store import Store
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.output_mode import PostStepReader
@@ -124,6 +131,11 @@ class StagedBatch:
     def deltas(self) -> Mapping[str, pa.Table]:
         """The consolidated delta of each output."""
         return self._output.deltas
+
+    @property
+    def changes(self) -> Iterable[TraceStep]:
+        """The deltas of all traces that the step changes; also after the commit."""
+        return self._prepared.step.changes
 
     @property
     def dead_letters(self) -> DeadLetters:
@@ -244,10 +256,7 @@ class Engine(ABC):
             ProgramChangeError: Rows that are needed are neither kept nor given.
             DbspWcojError: The new views fail for the rows. In all these cases nothing has changed.
         """
-        self.check_changeable()
-        change = ProgramChange(
-            self.circuit, circuit, given=options.backfill.keys(), dropped=dropped
-        )
+        change = self._plan_change(circuit, options, dropped)
         applied = apply_change(
             change,
             options,
@@ -255,8 +264,37 @@ class Engine(ABC):
             where=self.versions.description,
             batch_id=self.versions.last_batch_id,
         )
+        self._continue_with(applied, options)
+
+    def begin_backfill(
+        self, circuit: Circuit, options: ChangeOptions, *, dropped: Collection[str]
+    ) -> SlicedBackfill:
+        """Begin to compute the state of other views in slices; the views stay as they are.
+
+        The arguments and errors are those of `change_views`.
+        """
+        change = self._plan_change(circuit, options, dropped)
+        check_allowed(
+            change,
+            options,
+            where=self.versions.description,
+            batch_id=self.versions.last_batch_id,
+        )
+        return SlicedBackfill(change)
+
+    def finish_backfill(self, backfill: SlicedBackfill, options: ChangeOptions) -> None:
+        """Go on with the views of a complete backfill; the next micro-batch commits the change."""
+        self._continue_with(AppliedChange(backfill.change, backfill.finish()), options)
+
+    def _plan_change(
+        self, circuit: Circuit, options: ChangeOptions, dropped: Collection[str]
+    ) -> ProgramChange:
+        self.check_changeable()
+        return ProgramChange(self.circuit, circuit, given=options.backfill.keys(), dropped=dropped)
+
+    def _continue_with(self, applied: AppliedChange, options: ChangeOptions) -> None:
         # The losses are checked. If the change has to be made again, it also has the earlier ones.
-        repeated = replace(options, allow_drop=True)
+        circuit, repeated = applied.change.new, replace(options, allow_drop=True)
         self.versions.change_views(circuit, applied, repeated)
         self.circuit = circuit
 

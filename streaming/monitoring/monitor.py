@@ -53,6 +53,8 @@ class Totals:
         late_rows: Late rows by input.
         missing_deletions: Deletions of rows that do not exist, by input.
         bytes_written: The bytes written to the state directory.
+        bytes_added: Those of them that are new rows and values, not merged ones.
+        dead_letters: The rows that were kept as dead letters.
         dead_letter_files_removed: The old files of dead letters that were removed.
         last: The metrics of the last completed micro-batch.
         last_commit: The time of the last commit in seconds since 1970; None before the first one.
@@ -73,6 +75,8 @@ class Totals:
     observed: Counter[str] = field(default_factory=Counter)
     all_seconds: float = 0.0
     bytes_written: int = 0
+    bytes_added: int = 0
+    dead_letters: int = 0
     dead_letter_files_removed: int = 0
     last: BatchMetrics | None = None
     last_commit: float | None = None
@@ -93,6 +97,8 @@ class Totals:
         self.late_rows.update(metrics.late_rows)
         self.missing_deletions.update(metrics.missing_deletions)
         self.bytes_written += metrics.bytes_written
+        self.bytes_added += metrics.bytes_added
+        self.dead_letters += metrics.dead_letters
         self.dead_letter_files_removed += metrics.dead_letter_files_removed
 
     def add_spark_progress(self, progress: StreamingQueryProgress) -> None:
@@ -113,6 +119,8 @@ class Totals:
             **counters,
             all_seconds=self.all_seconds,
             bytes_written=self.bytes_written,
+            bytes_added=self.bytes_added,
+            dead_letters=self.dead_letters,
             dead_letter_files_removed=self.dead_letter_files_removed,
             last=self.last,
             last_commit=self.last_commit,

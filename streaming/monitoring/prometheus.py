@@ -1,9 +1,9 @@
 """The metrics of a sink in the format of Prometheus; the page "Monitor" of the docs lists them.
 
-All names begin with ``dbsp_wcoj_``. Counters count since the process began, except the dead
-letters, which the state counts. Labels are names of inputs, views, operators and arrangements as
-``explain`` shows them (`circuits.runtime.state_names`); there is no label with a value of a row, so
-the number of time series depends only on the views.
+All names begin with ``dbsp_wcoj_``. Counters count since the process began. Labels are names of
+inputs, views, operators and arrangements as ``explain`` shows them
+(`circuits.runtime.state_names`); there is no label with a value of a row, so the number of time
+series depends only on the views.
 
 Register a `SinkCollector` in a registry of your own, or call `metrics_text`.
 """
@@ -136,13 +136,14 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     yield _counters("late_rows", "Rows older than the watermark", "input", totals.late_rows)
     text = "Deletions of rows that do not exist"
     yield _counters("missing_deletions", text, "input", totals.missing_deletions)
-    dead_letters = 0 if totals.last is None else totals.last.dead_letters_total
-    text = "Rows kept as dead letters, over the life of the state"
-    yield CounterMetricFamily(f"{PREFIX}_dead_letters", text, dead_letters)
+    text = "Rows kept as dead letters"
+    yield CounterMetricFamily(f"{PREFIX}_dead_letters", text, totals.dead_letters)
     text, removed = "Old files of dead letters, removed", totals.dead_letter_files_removed
     yield CounterMetricFamily(f"{PREFIX}_dead_letter_files_removed", text, removed)
     text = "Bytes written to the state directory"
     yield CounterMetricFamily(f"{PREFIX}_written_bytes", text, totals.bytes_written)
+    text = "Bytes of new rows and values in the state directory"
+    yield CounterMetricFamily(f"{PREFIX}_added_bytes", text, totals.bytes_added)
 
 
 def _spark_metrics(totals: Totals) -> Iterator[Metric]:
@@ -198,8 +199,12 @@ def _dictionary_metrics(state: CircuitVersion) -> Iterator[Metric]:
 
 def _operator_metrics(state: CircuitVersion) -> Iterator[Metric]:
     labels = ["operator", "kind"]
-    rows = CounterMetricFamily(f"{PREFIX}_operator_rows", "Rows that it emitted", labels=labels)
-    seconds = CounterMetricFamily(f"{PREFIX}_operator_seconds", "Seconds", labels=labels)
+    rows = CounterMetricFamily(
+        f"{PREFIX}_operator_rows", "Rows emitted by an operator", labels=labels
+    )
+    seconds = CounterMetricFamily(
+        f"{PREFIX}_operator_seconds", "Seconds of an operator", labels=labels
+    )
     info = _family("operator", "The work of an operator", ["operator", "kind", "work", "views"])
     info.name = f"{PREFIX}_operator_info"
     views = state.graph.views_of()
@@ -216,6 +221,12 @@ def _operator_metrics(state: CircuitVersion) -> Iterator[Metric]:
 def _disk_metrics(totals: Totals) -> Iterator[Metric]:
     """Yield the sizes of arrangements and dictionaries on disk, also those of cells."""
     last = totals.last
+    if totals.bytes_added:
+        text = "Bytes written to the state directory per byte of new rows and values"
+        yield _gauge("write_amplification", text, totals.bytes_written / totals.bytes_added)
+    if last is not None:
+        text = "Bytes of the files of dead letters"
+        yield _gauge("dead_letter_bytes", text, last.dead_letter_bytes)
     if last is not None and last.heap_bytes + last.mapped_bytes:
         text = "Bytes of the state in memory, with a memory limit"
         yield _gauge("state_heap_bytes", text, last.heap_bytes)

@@ -82,9 +82,12 @@ def make_engine(
     change: ChangeOptions,
     clock: Callable[[], datetime],
     dead_letters: DeadLetterRetention,
+    last_batch: Callable[[str], int | None],
     memory_limit: int | None,
 ) -> Engine:
     """Create the engine of a sink; the arguments are those of `streaming.ViewSink`.
+
+    ``last_batch`` is as for `streaming.state.store.Store`.
 
     Raises:
         StreamingError: The mode is unknown, ``cells`` does not fit it, or the circuit cannot be
@@ -132,6 +135,7 @@ def make_engine(
         change=change,
         clock=clock,
         dead_letters=dead_letters,
+        last_batch=last_batch,
         memory_limit=memory_limit,
     )
     return EmbeddedEngine(circuit, store)

@@ -50,7 +50,7 @@ class BatchMetrics:
             work and the transfer to Python), ``decode`` (splitting into relations and checking
             rows), ``encode``, ``step`` and ``output`` (of the circuit), ``cells`` (of a distributed
             circuit, on the executors), ``write`` (state and deltas), ``merge`` (commit in memory),
-            ``publish`` (targets), and ``all``.
+            ``backfill`` (a part of new views), ``publish`` (targets), and ``all``.
         bytes_written: Bytes written to the state directory.
         arrangements: Rows and bytes on disk of each arrangement (a relation in one column order)
             and each dictionary (codes of strings), by its name as in `circuits.Circuit.explain`
@@ -61,6 +61,9 @@ class BatchMetrics:
             counted (`circuits.CircuitStep.missing_deletions`).
         late_rows: Of each input with late rows, their number; they are dead letters as well.
         dead_letter_files_removed: Old files of dead letters that were removed after the commit.
+        bytes_added: Bytes of the rows and values that the micro-batch adds to the state directory:
+            ``bytes_written`` without the bytes of merges and manifests.
+        dead_letter_bytes: Bytes of all files of dead letters after the commit.
         heap_bytes: With a memory limit, bytes of the state in memory after the commit; else 0.
         mapped_bytes: With a memory limit, bytes of the state that are memory maps of files; else 0.
     """
@@ -77,6 +80,8 @@ class BatchMetrics:
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
     late_rows: Mapping[str, int] = field(default_factory=dict)
     dead_letter_files_removed: int = 0
+    bytes_added: int = 0
+    dead_letter_bytes: int = 0
     heap_bytes: int = 0
     mapped_bytes: int = 0
 

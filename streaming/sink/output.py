@@ -28,7 +28,7 @@ from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.frame import FrameTarget
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
-from streaming.targets.target import Target, ViewDelta
+from streaming.targets.target import RecordingTarget, Target, ViewDelta
 
 __all__ = [
     "MODE_KEY",
@@ -140,6 +140,7 @@ class OutputRouting:
         *,
         state_id: str,
         files: tuple[str, ...],
+        previous: int | None,
         session: SparkSession,
     ) -> None:
         """Write a published table to the target of its view, if the view has one.
@@ -152,6 +153,7 @@ class OutputRouting:
             table: The table.
             state_id: As for `ViewDelta`.
             files: As for `ViewDelta`.
+            previous: As for `ViewDelta`.
             session: Makes the DataFrame for a target that is a function.
 
         Raises:
@@ -169,12 +171,43 @@ class OutputRouting:
             )
         table = table.replace_schema_metadata(None)
         delta = ViewDelta(
-            view, batch_id, table, mode.mode, tuple(mode.keys), state_id=state_id, files=files
+            view,
+            batch_id,
+            table,
+            mode.mode,
+            tuple(mode.keys),
+            state_id=state_id,
+            files=files,
+            previous=previous,
         )
         if callable(output.target):
             FrameTarget(output.target, session).write(delta)
         else:
             output.target.write(delta)
+
+    def last_batch(self, view: str, columns: pa.Schema, state_id: str) -> int | None:
+        """Return the last micro-batch of a view that its target holds.
+
+        Returns:
+            The result of `RecordingTarget.last_batch`; None if the target does not know it, or
+            receives the whole view with each micro-batch.
+
+        Raises:
+            TargetError: The target cannot be read.
+        """
+        output = self.output_of(view)
+        if output.mode == "complete" or not isinstance(output.target, RecordingTarget):
+            return None
+        return output.target.last_batch(
+            ViewDelta(
+                view,
+                0,
+                columns.empty_table(),
+                output.mode,
+                tuple(output.keys),
+                state_id=state_id,
+            )
+        )
 
 
 def route_outputs(circuit: Circuit, outputs: Outputs) -> OutputRouting:

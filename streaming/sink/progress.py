@@ -23,6 +23,7 @@ PHASES: Final = {
     "cells": "computing the cells on the executors",
     "write": "writing state and deltas",
     "merge": "adding the step to the state in memory",
+    "backfill": "computing a part of new views",
     "publish": "writing to targets",
 }
 

@@ -11,6 +11,11 @@ loaded its state; otherwise when the next micro-batch has loaded it. The next mi
 (`streaming.state.program_change`). After a crash before that, the state directory is one of the
 views before the change, and the caller requests it again.
 
+With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
+after the commit of each micro-batch (`circuits.state.sliced_backfill`), and the change is made when
+it is complete. Nothing of it is written before. If the job stops, or the state has to be loaded
+again after an error, the backfill begins again.
+
 If the state is not loaded, the rows that a new view needs are not known yet. An error is then not
 raised to the caller but set on the future of the change, and the query goes on with its views.
 """
@@ -19,20 +24,52 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Final, Protocol
 
 from circuits import Circuit
 from circuits.program_edits import add_views, remove_view
+from circuits.state.sliced_backfill import SlicedBackfill
 from circuits.user_functions import UserFunction
+from dbsp_wcoj.storage.trace import TraceStep
 from streaming.errors import TargetError
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
 from streaming.state.program_change import ChangeOptions
 
-__all__ = ["AddViews", "DropView", "RequestedChange", "ViewChanges"]
+__all__ = [
+    "AddViews",
+    "BackfillProgress",
+    "DropView",
+    "RequestedChange",
+    "RunningBackfill",
+    "ViewChanger",
+    "ViewChanges",
+]
+
+FIRST_SLICE_ROWS: Final = 1000
+# The size of a slice is halved if it takes more than this share of the seconds of a micro-batch,
+# and doubled if it takes less than a fourth of it.
+MAX_SLICE_SHARE: Final = 0.25
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class BackfillProgress:
+    """How far a backfill in slices is.
+
+    Attributes:
+        views: The new views.
+        rows_read: The kept rows that were read.
+        rows: The kept rows to read in all; the number changes with the state.
+    """
+
+    views: tuple[str, ...]
+    rows_read: int
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -108,60 +145,217 @@ class RequestedChange:
     committed: Future[int] = field(default_factory=Future)
 
 
+@dataclass
+class RunningBackfill:
+    """A change whose new views are computed in slices.
+
+    Attributes:
+        request: The change.
+        circuit: The circuit of the edited program.
+        routing: Its outputs.
+        backfill: The backfill.
+        clock: Returns the time in seconds.
+    """
+
+    request: RequestedChange
+    circuit: Circuit
+    routing: OutputRouting
+    backfill: SlicedBackfill
+    clock: Callable[[], float] = perf_counter
+    _slice_rows: int = FIRST_SLICE_ROWS
+
+    def advance(self, changes: Iterable[TraceStep], now: int | None) -> None:
+        """Compute slices up to the limit of the change, after a commit.
+
+        Args:
+            changes: The changed traces of the step that was committed.
+            now: The time in microseconds since 1970, if the new circuit reads it.
+
+        Raises:
+            DbspWcojError: The new views fail for the rows.
+        """
+        options = self.request.options
+        rows = options.rows_per_batch
+        if options.seconds_per_batch is None:
+            assert rows is not None
+            self.backfill.advance(changes, rows, now)
+            return
+        end = self.clock() + options.seconds_per_batch
+        while True:
+            start = self.clock()
+            slice_rows = self._slice_rows if rows is None else min(rows, self._slice_rows)
+            read = self.backfill.advance(changes, slice_rows, now)
+            changes = ()
+            seconds = self.clock() - start
+            if seconds > options.seconds_per_batch * MAX_SLICE_SHARE:
+                self._slice_rows = max(1, self._slice_rows // 2)
+            elif seconds < options.seconds_per_batch * MAX_SLICE_SHARE / 4:
+                self._slice_rows *= 2
+            if rows is not None:
+                rows -= read
+            is_at_limit = rows is not None and rows <= 0
+            # The next slice may take twice as long as this one.
+            if self.backfill.is_complete or is_at_limit or self.clock() + 2 * seconds > end:
+                return
+
+
+class ViewChanger(Protocol):
+    """Changes the views of a sink; the sink itself."""
+
+    def begin_change(self, request: RequestedChange) -> RunningBackfill | None:
+        """Make a change, or begin its backfill."""
+        ...
+
+    def finish_change(self, running: RunningBackfill) -> None:
+        """Make a change whose backfill is complete."""
+        ...
+
+
 class ViewChanges:
     """The requested changes of a sink, in their order.
 
     All methods are called with the lock of the sink, which no running micro-batch gives up.
+
+    Args:
+        sink: Makes the changes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sink: ViewChanger) -> None:
+        self._sink = sink
         self._requests: deque[RequestedChange] = deque()
+        self._running: RunningBackfill | None = None
         self._made: list[RequestedChange] = []  # in memory; the next micro-batch commits them
 
     @property
     def is_pending(self) -> bool:
         """True if a change is not committed yet."""
-        return bool(self._requests or self._made)
+        return bool(self._requests or self._made or self._running)
 
-    def check(self, request: RequestedChange, circuit: Circuit, routing: OutputRouting) -> None:
-        """Check the edit of a change on the program with all changes that are still to be made.
+    @property
+    def has_backfill(self) -> bool:
+        """True if new views are being computed in slices."""
+        return self._running is not None
+
+    @property
+    def progress(self) -> BackfillProgress | None:
+        """How far the running backfill is; None if none runs."""
+        running = self._running
+        if running is None:
+            return None
+        backfill = running.backfill
+        views = tuple(view.view for view in backfill.change.views if view.kind == "new")
+        return BackfillProgress(views, backfill.rows_read, backfill.rows)
+
+    def request(
+        self, request: RequestedChange, circuit: Circuit, routing: OutputRouting, *, at_once: bool
+    ) -> None:
+        """Make a change, or begin its backfill; later, if another backfill runs.
+
+        Args:
+            request: The change.
+            circuit: The circuit of the sink.
+            routing: Its outputs.
+            at_once: True if the state is loaded and no micro-batch runs.
 
         Raises:
-            DbspWcojError: The edit does not fit this program.
+            DbspWcojError: The edit does not fit the program with all earlier changes; or, if the
+                change was to be made at once, it failed. Nothing has changed.
         """
+        if at_once and self._running is None and not self._requests:
+            self._make(request)
+            return
+        if self._running is not None:
+            circuit, routing = self._running.circuit, self._running.routing
         for earlier in self._requests:
             circuit, routing = earlier.edit.apply(circuit, routing)
         request.edit.apply(circuit, routing)
-
-    def add(self, request: RequestedChange) -> None:
-        """Make a change when the state is loaded."""
         self._requests.append(request)
 
-    def make_all(self, make: Callable[[RequestedChange], None]) -> None:
-        """Make the changes that were requested before the state was loaded.
+    def make_all(self) -> None:
+        """Make the changes that wait, up to one that has to be computed in slices.
 
         An error is set on the future of its change; the views stay as they were.
         """
-        while self._requests:
+        running = self._running
+        if running is not None and not running.backfill.is_valid:  # the state was loaded again
+            self.restart_backfill()
+        while self._requests and self._running is None:
             request = self._requests.popleft()
-            if not request.committed.set_running_or_notify_cancel():
+            if request.committed.cancelled():
                 continue
             try:
-                make(request)
+                self._make(request)
             except Exception as error:
-                log.warning("a change of the views failed, and they stay as they are: %s", error)
-                request.committed.set_exception(error)
-            else:
-                self._made.append(request)
+                _fail(request, error)
 
-    def make(self, request: RequestedChange, make: Callable[[RequestedChange], None]) -> None:
-        """Make a change now; the error is that of ``make``."""
-        request.committed.set_running_or_notify_cancel()
-        make(request)
-        self._made.append(request)
+    def advance(self, changes: Iterable[TraceStep], now: Callable[[], int]) -> None:
+        """Compute the next part of the running backfill, after the commit of a micro-batch.
+
+        An error is set on the future of its change, and ends the backfill.
+
+        Args:
+            changes: The changed traces of the micro-batch.
+            now: Returns the time in microseconds since 1970.
+        """
+        running = self._running
+        if running is None:
+            return
+        if running.request.committed.cancelled():
+            self._end_backfill(running)
+            return
+        try:
+            running.advance(changes, now() if running.circuit.reads_now else None)
+        except Exception as error:
+            self._end_backfill(running)
+            _fail(running.request, error)
+
+    def finish(self) -> None:
+        """Make the change of a backfill that is complete; no micro-batch runs."""
+        running = self._running
+        if running is None or not (running.backfill.is_valid and running.backfill.is_complete):
+            return
+        if running.request.committed.cancelled():
+            self._end_backfill(running)
+            return
+        self._running = None
+        try:
+            self._sink.finish_change(running)
+        except Exception as error:
+            running.backfill.abandon()
+            _fail(running.request, error)
+        else:
+            self._add_made(running.request)
+
+    def restart_backfill(self) -> None:
+        """Begin the running backfill again when the state is loaded again."""
+        running = self._running
+        if running is not None:
+            self._end_backfill(running)
+            self._requests.appendleft(running.request)
 
     def confirm(self, batch_id: int) -> None:
         """Record that a micro-batch has committed all changes that are made."""
         made, self._made = self._made, []
         for request in made:
             request.committed.set_result(batch_id)
+
+    def _make(self, request: RequestedChange) -> None:
+        self._running = self._sink.begin_change(request)
+        if self._running is None:
+            self._add_made(request)
+        elif self._running.backfill.is_complete:
+            self.finish()
+
+    def _add_made(self, request: RequestedChange) -> None:
+        if request.committed.set_running_or_notify_cancel():
+            self._made.append(request)
+
+    def _end_backfill(self, running: RunningBackfill) -> None:
+        self._running = None
+        running.backfill.abandon()
+
+
+def _fail(request: RequestedChange, error: Exception) -> None:
+    log.warning("a change of the views failed, and they stay as they are: %s", error)
+    if request.committed.set_running_or_notify_cancel():
+        request.committed.set_exception(error)

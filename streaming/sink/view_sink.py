@@ -58,7 +58,12 @@ from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.runtime.state_names import StateNames
 from circuits.user_functions import UserFunction
 from streaming.engine.engine import MicroBatch
-from streaming.errors import StateError, StateMismatchError, StreamingError
+from streaming.errors import (
+    MissedBatchesError,
+    StateError,
+    StateMismatchError,
+    StreamingError,
+)
 from streaming.sink.execution_mode import (
     ExecutionMode,
     check_outputs,
@@ -68,17 +73,24 @@ from streaming.sink.execution_mode import (
 from streaming.sink.frozen_objects import FROZEN_OBJECTS
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.observer import Published, SinkObserver, notify
-from streaming.sink.output import Output, Outputs, route_outputs
+from streaming.sink.output import Output, OutputRouting, Outputs, route_outputs
 from streaming.sink.progress import Progress
 from streaming.sink.query_identity import QueryIdentity
-from streaming.sink.view_changes import AddViews, DropView, RequestedChange, ViewChanges
+from streaming.sink.view_changes import (
+    AddViews,
+    BackfillProgress,
+    DropView,
+    RequestedChange,
+    RunningBackfill,
+    ViewChanges,
+)
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
-from streaming.state.memory_limit import MemoryUse, parse_memory_limit
+from streaming.state.mapped.memory_limit import MemoryUse, parse_memory_limit
 from streaming.state.program_change import ChangeOptions
 from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
@@ -131,8 +143,9 @@ class ViewSink:
         outputs: The target and the output mode of each view, a list of `Output`. Short form: one
             `Target` or function ``(frame, batch_id)``, which receives the deltas of all outputs of
             the circuit, one view after another.
-        state_dir: The location of the state: a path, a URI of a pyarrow file system, a pair of file
-            system and path, or `Files`. Without it, the state is in memory.
+        state_dir: The location of the state: a path, a URI such as ``s3://bucket/folder`` or of a
+            pyarrow file system, a pair of file system and path, or `Files`. Without it, the state
+            is in memory.
         state_mode: The permission bits of the state directory, its folders and, without the execute
             bits, its files (also dead letters), when they are created on a local disk. Existing
             files keep their mode. By default only the user of this process may read them.
@@ -230,6 +243,11 @@ class ViewSink:
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._clock = clock
         self._change = change or ChangeOptions()
+        if self._change.is_sliced:
+            raise StateError(
+                "rows_per_batch and seconds_per_batch: a sink that starts computes new views at "
+                "once: start it with the earlier views, and call add_view with this option"
+            )
         self._initialize()
         self._observers.extend(observers)
 
@@ -246,10 +264,11 @@ class ViewSink:
             change=self._change,
             clock=self._clock,
             dead_letters=self._dead_letters,
+            last_batch=self._last_batch_of_target,
             memory_limit=self._memory_limit,
         )
         self._versions = self._engine.versions
-        self._changes = ViewChanges()
+        self._changes = ViewChanges(self)
         self._was_copied = False  # by `__getstate__`, to another process
         self._last: Published | None = None
         self._observers: list[SinkObserver] = []
@@ -296,6 +315,14 @@ class ViewSink:
         watch = self._watch
         return None if watch is None else watch.progress
 
+    @property
+    def backfill(self) -> BackfillProgress | None:
+        """How far the new views are that are computed in slices, for any thread; None if none are.
+
+        The next micro-batch after this is None publishes them.
+        """
+        return self._changes.progress
+
     def add_observer(self, observer: SinkObserver) -> None:
         """Send the events of the following micro-batches to an observer, such as a live page."""
         self._observers.append(observer)
@@ -328,7 +355,12 @@ class ViewSink:
             name: The name of the view, if ``text`` is a plain SELECT.
             materialize: The new views that are kept whole.
             functions: User-defined functions that the new views call.
-            change: Rows of inputs for the backfill.
+            change: Rows of inputs for the backfill; or ``rows_per_batch`` or ``seconds_per_batch``,
+                so that no micro-batch takes much longer: the state of the new views is then
+                computed in slices, one after each of the following micro-batches, and the one
+                after that commits the change. If the job stops before, nothing has changed.
+                `backfill` says how far it is, and ``cancel()`` of the future ends it. Further
+                changes wait for it.
 
         Returns:
             A future with the id of the micro-batch that has committed the change, when its rows
@@ -344,7 +376,8 @@ class ViewSink:
             StreamingError: The mode is "distributed", or another process runs this sink.
 
         Complexity:
-            O(rows that the new views read) and the work of a first step over them, in this call.
+            O(rows that the new views read) and the work of a first step over them, in this call;
+            in slices, in the following micro-batches.
         """
         edit = AddViews(text, outputs, name, materialize, dict(functions or {}))
         return self._request(RequestedChange(edit, change or ChangeOptions()))
@@ -381,20 +414,32 @@ class ViewSink:
                     "the changed views"
                 )
             # In a micro-batch, this is a call by one of its targets or observers.
-            if self._is_current and self._watch is None:
-                self._changes.make(request, self._change_views)
-            else:
-                self._changes.check(request, self._circuit, self._routing)
-                self._changes.add(request)
+            at_once = self._is_current and self._watch is None
+            self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed
 
-    def _change_views(self, request: RequestedChange) -> None:
-        """Go on with other views; the next micro-batch commits the change."""
+    def begin_change(self, request: RequestedChange) -> RunningBackfill | None:
+        """Make a change of the views, or begin its backfill; `ViewChanges` calls this."""
         circuit, routing = request.edit.apply(self._circuit, self._routing)
-        now = microseconds_of(self._clock()) if circuit.reads_now else None
-        self._engine.change_views(
-            circuit, request.options.with_tables(), dropped=request.edit.dropped, now=now
-        )
+        options, dropped = request.options.with_tables(), request.edit.dropped
+        if options.is_sliced:
+            backfill = self._engine.begin_backfill(circuit, options, dropped=dropped)
+            return RunningBackfill(request, circuit, routing, backfill)
+        now = self._microseconds_now() if circuit.reads_now else None
+        self._engine.change_views(circuit, options, dropped=dropped, now=now)
+        self._continue_with(circuit, routing)
+        return None
+
+    def finish_change(self, running: RunningBackfill) -> None:
+        """Make a change of the views whose backfill is complete; `ViewChanges` calls this."""
+        self._engine.finish_backfill(running.backfill, running.request.options)
+        self._continue_with(running.circuit, running.routing)
+
+    def _microseconds_now(self) -> int:
+        return microseconds_of(self._clock())
+
+    def _continue_with(self, circuit: Circuit, routing: OutputRouting) -> None:
+        """Go on with other views, whose state is in memory."""
         self._circuit, self._routing = circuit, routing
         self._state_names = StateNames(circuit.graph)
         FROZEN_OBJECTS.release(self)  # so that the state that was dropped can be freed
@@ -416,8 +461,9 @@ class ViewSink:
                 published = self._apply(df, batch_id)
             except BaseException as error:
                 self._is_current = False  # the state in memory may differ from the one on disk
-                if isinstance(error, StateMismatchError | ProgramChangeError):
-                    self._versions.close()  # so that a sink that fits can open the directory
+                if isinstance(error, StateMismatchError | ProgramChangeError | MissedBatchesError):
+                    # A sink that fits can open the directory, and this one loads the state again.
+                    self._versions.close()
                 failure = error
                 self._notify(lambda observer: observer.batch_failed(batch_id, failure), batch_id)
                 raise
@@ -444,8 +490,11 @@ class ViewSink:
             with watch.phase("load", "state"):
                 committed = self._versions.find(batch_id, query_id)
                 self._is_current = True
-                if committed is None:
-                    self._changes.make_all(self._change_views)
+            if committed is None:
+                self._publish_left_out(df, watch)
+                if self._changes.is_pending:
+                    with watch.phase("backfill", "new views"):
+                        self._changes.make_all()
             with watch.phase("read", "rows of the micro-batch"):
                 frame = df
                 if self._order.is_pending:  # reading the columns may require a call to a server
@@ -473,6 +522,7 @@ class ViewSink:
             if not self._versions.has_pending_change:
                 self._changes.confirm(batch_id)
             self._record_metrics(result, changes, watch)
+            self._changes.finish()
             return published
 
     def view(self, name: str, session: SparkSession | None = None) -> DataFrame:
@@ -514,6 +564,7 @@ class ViewSink:
         """Release the state directory for another sink or process; the next call opens it again."""
         with self._lock:
             self._is_current = False
+            self._changes.restart_backfill()
             self._versions.close()
             FROZEN_OBJECTS.release(self)
 
@@ -588,12 +639,23 @@ class ViewSink:
         except BaseException:
             staged.abandon()
             raise
+        if self._changes.has_backfill:
+            with watch.phase("backfill", "new views"):
+                self._changes.advance(staged.changes, self._microseconds_now)
         return _BatchResult(
             summary,
             dead_letters=len(staged.dead_letters),
             missing_deletions=staged.missing_deletions,
             late_rows=staged.late_rows,
         )
+
+    def _publish_left_out(self, df: DataFrame, watch: Stopwatch) -> None:
+        """Publish the last micro-batch to views that its replay left out, if there are any."""
+        unpublished = self._versions.unpublished
+        if unpublished is not None:
+            with watch.phase("publish", "targets"):
+                self._publish(df, unpublished, watch)
+            self._versions.confirm_published()
 
     def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
         for view, table in summary.outputs.items():
@@ -605,8 +667,13 @@ class ViewSink:
                 table,
                 state_id=self._versions.id,
                 files=summary.files.get(view, ()),
+                previous=summary.previous.get(view),
                 session=df.sparkSession,
             )
+
+    def _last_batch_of_target(self, view: str) -> int | None:
+        columns = self._circuit.schema(view).arrow
+        return self._routing.last_batch(view, columns, self._versions.id)
 
     def _record_metrics(self, result: _BatchResult, changes: Changes, watch: Stopwatch) -> None:
         """Keep the metrics of a micro-batch, write them to the directory and the log."""
@@ -624,6 +691,8 @@ class ViewSink:
             ),
             seconds=watch.seconds,
             bytes_written=0 if result.is_replay else self._versions.bytes_written,
+            bytes_added=0 if result.is_replay else self._versions.bytes_added,
+            dead_letter_bytes=self._versions.dead_letter_bytes,
             arrangements={
                 self._state_names.name(*split_part_name(name)): size
                 for name, size in summary.sizes.items()
@@ -643,7 +712,7 @@ class ViewSink:
                 "micro-batch %d: rows that were not accepted: %d; they are %s",
                 batch_id,
                 result.dead_letters,
-                self._versions.describe_dead_letters(batch_id),
+                self._versions.describe_dead_letters(),
             )
         line = metrics.to_json()
         if log.isEnabledFor(logging.INFO):

@@ -14,8 +14,8 @@ micro-batch has no effect. ``"dead_letter"`` stores and counts the bad rows, and
 others.
 
 Cost: rows are converted to JSON column by column, in Arrow (`rows_as_json`). So a micro-batch with
-only bad rows costs about as much as printing it. Only binary and nested values are converted one at
-a time in Python.
+only bad rows costs about as much as printing it. Python converts only the distinct binary values,
+and the distinct texts with characters that JSON escapes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,14 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.excerpt import excerpt, shorten
+from circuits.types.arrow_types import is_nested
+from circuits.types.functions.nested.json_columns import (
+    JsonStyle,
+    json_column,
+    map_values,
+    quote_texts,
+)
+from circuits.types.functions.type_rules import is_binary
 from streaming.errors import RowError, StreamingError
 
 __all__ = [
@@ -61,15 +69,6 @@ MAX_ROW_CHARACTERS: Final = 500  # characters of a row in a message
 MAX_JSON_BYTES: Final = 2**27
 #: Characters of a reason in a message.
 MAX_REASON_CHARACTERS: Final = 2000
-# Tests for the types whose values are converted to JSON in Python.
-_PYTHON_TYPE_TESTS: Final = (
-    types.is_nested,
-    types.is_null,
-    types.is_binary,
-    types.is_large_binary,
-    types.is_binary_view,
-    types.is_fixed_size_binary,
-)
 
 
 @dataclass(frozen=True)
@@ -206,35 +205,27 @@ def _as_column(value: str | pa.ChunkedArray | None, size: int) -> pa.Array | pa.
 
 def _values_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a column as JSON texts, NULL as null."""
-    type = column.type
-    if types.is_dictionary(type):
-        column = column.cast(type.value_type)
-        type = column.type
-    if types.is_integer(type) or types.is_decimal(type) or types.is_boolean(type):
-        text = column.cast(pa.string())
-    elif types.is_floating(type):
-        text = column.cast(pa.string())
-        text = pc.if_else(pc.is_finite(column), text, _quote(text))
-    elif any(test(type) for test in _PYTHON_TYPE_TESTS):
-        return _python_values_as_json(column)
-    else:
-        text = _quote(column.cast(pa.string()))
-    return pc.fill_null(text, "null")
+    chunks = [json_column(chunk, _STYLE) for chunk in column.chunks]
+    return pc.fill_null(pa.chunked_array(chunks, pa.string()), "null")
 
 
-def _quote(text: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return texts as JSON strings."""
-    for character, escaped in (("\\", "\\\\"), ('"', '\\"')):
-        text = pc.replace_substring(text, character, escaped)
-    if pc.any(pc.match_substring_regex(text, "[\\x00-\\x1f]")).as_py():
-        for code in range(32):
-            text = pc.replace_substring(text, chr(code), json.dumps(chr(code))[1:-1])
-    return pc.binary_join_element_wise('"', text, '"', "")
+def _write_scalars(array: pa.Array) -> pa.Array:
+    """Return scalars as JSON; a date or time beyond the years of Arrow as a text that says so."""
+    if types.is_decimal(array.type):
+        return array.cast(pa.string())
+    if types.is_floating(array.type):
+        text = array.cast(pa.string())
+        return pc.if_else(pc.is_finite(array), text, quote_texts(text))
+    return quote_texts(_as_texts(array))
 
 
-def _python_values_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    def convert(value: object) -> str:
-        return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+def _as_texts(array: pa.Array) -> pa.Array:
+    """Return scalars as texts, bytes in base64; the keys of maps may have parts themselves."""
+    if is_nested(array.type):
+        return json_column(array, _STYLE)
+    if is_binary(array.type):
+        return map_values(array, lambda value: base64.b64encode(value).decode())
+    return array.cast(pa.string())
 
-    texts = [json.dumps(value, default=convert, ensure_ascii=False) for value in column.to_pylist()]
-    return pa.chunked_array([pa.array(texts, pa.string())])
+
+_STYLE: Final = JsonStyle(_write_scalars, _as_texts)

@@ -12,6 +12,7 @@ with its data; renaming the manifest to its final name is the commit::
     dead_letter_files        the rejected rows
     verified_files, checksums   detect damaged files
     files, local_files, ...  the operations of a file system
+    object_store             the same on S3
 
 Nothing here depends on Spark.
 """

@@ -1,7 +1,7 @@
-"""Arrow files: a state directory on any file system of pyarrow, such as S3 or HDFS.
+"""Arrow files: a state directory on any file system of pyarrow, such as HDFS.
 
 A closed file is durable there, and syncing does nothing. A rename is atomic if the file system's
-move is atomic (HDFS); on an object store a file appears completely or not at all. Every exception
+move is atomic; on an object store a file appears completely or not at all. Every exception
 of the file system is raised as an ``OSError``. Such a directory has no lock: two writers are told
 apart by their epochs (`streaming.state.ownership`).
 """
@@ -12,7 +12,7 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import pyarrow.fs as arrow_fs
@@ -38,7 +38,7 @@ class ArrowFiles:
         self._system = system
         self._base = location.rstrip("/")
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable when this returns."""
         with _os_errors(self._path(name)):
             self._system.create_dir(self._path(name.rpartition("/")[0]), recursive=True)

@@ -122,6 +122,7 @@ def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[st
         owner="",
         parent=None,
         link=None,
+        dead_letter_file=None,
     )
     identity = decode_checked(read_small_file(files, IDENTITY_FILE), f"{source}/{IDENTITY_FILE}")
     for name, data in (

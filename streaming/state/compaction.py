@@ -26,7 +26,8 @@ A compaction that fails for want of space or memory is tried again later. Large 
 version names any more are removed in the background, too: to free the blocks of a file of 200 MB
 takes a tenth of a second.
 
-Cost: one compaction at a time, so at most one core, and memory for the rows of one merge. A level
+Cost: one compaction at a time, so at most one core, and memory for the rows of one merge; with a
+memory limit, space in files for these rows instead (`streaming.state.mapped.file_merge`). A level
 must be merged before `streaming.state.writer.MAX_PARTS` parts have gathered; otherwise the writer
 merges some itself, so that a stream that is too fast slows down.
 
@@ -51,8 +52,9 @@ from dbsp_wcoj.values.coded_strings import concatenate_strings
 from dbsp_wcoj.values.interner import InternerArrays
 from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StreamingError
-from streaming.state.files import Files
+from streaming.state.files import Bytes, Files, MappableFiles
 from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, encode_segment, string_part
 from streaming.state.segment_references import (
@@ -131,10 +133,13 @@ class Compactor:
 
     Args:
         files: The directory.
+        mappable_files: The directory, to merge large runs in maps of files; None to merge them in
+            memory.
     """
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: Files, mappable_files: MappableFiles | None = None) -> None:
         self._files = files
+        self._mappable_files = mappable_files
         # The arrangements and dictionaries that may have a full level.
         self._due: set[StateKey] = set()
         self._task: _Task | None = None
@@ -223,19 +228,23 @@ class Compactor:
         """
         self._must_rewrite = False
         self._rewrite_dictionaries(manifest, dictionaries, file_name)
+        removed_rows: dict[PartGroup, int] = {}
         for name, orders in manifest.traces.items():
             for order, references in orders.items():
                 stored = sum(part.rows for part in references)
-                if stored > MAX_STORED_ROWS_RATIO * rows.get(name, stored) + MIN_REMOVED_ROWS:
-                    self._rewrite_rows(manifest, PartGroup((name, order), references), file_name)
+                live = rows.get(name, stored)
+                if stored > MAX_STORED_ROWS_RATIO * live + MIN_REMOVED_ROWS:
+                    removed_rows[PartGroup((name, order), references)] = stored - live
+        # The first one is written now. If it were always the same one, the others would grow.
+        for group in sorted(removed_rows, key=removed_rows.__getitem__, reverse=True):
+            self._rewrite_rows(manifest, group, file_name)
 
     def _rewrite_rows(
         self, manifest: Manifest, group: PartGroup, file_name: Callable[[], str]
     ) -> None:
         if self._task is None and not self._steps_to_wait:
             checksums = {part.file: manifest.files[part.file] for part in group.references}
-            reader = PartReader(self._files, checksums)
-            self._run_task(_Task(self._files, reader, group, file_name()))
+            self._merge_parts(group, checksums, file_name())
         elif self._task is None or self._task.group.key != group.key:
             self._must_rewrite = True
 
@@ -302,7 +311,15 @@ class Compactor:
             return
         group = min(groups, key=lambda group: sum(part.size for part in group.references))
         checksums = {part.file: manifest.files[part.file] for part in group.references}
-        self._run_task(_Task(self._files, PartReader(self._files, checksums), group, file))
+        self._merge_parts(group, checksums, file)
+
+    def _merge_parts(
+        self, group: PartGroup, checksums: Mapping[str, FileChecksum], file: str
+    ) -> None:
+        # Strings are merged in memory, because they are read as a whole.
+        mappable_files = None if group.key[1] is None else self._mappable_files
+        reader = PartReader(self._files, checksums, mappable_files)
+        self._run_task(_Task(self._files, reader, group, file, mappable_files=mappable_files))
 
     def _run_task(self, task: _Task) -> None:
         thread = self._run(task.run)
@@ -350,6 +367,7 @@ class _Task:
         group: The parts to merge.
         file: The name of the file of the result.
         values: The values that remain of the parts of a dictionary; None to read the parts.
+        mappable_files: The directory, to merge runs in maps of files; None to merge in memory.
     """
 
     def __init__(
@@ -359,6 +377,7 @@ class _Task:
         group: PartGroup,
         file: str,
         values: InternerArrays | None = None,
+        mappable_files: MappableFiles | None = None,
     ) -> None:
         self.group = group
         self.file = file
@@ -368,6 +387,7 @@ class _Task:
         self._files = files
         self._reader: PartReader | None = reader
         self._values = values
+        self._mappable_files = mappable_files
 
     def run(self) -> None:
         """Merge the parts, and write and sync the file of the result."""
@@ -405,21 +425,40 @@ class _Task:
             merged = concatenate_strings(strings)
             rows, part = len(merged.codes), string_part(name_of_parts(key), merged)
         else:
-            runs = []
-            for reference in references:
-                runs.append(reader.read_run(key, reference))
-                self._check_stop()
-            run = Run.sum_of(runs, self._merge)
-            rows, part = run.rows, SegmentPart(name_of_parts(key), run.to_words())
+            return self._merge_runs(reader)
+        return self._write(rows, part.size, encode_segment([part]))
+
+    def _merge_runs(self, reader: PartReader) -> CompactedPart:
+        """Merge the parts of an arrangement: in memory, or in files if those can be mapped."""
+        key, folder = self.group.key, self.file.partition("/")[0]
+        file_merge = None
+        if self._mappable_files is not None:
+            file_merge = FileMerge(
+                self._mappable_files, folder, reader, ROWS_PER_SLICE, self._check_stop
+            )
+        runs = []
+        for reference in self.group.references:
+            runs.append(reader.read_run(key, reference))
+            reader.release_pages()
+            self._check_stop()
+        run = Run.sum_of(runs, self._merge if file_merge is None else file_merge.merge)
+        del runs
+        name = name_of_parts(key)
+        if file_merge is not None:
+            return self._write(run.rows, run.nbytes, file_merge.encode(name, run))
+        part = SegmentPart(name, run.to_words())
+        return self._write(run.rows, part.size, encode_segment([part]))
+
+    def _write(self, rows: int, size: int, chunks: Iterable[Bytes]) -> CompactedPart:
+        """Write and sync the file of the result, unless it has no rows."""
         if not rows:
             return CompactedPart(self.group, None, FileChecksum(0, 0))
-        chunks = encode_segment([part])
         checksum = FileChecksum.of(chunks)
         self._check_stop()
         self._files.write(self.file, chunks)
         self._files.sync(self.file)
         self._files.sync_folder(self.file.partition("/")[0])
-        return CompactedPart(self.group, SegmentReference(self.file, 0, rows, part.size), checksum)
+        return CompactedPart(self.group, SegmentReference(self.file, 0, rows, size), checksum)
 
     def _merge(self, older: Run, newer: Run) -> Run:
         merge = Merge(older, newer)

@@ -1,16 +1,21 @@
 """Dead letter files: the rejected rows of a state directory, one file for each micro-batch.
 
-A micro-batch with rejected rows writes ``dead_letters/<batch id>.parquet``. No manifest names these
-files, so they remain when their version is removed. After each commit the oldest files are removed
-until the others fit `DeadLetterRetention`; the file of the committed micro-batch always remains. On
-a local disk, a reader that has a removed file open can still read it.
+An attempt at a micro-batch with rejected rows writes ``dead_letters/<batch id>-<attempt>.parquet``
+before the commit. So no attempt changes the file of another one, even that of another writer. The
+manifest names the file of the attempt that was committed; the files of others are removed with the
+unused files of versions (`streaming.state.versions`). Earlier releases wrote
+``dead_letters/<batch id>.parquet``.
+
+The files remain when their version is removed. After each commit the oldest files are removed until
+the others fit `DeadLetterRetention`; the file of the committed micro-batch always remains. On a
+local disk, a reader that has a removed file open can still read it.
 
 Only files with such a name are removed. The time of a file is that of its last change. A file
 counts as at least `MIN_FILE_BYTES`, because it takes so much on most disks; so a limit of the size
 also limits the number of files.
 
-Cost: the folder is listed when the directory is opened. A commit removes at most
-`MAX_REMOVED_AT_ONCE` files; the next commits remove the others.
+Cost: the folder is listed at the first commit after the directory is opened. A commit removes at
+most `MAX_REMOVED_AT_ONCE` files; the next commits remove the others.
 """
 
 from __future__ import annotations
@@ -31,13 +36,14 @@ __all__ = [
     "DEFAULT_RETENTION",
     "DeadLetterFiles",
     "DeadLetterRetention",
-    "dead_letter_file",
+    "dead_letter_name",
+    "find_batch_id",
 ]
 
 DEAD_LETTERS_FOLDER: Final = "dead_letters"
 MIN_FILE_BYTES: Final = 1 << 12
 MAX_REMOVED_AT_ONCE: Final = 1000
-_FILE_NAME: Final = re.compile(rf"{DEAD_LETTERS_FOLDER}/[0-9]{{20}}\.parquet")
+_FILE_NAME: Final = re.compile(rf"{DEAD_LETTERS_FOLDER}/([0-9]{{20}})(-[0-9a-z]+)?\.parquet")
 
 log = logging.getLogger(__name__)
 
@@ -86,6 +92,7 @@ class DeadLetterFiles:
 
     Attributes:
         removed: The number of files that the last commit removed.
+        bytes: The bytes of the files that exist; each counts as at least `MIN_FILE_BYTES`.
     """
 
     def __init__(self, files: Files, retention: DeadLetterRetention) -> None:
@@ -93,58 +100,64 @@ class DeadLetterFiles:
         self._directory = files
         self._retention = retention
         self._known: dict[str, FileStatus] = {}  # oldest first
-        self._bytes = 0
+        self.bytes = 0
+        self._is_read = False
 
-    def read(self) -> None:
-        """List the existing files.
+    def forget(self) -> None:
+        """Forget which files exist; the next commit lists them."""
+        self._is_read = False
 
-        Raises:
-            OSError: The file system failed.
-            StateDamagedError: The folder is a link.
-        """
-        self._known.clear()
-        self._bytes = 0
-        for status in self._directory.list_files(DEAD_LETTERS_FOLDER):
-            if _FILE_NAME.fullmatch(status.name):
-                self._add(status)
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._known
-
-    def after_commit(self, batch_id: int, size: int | None) -> None:
+    def after_commit(self, batch_id: int, name: str | None, size: int) -> None:
         """Record the file of a committed micro-batch, and remove files beyond the retention.
 
         Args:
             batch_id: The micro-batch.
-            size: The size of its file in bytes; None if it has none.
+            name: The name of its file; None if it has none.
+            size: The size of this file in bytes.
         """
-        current, now = dead_letter_file(batch_id), time.time()
-        self._forget(current)  # an attempt that was not committed may have left it
-        if size is not None:
-            self._add(FileStatus(current, size, now))
-        expired: list[str] = []
-        for name, status in list(islice(self._known.items(), MAX_REMOVED_AT_ONCE)):
-            if name >= current or not self._is_expired(status, now):
-                break
-            self._forget(name)
-            expired.append(name)
-        self.removed = self._remove(expired)
+        now, expired = time.time(), list[str]()
+        try:
+            if not self._is_read:
+                self._read()
+            elif name is not None:
+                self._add(FileStatus(name, size, now))
+            first_kept = f"{DEAD_LETTERS_FOLDER}/{batch_id:020}"
+            for old, status in list(islice(self._known.items(), MAX_REMOVED_AT_ONCE)):
+                if old >= first_kept or not self._is_expired(status, now):
+                    break
+                self._forget(old)
+                expired.append(old)
+            self.removed = self._remove(expired)
+        except (OSError, StateDamagedError) as error:  # the next commit tries again
+            self.removed = 0
+            location = self._directory.location
+            log.warning("old dead letters in %s could not be listed: %s", location, error)
+
+    def _read(self) -> None:
+        """List the existing files, that of a committed micro-batch included."""
+        statuses = self._directory.list_files(DEAD_LETTERS_FOLDER)
+        self._known.clear()
+        self.bytes = 0
+        for status in statuses:
+            if _FILE_NAME.fullmatch(status.name):
+                self._add(status)
+        self._is_read = True
 
     def _is_expired(self, oldest: FileStatus, now: float) -> bool:
         """Return whether to remove the oldest file."""
         max_age, max_bytes = self._retention.max_age, self._retention.max_bytes
         if max_age is not None and now - oldest.modified > max_age.total_seconds():
             return True
-        return max_bytes is not None and self._bytes > max_bytes
+        return max_bytes is not None and self.bytes > max_bytes
 
     def _add(self, status: FileStatus) -> None:
         self._known[status.name] = status
-        self._bytes += max(status.size, MIN_FILE_BYTES)
+        self.bytes += max(status.size, MIN_FILE_BYTES)
 
     def _forget(self, name: str) -> None:
         status = self._known.pop(name, None)
         if status is not None:
-            self._bytes -= max(status.size, MIN_FILE_BYTES)
+            self.bytes -= max(status.size, MIN_FILE_BYTES)
 
     def _remove(self, names: list[str]) -> int:
         """Remove files; return their number."""
@@ -160,6 +173,23 @@ class DeadLetterFiles:
         return removed
 
 
-def dead_letter_file(batch_id: int) -> str:
-    """Return the name of the file with the dead letters of a micro-batch."""
-    return f"{DEAD_LETTERS_FOLDER}/{batch_id:020}.parquet"
+def dead_letter_name(stem: str) -> str:
+    """Return the name of the file with the dead letters of an attempt at a micro-batch.
+
+    Args:
+        stem: The batch id in 20 digits, ``-``, and a name of the attempt.
+    """
+    return f"{DEAD_LETTERS_FOLDER}/{stem}.parquet"
+
+
+def find_batch_id(name: str) -> int | None:
+    """Return the batch id in the name of a file that this release may remove, else None.
+
+    The files of earlier releases have no name of an attempt, so it is unknown whether they are of
+    a committed one.
+
+    >>> find_batch_id(dead_letter_name("00000000000000000007-c1f78a08aaf0"))
+    7
+    """
+    match = _FILE_NAME.fullmatch(name)
+    return None if match is None or match[2] is None else int(match[1])

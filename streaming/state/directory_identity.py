@@ -20,11 +20,12 @@ from typing import Final
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
 from streaming.state.checksums import decode_checked, encode_checked, parse_items, parse_text
-from streaming.state.files import Files, read_small_file, replace_atomically
-from streaming.state.manifest import MANIFESTS, list_batch_ids, manifest_name, read_manifest
+from streaming.state.files import Files, create_atomically, read_small_file, replace_atomically
+from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
 
 __all__ = [
     "FORMAT_VERSION",
+    "IDENTITY_FILE",
     "DirectoryIdentity",
     "check_same_circuit",
     "ensure_identity",
@@ -67,7 +68,12 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
     """
     existing, is_written = _read(files, circuit)
     identity = existing or _identity_of(circuit, new_id)
-    if not is_written:
+    if existing is None:
+        # Two sinks may start in a new directory at the same time, and both must use one id.
+        if not create_atomically(files, IDENTITY_FILE, encode_checked(asdict(identity))):
+            return ensure_identity(files, circuit, new_id)
+        files.sync_folder("")
+    elif not is_written:
         _write(files, identity)
     return identity
 
@@ -129,7 +135,7 @@ def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, boo
     """Return the identity, from the file or from a manifest, and whether the file has it."""
     path = f"{files.location}/{IDENTITY_FILE}"
     if files.size(IDENTITY_FILE) is None:
-        if not files.names(MANIFESTS):
+        if not list_batch_ids(files):
             return None, False
         error = StateDamagedError(
             f"{path} is missing though there are manifests: restore it from a copy, or delete the "

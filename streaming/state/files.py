@@ -4,7 +4,8 @@ A state directory has folders, and each folder has files that are written once a
 `Files` is the interface to such a directory::
 
     LocalFiles    the local disk                                    (local_files)
-    ArrowFiles    any file system of pyarrow: S3, HDFS, ...         (arrow_files)
+    ObjectFiles   an object store: S3 and services like it          (object_store.object_files)
+    ArrowFiles    any other file system of pyarrow, such as HDFS    (arrow_files)
     open_files    returns the one that fits a path or a URI         (open_files)
 
 The bytes of a file survive a crash of the machine only after the file is synced, and its name only
@@ -21,18 +22,27 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from streaming.errors import StateDamagedError
 
 __all__ = [
+    "TEMPORARY_SUFFIX",
+    "AtomicFiles",
     "Bytes",
     "FileStatus",
     "Files",
     "MappableFiles",
     "MappedMemory",
+    "ScratchMemory",
+    "StagedFile",
+    "create_atomically",
     "read_small_file",
     "replace_atomically",
 ]
@@ -41,6 +51,8 @@ Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyar
 
 # The maximum size of a manifest and of the other files that are read into memory several times.
 MAX_SMALL_FILE_BYTES: Final = 1 << 28
+#: The end of the name of a file that is not complete yet.
+TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,7 @@ class Files(Protocol):
 
     location: str
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
 
     def sync(self, name: str) -> None:
@@ -108,15 +120,30 @@ class MappedMemory(Protocol):
 
     Attributes:
         memory: The bytes; an array that refers to them keeps the map open.
+        identity: Numbers that change whenever somebody writes to the file.
     """
 
     memory: memoryview
+    identity: tuple[int, ...]
 
     def check(self) -> None:
         """Raise `StateDamagedError` if the file has another size than when it was mapped."""
 
+    def expect_random_access(self) -> None:
+        """Read no pages ahead: searches touch few pages, far from each other."""
+
     def release_pages(self) -> None:
         """Remove the pages from the memory of this process; the next access reads them again."""
+
+
+class ScratchMemory(Protocol):
+    """Writable memory that is not memory of the process."""
+
+    def take_array(self) -> npt.NDArray[np.int64]:
+        """Return the words, which are 0; the array keeps the memory."""
+
+    def release_pages(self) -> None:
+        """Remove the pages from the memory of this process; their contents stay."""
 
 
 @runtime_checkable
@@ -125,6 +152,87 @@ class MappableFiles(Files, Protocol):
 
     def map(self, name: str, size: int) -> MappedMemory:
         """Return a file of this size as shared memory, which is not memory of the process."""
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32 of a file; it is not in memory as a whole."""
+
+    def scratch(self, folder: str, words: int) -> ScratchMemory:
+        """Return writable memory in a file of a folder; the file has no name.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
+
+
+@runtime_checkable
+class AtomicFiles(Files, Protocol):
+    """A directory on an object store: a write is atomic and durable, and no file is renamed.
+
+    A request of a process that has ended may still take effect later.
+    """
+
+    def create(self, name: str, data: Bytes) -> None:
+        """Create a file; raise `FileExistsError`, and change nothing, if the name is used."""
+
+
+class StagedFile:
+    """A file that is complete, and gets its name by one atomic operation.
+
+    On a file system it is written and synced under a temporary name, and then renamed. On an object
+    store it stays in memory until it is written with its name. The name is durable only after
+    `Files.sync_folder`.
+
+    Args:
+        files: The directory.
+        name: The name.
+        data: The content.
+        temporary: The temporary name, if the file has one; by default an unused name.
+
+    Attributes:
+        temporary: The temporary name; None on an object store.
+    """
+
+    def __init__(self, files: Files, name: str, data: Bytes, temporary: str | None = None) -> None:
+        self.temporary: str | None = None
+        if not isinstance(files, AtomicFiles):
+            self.temporary = temporary or f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
+        self._files = files
+        self._name = name
+        self._data = data
+
+    def prepare(self) -> None:
+        """Write and sync the file under its temporary name, if it has one."""
+        if self.temporary is not None:
+            self._files.write(self.temporary, [self._data])
+            self._files.sync(self.temporary)
+
+    def create(self) -> None:
+        """Give the file its name.
+
+        Raises:
+            FileExistsError: The name is already used.
+            FileNotFoundError: Another process has removed the temporary file.
+        """
+        if isinstance(self._files, AtomicFiles):
+            self._files.create(self._name, self._data)
+        elif self.temporary is not None:
+            self._files.rename_new(self.temporary, self._name)
+
+    def replace(self) -> None:
+        """Give the file its name; it replaces a file of this name.
+
+        Raises:
+            FileNotFoundError: Another process has removed the temporary file.
+        """
+        if self.temporary is None:
+            self._files.write(self._name, [self._data])
+        else:
+            self._files.rename(self.temporary, self._name)
+
+    def abandon(self) -> None:
+        """Remove the temporary file."""
+        if self.temporary is not None:
+            self._files.remove(self.temporary)
 
 
 def read_small_file(files: Files, name: str) -> bytes:
@@ -156,15 +264,34 @@ def replace_atomically(
         files: The directory.
         name: The name of the file.
         data: Its new content.
-        temporary: The name of the file while it is written, ``{name}.tmp`` by default.
+        temporary: The name of the file while it is written, if it has one; by default an unused
+            name, because two processes that write one temporary file would mix their contents.
 
     Raises:
         OSError: The file system raised an error.
     """
-    temporary = temporary or f"{name}.tmp"
-    # A killed process may have left the temporary file. If it is another hard link to ``name``,
-    # writing to it would change ``name``.
-    files.remove(temporary)
-    files.write(temporary, [data])
-    files.sync(temporary)
-    files.rename(temporary, name)
+    staged = StagedFile(files, name, data, temporary)
+    if temporary is not None:
+        # A killed process may have left the temporary file. If it is another hard link to
+        # ``name``, writing to it would change ``name``.
+        staged.abandon()
+    staged.prepare()
+    staged.replace()
+
+
+def create_atomically(files: Files, name: str, data: Bytes) -> bool:
+    """Create a file atomically; return False, and change nothing, if the name is already used.
+
+    The new name is durable only after `Files.sync_folder`.
+
+    Raises:
+        OSError: The file system raised an error.
+    """
+    staged = StagedFile(files, name, data)
+    staged.prepare()
+    try:
+        staged.create()
+    except FileExistsError:
+        staged.abandon()
+        return False
+    return True

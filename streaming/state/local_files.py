@@ -14,13 +14,15 @@ import mmap
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from streaming.errors import StateDamagedError, StateError, StateLockedError
 from streaming.state.files import Bytes, Files, FileStatus
-from streaming.state.mapped_file import MappedFile
+from streaming.state.mapped.mapped_file import MappedFile, ScratchFile
 
 __all__ = [
     "DEFAULT_STATE_MODE",
@@ -34,6 +36,8 @@ __all__ = [
 
 # A file of at least this size is memory-mapped; each mapping uses a file descriptor.
 MIN_MAPPED_BYTES: Final = 1 << 24
+# `LocalFiles.checksum` reads this many bytes at a time.
+CHECKSUM_CHUNK_BYTES: Final = 1 << 22
 LOCK_FILE: Final = "lock"
 LOCK_TIMEOUT_S: Final = 5.0  # wait for another process to release the lock
 # Only the owner may read the directory.
@@ -85,7 +89,7 @@ class LocalFiles:
     def __del__(self) -> None:
         self.unlock()
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
         self._make_folder(name.rpartition("/")[0])
         with self._open_parent(name) as (parent, base), self._create_file(parent, base) as file:
@@ -178,6 +182,36 @@ class LocalFiles:
             self._open_file(parent, base, os.O_RDONLY) as file,
         ):
             return MappedFile(file, str(self._path / name), size)
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32 of a file, of which a few megabytes at a time are in memory."""
+        with (
+            self._open_parent(name) as (parent, base),
+            self._open_file(parent, base, os.O_RDONLY) as file,
+        ):
+            crc, buffer = 0, memoryview(bytearray(CHECKSUM_CHUNK_BYTES))
+            while count := os.readv(file, [buffer]):
+                crc = zlib.crc32(buffer[:count], crc)
+            return crc
+
+    def scratch(self, folder: str, words: int) -> ScratchFile:
+        """Return writable memory in a file without a name.
+
+        Args:
+            folder: The folder whose disk is used; it exists.
+            words: The number of int64 words, at least 1.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
+        name = f"{folder}/scratch-{uuid.uuid4().hex}"
+        with self._open_parent(name) as (parent, base):
+            handle = self._create(base, os.O_RDWR, parent)
+            try:
+                os.unlink(base, dir_fd=parent)
+                return ScratchFile(handle, words)
+            finally:
+                os.close(handle)
 
     def size(self, name: str) -> int | None:
         """Return the size of a file in bytes; None if it is missing."""

@@ -27,7 +27,9 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
 
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
@@ -48,10 +50,12 @@ from streaming.state.segment_references import SegmentReference
 __all__ = [
     "MANIFESTS",
     "FileChecksum",
+    "LastChanges",
     "Manifest",
     "ProgramLink",
     "list_batch_ids",
     "manifest_name",
+    "next_changes",
     "parse_manifest_name",
     "read_cell_manifest",
     "read_manifest",
@@ -84,6 +88,22 @@ class FileChecksum:
             size += memoryview(chunk).nbytes
             crc = zlib.crc32(chunk, crc)
         return FileChecksum(size, crc)
+
+
+class LastChanges(NamedTuple):
+    """The last micro-batches in which the published table of a view has rows.
+
+    A target that does not hold ``previous`` has missed micro-batches, although those without rows
+    are not written to every target.
+
+    Attributes:
+        previous: The last one before this version; -1 if there is none, so that the table of this
+            version is the whole view; None if it is not known.
+        last: The last one up to and including this version; -1 and None as in ``previous``.
+    """
+
+    previous: int | None
+    last: int | None
 
 
 @dataclass(frozen=True)
@@ -125,6 +145,7 @@ class Manifest:
         plans: The variable orders of the joins.
         digests: A checksum of the rows of each input.
         outputs: The files of each published table, in order.
+        changes: The last changes of each view; without those that an earlier release wrote.
         dead_letters: The number of dead letters so far, including this micro-batch.
         files: The size and checksum of each file.
         state_id: The id of the directory (`streaming.state.directory_identity`).
@@ -136,6 +157,9 @@ class Manifest:
             if an earlier release wrote it.
         values_after_sweep: The number of values in all dictionaries after the last sweep.
         link: The change of the views; None if the previous version has the same views.
+        dead_letter_file: The file with the rejected rows of this micro-batch; None if there are
+            none, or in a manifest of an earlier release. It is not in ``files``, because it may be
+            removed while the version is kept, and remains when the version is removed.
         checksum: The checksum of this manifest, if it was read from a file.
     """
 
@@ -159,6 +183,8 @@ class Manifest:
     parent: int | None = None
     values_after_sweep: int = 0
     link: ProgramLink | None = None
+    dead_letter_file: str | None = None
+    changes: Mapping[str, LastChanges] = field(default_factory=dict)
     checksum: int = field(default=0, compare=False)
 
     @property
@@ -236,11 +262,14 @@ class Manifest:
             "owner": self.owner,
             "parent": self.parent,
             "values_after_sweep": self.values_after_sweep,
+            "changes": {view: list(changes) for view, changes in self.changes.items()},
         }
         if self.cells is not None:
             body["cells"] = self.cells.to_json()
         if self.link is not None:
             body["link"] = [dict(self.link.views), self.link.has_same_inputs]
+        if self.dead_letter_file is not None:
+            body["dead_letter_file"] = self.dead_letter_file
         return encode_checked(body)
 
     @staticmethod
@@ -258,6 +287,38 @@ class Manifest:
                 f"{name} is not a valid manifest ({type(error).__name__}: {error}): restore "
                 "the state directory from a copy, or delete it together with the checkpoint"
             ) from error
+
+
+def next_changes(
+    batch_id: int,
+    tables: Mapping[str, pa.Table],
+    manifest: Manifest | None,
+    link: ProgramLink | None,
+) -> dict[str, LastChanges]:
+    """Return the last changes of the next version.
+
+    Args:
+        batch_id: The next version.
+        tables: The published table of each view.
+        manifest: The version before; None if there is none.
+        link: The views that the next version continues; None if it has the same views.
+
+    >>> tables = {"v": pa.table({"n": [1]}), "w": pa.table({"n": []})}
+    >>> next_changes(0, tables, None, None)
+    {'v': LastChanges(previous=-1, last=0), 'w': LastChanges(previous=-1, last=-1)}
+    """
+
+    def previous_of(view: str) -> int | None:
+        old_view = view if link is None else link.views.get(view)
+        if manifest is None or old_view is None:
+            return -1
+        return manifest.changes[old_view].last if old_view in manifest.changes else None
+
+    changes = {}
+    for view, table in tables.items():
+        previous = previous_of(view)
+        changes[view] = LastChanges(previous, batch_id if table.num_rows else previous)
+    return changes
 
 
 def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
@@ -319,6 +380,13 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
         parent=None if body.get("parent") is None else parse_count(body["parent"]),
         values_after_sweep=parse_count(body.get("values_after_sweep", 0)),
         link=_parse_link(*body["link"]) if "link" in body else None,
+        dead_letter_file=(
+            parse_text(body["dead_letter_file"]) if "dead_letter_file" in body else None
+        ),
+        changes={
+            view: LastChanges(*map(_parse_change, ids))
+            for view, ids in parse_items(body.get("changes", {}))
+        },
         checksum=checksum,
     )
 
@@ -327,6 +395,10 @@ def _parse_link(views: Any, has_same_inputs: Any) -> ProgramLink:
     if not isinstance(has_same_inputs, bool):
         raise ValueError(f"{has_same_inputs!r} is not true or false")
     return ProgramLink({v: parse_text(old) for v, old in parse_items(views)}, has_same_inputs)
+
+
+def _parse_change(batch_id: Any) -> int | None:
+    return batch_id if batch_id is None or batch_id == -1 else parse_count(batch_id)
 
 
 def _parse_file_name(name: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from circuits import Circuit, CircuitStep
 from streaming.errors import BatchOrderError
 from streaming.state.cell_versions import CellVersions
-from streaming.state.memory_limit import MemoryUse
+from streaming.state.mapped.memory_limit import MemoryUse
 from streaming.state.program_change import AppliedChange, ChangeOptions
 from streaming.state.version_summary import VersionSummary
 
@@ -28,12 +28,13 @@ class InMemoryStore:
     def __init__(self, circuit: Circuit) -> None:
         self.circuit = circuit
         self.id = str(uuid.uuid4())
-        self.bytes_written = 0
-        self.dead_letter_files_removed = 0
+        self.bytes_written = self.bytes_added = 0
+        self.dead_letter_files_removed = self.dead_letter_bytes = 0
         #: As `Store.memory`: there is no limit, because there are no files to map.
         self.memory: MemoryUse | None = None
         self._last: VersionSummary | None = None
         self._query: str | None = None
+        self._last_changes: dict[str, int] = {}  # of each view: the last micro-batch with rows
         self._is_circuit_behind = False  # a step was written, but not committed
         #: As `Store.description`.
         self.description = "the state in memory"
@@ -101,7 +102,9 @@ class InMemoryStore:
             total += dead_letters.num_rows
         self._is_circuit_behind = True
         self._query = query_id
-        self._last = VersionSummary(batch_id, outputs, {}, digests, total)
+        previous = {view: self._last_changes.get(view, -1) for view in outputs}
+        self._last_changes |= {view: batch_id for view, rows in outputs.items() if rows.num_rows}
+        self._last = VersionSummary(batch_id, outputs, {}, digests, total, previous)
         self.pending_outputs, self.has_pending_change = {}, False
         return self._last
 
@@ -112,8 +115,21 @@ class InMemoryStore:
         self.circuit = circuit
         if self._last is not None:
             self._last = self._last.continued(applied.link)
+            self._last_changes = {
+                new: self._last_changes[old]
+                for new, old in applied.link.views.items()
+                if old in self._last_changes
+            }
             self.has_pending_change = True
             self.pending_outputs = applied.outputs_after(self.pending_outputs)
+
+    @property
+    def unpublished(self) -> VersionSummary | None:
+        """As `Store.unpublished`: none, because no other program goes on with state in memory."""
+        return None
+
+    def confirm_published(self) -> None:
+        """Do nothing, because `unpublished` is None."""
 
     def confirm_commit(self) -> None:
         """Record that the circuit has committed the step."""
@@ -125,8 +141,8 @@ class InMemoryStore:
     def append_metrics(self, line: str) -> None:
         """Do nothing: there is no file for metrics."""
 
-    def describe_dead_letters(self, batch_id: int) -> str:
-        """Return that the dead letters of a micro-batch are not kept, for messages."""
+    def describe_dead_letters(self) -> str:
+        """Return that the dead letters are not kept, for messages."""
         return "not kept, because the sink has no state_dir"
 
     def close(self) -> None:

@@ -7,10 +7,16 @@
 3. Commit the version under the same batch id (`streaming.state.version_rewrite`).
 4. Remove the earlier versions, and all files that no manifest names.
 
+On an object store the next micro-batch does the fourth step: an earlier sink may still commit a
+version that names these files (`streaming.state.ownership`).
+
 The codes of values do not change, and the codes of removed values are not used again. A crash
 before the commit leaves the directory as it was. After a crash later than that, the next start
 removes what is left. Afterwards only the newest version exists, so the query continues with the
 next micro-batch or with a replay of the last one, but not with an earlier one.
+
+The state of cells cannot be compacted. The driver has the strings of all inputs, and does not know
+which of them the rows of the cells still have, so their values are never removed either.
 
 Memory: the state, and twice the largest arrangement. Disk: the old and the new files together.
 """
@@ -19,15 +25,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.circuit_state import whole_state
 from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.user_functions import UserFunction
-from streaming.errors import StateError
-from streaming.state.files import Files
+from streaming.errors import StateDamagedError, StateError
+from streaming.state.files import AtomicFiles, Files
 from streaming.state.manifest import MANIFESTS, Manifest
+from streaming.state.ownership import check_owner, raise_if_replaced
 from streaming.state.verified_files import read_state
 from streaming.state.version_rewrite import (
     VersionRewrite,
@@ -112,16 +120,22 @@ def compact_state(
     """
     with lock_for_rewrite(files, "compact") as locked:
         circuit = Circuit(spec or read_newest_definition(locked, functions))
-        return _compact(VersionRewrite.begin(locked, circuit), circuit)
+        rewrite = VersionRewrite.begin(locked, circuit)
+        try:
+            return _compact(rewrite, circuit)
+        except (OSError, StateDamagedError):
+            raise_if_replaced(locked, rewrite.owner)
+            raise
 
 
 def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
     files, before = rewrite.files, rewrite.before
     if before.cells is not None:
         raise StateError(
-            f"{files.location} is distributed over cells, which are not compacted: rescaling "
-            f"writes them again, with dbsp-wcoj rescale {files.location} "
-            f"--cells {before.cells.count}"
+            f"{files.location} is distributed over {before.cells.count} cells, and only a state in "
+            f"one process can be compacted: run dbsp-wcoj rescale {files.location} --embedded, "
+            f"then this command, then dbsp-wcoj rescale {files.location} --cells "
+            f"{before.cells.count}"
         )
     size_before = StoredSize.of(files, before)
     circuit.load(read_state(files, before))
@@ -142,11 +156,13 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
             values_after_sweep=written.values_after_sweep,
         )
         read_state(files, after)
-        temporary = rewrite.stage(after)
+        staged = rewrite.stage(after)
     except BaseException:
         writer.undo()
         raise
-    rewrite.commit(temporary)
+    rewrite.commit(staged)
+    if isinstance(files, AtomicFiles):
+        return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))
     versions = Versions(files, keep=1)
     try:
         versions.read(before.state_id)
@@ -155,5 +171,5 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
             f"state directory {files.location} was compacted, but its earlier versions were not "
             f"removed: {error}; run the command again"
         ) from error
-    versions.remove_unreferenced()
+    versions.remove_unreferenced(partial(check_owner, files, rewrite.owner))
     return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))

@@ -8,6 +8,9 @@ stores the columns of the table.
 Dead letters are invalid input rows that the sink keeps apart. Manifests do not list their files, so
 these files have checksums in their Parquet pages.
 
+Parquet has no type for some values (`stored_type`). A column of such a type is stored as another
+type, and its own type is in the metadata of the file, so that a replay reads it again.
+
 This library never writes compressed files. Reading one raises an error before it is decompressed,
 because a small file could fill the memory.
 """
@@ -20,13 +23,39 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import types
 
-from streaming.errors import StateDamagedError
+from circuits.types.arrow_types import is_nested, part_types, with_parts
+from streaming.errors import StateDamagedError, StateError
 from streaming.state.files import Bytes
 
-__all__ = ["encode_parquet", "read_parquet"]
+__all__ = ["encode_parquet", "read_parquet", "stored_type"]
 
 MAX_FILE_ROWS: Final = 1 << 20
+MAX_DECIMAL_DIGITS: Final = 76
+#: The metadata key of the Arrow schema before `stored_type`, for files with such columns.
+_SCHEMA_KEY: Final = b"dbsp_wcoj.schema"
+
+
+def stored_type(type: pa.DataType) -> pa.DataType:
+    """Return a type that Parquet has and that contains all values of an Arrow type.
+
+    Parquet has no decimals with a negative scale, and no binary values of the fixed length 0. Other
+    types are unchanged.
+
+    >>> stored_type(pa.decimal128(5, -2)), stored_type(pa.list_(pa.binary(0)))
+    (Decimal128Type(decimal128(7, 0)), ListType(list<item: binary>))
+    """
+    if types.is_decimal(type) and type.scale < 0:
+        digits = min(type.precision - type.scale, MAX_DECIMAL_DIGITS)
+        return pa.decimal128(digits, 0) if digits <= 38 else pa.decimal256(digits, 0)
+    if type == pa.binary(0):
+        return pa.binary()
+    if is_nested(type):
+        parts = part_types(type)
+        stored = [stored_type(part) for part in parts]
+        return type if stored == parts else with_parts(type, stored)
+    return type
 
 
 def encode_parquet(table: pa.Table, *, single_file: bool = False) -> Iterator[pa.Buffer]:
@@ -36,10 +65,14 @@ def encode_parquet(table: pa.Table, *, single_file: bool = False) -> Iterator[pa
         table: The table.
         single_file: True to encode any number of rows as one file, with checksums in its pages.
 
+    Raises:
+        StateError: Parquet cannot store a column, such as one of structs without fields.
+
     >>> [file] = encode_parquet(pa.table({"n": [1, 2]}))
     >>> pq.read_table(pa.BufferReader(file)).to_pylist()
     [{'n': 1}, {'n': 2}]
     """
+    table = _with_stored_types(table)
     total_rows = max(table.num_rows, 1)  # an empty table has one file
     file_rows = total_rows if single_file else MAX_FILE_ROWS
     for start in range(0, total_rows, file_rows):
@@ -85,12 +118,52 @@ def read_parquet(data: Bytes, name: str) -> pa.Table:
         ) from error
 
 
+def _with_stored_types(table: pa.Table) -> pa.Table:
+    """Return a table with types that Parquet has; the metadata contains the types before.
+
+    Raises:
+        StateError: There is no such type for a column, or it does not contain one of the values.
+    """
+    schema = table.schema
+    for index, field in enumerate(schema):
+        if _has_empty_struct(field.type):
+            raise StateError(
+                f"column {field.name!r} of type {field.type} cannot be stored, because Parquet has "
+                "no structs without fields: leave the column out of the view"
+            )
+        type = stored_type(field.type)
+        if type == field.type:
+            continue
+        try:
+            column = table.column(index).cast(type)
+        except pa.ArrowInvalid as error:
+            raise StateError(
+                f"column {field.name!r} of type {field.type} cannot be stored as {type}, the "
+                f"largest such type of Parquet: {error}; cast it in the view"
+            ) from error
+        table = table.set_column(index, field.with_type(type), column)
+    if table.schema == schema:
+        return table
+    encoded = base64.b64encode(schema.remove_metadata().serialize())
+    return table.replace_schema_metadata({**(schema.metadata or {}), _SCHEMA_KEY: encoded})
+
+
+def _has_empty_struct(type: pa.DataType) -> bool:
+    if not is_nested(type):
+        return False
+    return type == pa.struct([]) or any(map(_has_empty_struct, part_types(type)))
+
+
 def _with_written_types(table: pa.Table, metadata: Mapping[bytes, bytes]) -> pa.Table:
     """Return a table with the types that were written; Parquet has no seconds, and no date64."""
-    encoded = metadata.get(b"ARROW:schema")
+    encoded = metadata.get(_SCHEMA_KEY, metadata.get(b"ARROW:schema"))
     if encoded is None:
         raise ValueError("it has no Arrow schema")
     schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded)))
+    if _SCHEMA_KEY in metadata:
+        table = table.replace_schema_metadata(
+            {k: v for k, v in table.schema.metadata.items() if k != _SCHEMA_KEY}
+        )
     for index, field in enumerate(schema):
         column = table.column(index)
         if column.type != field.type and not pa.types.is_dictionary(field.type):

@@ -12,11 +12,17 @@ from collections.abc import Mapping
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from streaming.errors import StateDamagedError
-from streaming.state.files import Files
+from streaming.state.files import Files, MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum
 from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference, StateKey
-from streaming.state.verified_files import decode_run, decode_strings, find_part, read_verified
+from streaming.state.verified_files import (
+    decode_run,
+    decode_strings,
+    find_part,
+    map_verified,
+    read_verified,
+)
 
 __all__ = ["PartReader", "name_of_parts"]
 
@@ -27,10 +33,18 @@ class PartReader:
     Args:
         files: The directory.
         checksums: The checksum of each file that has parts to read.
+        mappable_files: The directory, to map the files; None to read them to memory.
     """
 
-    def __init__(self, files: Files, checksums: Mapping[str, FileChecksum]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        checksums: Mapping[str, FileChecksum],
+        mappable_files: MappableFiles | None = None,
+    ) -> None:
         self._files = files
+        self._mappable_files = mappable_files
+        self._maps: list[MappedMemory] = []
         self._checksums = checksums
         self._segments: dict[str, list[SegmentPart]] = {}
 
@@ -42,7 +56,7 @@ class PartReader:
         """
         if reference.file not in self._segments:
             try:
-                data = read_verified(self._files, reference.file, self._checksums[reference.file])
+                data = self._read_file(reference.file)
             except StateDamagedError as error:
                 raise StateDamagedError(
                     f"{error}: start the query again to continue from an intact version, if "
@@ -52,6 +66,18 @@ class PartReader:
                 data, f"{self._files.location}/{reference.file}"
             )
         return find_part(self._files, self._segments[reference.file], reference, name_of_parts(key))
+
+    def release_pages(self) -> None:
+        """Remove the pages of mapped files from the memory of this process."""
+        for mapped in self._maps:
+            mapped.release_pages()
+
+    def _read_file(self, name: str) -> memoryview:
+        expected = self._checksums[name]
+        if self._mappable_files is None:
+            return read_verified(self._files, name, expected)
+        self._maps.append(map_verified(self._mappable_files, name, expected))
+        return self._maps[-1].memory
 
     def read_run(self, key: StateKey, reference: SegmentReference) -> Run:
         """Read a part of an arrangement.

@@ -29,6 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -59,11 +60,11 @@ __all__ = [
     "change_program",
     "check_allowed",
     "definition_name",
+    "list_old_programs",
     "newest_version",
     "plan_change",
     "program_file",
     "read_program",
-    "remove_old_programs",
     "stored_circuit",
     "write_programs",
 ]
@@ -86,11 +87,32 @@ class ChangeOptions:
             the last micro-batch. It is read once, when the sink starts.
         renames: New names of views, each with the old name: the view goes on under its new name. A
             renamed view that is not listed counts as a removed one and a new one.
+        rows_per_batch: With this limit, `ViewSink.add_view` computes new views in slices: a
+            micro-batch reads at most so many kept rows for them. They are published when they have
+            all rows.
+        seconds_per_batch: As ``rows_per_batch``, a limit of the seconds that a slice takes. The
+            smallest slice is one row, which may take longer.
+
+    Raises:
+        StateError: A limit is not positive.
     """
 
     allow_drop: bool = False
     backfill: Mapping[str, Any] = field(default_factory=dict)
     renames: Mapping[str, str] = field(default_factory=dict)
+    rows_per_batch: int | None = None
+    seconds_per_batch: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows_per_batch", "seconds_per_batch"):
+            limit = getattr(self, name)
+            if limit is not None and not limit > 0:
+                raise StateError(f"{name}={limit}: give a positive number, or None for no limit")
+
+    @property
+    def is_sliced(self) -> bool:
+        """True if new views are computed in slices."""
+        return self.rows_per_batch is not None or self.seconds_per_batch is not None
 
     def after(self, earlier: ChangeOptions, views: Collection[str]) -> ChangeOptions:
         """Return the options of an earlier change and this one, as those of one change.
@@ -187,9 +209,22 @@ class PendingChange:
 
 
 def plan_change(
-    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions
+    files: Files,
+    manifest: Manifest,
+    circuit: Circuit,
+    options: ChangeOptions,
+    *,
+    unwritten: Collection[str] = (),
 ) -> ProgramChange:
     """Compare the program of a version with that of a circuit; load the version, change nothing.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        circuit: The new program.
+        options: What the change may do.
+        unwritten: Views of the old program whose rows no target holds, so that they count as
+            views that were not published before.
 
     Raises:
         StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the
@@ -211,14 +246,19 @@ def plan_change(
     return ProgramChange(
         old,
         circuit,
-        published=manifest.outputs.keys(),
+        published=manifest.outputs.keys() - set(unwritten),
         renames=options.renames,
         given=options.backfill.keys(),
     )
 
 
 def change_program(
-    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions, now: int | None
+    files: Files,
+    manifest: Manifest,
+    circuit: Circuit,
+    options: ChangeOptions,
+    now: int | None,
+    unwritten: Mapping[str, str] = MappingProxyType({}),
 ) -> PendingChange:
     """Load a version of another program into a circuit; nothing is written.
 
@@ -228,6 +268,8 @@ def change_program(
         circuit: The new program.
         options: What the change may do.
         now: The time in microseconds since 1970, if the circuit reads it.
+        unwritten: The views whose targets hold none of their rows, with their names in the version;
+            the whole views are written to the targets.
 
     Raises:
         StateMismatchError: The change drops something that ``options`` do not allow; or as
@@ -235,11 +277,19 @@ def change_program(
         ProgramChangeError: Rows that are needed are neither kept nor given.
         StateDamagedError: The version is damaged.
     """
-    change = plan_change(files, manifest, circuit, options)
+    for view in unwritten:
+        log.warning(
+            "view %r: its target holds none of its rows, so the whole view is written with "
+            "micro-batch %d",
+            view,
+            manifest.batch_id + 1,
+        )
+    change = plan_change(files, manifest, circuit, options, unwritten=unwritten.values())
     where = f"state directory {files.location}"
-    return PendingChange.of(
-        manifest, apply_change(change, options, now, where=where, batch_id=manifest.batch_id)
+    applied = apply_change(
+        change, options, now, where=where, batch_id=manifest.batch_id, unwritten=unwritten
     )
+    return PendingChange.of(manifest, applied)
 
 
 def apply_change(
@@ -249,6 +299,7 @@ def apply_change(
     *,
     where: str,
     batch_id: int | None,
+    unwritten: Collection[str] = (),
 ) -> AppliedChange:
     """Make a change in memory; nothing is written.
 
@@ -258,12 +309,13 @@ def apply_change(
         now: The time in microseconds since 1970, if the new program reads it.
         where: The place of the state, for messages.
         batch_id: The last micro-batch; None before the first one.
+        unwritten: As for `change_program`.
 
     Raises:
         StateMismatchError: The change drops something that ``options`` do not allow.
         ProgramChangeError: Rows that are needed are neither kept nor given.
     """
-    check_allowed(change, options, where=where, batch_id=batch_id)
+    check_allowed(change, options, where=where, batch_id=batch_id, unwritten=unwritten)
     tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
     outputs = change.apply(tables, now=now)
     log.info(
@@ -279,7 +331,12 @@ def apply_change(
 
 
 def check_allowed(
-    change: ProgramChange, options: ChangeOptions, *, where: str, batch_id: int | None
+    change: ProgramChange,
+    options: ChangeOptions,
+    *,
+    where: str,
+    batch_id: int | None,
+    unwritten: Collection[str] = (),
 ) -> None:
     """Check that a change can be applied.
 
@@ -288,6 +345,7 @@ def check_allowed(
         options: What the change may do.
         where: The place of the state, for messages.
         batch_id: The last micro-batch; None before the first one.
+        unwritten: As for `change_program`.
 
     Raises:
         StateMismatchError: It drops something that ``options`` do not allow.
@@ -302,6 +360,12 @@ def check_allowed(
         )
     if change.missing:
         first, reasons = min(change.missing), "; ".join(change.missing.values())
+        if unwritten:
+            names = ", ".join(map(repr, sorted(unwritten)))
+            reasons = (
+                f"the targets of {names} hold none of their rows, so the whole views must be "
+                f"computed: {reasons}"
+            )
         raise ProgramChangeError(
             f"{where}: {reasons}: give the rows once as "
             f"of micro-batch {batch_id}, ChangeOptions(backfill={{{first!r}: frame}}), "
@@ -324,16 +388,18 @@ def write_programs(files: Files, circuit: Circuit, pending: PendingChange) -> No
     files.sync_folder(PROGRAMS)
 
 
-def remove_old_programs(files: Files, fingerprints: Collection[str]) -> None:
-    """Remove the texts of programs to which no version belongs any more.
+def list_old_programs(files: Files, fingerprints: Collection[str]) -> list[str]:
+    """Return the files of programs to which no version belongs any more.
+
+    Args:
+        files: The directory.
+        fingerprints: The fingerprints of the programs of all versions.
 
     Raises:
         OSError: The file system failed.
     """
     kept = set(map(program_file, fingerprints))
-    for name in files.names(PROGRAMS):
-        if name not in kept:
-            files.remove(name)
+    return [name for name in files.names(PROGRAMS) if name not in kept]
 
 
 def newest_version(files: Files, *, state_id: str | None = None) -> Manifest | None:

@@ -16,7 +16,7 @@ from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
-from streaming.state.verified_files import check_size, read_state
+from streaming.state.verified_files import FileCache, check_size, read_state
 
 __all__ = ["Reader", "load"]
 
@@ -90,6 +90,7 @@ def load(
     manifest_of: Callable[[int], Manifest],
     *,
     cells: int | None = None,
+    map_files: Callable[[Manifest], FileCache] | None = None,
 ) -> Manifest | None:
     """Load a version into a circuit, or an empty state if there is none; return its manifest.
 
@@ -100,6 +101,7 @@ def load(
         manifest_of: Returns the manifest of a version.
         cells: The expected number of cells beside ``circuit``; None for an embedded circuit. This
             function checks that their files exist; the tasks that step the cells read them.
+        map_files: Returns the files of a version that need not be read; None to read all.
 
     Raises:
         StateDamagedError: The version is damaged.
@@ -108,7 +110,10 @@ def load(
     manifest = None if batch_id is None else manifest_of(batch_id)
     if manifest is not None:
         _check_cells(files, manifest, cells)
-    state = State.empty() if manifest is None else read_state(files, manifest)
+    state = State.empty()
+    if manifest is not None:
+        mapped_files = None if map_files is None else map_files(manifest)
+        state = read_state(files, manifest, mapped_files)
     try:
         circuit.load(state)
     except DbspWcojError as error:

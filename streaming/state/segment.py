@@ -21,6 +21,7 @@ offsets.
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
 from collections.abc import Sequence
@@ -38,6 +39,7 @@ from streaming.state.files import Bytes
 __all__ = [
     "SegmentPart",
     "decode_segment",
+    "encode_run",
     "encode_segment",
     "part_name",
     "read_string_part",
@@ -156,6 +158,33 @@ def encode_segment(parts: Sequence[SegmentPart]) -> list[Bytes]:
     with pa.ipc.new_file(sink, SEGMENT_SCHEMA) as writer:
         writer.write_batch(pa.record_batch(columns, schema=SEGMENT_SCHEMA))
     return sink.chunks()
+
+
+def encode_run(name: str, words: Sequence[Int64Array]) -> list[Bytes]:
+    """Encode a run as the bytes of a file with one part, in chunks; no words are copied.
+
+    Args:
+        name: The name of its arrangement (`part_name`).
+        words: The words of the run, in several arrays (`Run.to_parts`).
+
+    >>> words = np.arange(3)
+    >>> file = b"".join(encode_run("r [0]", [words[:2], words[2:]]))
+    >>> file == b"".join(encode_segment([SegmentPart("r [0]", words)]))
+    True
+    """
+    size = sum([part.nbytes for part in words])
+    if size < MIN_CHUNK_BYTES:
+        return encode_segment([SegmentPart(name, np.concatenate(words))])
+    # Arrow encodes the file with memory of the same size in place of the words. Nobody reads this
+    # memory, so the system supplies no pages for it.
+    placeholder = np.frombuffer(
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ), np.int64
+    )
+    chunks: list[Bytes] = []
+    for chunk in encode_segment([SegmentPart(name, placeholder)]):
+        is_placeholder = np.shares_memory(np.frombuffer(chunk, np.uint8), placeholder)
+        chunks += words if is_placeholder else [chunk]
+    return chunks
 
 
 def string_part(name: str, strings: CodedStrings) -> SegmentPart:

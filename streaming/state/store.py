@@ -9,7 +9,8 @@
     manifests/<batch id>.json             a version                          (manifest, versions)
     data/<batch id>-<attempt>-<n>.arrow   parts of arrangements and dictionaries      (segment)
     outputs/....parquet                   published tables of the views               (parquet)
-    dead_letters/<batch id>.parquet       rejected rows                      (dead_letter_files)
+    dead_letters/<batch id>-<attempt>.parquet   rejected rows                (dead_letter_files)
+    unpublished.json                      views that a replay left out          (unpublished)
     metrics.jsonl                         a line for each micro-batch
 
 An arrangement is a relation in one column order; a dictionary assigns codes to strings. Both are
@@ -37,6 +38,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -55,36 +57,51 @@ from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
 from streaming.state.compaction import Compactor
 from streaming.state.dead_letter_files import (
+    DEAD_LETTERS_FOLDER,
     DEFAULT_RETENTION,
     DeadLetterFiles,
     DeadLetterRetention,
-    dead_letter_file,
+    dead_letter_name,
 )
 from streaming.state.directory_identity import (
+    IDENTITY_FILE,
     DirectoryIdentity,
     check_same_circuit,
     ensure_identity,
     find_identity,
     update_identity,
 )
-from streaming.state.files import Files, MappableFiles, read_small_file
+from streaming.state.files import (
+    AtomicFiles,
+    Files,
+    MappableFiles,
+    StagedFile,
+    read_small_file,
+)
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import MANIFESTS, Manifest, ProgramLink, manifest_name
-from streaming.state.memory_limit import MemoryLimit, MemoryUse
-from streaming.state.ownership import Owner, check_owner, take_over
+from streaming.state.manifest import (
+    MANIFESTS,
+    Manifest,
+    ProgramLink,
+    manifest_name,
+    next_changes,
+)
+from streaming.state.mapped.memory_limit import MemoryLimit, MemoryUse
+from streaming.state.ownership import Owner, check_owner, raise_if_replaced, take_over
 from streaming.state.parquet import encode_parquet, read_parquet
 from streaming.state.program_change import (
     AppliedChange,
     ChangeOptions,
     PendingChange,
     change_program,
-    remove_old_programs,
+    list_old_programs,
     write_programs,
 )
 from streaming.state.reader import Reader, load
+from streaming.state.unpublished import UNPUBLISHED_FILE, UnpublishedViews
 from streaming.state.verified_files import read_verified
 from streaming.state.version_summary import VersionSummary
-from streaming.state.versions import DATA, OUTPUTS, Versions
+from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
 from streaming.state.view_definitions import write_definition
 from streaming.state.writer import Writer
 
@@ -108,7 +125,6 @@ class Store:
         circuit: The circuit of the state. Only this store may load a state into it, and only steps
             that this store has written may be committed.
         keep: The number of versions to keep, at least 2.
-        unique_name: Returns a new name at each call, to tell attempts apart.
         directory_circuit: The whole circuit, if it is distributed and ``circuit`` is only the part
             that runs on the driver.
         cells: The number of cells of a distributed circuit.
@@ -116,8 +132,10 @@ class Store:
             views of a distributed circuit cannot change.
         clock: Returns the time, for a change to views that read ``now()``.
         dead_letters: Which files of dead letters to keep.
+        last_batch: Returns the last micro-batch of a view that its target holds. The next version
+            publishes the whole view if it holds none (`Versions.find_unwritten`).
         memory_limit: The number of bytes of the state that may be in memory; the rest is mapped
-            from the files (`streaming.state.memory_limit`). None for no limit.
+            from the files (`streaming.state.mapped.memory_limit`). None for no limit.
     """
 
     def __init__(
@@ -126,12 +144,12 @@ class Store:
         circuit: Circuit,
         *,
         keep: int = 3,
-        unique_name: Callable[[], str] = lambda: uuid.uuid4().hex[:12],
         directory_circuit: Circuit | None = None,
         cells: int | None = None,
         change: ChangeOptions | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
+        last_batch: LastBatch = lambda view: None,
         memory_limit: int | None = None,
     ) -> None:
         if keep < MIN_VERSIONS_KEPT:
@@ -144,7 +162,8 @@ class Store:
         self.id = ""
         #: The number of bytes that the last `write` wrote.
         self.bytes_written = 0
-        self._unique_name = unique_name
+        #: The number of bytes that it added to the state, without those of merges.
+        self.bytes_added = 0
         self._directory_circuit = directory_circuit or circuit
         self._cell_count = cells
         self._change = change or ChangeOptions()
@@ -154,8 +173,9 @@ class Store:
         self._identity: DirectoryIdentity | None = None
         self._versions = Versions(files, keep)
         self._reader = Reader(files, circuit)
-        self._compactor = Compactor(files)
         self._current: Manifest | None = None  # the version that the circuit has loaded
+        # The views that an earlier replay of a version left out; None if there are none.
+        self._unpublished: UnpublishedViews | None = None
         self._owner: Owner | None = None  # this store as the writer of the directory
         self._is_open = False
         self._is_loaded = False
@@ -164,7 +184,9 @@ class Store:
         self._durable_folders: set[str] = set()  # folders whose names were synced
         self._metrics_bytes = 0
         self._dead_letters = DeadLetterFiles(files, dead_letters)
+        self._last_batch = last_batch
         self._memory: MemoryLimit | None = None
+        self._compactor = Compactor(files)
         if memory_limit is not None:
             if not isinstance(files, MappableFiles):
                 raise StateError(
@@ -172,6 +194,7 @@ class Store:
                     "is on another file system: give a path of a local disk, or no limit"
                 )
             self._memory = MemoryLimit(files, circuit, memory_limit)
+            self._compactor = Compactor(files, files)
 
     @observed(WRITE_PHASE)
     def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
@@ -184,6 +207,7 @@ class Store:
                 than the oldest version.
             StateDamagedError: The required version is damaged.
             StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
+            StateError: The file system failed.
         """
         self._open()
         if self._memory is not None and self._is_loaded:
@@ -193,14 +217,26 @@ class Store:
             self._check_order(batch_id, newest)
             try:
                 if not self._is_loaded:
-                    self._load(newest)
+                    self._load(newest, batch_id)
                 self._check_query(batch_id, query_id)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
-                self._versions.remove_unreferenced()
-                return committed
-            except StateDamagedError as error:
+                if batch_id == newest:
+                    self._record_left_out(newest)
+            except (OSError, StateDamagedError) as error:
+                self._raise_if_replaced()
+                if isinstance(error, OSError):
+                    raise StateError(
+                        f"state directory {self.files.location} cannot be read: {error}; correct "
+                        "this and start the query again"
+                    ) from error
                 self._fall_back(batch_id, newest, error)
+            else:
+                # On an object store, an earlier writer may still commit a version that names
+                # these files, until this one has written the next version.
+                if not isinstance(self.files, AtomicFiles):
+                    self._remove_unreferenced()
+                return committed
 
     @observed(WRITE_PHASE)
     def write(
@@ -235,23 +271,21 @@ class Store:
             StateDamagedError: An older file that the step merges is damaged, or the directory was
                 deleted.
         """
-        stem = f"{batch_id:020}-{self._unique_name()}"
+        if self._memory is not None:
+            self._finish_verification(self._memory)
+        stem = f"{batch_id:020}-{_new_name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}", self._compactor)
-        name = manifest_name(batch_id)
-        temporary = f"{name}.{self._unique_name()}.tmp"
         try:
             state = step.state(writer.dictionary_lengths)
             writer.add(state)
             output_files = writer.write_outputs(outputs, f"{OUTPUTS}/{stem}")
             dead_letter_count = 0 if self._current is None else self._current.dead_letters
-            # An earlier attempt of this micro-batch may have left a file: replace or remove it.
-            dead_letter_size = None
+            dead_letter_file, dead_letter_size = None, 0
             if dead_letters is not None:
                 (data,) = encode_parquet(dead_letters, single_file=True)
-                dead_letter_size = writer.write(dead_letter_file(batch_id), data).size
+                dead_letter_file = dead_letter_name(stem)
+                dead_letter_size = writer.write_added(dead_letter_file, data).size
                 dead_letter_count += dead_letters.num_rows
-            elif dead_letter_file(batch_id) in self._dead_letters:
-                self.files.remove(dead_letter_file(batch_id))
             manifest = writer.make_manifest(
                 state,
                 batch_id,
@@ -266,13 +300,22 @@ class Store:
             owner = self._owner
             assert owner is not None
             parent = None if self._current is None else self._current.checksum
-            manifest = replace(manifest, epoch=owner.epoch, owner=owner.token, parent=parent)
+            link = None if self._pending is None else self._pending.link
+            manifest = replace(
+                manifest,
+                epoch=owner.epoch,
+                owner=owner.token,
+                parent=parent,
+                dead_letter_file=dead_letter_file,
+                link=link,
+                changes=next_changes(batch_id, outputs, self._current, link),
+            )
             if self._pending is not None:
-                manifest = replace(manifest, link=self._pending.link)
+                check_owner(self.files, owner)
                 write_programs(self.files, self._directory_circuit, self._pending)
             data = manifest.encode()
             manifest = replace(manifest, checksum=checksum_of(data))
-            writer.write(temporary, data)
+            staged = writer.stage(manifest_name(batch_id), data)
             if not writer.folders <= self._durable_folders:
                 self.files.sync_folder("")  # makes the names of new folders durable
                 self._durable_folders |= writer.folders
@@ -284,11 +327,16 @@ class Store:
             self._is_open = self._is_loaded = True
         except OSError as error:
             writer.undo()
+            self._raise_if_replaced()
             raise StateError(
                 f"micro-batch {batch_id} cannot be written to state directory "
                 f"{self.files.location}: {error}; nothing of it was applied: check the free space "
                 "and the permissions, and start the query again"
             ) from error
+        except StateDamagedError:
+            writer.undo()
+            self._raise_if_replaced()
+            raise
         except BaseException:
             writer.undo()
             raise
@@ -297,7 +345,7 @@ class Store:
         # the step.
         self._is_loaded = self._is_open = False
         try:
-            self._rename_manifest(temporary, batch_id, data, owner)
+            self._commit(staged, batch_id, data, owner)
         except OSError as error:
             raise StateError(
                 f"the outcome of the commit of micro-batch {batch_id} to state directory "
@@ -305,8 +353,10 @@ class Store:
             ) from error
         self._current = manifest
         self.bytes_written = writer.bytes_written
+        self.bytes_added = writer.bytes_added
         self._compactor.remove(self._versions.add(manifest))
-        self._dead_letters.after_commit(batch_id, dead_letter_size)
+        self._remove_unreferenced()
+        self._dead_letters.after_commit(batch_id, dead_letter_file, dead_letter_size)
         if self._pending is not None:
             self._pending = None
             self._try_to_describe_circuit()
@@ -314,10 +364,29 @@ class Store:
         self._is_open = True
         return self._summarize(manifest, outputs)
 
+    def _finish_verification(self, memory: MemoryLimit) -> None:
+        """Wait until all files are verified that were mapped unread at the start."""
+        try:
+            memory.finish_verification()
+        except StateDamagedError:
+            self._is_loaded = False  # the next `find` verifies all files before it uses them
+            raise
+        except OSError as error:
+            self._is_loaded = False
+            raise StateError(
+                f"a file of state directory {self.files.location} cannot be read: {error}; nothing "
+                "was applied: check the disk, and start the query again"
+            ) from error
+
     @property
     def dead_letter_files_removed(self) -> int:
         """The number of old files of dead letters that the last `write` removed."""
         return self._dead_letters.removed
+
+    @property
+    def dead_letter_bytes(self) -> int:
+        """The bytes of the files of dead letters that are kept."""
+        return self._dead_letters.bytes
 
     @property
     def memory(self) -> MemoryUse | None:
@@ -398,7 +467,7 @@ class Store:
             self._memory.after_commit(manifest)
 
     def _compacted_file(self, batch_id: int) -> str:
-        return f"{DATA}/{batch_id:020}-{self._unique_name()}-0.arrow"
+        return f"{DATA}/{batch_id:020}-{_new_name()}-0.arrow"
 
     def load_newest(self) -> None:
         """Load the newest version, whether this sink or another one wrote it.
@@ -420,13 +489,16 @@ class Store:
             self.files.rename(METRICS_FILE, f"{METRICS_FILE}.1")
             self._metrics_bytes = 0
 
-    def describe_dead_letters(self, batch_id: int) -> str:
-        """Return where the dead letters of a micro-batch are, for messages."""
-        return f"stored with the reasons in {self.files.location}/{dead_letter_file(batch_id)}"
+    def describe_dead_letters(self) -> str:
+        """Return where the dead letters of the current version are, for messages."""
+        name = DEAD_LETTERS_FOLDER if self._current is None else self._current.dead_letter_file
+        return f"stored with the reasons in {self.files.location}/{name}"
 
     def close(self) -> None:
         """Release the directory for other writers."""
         self._compactor.stop()
+        if self._memory is not None:
+            self._memory.forget()
         self._is_open = self._is_loaded = False
         self._required_id = None
         self.files.unlock()
@@ -435,6 +507,7 @@ class Store:
         if self._is_open:
             return
         self._is_loaded = False
+        self._owner = None
         self._reader.forget()
         self._compactor.stop()
         try:
@@ -445,22 +518,26 @@ class Store:
             if self._cell_count is not None:
                 check_same_circuit(self.files, identity, self._directory_circuit)
             self._owner = take_over(self.files)
+            self._versions.read(self.id, spare=1)
+            while self._versions.epoch >= self._owner.epoch:  # epoch.json was lost
+                self._owner = take_over(self.files, self._versions.epoch)
+                self._versions.read(
+                    self.id, spare=1
+                )  # another sink may have written versions meanwhile
             self._metrics_bytes = self._metrics_file_size()
-            self._versions.read(self.id)
             if self._versions.fingerprint in (None, self._directory_circuit.fingerprint):
                 self._describe_circuit()
-            if self._versions.epoch >= self._owner.epoch:  # epoch.json was lost and written again
-                self._owner = take_over(self.files, self._versions.epoch)
-            self._dead_letters.read()
-        except OSError as error:
+            self._dead_letters.forget()
+            self._unpublished = UnpublishedViews.read(self.files)
+        except BaseException as error:
             self.files.unlock()
+            if not isinstance(error, OSError):
+                raise
+            self._raise_if_replaced()
             raise StateError(
                 f"state directory {self.files.location} cannot be opened: {error}; correct this "
                 "and start the query again"
             ) from error
-        except BaseException:
-            self.files.unlock()
-            raise
         self._is_open = True
         self._required_id = self.id
 
@@ -470,16 +547,18 @@ class Store:
             return
         identity = find_identity(self.files, self._directory_circuit)
         if identity is None or identity.id != self._required_id:
+            path = f"{self.files.location}/{IDENTITY_FILE}"
+            problem = "is missing" if identity is None else f"has the id {identity.id!r}"
             raise StateDamagedError(
-                f"state directory {self.files.location} was deleted or replaced while this sink "
-                "was using it: restore it from a copy; or delete it together with the checkpoint, "
-                "close() this sink or make a new one, and start again"
+                f"{path} {problem}: state directory {self.files.location} was deleted or replaced "
+                "while this sink was using it; restore it from a copy; or delete it together with "
+                "the checkpoint, close() this sink or make a new one, and start again"
             )
 
     def _check_still_owned(self, owner: Owner, manifest: Manifest) -> None:
         """Raise an error if another sink has taken over the directory, or files are missing."""
-        check_owner(self.files, owner)
         existing = {name for folder in (DATA, OUTPUTS) for name in self.files.names(folder)}
+        check_owner(self.files, owner)  # after the listing: a later sink may remove files
         missing = sorted(manifest.files.keys() - existing)
         if missing:
             raise StateDamagedError(
@@ -488,15 +567,14 @@ class Store:
                 "copy, or delete it together with the checkpoint, and start the query again"
             )
 
-    def _rename_manifest(self, temporary: str, batch_id: int, data: bytes, owner: Owner) -> None:
-        """Rename a manifest to its name, unless another writer has used the name."""
-        name = manifest_name(batch_id)
+    def _commit(self, staged: StagedFile, batch_id: int, data: bytes, owner: Owner) -> None:
+        """Give a manifest its name, unless another writer has used the name."""
         try:
-            self.files.rename_new(temporary, name)
+            staged.create()
         except FileExistsError as error:
-            # The file is this manifest if the rename succeeded and its result was lost.
-            if read_small_file(self.files, name) != data:
-                self.files.remove(temporary)
+            # The file is this manifest if the operation succeeded and its result was lost.
+            if read_small_file(self.files, manifest_name(batch_id)) != data:
+                staged.abandon()
                 raise StateLockedError(
                     f"version {batch_id} of state directory {self.files.location} was written by "
                     "another sink: stop that query and start this one again, or give it a "
@@ -514,37 +592,66 @@ class Store:
         except StateDamagedError:  # not a regular file; `append_metrics` raises the error
             return 0
 
+    def _remove_unreferenced(self) -> None:
+        """Remove the files that no version names, once after the directory is opened.
+
+        Raises:
+            StateLockedError: Another sink has taken over the directory.
+            StateDamagedError: The directory was deleted or replaced.
+        """
+        assert self._owner is not None
+        try:
+            self._versions.remove_unreferenced(partial(check_owner, self.files, self._owner))
+        except StateError:
+            self._is_open = self._is_loaded = False
+            raise
+
+    def _raise_if_replaced(self) -> None:
+        """Raise `StateLockedError` if another sink has taken over, which may explain an error."""
+        if self._owner is not None:
+            try:
+                raise_if_replaced(self.files, self._owner)
+            except StateLockedError:
+                self._is_open = self._is_loaded = False
+                raise
+
     def _describe_circuit(self) -> None:
         """Write which views the directory has, as the manifest of its newest version says."""
-        assert self._identity is not None
+        assert self._identity is not None and self._owner is not None
         circuit = self._directory_circuit
+        old_programs = list_old_programs(self.files, self._versions.fingerprints)
+        check_owner(self.files, self._owner)
         write_definition(self.files, circuit.spec)
         update_identity(self.files, circuit, self._identity)
-        remove_old_programs(self.files, self._versions.fingerprints)
+        for name in old_programs:
+            self.files.remove(name)
 
     def _try_to_describe_circuit(self) -> None:
         """Do this after a change of the views; if it fails, the next start does it."""
         try:
             self._describe_circuit()
-        except OSError as error:
+        except (OSError, StateLockedError) as error:
             log.warning("the new views are not in %s yet: %s", self.files.location, error)
 
-    def _load(self, newest: int | None) -> None:
-        """Load a version into the circuit, or an empty state."""
+    def _load(self, newest: int | None, batch_id: int | None = None) -> None:
+        """Load a version into the circuit, or an empty state, before a micro-batch."""
         self._compactor.stop()
         self._pending = None
         if self._memory is not None:
             self._memory.forget()
         manifest = None if newest is None else self._versions[newest]
-        if manifest is not None and self._has_other_views(manifest):
-            self._load_changed(manifest)
-            return
+        if manifest is not None:
+            unwritten = self._find_unwritten(manifest, batch_id)
+            if unwritten or self._has_other_views(manifest):
+                self._load_changed(manifest, unwritten)
+                return
         self._current = load(
             self.files,
             self.circuit,
             newest,
             self._versions.__getitem__,
             cells=self._cell_count,
+            map_files=None if self._memory is None else self._memory.map_files,
         )
         self._compactor.check_all(self._current)
         self._is_loaded = True
@@ -556,8 +663,19 @@ class Store:
         is_embedded = self._cell_count is None and manifest.cells is None
         return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
 
-    def _load_changed(self, manifest: Manifest) -> None:
-        """Load a version of other views into the circuit; the next version commits the change."""
+    def _find_unwritten(self, manifest: Manifest, batch_id: int | None) -> dict[str, str]:
+        """Find the views of which their targets hold nothing, with their names in a version."""
+        if self._cell_count is not None or manifest.cells is not None:
+            return {}
+        return self._versions.find_unwritten(
+            self.circuit.outputs,
+            self._change.renames,
+            batch_id=batch_id,
+            last_batch=self._last_batch,
+        )
+
+    def _load_changed(self, manifest: Manifest, unwritten: Mapping[str, str]) -> None:
+        """Load a version into a circuit of other views; the next version commits the change."""
         if self._cell_count is not None or manifest.cells is not None:
             raise StateMismatchError(
                 f"version {manifest.batch_id} of state directory {self.files.location} is of other "
@@ -565,7 +683,9 @@ class Store:
                 f"process with: python -m streaming rescale {self.files.location} --embedded"
             )
         now = microseconds_of(self._clock()) if self.circuit.reads_now else None
-        self._pending = change_program(self.files, manifest, self.circuit, self._change, now)
+        self._pending = change_program(
+            self.files, manifest, self.circuit, self._change, now, unwritten
+        )
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)
         self._is_loaded = True
@@ -593,6 +713,55 @@ class Store:
             summary = summary.continued(link)
         return summary
 
+    def _record_left_out(self, newest: int) -> None:
+        """Record the views that a replay of the newest version is not published to.
+
+        Raises:
+            OSError: The file system failed, so the replay must not be published.
+        """
+        if self._pending is None:
+            return
+        continued = self._pending.link.views.values()
+        left_out = tuple(view for view in self._versions[newest].outputs if view not in continued)
+        if left_out:
+            self._unpublished = UnpublishedViews(newest, left_out)
+            self._unpublished.write(self.files)
+
+    @property
+    def unpublished(self) -> VersionSummary | None:
+        """The newest version, with the views that an earlier replay of it left out; else None.
+
+        They are published before the next micro-batch; call `confirm_published` after that.
+        """
+        record, newest = self._unpublished, self._versions.newest
+        if record is None or newest is None:
+            return None
+        views = record.of_version(newest, self._versions[newest].outputs)
+        if not views:  # a later version is committed
+            self._forget_unpublished()
+            return None
+        old_names = {view: view for view in views}
+        if self._pending is not None:
+            old_names = dict(self._pending.link.views)
+        names = {new for new, old in old_names.items() if old in views}
+        return self._read_committed(newest).of_views(names) if names else None
+
+    def confirm_published(self) -> None:
+        """Record that `unpublished` is published.
+
+        While a change of the views is pending, the record stays, because this sink may not have all
+        recorded views.
+        """
+        if self._pending is None:
+            self._forget_unpublished()
+
+    def _forget_unpublished(self) -> None:
+        self._unpublished = None
+        try:
+            self.files.remove(UNPUBLISHED_FILE)
+        except OSError as error:  # it is out of date once the next version is committed
+            log.warning("%s was not removed: %s", UNPUBLISHED_FILE, error)
+
     def _links_after(self, batch_id: int) -> Iterator[ProgramLink]:
         """Yield the changes of the views after a version, oldest first."""
         newest = self._versions.newest
@@ -617,6 +786,7 @@ class Store:
             files,
             manifest.digests,
             manifest.dead_letters,
+            {view: changes.previous for view, changes in manifest.changes.items()},
             manifest.sizes,
         )
 
@@ -682,3 +852,8 @@ class Store:
             f"{self.files.location} belongs to query {last.query_id}: one state serves one "
             "checkpoint; put back that checkpoint, or delete the state directory as well"
         )
+
+
+def _new_name() -> str:
+    """Return a name that no other attempt has."""
+    return uuid.uuid4().hex[:12]

@@ -16,12 +16,20 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from streaming.errors import StateDamagedError
-from streaming.state.files import Files
+from streaming.state.files import Files, MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.segment import SegmentPart, decode_segment, part_name, read_string_part
 from streaming.state.segment_references import SegmentReference
 
-__all__ = ["FileCache", "check_size", "decode_run", "decode_strings", "read_state", "read_verified"]
+__all__ = [
+    "FileCache",
+    "check_size",
+    "decode_run",
+    "decode_strings",
+    "map_verified",
+    "read_state",
+    "read_verified",
+]
 
 #: The files that have been read, by name: the checksum and the parts of each.
 FileCache = dict[str, tuple[FileChecksum, list[SegmentPart]]]
@@ -35,13 +43,33 @@ def read_verified(files: Files, name: str, expected: FileChecksum) -> memoryview
     """
     check_size(files, name, expected)
     data = files.read(name)
-    crc = zlib.crc32(data)
+    _compare_checksum(files, name, zlib.crc32(data), expected)
+    return data
+
+
+def _compare_checksum(files: Files, name: str, crc: int, expected: FileChecksum) -> None:
+    """Compare the checksum of a file with that of the manifest.
+
+    Raises:
+        StateDamagedError: They differ.
+    """
     if crc != expected.crc:
         raise StateDamagedError(
             f"{files.location}/{name} has the checksum {crc:08x}, it was written with "
             f"{expected.crc:08x}"
         )
-    return data
+
+
+def map_verified(files: MappableFiles, name: str, expected: FileChecksum) -> MappedMemory:
+    """Map a file and compare its checksum; O(bytes), but little memory.
+
+    Raises:
+        StateDamagedError: It is missing, cut short or changed.
+    """
+    check_size(files, name, expected)
+    mapped = files.map(name, expected.size)
+    _compare_checksum(files, name, files.checksum(name), expected)
+    return mapped
 
 
 def check_size(files: Files, name: str, expected: FileChecksum) -> None:

@@ -20,7 +20,7 @@ from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import Files
+from streaming.state.files import Files, StagedFile
 from streaming.state.local_files import LocalFiles, folder_mode
 from streaming.state.manifest import (
     MANIFESTS,
@@ -123,16 +123,17 @@ class VersionRewrite:
             )
         owner = take_over(files)
         before = read_manifest(files, max(list_batch_ids(files)), state_id=identity.id)
-        if before.epoch >= owner.epoch:  # epoch.json was lost and written again
+        while before.epoch >= owner.epoch:  # epoch.json was lost and written again
             owner = take_over(files, before.epoch)
+            before = read_manifest(files, max(list_batch_ids(files)), state_id=identity.id)
         return VersionRewrite(files, owner, before)
 
     def new_stem(self) -> str:
         """Return an unused beginning of the names of new data files."""
-        return f"{DATA}/{self.before.batch_id:020}-{_unique_id()}"
+        return f"{DATA}/{self.before.batch_id:020}-{uuid.uuid4().hex[:12]}"
 
-    def stage(self, after: Manifest) -> str:
-        """Write the manifest of the new version; return its temporary name, for `commit`.
+    def stage(self, after: Manifest) -> StagedFile:
+        """Write the manifest of the new version; return it for `commit`.
 
         Args:
             after: The new version, with the same batch id. Its files are synced.
@@ -141,29 +142,31 @@ class VersionRewrite:
             OSError: The file system failed.
         """
         after = replace(after, epoch=self.owner.epoch, owner=self.owner.token)
-        temporary = f"{manifest_name(self.before.batch_id)}.{_unique_id()}.tmp"
-        self.files.write(temporary, [after.encode()])
-        self.files.sync(temporary)
+        staged = StagedFile(self.files, manifest_name(self.before.batch_id), after.encode())
+        staged.prepare()
         self.files.sync_folder("")
         check_owner(self.files, self.owner)
-        return temporary
+        return staged
 
-    def commit(self, temporary: str) -> None:
+    def commit(self, staged: StagedFile) -> None:
         """Make the staged version the current version.
 
         Raises:
             StateError: The file system failed. The old or the new version is current, so the files
                 of both must remain.
+            StateLockedError: A sink has taken over the directory. It may use the old version, so
+                the files of both must remain.
         """
         try:
-            self.files.rename(temporary, manifest_name(self.before.batch_id))
+            try:
+                staged.replace()
+            except FileNotFoundError:
+                check_owner(self.files, self.owner)  # a sink may have removed the temporary file
+                raise
             self.files.sync_folder(MANIFESTS)
+            check_owner(self.files, self.owner)
         except OSError as error:
             raise StateError(
                 f"the outcome of the commit to state directory {self.files.location} is unknown: "
                 f"{error}; the old and the new version have the same rows: run the command again"
             ) from error
-
-
-def _unique_id() -> str:
-    return uuid.uuid4().hex[:12]

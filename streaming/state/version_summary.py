@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ class VersionSummary:
         files: The Parquet files of each published table, if they are on the local disk.
         digests: A checksum of the rows of each input; empty if a replay cannot be compared.
         dead_letters: The number of dead letters up to this micro-batch.
+        previous: Of each view, the last earlier micro-batch with rows (`LastChanges.previous`).
         sizes: Rows and bytes of each arrangement and dictionary, if the state is on disk.
     """
 
@@ -31,6 +32,7 @@ class VersionSummary:
     files: Mapping[str, tuple[str, ...]]
     digests: Mapping[str, int]
     dead_letters: int
+    previous: Mapping[str, int | None] = field(default_factory=dict)
     sizes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def continued(self, link: ProgramLink) -> VersionSummary:
@@ -44,7 +46,16 @@ class VersionSummary:
             self,
             outputs={new: self.outputs[old] for new, old in views},
             files={new: self.files[old] for new, old in views if old in self.files},
+            previous={new: self.previous.get(old) for new, old in views},
             digests=self.digests if link.has_same_inputs else {},
+        )
+
+    def of_views(self, names: Collection[str]) -> VersionSummary:
+        """Return the micro-batch with some of its views only."""
+        return replace(
+            self,
+            outputs={view: table for view, table in self.outputs.items() if view in names},
+            files={view: files for view, files in self.files.items() if view in names},
         )
 
     def check_same_rows(self, digests: Mapping[str, int]) -> None:

@@ -2,7 +2,13 @@
 
 To remove a version, first its manifest is removed, then the files that no other version names. A
 crash in between leaves files without a manifest, which `Versions.remove_unreferenced` removes. If a
-manifest cannot be read, nothing is removed, because the files that it names are unknown.
+manifest cannot be read, nothing is removed, because the files that it names are unknown. If it
+cannot be removed, its files remain, too.
+
+Another writer may take over the directory at any time, even where there are no locks. So the files
+are listed first, then the ownership is checked, then those listed files are removed that no version
+names. All listed files are older than the later writer, who reads the same versions, and therefore
+needs none of the removed files (`streaming.state.ownership` has the assumptions).
 
 Each version has the checksum of the previous version's manifest, its parent. So a manifest of
 another history, for example from an older copy of the directory, is detected: if a version is not
@@ -12,24 +18,32 @@ the parent that its successor names, the version counts as damaged, not the succ
 from __future__ import annotations
 
 import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from streaming.errors import StateDamagedError
+from streaming.state.dead_letter_files import DEAD_LETTERS_FOLDER, find_batch_id
 from streaming.state.files import Files
 from streaming.state.manifest import (
     MANIFESTS,
     Manifest,
     list_batch_ids,
     manifest_name,
+    parse_manifest_name,
     read_manifest,
 )
 
-__all__ = ["DATA", "OUTPUTS", "Versions"]
+__all__ = ["DATA", "OUTPUTS", "LastBatch", "Versions"]
+
+#: Returns the last micro-batch of a view that its target holds; -1 if none, None if not known.
+LastBatch = Callable[[str], int | None]
 
 # A file of at least this size takes long to remove.
 MIN_LARGE_FILE_BYTES: Final = 1 << 18
 DATA: Final = "data"
 OUTPUTS: Final = "outputs"
+_TEMPORARY_DESCRIPTION: Final = re.compile(r"(state|views|epoch)\.json\.([0-9a-f]+\.)?tmp")
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +103,61 @@ class Versions:
         """The fingerprints of the circuits of all intact versions."""
         return {manifest.fingerprint for manifest in self._intact()}
 
-    def read(self, state_id: str) -> None:
+    def find_unwritten(
+        self,
+        views: Iterable[str],
+        renames: Mapping[str, str],
+        *,
+        batch_id: int | None,
+        last_batch: LastBatch,
+    ) -> dict[str, str]:
+        """Find the views that have rows, and whose targets hold none of them.
+
+        This happens if an output was added, or the table of a view was dropped. The next version
+        then publishes the whole view, like a new one (`streaming.state.program_change`).
+
+        Args:
+            views: The views of the sink.
+            renames: The views whose name in the newest version differs, with that name.
+            batch_id: The micro-batch that is written to the targets next, maybe a replay; None if
+                it is not known.
+            last_batch: See `LastBatch`.
+
+        Returns:
+            For each such view its name in the newest version.
+
+        Raises:
+            StateDamagedError: The manifest of a version is damaged.
+            TargetError: A target cannot be read.
+        """
+        newest = self.newest
+        assert newest is not None
+        is_replay = batch_id is not None and batch_id <= newest
+        first = batch_id if batch_id is not None and is_replay else newest
+        if first not in self:
+            return {}
+        links = [self[number].link for number in range(newest, first, -1) if number in self]
+        changes = self[first].changes
+        unwritten = {}
+        for view in views:
+            name = renames.get(view, view)
+            old_name: str | None = name
+            for link in links:
+                if link is not None and old_name is not None:
+                    old_name = link.views.get(old_name)
+            if old_name is None or old_name not in changes:
+                continue  # a later version publishes the whole view, or an earlier release wrote it
+            required = changes[old_name].previous if is_replay else changes[old_name].last
+            if required is not None and required >= 0 and last_batch(view) == -1:
+                unwritten[view] = name
+        return unwritten
+
+    def read(self, state_id: str, *, spare: int = 0) -> None:
         """Read the last ``keep`` manifests.
 
         Args:
             state_id: The id of the directory; a manifest of another one is damaged.
+            spare: How many more to read, if there are so many. A crash may have left one.
 
         Raises:
             OSError: The file system failed.
@@ -102,7 +166,7 @@ class Versions:
         self._files.sync_folder(MANIFESTS)
         self._manifests.clear()
         self._ignored.clear()
-        for number in list_batch_ids(self._files)[-self._keep :]:
+        for number in list_batch_ids(self._files)[-self._keep - spare :]:
             try:
                 self._manifests[number] = read_manifest(self._files, number, state_id=state_id)
             except StateDamagedError as error:
@@ -110,18 +174,37 @@ class Versions:
         self._check_parents()
         self._is_cleaned = False
 
-    def remove_unreferenced(self) -> None:
+    def remove_unreferenced(self, check_owner: Callable[[], None]) -> None:
         """Remove the files that no manifest names; repeated calls after one `read` do nothing.
 
         Call it only when the versions are known to match the checkpoint. If they do not, a manifest
-        may be lost, and it can be restored from a copy only while its files exist.
+        may be lost, and it can be restored from a copy only while its files exist. Call it only
+        while no file is being written that a later version of this writer will name.
+
+        Args:
+            check_owner: Raises an error if another writer has taken over the directory.
+
+        Raises:
+            StateLockedError, StateDamagedError: As ``check_owner``; nothing was removed.
         """
-        if self._is_cleaned:
-            return
-        self._is_cleaned = True
         has_damaged = len(self._intact()) < len(self._manifests)
-        if not has_damaged and not self._ignored:
-            self._remove_unreferenced()
+        if self._is_cleaned or has_damaged or self._ignored:
+            return
+        try:
+            unused = self._unused_files()
+        except (OSError, StateDamagedError) as error:
+            log.warning("unused files in %s were not removed: %s", self._files.location, error)
+            return
+        if unused:
+            try:
+                check_owner()
+            except OSError as error:
+                log.warning("unused files in %s were not removed: %s", self._files.location, error)
+                return
+        manifests = [name for name in unused if parse_manifest_name(name) is not None]
+        self._is_cleaned = True
+        if not self._remove(manifests):
+            self._remove([name for name in unused if name not in manifests])
 
     def add(self, new: Manifest) -> list[str]:
         """Add a new version and remove the versions beyond ``keep``.
@@ -136,13 +219,15 @@ class Versions:
             return []
         sizes: dict[str, int] = {}
         for number in dropped:
+            if self._remove([manifest_name(number)]):
+                continue  # the next commit tries again
             manifest = self._manifests.pop(number)
             if isinstance(manifest, Manifest):
                 sizes |= {name: file.size for name, file in manifest.all_files.items()}
         unreferenced = sorted(sizes.keys() - self._file_names())
         large = [name for name in unreferenced if sizes[name] >= MIN_LARGE_FILE_BYTES]
         small = [name for name in unreferenced if sizes[name] < MIN_LARGE_FILE_BYTES]
-        self._remove([*map(manifest_name, dropped), *small])
+        self._remove(small)
         return large
 
     def ignore(self, batch_id: int) -> None:
@@ -176,19 +261,25 @@ class Versions:
                     "restore the state directory from a copy"
                 )
 
-    def _remove_unreferenced(self) -> None:
-        manifests = {manifest_name(number) for number in self._manifests}
-        referenced = self._file_names() | manifests
-        try:
-            existing = [
-                name for folder in (MANIFESTS, DATA, OUTPUTS) for name in self._files.names(folder)
-            ]
-        except (OSError, StateDamagedError) as error:
-            log.warning("unused files in %s were not removed: %s", self._files.location, error)
-            return
-        self._remove([name for name in existing if name not in referenced])
+    def _unused_files(self) -> list[str]:
+        """List the files that no version needs."""
+        needed = self._file_names() | {manifest_name(number) for number in self._manifests}
+        folders = (MANIFESTS, DATA, OUTPUTS)
+        names = [name for folder in folders for name in self._files.names(folder)]
+        unused = [name for name in names if name not in needed]
+        unused += filter(_TEMPORARY_DESCRIPTION.fullmatch, self._files.names(""))
+        for name in self._files.names(DEAD_LETTERS_FOLDER):
+            batch_id = find_batch_id(name)
+            version = None if batch_id is None else self._manifests.get(batch_id)
+            next_batch_id = 0 if self.newest is None else self.newest + 1
+            if batch_id == next_batch_id or (
+                isinstance(version, Manifest) and version.dead_letter_file != name
+            ):
+                unused.append(name)
+        return unused
 
-    def _remove(self, names: list[str]) -> None:
+    def _remove(self, names: list[str]) -> bool:
+        """Remove files; return whether one of them could not be removed."""
         failed: list[OSError | StateDamagedError] = []
         for name in names:
             try:
@@ -202,6 +293,7 @@ class Versions:
                 self._files.location,
                 failed[0],
             )
+        return bool(failed)
 
     def _file_names(self) -> set[str]:
         """Return the files that the intact manifests name."""

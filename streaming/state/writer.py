@@ -23,9 +23,10 @@ from circuits.state.circuit_state import StateStep
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
 from dbsp_wcoj.values.overlay import InternerOverlay
+from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
-from streaming.state.files import Bytes, Files
+from streaming.state.files import Bytes, Files, StagedFile
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, name_of_parts
@@ -74,6 +75,9 @@ class Writer:
         due_keys: The arrangements and dictionaries with parts that the compactor has to merge.
         dictionary_lengths: The number of codes that are written of each dictionary.
         bytes_written: The bytes of all files of the step, and of the compaction that it ends.
+        bytes_added: The bytes of what the step adds: rows of arrangements, values of dictionaries,
+            published tables and dead letters. Divided by it, ``bytes_written`` is the write
+            amplification.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class Writer:
         self.dictionary_lengths: dict[str, int] = (
             {} if before is None else dict(before.dictionary_lengths)
         )
-        self.bytes_written = 0
+        self.bytes_written = self.bytes_added = 0
         if before is not None:
             for name, orders in before.traces.items():
                 for order, references in orders.items():
@@ -146,7 +150,7 @@ class Writer:
             names = []
             for part, data in enumerate(encode_parquet(table)):
                 name = f"{stem}-{number}-{part}.parquet"
-                self._output_files[name] = self.write(name, data)
+                self._output_files[name] = self.write_added(name, data)
                 names.append(name)
             files[view] = tuple(names)
         return files
@@ -158,6 +162,21 @@ class Writer:
         self._files.sync(name)
         checksum = FileChecksum.of(chunks)
         self.bytes_written += checksum.size
+        return checksum
+
+    def stage(self, name: str, data: bytes) -> StagedFile:
+        """Write a file that gets its name later; `undo` removes its temporary file."""
+        staged = StagedFile(self._files, name, data)
+        if staged.temporary is not None:
+            self._written.append(staged.temporary)
+        staged.prepare()
+        self.bytes_written += len(data)
+        return staged
+
+    def write_added(self, name: str, *chunks: Bytes) -> FileChecksum:
+        """Write and sync a file with rows that the step adds; return its checksum."""
+        checksum = self.write(name, *chunks)
+        self.bytes_added += checksum.size
         return checksum
 
     def make_manifest(
@@ -225,9 +244,9 @@ class Writer:
         return {name.partition("/")[0] for name in self._written}
 
     def undo(self) -> None:
-        """Remove the files of this attempt."""
+        """Remove the files of this attempt; the next start removes those that remain."""
         for name in self._written:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StateDamagedError):
                 self._files.remove(name)
 
     @property
@@ -271,6 +290,7 @@ class Writer:
     def _add_arrangement(self, state: StateStep, name: str, order: tuple[int, ...]) -> None:
         key = name, order
         new_run = state.runs.get(name, {}).get(order)
+        self.bytes_added += 0 if new_run is None else new_run.nbytes
         references = self._references.get(key)
         if references is None or name in state.compacted:
             # Write all runs of a new column order, or the sum of the runs of a trace whose weights
@@ -300,6 +320,7 @@ class Writer:
         key = name, None
         references = self._references.setdefault(key, [])
         new_bytes = strings.offsets.nbytes + strings.data.nbytes
+        self.bytes_added += new_bytes
         count = self._count_merged_parts(key, references, len(strings.codes), new_bytes)
         if count:
             merged_references = _as_references(references[-count:])

@@ -8,7 +8,8 @@
     uint64                                   decimal(20, 0)                  the same
     float16                                  float32                         the same
     decimals up to 38 digits                 decimal(p, s)                   the same
-    wider decimals                           decimal(38, s), if they fit     the same
+    wider decimals                           decimal(38, s), if they fit     up to 76 digits
+    decimals with a negative scale           decimal(p - s, 0)               the same
     date64                                   date                            the same
     timestamp without and with zone          microseconds; the zone is UTC   seconds become ms
     time                                     text, 12:34:56.000001           the same
@@ -33,6 +34,7 @@ from pyarrow import types
 from circuits.types.arrow_types import type_row, value_type
 from circuits.types.codecs.arrow_buffers import expand_encoding
 from streaming.errors import TargetError
+from streaming.state.parquet import stored_type
 
 __all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
 
@@ -85,8 +87,7 @@ def parquet_type(type_: pa.DataType) -> pa.DataType:
     type_ = plain_type(type_)
     if types.is_timestamp(type_) and type_.unit == "s":
         return pa.timestamp("ms", type_.tz)
-    # Parquet has no binary values of the fixed length 0.
-    return pa.binary() if type_ == pa.binary(0) else type_
+    return stored_type(type_)
 
 
 def plain_type(type_: pa.DataType) -> pa.DataType:

@@ -20,6 +20,7 @@ from pyarrow import types
 
 from circuits.schema import WEIGHT
 from circuits.types.codecs.arrow_buffers import expand_encoding
+from circuits.types.functions.casting.text_formatting import format_unrepresentable
 from streaming.targets.target import ViewDelta
 
 __all__ = ["ConsoleTarget", "format_delta"]
@@ -102,6 +103,7 @@ def _format_values(name: str, column: pa.ChunkedArray) -> list[str]:
         return [f"{weight:+d}" for weight in column.to_pylist()]
     if types.is_temporal(column.type) and not types.is_duration(column.type):
         column = column.cast(pa.string())  # Python has fewer years and no nanoseconds
+    column = format_unrepresentable(pa.table([column], [name])).column(0)
     chunks = [expand_encoding(chunk) for chunk in column.chunks]
     if types.is_duration(column.type):
         chunks = [chunk.cast(pa.int64()) for chunk in chunks]

@@ -10,9 +10,9 @@ Each commit carries the transaction identifier of the protocol (txn: application
 application = ``<state id>/<view>`` and version = batch id, in the same atomic entry of the log as
 the rows. The target reads the version before a commit, and Delta refuses the commit if another
 writer has committed for the same application in the meantime. So a micro-batch is committed once,
-even by two writers. A MERGE that changes no row creates no commit, and none is needed. Other
-concurrent commits (for example an OPTIMIZE) cause a conflict; the target then reads the table and
-retries the micro-batch.
+even by two writers. A MERGE that changes no row creates no commit; a commit without rows then
+records the micro-batch. Other concurrent commits (for example an OPTIMIZE) cause a conflict; the
+target then reads the table and retries the micro-batch.
 
 The MERGE compares keys by IS NOT DISTINCT FROM, so NULL equals NULL, and NaN equals NaN.
 
@@ -36,13 +36,15 @@ from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.folder_checks import check_writable, error_reason
-from streaming.targets.target import ViewDelta, address_of, expand_template
+from streaming.targets.target import NO_BATCH, ViewDelta, address_of, expand_template
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
 __all__ = ["DeltaTarget"]
 
+#: The table property with the view of a table that the target created.
+VIEW_KEY: Final = "dbsp_wcoj.view"
 MAX_ATTEMPTS: Final = 6
 #: The pause after the first conflict; it doubles after each further conflict.
 FIRST_PAUSE_S: Final = 0.05
@@ -67,6 +69,7 @@ class DeltaTarget:
         """Commit the micro-batch, unless the table contains it.
 
         Raises:
+            MissedBatchesError: The table lacks an earlier micro-batch.
             TargetError: ``deltalake`` is not installed, the view has values that no type of Delta
                 contains, the table contains rows that are not from this view and state directory,
                 or it cannot be written to.
@@ -122,6 +125,7 @@ class DeltaTarget:
                 f"view {delta.view!r}: Delta table {address_of(path)} cannot be used: "
                 f"{error_reason(error)}"
             ) from error
+        _check_view(delta_table, delta, path)
         required = _columns(delta, table)
         if set(required) != set(existing):
             raise TargetError(
@@ -133,6 +137,29 @@ class DeltaTarget:
         if last_batch is None and delta.mode != "complete" and delta_table.count():
             raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
 
+    def last_batch(self, delta: ViewDelta) -> int:
+        """Return the last micro-batch of the table; see `RecordingTarget`.
+
+        Raises:
+            TargetError: The table cannot be read, or ``deltalake`` is not installed.
+        """
+        _require_deltalake()
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+
+        path = expand_template(self.path, delta.view)
+        try:
+            if not DeltaTable.is_deltatable(path, self.storage_options):
+                return NO_BATCH
+            table = DeltaTable(path, storage_options=self.storage_options)
+            last_batch = table.transaction_version(f"{delta.state_id}/{delta.view}")
+        except (DeltaError, OSError) as error:
+            raise TargetError(
+                f"view {delta.view!r}: Delta table {address_of(path)} cannot be read: "
+                f"{error_reason(error)}"
+            ) from error
+        return NO_BATCH if last_batch is None else last_batch
+
     def _write(self, path: str, delta: ViewDelta, table: pa.Table) -> None:
         from deltalake import CommitProperties, Transaction
 
@@ -141,11 +168,15 @@ class DeltaTarget:
         last_batch = delta_table.transaction_version(application)
         if last_batch is not None and last_batch >= delta.batch_id:
             return
+        place = f"Delta table {address_of(path)}"
         if last_batch is None and delta.mode != "complete" and delta_table.count():
-            raise delta.foreign_rows_error(f"Delta table {address_of(path)}")
+            raise delta.foreign_rows_error(place)
+        delta.check_follows(NO_BATCH if last_batch is None else last_batch, place)
         properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
-        if delta.mode == "complete":
-            _append(delta_table, table, properties, mode="overwrite")
+        is_again = delta.is_whole and last_batch is not None
+        if delta.mode == "complete" or is_again:
+            rows = table.select(_columns(delta, table))
+            _append(delta_table, rows, properties, mode="overwrite")
         elif not table.num_rows:
             return
         elif delta.mode == "upsert":
@@ -161,8 +192,33 @@ class DeltaTarget:
             fields = [table.schema.field(name) for name in _columns(delta, table)]
             schema = pa.schema([pa.field(field.name, field.type) for field in fields])
             # "ignore": another writer may create it at the same time
-            DeltaTable.create(path, schema, mode="ignore", storage_options=options)
-        return DeltaTable(path, storage_options=options)
+            DeltaTable.create(
+                path,
+                schema,
+                mode="ignore",
+                storage_options=options,
+                configuration={VIEW_KEY: delta.view},
+                raise_if_key_not_exists=False,
+            )
+        delta_table = DeltaTable(path, storage_options=options)
+        _check_view(delta_table, delta, path)
+        return delta_table
+
+
+def _check_view(delta_table: DeltaTable, delta: ViewDelta, path: str) -> None:
+    """Check that a table which a target created was created for this view.
+
+    Raises:
+        TargetError: It was created for another one.
+    """
+    view = delta_table.metadata().configuration.get(VIEW_KEY, delta.view)
+    if view != delta.view:
+        raise TargetError(
+            f"view {delta.view!r}: Delta table {address_of(path)} receives view {view!r}, and two "
+            "views in one table would mix, or overwrite each other: give each view its own table, "
+            "with {view} in the path. If the other view is written no more, remove the folder, and "
+            "the target creates it again with the whole view"
+        )
 
 
 def _append(
@@ -190,7 +246,11 @@ def _merge(
         commit_properties=properties,
     ).when_matched_delete(predicate=f"source.{WEIGHT} < 0")
     merge = merge.when_matched_update(updates=values)
-    merge.when_not_matched_insert(updates=values, predicate=f"source.{WEIGHT} > 0").execute()
+    merge = merge.when_not_matched_insert(updates=values, predicate=f"source.{WEIGHT} > 0")
+    changes = merge.execute()
+    if not any(changes[f"num_target_rows_{kind}"] for kind in ("inserted", "updated", "deleted")):
+        # Such a MERGE creates no commit, and the log must record the micro-batch nevertheless.
+        _append(delta_table, rows.slice(0, 0).select(columns), properties, mode="append")
 
 
 def _columns(delta: ViewDelta, table: pa.Table) -> list[str]:

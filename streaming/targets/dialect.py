@@ -28,6 +28,7 @@ __all__ = [
     "duration_counts",
     "insert_statement",
     "iso_texts",
+    "no_type_error",
     "on_conflict",
     "values_clause",
     "values_of",
@@ -55,7 +56,11 @@ class Dialect(Protocol):
         ...
 
     def type_of(self, type_: pa.DataType) -> str:
-        """Return the type of a column for values of this Arrow type."""
+        """Return the type of a column for values of this Arrow type.
+
+        Raises:
+            TargetError: The driver cannot write such values.
+        """
         ...
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:
@@ -147,6 +152,11 @@ def on_conflict(columns: Sequence[str], keys: Sequence[str]) -> str:
     changed = [f"{name} = excluded.{name}" for name in columns if name not in keys]
     action = f"UPDATE SET {', '.join(changed)}" if changed else "NOTHING"
     return f" ON CONFLICT ({', '.join(keys)}) DO {action}"
+
+
+def no_type_error(type_: pa.DataType, database: str) -> TargetError:
+    """Return the error for a type whose values the driver of a database cannot write."""
+    return TargetError(f"{database} has no type for {type_}: write to_json(...) in the view")
 
 
 def values_of(column: pa.ChunkedArray) -> list[Any]:

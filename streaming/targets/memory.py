@@ -7,7 +7,8 @@
 
 The target adds new deltas to the sum of the older ones when the view is read, or when they have
 more rows than this sum; so a delta costs O(its rows), amortized. The target is not durable: after a
-restart of the process it is empty, like views without a state directory.
+restart of the process it is empty. With a state directory it then receives later deltas only, so
+``deltas`` returns them, and ``table`` raises an error (except in mode ``complete``).
 
 Only ``write`` changes a view, by replacing one value, so any thread can read it at any time. In
 Spark Connect the sink runs in another process, whose memory cannot be read here.
@@ -23,7 +24,7 @@ import pyarrow as pa
 from circuits import Schema
 from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
-from streaming.errors import TargetError
+from streaming.errors import MissedBatchesError, TargetError
 from streaming.targets.output_mode import fold_upserts
 from streaming.targets.target import ViewDelta
 
@@ -38,11 +39,13 @@ class _View:
         total: The sum of the older deltas.
         pending: The deltas that are not yet part of the sum.
         latest: The latest deltas.
+        missed: The error of the first delta, if it is not the whole view.
     """
 
     total: pa.Table
     pending: tuple[pa.Table, ...]
     latest: tuple[ViewDelta, ...]
+    missed: MissedBatchesError | None = None
 
     def contents(self) -> pa.Table:
         last = self.latest[-1]
@@ -84,11 +87,12 @@ class MemoryTarget:
         """Add the micro-batch, unless the view contains it.
 
         Raises:
-            TargetError: The view contains deltas of another state directory.
+            MissedBatchesError: The view lacks an earlier micro-batch.
+            TargetError: The view contains deltas of another state directory or output mode.
         """
         current = self._views.get(delta.view)
         if current is None:
-            current = _View(delta.table.slice(0, 0), (), ())
+            current = _View(delta.table.slice(0, 0), (), (), _missed_error(delta))
         else:
             last = current.latest[-1]
             computed_from, result = self._last_results.get(delta.view, (None, None))
@@ -98,6 +102,14 @@ class MemoryTarget:
                 raise delta.foreign_rows_error("this MemoryTarget")
             if last.batch_id >= delta.batch_id:
                 return
+            if last.output_mode != delta.output_mode:
+                raise TargetError(
+                    f"{delta}: this MemoryTarget holds the view in mode {last.output_mode}, and "
+                    f"rows in mode {delta.output_mode} do not fit it: make a new MemoryTarget"
+                )
+            delta.check_follows(last.batch_id, "this MemoryTarget")
+            if delta.is_whole:
+                current = replace(current, total=delta.table.slice(0, 0), pending=(), missed=None)
         pending = (delta.table,) if delta.mode == "complete" else (*current.pending, delta.table)
         latest = (*current.latest, delta)[-self.keep :]
         new = replace(current, pending=pending, latest=latest)
@@ -109,12 +121,15 @@ class MemoryTarget:
         """Return the rows of the view, with ``weight``.
 
         Raises:
+            MissedBatchesError: The first delta since the process started is not the whole view.
             TargetError: No micro-batch of the view has been written.
 
         Complexity:
             O(view) if the view changed since the last call.
         """
         current = self._view(view)
+        if current.missed is not None:
+            raise current.missed
         computed_from, result = self._last_results.get(view, (None, None))
         if computed_from is not current:
             result = current.contents()
@@ -141,3 +156,14 @@ class MemoryTarget:
                 f"{', '.join(self._views) or 'none'}"
             )
         return self._views[view]
+
+
+def _missed_error(delta: ViewDelta) -> MissedBatchesError | None:
+    """Return the error of a first delta that is not the whole view; None if it is."""
+    if delta.is_whole or delta.previous is None:
+        return None
+    return MissedBatchesError(
+        f"view {delta.view!r}: this MemoryTarget has received only the deltas since micro-batch "
+        f"{delta.batch_id}, when the process started, so it cannot return the whole view: read it "
+        "with ViewSink.table from a materialized view, or use mode='complete' or a durable target"
+    )

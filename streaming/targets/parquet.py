@@ -14,16 +14,17 @@ the file is replaced atomically; a process that has it open continues to read th
 An empty delta writes no file, except the first one: its file without rows provides the schema.
 
 In modes ``delta`` and ``upsert`` the first column is ``batch_id``; the sum of the weights of equal
-rows, or the last row of each key by ``batch_id``, is the view.
+rows, or the last row of each key by ``batch_id``, is the view. The metadata of each file names the
+mode and its keys, because files of two modes do not add up to a view.
 
-Cost: one file and two syncs per micro-batch that changes the view; one listing per process.
+Cost: one file and two syncs per micro-batch that changes the view; per process, one listing and the
+reading of the newest file. In mode ``complete`` each write reads the file that it replaces.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,13 +37,20 @@ from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable, error_reason
-from streaming.targets.target import BATCH_ID, ViewDelta, address_of, expand_template, file_name
+from streaming.targets.target import (
+    BATCH_ID,
+    NO_BATCH,
+    ViewDelta,
+    address_of,
+    expand_template,
+    file_name,
+)
 
 __all__ = ["ParquetTarget"]
 
 _SUFFIX: Final = ".parquet"
-_BATCH_ID_PATTERN: Final = re.compile(r"-\d{20}-")
-#: Keys of the Parquet metadata of a complete view.
+#: Keys of the Parquet metadata: of each file, and the last two of a complete view.
+MODE_KEY: Final = "dbsp_wcoj.output"
 STATE_KEY: Final = "dbsp_wcoj.state"
 BATCH_KEY: Final = "dbsp_wcoj.batch"
 
@@ -70,37 +78,41 @@ class ParquetTarget:
         self.directory = directory
         self.batch_id = batch_id
         self.compression = compression
-        # The views, with state directory and mode, for which the directory has been checked.
-        self._checked_views: frozenset[tuple[str, str, str]] = frozenset()
+        # The last micro-batch of each view, by view, state directory and mode. A view is added by
+        # its first write, which checks the files of the directory.
+        self._last_batches: dict[tuple[str, str, str], int] = {}
 
     def write(self, delta: ViewDelta) -> None:
         """Write the file of this micro-batch.
 
         Raises:
-            TargetError: The directory contains files of other views or of another state directory,
-                or it cannot be written to.
+            MissedBatchesError: The directory lacks the files of earlier micro-batches.
+            TargetError: The directory contains files of other views, of another state directory or
+                of another output mode, or it cannot be written to.
         """
         files = open_files(self._place(delta))
         has_batch_id = self.batch_id and delta.mode != "complete"
         table = delta.with_batch_id() if has_batch_id else delta.table
         table = convert_columns(table, parquet_type, subject=str(delta))
         try:
-            if not self._needs_write(files, delta):
-                return
-            _replace_file(files, _name(delta), self._encode(table, delta))
+            has_files, last_batch = self._read_view(files, delta)
+            if self._needs_write(files, delta, has_files, last_batch):
+                _replace_file(files, _name(delta), self._encode(table, delta))
         except OSError as error:
             raise TargetError(
                 f"{delta}: {address_of(files.location)} cannot be written to: {error}; the query "
                 "has stopped and can be started again; no row of this micro-batch is visible"
             ) from error
-        self._checked_views |= {self._identity(delta)}
+        if delta.table.num_rows:
+            last_batch = max(last_batch, delta.batch_id)
+        self._last_batches[self._identity(delta)] = last_batch
 
     def check(self, delta: ViewDelta) -> None:
         """Check that the directory can be written to and contains no other views.
 
         Raises:
-            TargetError: The directory cannot be written to, or it contains files of other views or
-                of another state directory.
+            TargetError: The directory cannot be written to, or it contains files of other views, of
+                another state directory or of another output mode.
         """
         files = open_files(self._place(delta))
         if delta.mode != "complete" and self.batch_id:
@@ -108,49 +120,68 @@ class ParquetTarget:
         try:
             if isinstance(files, LocalFiles):
                 check_writable(Path(files.location))
-            self._check_owner(files, delta)
+            _read_folder(files, delta)
         except OSError as error:
             raise TargetError(
                 f"view {delta.view!r}: {address_of(files.location)} cannot be written to: "
                 f"{error_reason(error)}"
             ) from error
 
-    def _check_owner(self, files: Files, delta: ViewDelta) -> bool:
-        """Check that every file is of this view and state; return whether there is one."""
-        if delta.mode == "complete":
-            return _check_names(files, delta, lambda name: name == _name(delta))
-        # The names of the files of a view differ only in the batch id in the middle.
-        prefix, suffix = _name(delta).split(f"-{delta.batch_id:020d}-")
-        return _check_names(
-            files,
-            delta,
-            lambda name: (
-                name.startswith(f"{prefix}-")
-                and name.endswith(f"-{suffix}")
-                and _BATCH_ID_PATTERN.fullmatch(name[len(prefix) : -len(suffix)]) is not None
-            ),
-        )
+    def last_batch(self, delta: ViewDelta) -> int:
+        """Return the last micro-batch with rows that the directory holds; see `RecordingTarget`.
 
-    def _needs_write(self, files: Files, delta: ViewDelta) -> bool:
-        """Return whether a file must be written; check the owner of the directory once per view."""
-        is_checked = self._identity(delta) in self._checked_views
+        Raises:
+            TargetError: As `check`.
+        """
+        files = open_files(self._place(delta))
+        try:
+            return _read_folder(files, delta)[1]
+        except OSError as error:
+            raise TargetError(
+                f"view {delta.view!r}: {address_of(files.location)} cannot be read: "
+                f"{error_reason(error)}"
+            ) from error
+
+    def _read_view(self, files: Files, delta: ViewDelta) -> tuple[bool, int]:
+        """Return whether the view has a file, and its last micro-batch with rows.
+
+        The first call checks the files of the directory.
+        """
+        last_batch = self._last_batches.get(self._identity(delta))
+        return (True, last_batch) if last_batch is not None else _read_folder(files, delta)
+
+    @staticmethod
+    def _needs_write(files: Files, delta: ViewDelta, has_files: bool, last_batch: int) -> bool:
+        """Check that a delta fits the files of its view; return whether to write its file."""
         if delta.mode == "complete":
-            if not is_checked:
-                self._check_owner(files, delta)
             # A replay of the same micro-batch writes the same file again.
             return delta.batch_id >= _recorded_batch(files, delta)
-        if is_checked:
-            return bool(delta.table.num_rows)
-        has_files = self._check_owner(files, delta)
+        place = f"directory {address_of(files.location)}"
+        if last_batch < delta.batch_id:
+            delta.check_follows(last_batch, place)
+            if delta.is_whole and last_batch > NO_BATCH:
+                raise TargetError(
+                    f"{delta}: {place} holds rows of this view up to micro-batch {last_batch}, and "
+                    "this micro-batch is the whole view: name another directory, or remove these "
+                    "files, and start the query again"
+                )
         return bool(delta.table.num_rows) or not has_files
 
     def _encode(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
+        record = {MODE_KEY: str(delta.output_mode)}
         if delta.mode == "complete":
             # `_recorded_batch` reads it, so that a late write does not replace a newer view.
-            record = {STATE_KEY: delta.state_id, BATCH_KEY: str(delta.batch_id)}
-            table = table.replace_schema_metadata(record)
+            record |= {STATE_KEY: delta.state_id, BATCH_KEY: str(delta.batch_id)}
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression=self.compression)
+        try:
+            pq.write_table(
+                table.replace_schema_metadata(record), sink, compression=self.compression
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise TargetError(
+                f"{delta}: its columns cannot be written as a Parquet file: {error}; cast them in "
+                "the view, or leave them out"
+            ) from error
         return sink.getvalue()
 
     def _place(self, delta: ViewDelta) -> Any:
@@ -178,25 +209,69 @@ def _replace_file(files: Files, name: str, data: pa.Buffer) -> None:
     files.sync_folder("")
 
 
-def _check_names(files: Files, delta: ViewDelta, is_expected: Callable[[str], bool]) -> bool:
-    """Check that every visible Parquet file has an expected name; return whether there is one."""
+def _read_folder(files: Files, delta: ViewDelta) -> tuple[bool, int]:
+    """Check that every visible Parquet file is of this view, state directory and output mode.
+
+    Returns:
+        Whether there is a file, and the greatest micro-batch with rows, or `NO_BATCH`; in mode
+        ``complete`` always `NO_BATCH`.
+
+    Raises:
+        TargetError: A file is of another view, state directory or mode, or it is damaged.
+    """
     names = [name for name in files.names("") if name.endswith(_SUFFIX) and name[0] != "."]
+    pattern = _name_pattern(delta)
     for name in names:
-        if not is_expected(name):
+        if pattern.fullmatch(name) is None:
             raise delta.foreign_rows_error(f"directory {address_of(files.location)}, file {name},")
-    return bool(names)
+    if not names:
+        return False, NO_BATCH
+    newest = max(names)  # the names differ only in the batch id
+    metadata = _read_metadata(files, newest)
+    record = metadata.metadata or {}
+    mode = record.get(MODE_KEY.encode(), b"").decode()  # empty if an earlier release wrote the file
+    if mode not in ("", str(delta.output_mode)):
+        raise TargetError(
+            f"view {delta.view!r}: directory {address_of(files.location)} holds rows in output "
+            f"mode {mode}, and rows in mode {delta.output_mode} do not fit them: name another "
+            "directory, or remove these files, and the whole view is written there; or keep the "
+            "earlier mode and keys"
+        )
+    if delta.mode == "complete" or (len(names) == 1 and not metadata.num_rows):
+        return True, NO_BATCH
+    match = pattern.fullmatch(newest)
+    assert match is not None
+    return True, int(match[1])
+
+
+def _name_pattern(delta: ViewDelta) -> re.Pattern[str]:
+    """Return the pattern of the names of a view's files; group 1 is the batch id."""
+    if delta.mode == "complete":
+        return re.compile(re.escape(_name(delta)))
+    view, state_id = file_name(delta.view), file_name(delta.state_id) or "none"
+    return re.compile(rf"{re.escape(view)}-(\d{{20}})-{re.escape(state_id + _SUFFIX)}")
+
+
+def _read_metadata(files: Files, name: str) -> pq.FileMetaData:
+    try:
+        return pq.read_metadata(pa.BufferReader(pa.py_buffer(files.read(name))))
+    except pa.ArrowInvalid as error:
+        raise TargetError(
+            f"{address_of(files.location)}/{name} is not a Parquet file: {error}; remove the files "
+            "of the view, and start the query again, which then writes the whole view"
+        ) from error
 
 
 def _recorded_batch(files: Files, delta: ViewDelta) -> int:
     """Return the micro-batch in the file of the complete view.
 
     Returns:
-        Its id; -1 if the file is missing or belongs to another state directory.
+        Its id; `NO_BATCH` if the file is missing or belongs to another state directory.
     """
     name = _name(delta)
     if files.size(name) is None:
-        return -1
-    record = pq.read_schema(pa.BufferReader(pa.py_buffer(files.read(name)))).metadata or {}
+        return NO_BATCH
+    record = _read_metadata(files, name).metadata or {}
     if record.get(STATE_KEY.encode(), b"").decode() != delta.state_id:
-        return -1
+        return NO_BATCH
     return int(record.get(BATCH_KEY.encode(), b"-1"))

@@ -26,7 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
-from circuits.types.arrow_types import Family, family_of
+from circuits.types.arrow_types import Family, family_of, is_nested
 from streaming.redaction import redact
 from streaming.targets.dialect import (
     Row,
@@ -34,6 +34,7 @@ from streaming.targets.dialect import (
     duration_counts,
     insert_statement,
     iso_texts,
+    no_type_error,
     on_conflict,
     values_clause,
     values_of,
@@ -87,7 +88,9 @@ class Postgres:
                 return f"NUMERIC({type_.precision}, {type_.scale})"
             case Family.TIMESTAMP:
                 return "TIMESTAMP" if type_.tz is None else "TIMESTAMPTZ"
-            case family:
+            case Family.NESTED if not types.is_list(type_) or is_nested(type_.value_type):
+                raise no_type_error(type_, self.name)
+            case family:  # the driver writes a list of scalars as the text of an array
                 return _TYPES.get(family, "TEXT")
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:

@@ -3,15 +3,18 @@
 ::
 
     begin
-      read the last micro-batch of (state id, view)     if it is this one or a later one: stop
+      read the last micro-batch of (state id, view)     if it is this one or a later one: stop;
+                                                        if an earlier one is missing: an error
       record this micro-batch                           in dbsp_wcoj_batches
+      whole view: DELETE the rows of the view           the first one, or again after a loss
       delta      append (batch_id, row_number, the row, weight)
       upsert     one row per key, no weight: INSERT ... ON CONFLICT (keys) DO UPDATE; DELETE
       complete   DELETE all, insert the rows with weight
     commit
 
 The record and the rows become visible together, or not at all. So a micro-batch is applied exactly
-once, even if the connection is lost during the commit.
+once, even if the connection is lost during the commit. The records of a table that was dropped do
+not count. A table with the record of another view is refused.
 
 If a transaction fails because the database does not answer, or because of another transaction, the
 target retries it on a new connection, after growing pauses (`streaming.targets.retry`). If the lost
@@ -36,7 +39,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import Any, Final
@@ -54,7 +57,7 @@ from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sqlite import Sqlite
 from streaming.targets.table_check import describe_mismatch
-from streaming.targets.target import BATCH_ID, ViewDelta, expand_template
+from streaming.targets.target import BATCH_ID, NO_BATCH, ViewDelta, expand_template
 
 __all__ = ["ROW_NUMBER", "SqlTarget"]
 
@@ -125,12 +128,24 @@ class SqlTarget:
         """Apply the micro-batch, unless it has been applied.
 
         Raises:
+            MissedBatchesError: The table lacks an earlier micro-batch.
             TargetError: The database refuses the rows or cannot be reached after all attempts, no
                 type of the database contains a value of the view, or the table contains rows that
                 are not from this view and state directory.
         """
         with self._lock:
-            self._write(delta)
+            self._run(delta, _TableWrite.run)
+
+    def last_batch(self, delta: ViewDelta) -> int:
+        """Return the last micro-batch of the table; see `RecordingTarget`. Retries like `write`.
+
+        Raises:
+            TargetError: The database cannot be reached after all attempts.
+        """
+        batches: list[int] = []
+        with self._lock:
+            self._run(delta, lambda write, link: batches.append(write.read_last_batch(link)))
+        return batches[-1]
 
     def check(self, delta: ViewDelta) -> None:
         """Check that the database answers and that an existing table accepts the view.
@@ -167,9 +182,10 @@ class SqlTarget:
         """Return the name of the table of a view, without schema."""
         return expand_template(self.table, view, quoted=False)
 
-    def _write(self, delta: ViewDelta) -> None:
+    def _run(self, delta: ViewDelta, action: Callable[[_TableWrite, Any], None]) -> None:
+        """Call a function of the transaction and a connection, again if it fails temporarily."""
         attempts, is_commit_unknown = RetryAttempts(self.retry), False
-        while (failure := self._attempt(delta)) is not None:
+        while (failure := self._attempt(delta, action)) is not None:
             is_commit_unknown |= failure.is_commit_unknown
             pause = attempts.next_pause() if failure.is_transient else None
             if pause is not None:
@@ -203,8 +219,10 @@ class SqlTarget:
                 return _Failure(error, place, reason, is_transient=False)
         return None
 
-    def _attempt(self, delta: ViewDelta) -> _Failure | None:
-        """Run the transaction; return its failure, or None if it succeeded.
+    def _attempt(
+        self, delta: ViewDelta, action: Callable[[_TableWrite, Any], None]
+    ) -> _Failure | None:
+        """Run a transaction; return its failure, or None if it succeeded.
 
         Raises:
             TargetError: The cause is the view or the table, not the database.
@@ -218,7 +236,7 @@ class SqlTarget:
         writing: _TableWrite | None = None
         try:
             writing = _TableWrite(self, delta, dialect)
-            writing.run(connection)
+            action(writing, connection)
             self._release(connection, dialect)
             return None
         except BaseException as error:  # an interrupt leaves no open transaction, either
@@ -375,8 +393,8 @@ class _TableWrite:
         statements = list(self._statements())
         with contextlib.closing(connection.cursor()) as cursor:
             dialect.begin(connection, cursor)
-            if self._record_batch(cursor):
-                if delta.mode == "complete":
+            if self._record_batch(connection, cursor):
+                if delta.is_whole:
                     cursor.execute(f"DELETE FROM {self.table}", ())
                 for run_statement in statements:
                     run_statement(cursor)
@@ -393,30 +411,64 @@ class _TableWrite:
         delta, dialect = self.delta, self.dialect
         if delta.mode == "delta":
             delta.check_free(BATCH_ID, ROW_NUMBER)
+        columns = self._columns()
         shape = dialect.shape_of(connection, self.name, self.schema)
         if shape is None:
             return
-        reason = describe_mismatch(shape, self._columns(), delta.keys)
+        reason = describe_mismatch(shape, columns, delta.keys)
         if reason is not None:
             raise TargetError(
                 f"view {delta.view!r}: table {self.name!r} of {dialect.name} cannot receive it: "
                 f"{reason}; name another table, or drop it, and the target creates it again"
             )
         with contextlib.closing(connection.cursor()) as cursor:
-            last_batch = None
+            records = []
             if dialect.shape_of(connection, self._batches_name, self.schema) is not None:
-                cursor.execute(*self._last_batch_query())
-                last_batch = cursor.fetchone()
-            if last_batch is None and delta.mode != "complete":
+                records = self._read_records(cursor)
+            if self._last_batch(records) == NO_BATCH and delta.mode != "complete":
                 self._check_empty(cursor)
 
-    def _last_batch_query(self) -> tuple[str, tuple[str, ...]]:
-        """Return the statement that reads the last micro-batch of the table, and its parameters."""
-        columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
-        placeholder = self.dialect.placeholder
-        where = " AND ".join(f"{column} = {placeholder}" for column in columns[:3])
-        key = (self.delta.state_id, self.delta.view, self.name)
-        return f"SELECT {columns[3]} FROM {self.batches} WHERE {where}", key
+    def read_last_batch(self, connection: Any) -> int:
+        """Return the last micro-batch of the view in an existing table, or `NO_BATCH`."""
+        dialect = self.dialect
+        for name in (self.name, self._batches_name):
+            if dialect.shape_of(connection, name, self.schema) is None:
+                return NO_BATCH
+        with contextlib.closing(connection.cursor()) as cursor:
+            records = self._read_records(cursor)
+        dialect.rollback(connection)  # ends the transaction that some drivers begin for a query
+        return self._find_batch(records)
+
+    def _find_batch(self, records: Sequence[tuple[str, str, int]]) -> int:
+        """Return the last micro-batch of the view in records, or `NO_BATCH`."""
+        key = self.delta.state_id, self.delta.view
+        return max((batch_id for *k, batch_id in records if tuple(k) == key), default=NO_BATCH)
+
+    def _read_records(self, cursor: Any) -> list[tuple[str, str, int]]:
+        """Return the state id, view and last micro-batch of each record of the table."""
+        state, view, table, batch = map(self.dialect.quoted, BATCH_RECORD_COLUMNS)
+        cursor.execute(
+            f"SELECT {state}, {view}, {batch} FROM {self.batches} "
+            f"WHERE {table} = {self.dialect.placeholder}",
+            (self.name,),
+        )
+        return [(state_id, view_name, batch_id) for state_id, view_name, batch_id in cursor]
+
+    def _last_batch(self, records: Sequence[tuple[str, str, int]]) -> int:
+        """Return the last micro-batch of the view, or `NO_BATCH`.
+
+        Raises:
+            TargetError: The table has rows of another view.
+        """
+        others = sorted({view for _, view, _ in records} - {self.delta.view})
+        if others:
+            raise TargetError(
+                f"view {self.delta.view!r}: table {self.name!r} receives view {others[0]!r}, and "
+                "two views in one table would mix, or overwrite each other: give each view its own "
+                "table, with {view} in the name. If the other view is written no more, drop the "
+                "table, and the target creates it again with the whole view"
+            )
+        return self._find_batch(records)
 
     def _check_empty(self, cursor: Any) -> None:
         """Check that a table without a recorded micro-batch is empty."""
@@ -424,51 +476,64 @@ class _TableWrite:
         if cursor.fetchone() is not None:
             raise self.delta.foreign_rows_error(f"table {self.name!r}")
 
-    def _record_batch(self, cursor: Any) -> bool:
+    def _record_batch(self, connection: Any, cursor: Any) -> bool:
         """Record the micro-batch; return False if it or a later one has been recorded before.
 
         The tables are created if they are missing.
         """
-        delta, values = self.delta, ", ".join([self.dialect.placeholder] * 4)
+        delta, placeholder = self.delta, self.dialect.placeholder
         columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
-        query, key = self._last_batch_query()
         key_columns = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
         cursor.execute(
             f"CREATE TABLE IF NOT EXISTS {self.batches} ({key_columns}, "
             f"{columns[3]} BIGINT NOT NULL, PRIMARY KEY ({', '.join(columns[:3])}))",
             (),
         )
-        cursor.execute(query, key)
-        last_batch = cursor.fetchone()
-        if last_batch is not None and last_batch[0] >= delta.batch_id:
+        records = self._read_records(cursor)
+        if self.dialect.shape_of(connection, self.name, self.schema) is None:
+            cursor.execute(self._create_statement(), ())
+            where = " AND ".join(f"{column} = {placeholder}" for column in columns)
+            for state_id, view, batch_id in records:  # of the table before it was dropped
+                record = (state_id, view, self.name, batch_id)
+                cursor.execute(f"DELETE FROM {self.batches} WHERE {where}", record)
+            records = []
+        last_batch = self._last_batch(records)
+        if last_batch >= delta.batch_id:
             return False
-        cursor.execute(self._create_statement(), ())
-        if last_batch is None and delta.mode != "complete" and not delta.table.num_rows:
+        delta.check_follows(last_batch, f"table {self.name!r}")
+        is_first = last_batch == NO_BATCH and delta.mode != "complete"
+        if is_first and not delta.table.num_rows:
             return False  # the first micro-batch with rows finds out whose rows the table has
         # A second writer of the micro-batch waits here until the first has committed. Then its
         # WHERE condition is false, and it changes no row.
         cursor.execute(
             f"INSERT INTO {self.batches} ({', '.join(columns)}) VALUES "
-            f"({values}) ON CONFLICT ({', '.join(columns[:3])}) DO UPDATE SET "
-            f"{columns[3]} = excluded.{columns[3]} "
+            f"({', '.join([placeholder] * 4)}) ON CONFLICT ({', '.join(columns[:3])}) "
+            f"DO UPDATE SET {columns[3]} = excluded.{columns[3]} "
             f"WHERE {self.batches}.{columns[3]} < excluded.{columns[3]}",
-            (*key, delta.batch_id),
+            (delta.state_id, delta.view, self.name, delta.batch_id),
         )
         if cursor.rowcount <= 0:
             return False
         # Checked after the wait, because a transaction with a lost connection may have committed.
-        if last_batch is None and delta.mode != "complete":
+        if is_first:
             self._check_empty(cursor)
         return True
 
     def _columns(self) -> dict[str, str]:
         """Return the columns that are written, and their types."""
         added = (BATCH_ID, ROW_NUMBER) if self.delta.mode == "delta" else ()
-        return dict.fromkeys(added, "BIGINT NOT NULL") | {
-            field.name: self.dialect.type_of(field.type)
-            for field in self.delta.table.schema
-            if field.name != WEIGHT or self.delta.mode != "upsert"
-        }
+        columns = dict.fromkeys(added, "BIGINT NOT NULL")
+        for field in self.delta.table.schema:
+            if field.name == WEIGHT and self.delta.mode == "upsert":
+                continue
+            try:
+                columns[field.name] = self.dialect.type_of(field.type)
+            except TargetError as error:
+                raise TargetError(
+                    f"view {self.delta.view!r}: column {field.name!r} cannot be written: {error}"
+                ) from error
+        return columns
 
     def _create_statement(self) -> str:
         """Return the statement that creates the table if it is missing."""

@@ -14,6 +14,7 @@ target opens a connection for each micro-batch, which costs a fraction of a mill
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final
@@ -22,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from circuits.types.arrow_types import Family, family_of
+from circuits.types.arrow_types import Family, family_of, is_nested
 from streaming.errors import TargetError
 from streaming.targets.dialect import (
     Row,
@@ -30,6 +31,7 @@ from streaming.targets.dialect import (
     duration_counts,
     insert_statement,
     iso_texts,
+    no_type_error,
     on_conflict,
     values_clause,
     values_of,
@@ -60,6 +62,8 @@ class Sqlite:
         return '"' + name.replace('"', '""') + '"'
 
     def type_of(self, type_: pa.DataType) -> str:
+        if is_nested(type_):
+            raise no_type_error(type_, self.name)
         return _TYPES.get(family_of(type_), "TEXT")
 
     def values(self, column: pa.ChunkedArray) -> list[Any]:
@@ -83,9 +87,9 @@ class Sqlite:
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
         def pragma(function: str, argument: str) -> list[Any]:
             prefix = "" if schema is None else f"{self.quoted(schema)}."
-            rows: list[Any] = connection.execute(
-                f"PRAGMA {prefix}{function}({self.quoted(argument)})"
-            ).fetchall()
+            statement = f"PRAGMA {prefix}{function}({self.quoted(argument)})"
+            with contextlib.closing(connection.cursor()) as cursor:  # an open one keeps its lock
+                rows: list[Any] = cursor.execute(statement).fetchall()
             return rows
 
         # A row of table_info: number, name, type, NOT NULL, default, position in the primary key;

@@ -16,6 +16,13 @@ row of a bookkeeping table. A batch id alone is not enough, because a new state 
 from 0 again and its views begin empty. If a target finds deltas of another state directory, it
 raises an error, because the sum of both is not a view.
 
+The sum is not a view either if a target has missed micro-batches, for example because it was
+restored from an older copy. So each delta names the last earlier micro-batch with rows of the view
+(``ViewDelta.previous``), and a target that does not hold it raises `MissedBatchesError`. A delta
+that is the whole view replaces what the target holds. A sink with a state directory writes the
+whole view to a target that holds nothing of it, such as one of an added output: before the first
+micro-batch it asks each `RecordingTarget` for its last micro-batch.
+
 A target is a value until the first ``write``: its constructor opens nothing, and it can be pickled,
 because in Spark Connect it runs in another process.
 
@@ -31,12 +38,14 @@ from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
 
-from streaming.errors import TargetError
-from streaming.targets.output_mode import Mode
+from streaming.errors import MissedBatchesError, TargetError
+from streaming.targets.output_mode import Mode, OutputMode
 
 __all__ = [
     "BATCH_ID",
+    "NO_BATCH",
     "CheckedTarget",
+    "RecordingTarget",
     "Target",
     "ViewDelta",
     "address_of",
@@ -45,6 +54,8 @@ __all__ = [
 ]
 
 BATCH_ID: Final = "batch_id"
+#: Stands for the micro-batch before the first one.
+NO_BATCH: Final = -1
 _VIEW: Final = "{view}"
 
 
@@ -62,6 +73,8 @@ class ViewDelta:
         keys: The key columns, in mode ``upsert``.
         state_id: Identity of the state directory that counts the batch ids.
         files: Parquet files that also contain ``table``; empty if there are none.
+        previous: The last earlier micro-batch in which the view had rows to write; `NO_BATCH` if
+            there is none, so that the table is the whole view; None if it is not known.
     """
 
     view: str
@@ -71,9 +84,47 @@ class ViewDelta:
     keys: tuple[str, ...] = ()
     state_id: str = ""
     files: tuple[str, ...] = ()
+    previous: int | None = None
 
     def __str__(self) -> str:
         return f"view {self.view!r}, micro-batch {self.batch_id}"
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the table is the whole view, so that it replaces all older rows."""
+        return self.mode == "complete" or self.previous == NO_BATCH
+
+    @property
+    def output_mode(self) -> OutputMode:
+        """The mode with its keys."""
+        return OutputMode(self.mode, self.keys)
+
+    def check_follows(self, last_batch: int, place: str) -> None:
+        """Check that a target holds all earlier micro-batches of the view.
+
+        Args:
+            last_batch: The last micro-batch of the view that the target holds, or `NO_BATCH`.
+            place: The target, for the message.
+
+        Raises:
+            MissedBatchesError: It does not.
+
+        >>> ViewDelta("v", 9, pa.table({"n": [1]}), previous=7).check_follows(5, "table 't'")
+        Traceback (most recent call last):
+        streaming.errors.MissedBatchesError: view 'v', micro-batch 9: table 't' holds the \
+micro-batches up to 5, and must hold those up to 7: put back the rows that it has lost; or drop \
+the table or the files of this view, and start the query again, which then writes the whole view \
+(in mode 'distributed': start with an empty state directory, checkpoint and target)
+        """
+        if self.is_whole or self.previous is None or last_batch >= self.previous:
+            return
+        held = f"the micro-batches up to {last_batch}" if last_batch >= 0 else "no micro-batch"
+        raise MissedBatchesError(
+            f"{self}: {place} holds {held}, and must hold those up to {self.previous}: put back "
+            "the rows that it has lost; or drop the table or the files of this view, and start the "
+            "query again, which then writes the whole view (in mode 'distributed': start with an "
+            "empty state directory, checkpoint and target)"
+        )
 
     def with_batch_id(self) -> pa.Table:
         """Return the table with ``batch_id`` as an additional first column.
@@ -133,6 +184,26 @@ class CheckedTarget(Target, Protocol):
 
         Raises:
             TargetError: The target would reject the delta.
+        """
+        ...
+
+
+@runtime_checkable
+class RecordingTarget(Target, Protocol):
+    """A durable target that knows which micro-batches it holds."""
+
+    def last_batch(self, delta: ViewDelta) -> int:
+        """Return the last micro-batch with rows of the view that the target holds.
+
+        Args:
+            delta: An empty delta with the view, state directory and mode of later ones.
+
+        Returns:
+            At least the id of that micro-batch, and at most that of the last one written;
+            `NO_BATCH` if the target holds none of this state directory.
+
+        Raises:
+            TargetError: The target cannot be read.
         """
         ...
 

@@ -26,7 +26,7 @@ class Drawing:
     """The drawing of a circuit.
 
     Attributes:
-        picture: Boxes, lines and views as JSON values.
+        picture: Boxes, lines, and the number of positions in each layer, as JSON values.
         numbers: For each operator with a box, its number in the graph.
     """
 

@@ -126,8 +126,8 @@ class Server:
 
     def _serve(self) -> None:
         try:
-            # asyncio's own loop, whatever policy the process has, because it accepts one
-            # connection at a time.
+            # asyncio's own event loop, whatever policy the process has: its ``sock_accept``
+            # accepts one connection at a time.
             with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
                 runner.run(self._server.serve(sockets=[self._socket]))
             reason: object = self._server.failure or "it was stopped from outside"
@@ -219,7 +219,7 @@ def _bind_socket(host: str, port: int, backlog: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(backlog)
         listener.setblocking(False)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, TypeError) as error:  # TypeError: not the name of a host
         if listener is not None:
             listener.close()
         reason = str(getattr(error, "strerror", None) or error).rstrip(".")

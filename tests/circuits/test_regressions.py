@@ -198,6 +198,25 @@ def test_texts_that_differ_only_after_eight_bytes_have_sort_columns_that_differ(
     assert len(np.unique(np.stack(keys), axis=1).T) == 1000
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT u.a FROM u, t WHERE t.s = '12' AND u.a = CAST(t.s AS INT)",
+        "SELECT u.a FROM u JOIN t ON u.a = CAST(t.s AS INT) WHERE t.s ~ '^[0-9]+$'",
+        "SELECT u.a FROM u JOIN t ON u.a <= CAST(t.s AS INT) AND t.s = '12' AND u.a > 3",
+        "SELECT u.a FROM u WHERE EXISTS (SELECT 1 FROM t WHERE s = '12' AND CAST(s AS INT) = u.a)",
+    ],
+)
+def test_the_key_of_a_join_is_computed_for_the_rows_that_a_condition_keeps(query):
+    """It was computed first, to remove NULL keys, so a text that is no number failed the step."""
+    circuit = compile_sql(query, {"t": "s STRING", "u": "a INT"})
+    texts = [{"s": "12"}, {"s": "x"}, {"s": None}]
+    view = circuit.step({"t": texts, "u": [{"a": 12}, {"a": 3}]})["view"]
+    assert view.to_pylist() == [{"a": 12, "weight": 1}]
+    removed = circuit.step({"t": [{"s": "12", "weight": -1}, {"s": "x", "weight": -1}]})["view"]
+    assert removed.to_pylist() == [{"a": 12, "weight": -1}]
+
+
 @pytest.mark.parametrize("kind", ["left", "full"])
 def test_an_outer_join_may_compare_with_a_constant_column(kind):
     """The condition reads no column of one side; the join of that side once had no atom."""

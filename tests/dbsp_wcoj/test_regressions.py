@@ -17,6 +17,7 @@ from dbsp_wcoj import (
     WeightOverflowError,
     ZSet,
     generic_join,
+    generic_join_chunks,
 )
 from dbsp_wcoj.query import Atom, Variable
 from dbsp_wcoj.zset import MAX_INT64
@@ -49,6 +50,47 @@ def test_a_view_runs_one_step_at_a_time():
         view.prepare(fill_relations(view))
     assert len(first) + sum(map(len, chunks)) == 1_000_000
     assert len(view.step({"r": ZSet.from_rows([(-1,)])})) == 1000
+
+
+def test_a_prepared_step_is_not_committed_between_two_chunks():
+    """The join read runs that the commit had replaced, and did not end."""
+    view = DeltaQuery("q(a, b) :- r(a), s(b)")
+    view.step({"r": THOUSAND})
+    prepared = view.prepare({"r": ZSet.from_rows([(5000,)])})
+    chunks = view.step_chunks({"s": THOUSAND})
+    first = next(chunks)
+    with pytest.raises(DbspWcojError, match="exhaust or close"):
+        prepared.commit()
+    assert len(first) + sum(map(len, chunks)) == 1_000_000
+    with pytest.raises(DbspWcojError, match="prepare it again"):
+        prepared.commit()
+
+
+def test_chunks_of_a_join_of_traces_do_not_see_later_updates():
+    """The join read runs that an update had merged and freed."""
+    left, right = Trace(1), Trace(1)
+    for trace in (left, right):
+        trace.update(THOUSAND)
+    sizes = {run.buffer.size for run in left.arrangements[0].spine.runs}
+    chunks = generic_join_chunks("q(a, b) :- r(a), s(b)", {"r": left, "s": right})
+    received = [next(chunks)]
+    for trace in (left, right):
+        for start in range(1000, 31_000, 1000):
+            trace.update(ZSet.from_columns([np.arange(start, start + 1000)]))
+    other_arrays = [np.full(size, 3) for size in sizes for _ in range(500)]
+    received += chunks
+    assert sum(map(len, received)) == 1_000_000
+    assert all(chunk.rows.max() < 1000 for chunk in received)
+    del other_arrays
+
+
+def test_chunks_of_a_step_that_another_step_overtakes_are_an_error():
+    """The chunks were computed from the rows after the other step, and the error came last."""
+    view = DeltaQuery("q(a, c) :- e(a, b), e(b, c)")
+    chunks = view.step_chunks({"e": ZSet.from_rows([(2, 3)])})
+    view.step({"e": ZSet.from_rows([(3, 5)])})
+    with pytest.raises(DbspWcojError, match="prepare it again"):
+        next(chunks)
 
 
 def test_a_view_evaluates_only_a_fresh_step_of_its_own_relations():

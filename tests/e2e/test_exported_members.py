@@ -122,6 +122,7 @@ PUBLIC_STREAMING = [
     "MaxwellFeed",
     "MemoryTarget",
     "MicroBatchError",
+    "MissedBatchesError",
     "MissingRowError",
     "MonitoringError",
     "Output",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pyarrow as pa
@@ -102,10 +102,19 @@ class Program:
 
     @property
     def text(self) -> str:
-        views = [
-            f"CREATE VIEW {name} AS {VIEWS[name][version]}" for name, version in self.views.items()
-        ]
-        return "; ".join([BASE[self.base], *views])
+        return "; ".join([BASE[self.base], *map(self.statement, self.views)])
+
+    def statement(self, view: str) -> str:
+        return f"CREATE VIEW {view} AS {VIEWS[view][self.views[view]]}"
+
+    def with_view(self, view: str, version: int, *, is_materialized: bool) -> Program:
+        views = {**self.views, view: version}
+        materialized = self.materialized | ({view} if is_materialized else set())
+        return replace(self, views=views, materialized=materialized)
+
+    def without_view(self, view: str) -> Program:
+        views = {name: version for name, version in self.views.items() if name != view}
+        return replace(self, views=views, materialized=self.materialized - {view})
 
     def compile(self) -> Circuit:
         return compile_sql(

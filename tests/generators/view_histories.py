@@ -14,7 +14,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from streaming.targets.output_mode import Mode
-from streaming.targets.target import ViewDelta
+from streaming.targets.target import NO_BATCH, ViewDelta
 
 NAN = "nan!"
 SCHEMA = pa.schema({"k": pa.int64(), "s": pa.string(), "x": pa.float64()})
@@ -73,6 +73,7 @@ def histories(draw: st.DrawFn, mode: Mode, view: str = "v", state_id: str = "s")
         bags = [{row: 1 for row in {row[:2]: row for row in bag}.values()} for bag in bags]
     before: dict[Row, int] = {}
     deltas, contents = [], []
+    previous = draw(st.sampled_from([NO_BATCH, None]))
     for batch_id, after in enumerate(bags):
         changes = {
             row: after.get(row, 0) - before.get(row, 0)
@@ -86,7 +87,11 @@ def histories(draw: st.DrawFn, mode: Mode, view: str = "v", state_id: str = "s")
             changes = {r: w for r, w in changes.items() if w > 0 or r[:2] not in present}
         keys = KEYS if mode == "upsert" else ()
         table = table_of(changes.items())
-        deltas.append(ViewDelta(view, batch_id, table, mode, keys, state_id))
+        deltas.append(
+            ViewDelta(view, batch_id, table, mode, keys, state_id=state_id, previous=previous)
+        )
+        if table.num_rows:
+            previous = batch_id
         contents.append(Counter(after))
         before = after
     return History(mode, tuple(deltas), tuple(contents))

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("pinned", "oldest", "newest")
-EXTRAS = "cli,metrics,sinks,spark,tracing,ui"  # those that are for users, and small to install
+EXTRAS = "cli,metrics,s3,sinks,spark,tracing,ui"  # those that are for users, and small to install
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 SETUP = """

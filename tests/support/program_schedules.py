@@ -1,9 +1,10 @@
 """Schedules of micro-batches, changes of the program, crashes and restarts, on a simulated disk.
 
 A schedule is a function of its seed. It acts as Spark, and as a user who now and then starts the
-job with other views. Faults occur after a random number of calls to the file system or a target;
-after a crash all but the disk, the targets and the checkpoint is dropped. The schedule checks
-after each micro-batch that the target of every view has the rows of a fresh load of the program.
+job with other views, or changes the views of the sink while it runs, at once or in slices. Faults
+occur after a random number of calls to the file system or a target; after a crash all but the disk,
+the targets and the checkpoint is dropped. The schedule checks after each micro-batch that the
+target of every view has the rows of a fresh load of the program.
 
     python -m tests.support.program_schedules 17     # play one schedule and print all calls
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from random import Random
 
@@ -23,6 +25,7 @@ from streaming.state.manifest import MANIFESTS, Manifest
 from streaming.targets.target import ViewDelta
 from tests.generators.program_histories import (
     COLUMNS,
+    VIEWS,
     Program,
     changed_program,
     first_program,
@@ -74,16 +77,21 @@ class ProgramSchedule:
         self.committed = 0  # micro-batches that Spark has committed
         self.tables: list[dict[str, pa.Table]] = []
         self.sink: ViewSink | None = None
+        # The fingerprint of the last program that was requested of the running sink.
+        self.requested = ""
+        self.changes: list[Future[int]] = []  # of all sinks
         self.faults = self.random.choice([0, 1, 2, 4])
         self.mean_calls = self.random.choice([3, 10, 30])
         # With a limit of one byte, every part of the state is mapped after every commit.
         self.memory_limit = Random(f"memory {seed}").choice([None, 1])
 
     def run(self) -> None:
-        for _ in range(self.random.randint(3, 7)):
-            if self.random.random() < 0.5:
+        for _ in range(self.random.randint(3, 9)):
+            if self.random.random() < 0.4:
                 self._stop()
                 self.program = changed_program(self.random, self.program)
+            while self.sink is not None and self.random.random() < 0.4:
+                self._change_while_running(self.sink)
             self.tables.append(random_rows(self.random, self.program.schemas, self.present))
             while self.committed < len(self.tables):
                 self._plan_fault()
@@ -113,7 +121,41 @@ class ProgramSchedule:
                 raise
             self.disk.struck = False
             self.disk.tidy()
-            self._stop()
+            if self.random.random() < 0.5:  # otherwise the same sink gets the micro-batch again
+                self._stop()
+
+    def _change_while_running(self, sink: ViewSink) -> None:
+        """Add a view to the sink, at once or in slices, or drop one."""
+        program, targets = self.program, dict(self._job_of(sink).targets)
+        absent = sorted(VIEWS.keys() - program.views.keys())
+        is_added = bool(absent) and (len(program.views) == 1 or self.random.random() < 0.6)
+        view = self.random.choice(absent if is_added else sorted(program.views))
+        is_materialized = self.random.random() < 0.3
+        version = self.random.randrange(len(VIEWS[view]))
+        if is_added:
+            changed = program.with_view(view, version, is_materialized=is_materialized)
+        else:
+            changed = program.without_view(view)
+        fingerprint = changed.compile().fingerprint
+        # A program that comes back while the sink runs would have two targets for one view.
+        if fingerprint in self.jobs:
+            return
+        if is_added:
+            targets[view] = RecordingTarget()
+            targets[view].files = next(iter(targets.values())).files
+            committed = sink.add_view(
+                changed.statement(view),
+                [Output(view, targets[view])],
+                materialize=[view] if is_materialized else [],
+                change=ChangeOptions(rows_per_batch=self.random.choice([None, 3, 10, 30])),
+            )
+        else:
+            del targets[view]
+            committed = sink.drop_view(view, change=ChangeOptions(allow_drop=True))
+        self.program = changed
+        self.changes.append(committed)
+        self.requested = fingerprint
+        self.jobs[fingerprint] = Job(changed, targets)
 
     def _other_program(self) -> Program:
         """Return other views over inputs with the same columns, which the replayed rows have."""
@@ -130,6 +172,7 @@ class ProgramSchedule:
         for target in job.targets.values():
             target.files = files
         outputs = [Output(view, target) for view, target in job.targets.items()]
+        self.requested = ""
         options = ChangeOptions(allow_drop=True)
         self.sink = ViewSink(
             circuit,
@@ -162,17 +205,16 @@ class ProgramSchedule:
 
     def _deliver(self) -> None:
         assert self.sink is not None
-        files = next(iter(self._job.targets.values())).files
+        files = next(iter(self._job_of(self.sink).targets.values())).files
         assert files is not None
         table = tagged(self.tables[self.committed], self.sink.circuit.inputs)
         self.sink(Frame(table, files), self.committed)
         files.point(f"Spark records commit {self.committed}")
         self.committed += 1
 
-    @property
-    def _job(self) -> Job:
-        assert self.sink is not None
-        return self.jobs[self.sink.circuit.fingerprint]
+    def _job_of(self, sink: ViewSink) -> Job:
+        """Return the job of the views that were requested last."""
+        return self.jobs[self.requested or sink.circuit.fingerprint]
 
     def _stop(self) -> None:
         sink, self.sink = self.sink, None
@@ -184,10 +226,11 @@ class ProgramSchedule:
         assert self.sink is not None
         if self._newest_fingerprint() != self.sink.circuit.fingerprint:
             return  # a replay was the last micro-batch: the next one commits the change
-        fresh = fresh_views(self.program, self.present)
-        for view, target in self._job.targets.items():
-            assert target.rows == fresh[view], f"{view} of {self.program}"
-        for view in self.program.materialized:
+        job = self.jobs[self.sink.circuit.fingerprint]
+        fresh = fresh_views(job.program, self.present)
+        for view, target in job.targets.items():
+            assert target.rows == fresh[view], f"{view} of {job.program}"
+        for view in job.program.materialized:
             assert bag_of(self.sink.circuit.views[view]) == fresh[view], view
 
 

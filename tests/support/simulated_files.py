@@ -18,6 +18,10 @@ A process may also be killed while the machine runs; then everything written is 
 unsynced. Any call may fail with an error after none, half or all of its work. A fault is planned by
 the number of calls until it happens, so a run is a function of its seed.
 
+`SimulatedObjects` is an object store instead: a write is atomic and durable when it returns. If the
+process dies during a write, or receives an error, then the request was lost, has taken effect, or
+takes effect some calls later.
+
 A crash is not an ``Exception``, so that no code that handles errors runs after it. Every later call
 of the dead process raises it again and does nothing.
 
@@ -26,13 +30,18 @@ Writing over a file that this process has read fails the test: the real one may 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
+from types import SimpleNamespace
 from typing import Final, Literal, TypeVar
+
+import numpy as np
 
 from streaming.errors import StateDamagedError, StateLockedError
 from streaming.state.files import Bytes, FileStatus
@@ -128,7 +137,8 @@ class SimulatedDisk:
     b'one'
     """
 
-    def __init__(self, seed: int | str) -> None:
+    def __init__(self, seed: int | str, *, has_objects: bool = False) -> None:
+        self.has_objects = has_objects
         self.random = Random(seed)
         self.calls = 0
         self.log: list[str] = []
@@ -141,11 +151,25 @@ class SimulatedDisk:
         self._living: list[SimulatedFiles] = []
         self._processes = 0
         self._fault: Fault | None = None
+        # Requests of dead processes, and the number of calls after which they take effect.
+        self.has_late_request = False
+        self.delayed: list[tuple[int, Callable[[], None]]] = []
+
+    def let_delayed_requests_arrive(self, calls: int = 1) -> None:
+        """Count calls; apply the requests that arrive before the last of them."""
+        waiting = [(left - calls, do) for left, do in self.delayed]
+        self.delayed = [(left, do) for left, do in waiting if left > 0]
+        for left, do in waiting:
+            if left <= 0:
+                self.struck = self.has_late_request = True
+                self.log.append("-- a delayed request arrives")
+                with contextlib.suppress(FileExistsError):
+                    do()
 
     def files(self) -> SimulatedFiles:
         """Return the directory for a process that starts now."""
         self._processes += 1
-        files = SimulatedFiles(self, self._processes)
+        files = (SimulatedObjects if self.has_objects else SimulatedFiles)(self, self._processes)
         self._living.append(files)
         return files
 
@@ -222,7 +246,7 @@ class SimulatedDisk:
             self.struck = True
             self.log.append(f"-- {fault.kind} {fault.when} it")
             return fault
-        if self.full and call.startswith(("write", "append")):
+        if self.full and call.startswith(("write", "append", "create")):
             return Fault(0, "full", "during")
         return None
 
@@ -279,7 +303,7 @@ class SimulatedFiles:
         self.alive = True
         self._disk = disk
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         content = b"".join(memoryview(chunk).cast("B") for chunk in chunks)
         disk = self._disk
 
@@ -338,6 +362,17 @@ class SimulatedFiles:
             return SimulatedMap(inode, size)
 
         return self._run(f"map {name}", map_content)
+
+    def checksum(self, name: str) -> int:
+        return self._run(f"checksum {name}", lambda: zlib.crc32(self._disk.inode(name).bytes))
+
+    def scratch(self, folder: str, words: int) -> SimpleNamespace:
+        def reserve() -> SimpleNamespace:
+            return SimpleNamespace(
+                take_array=lambda: np.zeros(words, np.int64), release_pages=lambda: None
+            )
+
+        return self._run(f"scratch {folder} ({words})", reserve)
 
     def size(self, name: str) -> int | None:
         inode = self._run(f"size {name}", lambda: self._disk._names.get(name))
@@ -424,14 +459,79 @@ class SimulatedMap:
         self._size = size
         self.check()
         self.memory = memoryview(bytearray(inode.bytes))
+        self.identity = (zlib.crc32(inode.bytes),)  # damage changes it
 
     def check(self) -> None:
         size = len(self._inode.bytes)
         if size != self._size:
             raise StateDamagedError(f"a mapped file has {size} bytes, expected {self._size}")
 
+    def expect_random_access(self) -> None:
+        pass
+
     def release_pages(self) -> None:
         pass
+
+
+class SimulatedObjects(SimulatedFiles):
+    """The interface `AtomicFiles`: a directory on an object store, without a lock."""
+
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
+        content = b"".join(memoryview(chunk).cast("B") for chunk in chunks)
+        self._request(f"write {name} ({len(content)})", lambda: self._put(name, content))
+
+    def create(self, name: str, data: Bytes) -> None:
+        content = bytes(data)
+
+        def create_now() -> None:
+            if name in self._disk._names:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+            self._put(name, content)
+
+        self._request(f"create {name} ({len(content)})", create_now)
+
+    def append(self, name: str, text: str) -> None:
+        old = self._disk._names.get(name)
+        content = (b"" if old is None else old.bytes) + text.encode()
+        self._request(f"append {name}", lambda: self._put(name, content))
+
+    def sync(self, name: str) -> None:
+        """Do nothing."""
+
+    def sync_folder(self, folder: str) -> None:
+        """Do nothing."""
+
+    def rename(self, old: str, new: str) -> None:
+        raise AssertionError(f"{old} is renamed to {new} on an object store")
+
+    def rename_new(self, old: str, new: str) -> None:
+        raise AssertionError(f"{old} is renamed to {new} on an object store")
+
+    def remove(self, name: str) -> None:
+        self._run(f"remove {name}", lambda: self._disk._put(name, None))
+
+    def lock(self) -> None:
+        """Do nothing."""
+
+    def unlock(self) -> None:
+        """Do nothing."""
+
+    def _put(self, name: str, content: bytes) -> None:
+        self._disk._put(name, Inode(content))
+
+    def _request(self, call: str, do: Callable[[], None]) -> None:
+        """Make a request; if the process dies during it, its effect is unknown."""
+        disk = self._disk
+
+        def send_last_request() -> None:
+            if disk.random.random() < 0.5:
+                disk.delayed.append((1 + int(disk.random.expovariate(1 / 20)), do))
+
+        self._run(call, do, send_last_request)
+
+    def _run(self, call: str, do: Callable[[], T], half: Callable[[], None] | None = None) -> T:
+        self._disk.let_delayed_requests_arrive()
+        return super()._run(call, do, half)
 
 
 def cut(content: bytes, random: Random) -> bytes:

@@ -25,6 +25,7 @@ error that names the file. A delta is never wrong.
 
     python -m tests.support.simulation 17            # play one schedule and print all calls
     python -m tests.support.simulation 17 damage long
+    python -m tests.support.simulation 17 objects    # on an object store
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ from streaming import BatchOrderError, StateDamagedError, StreamingError, ViewSi
 from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
 from streaming.state import compaction, parquet, segment_references, versions, writer
+from streaming.state.dead_letter_files import find_batch_id
 from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
@@ -116,7 +118,9 @@ class Schedule:
         highest: The highest batch id that the sink has received.
     """
 
-    def __init__(self, seed: int, *, damage: bool = False, long: bool = False) -> None:
+    def __init__(
+        self, seed: int, *, damage: bool = False, long: bool = False, objects: bool = False
+    ) -> None:
         self.random = random = Random(f"schedule {seed}")
         # The circuit without a join is quick to compile, and most faults do not depend on the
         # views.
@@ -124,11 +128,11 @@ class Schedule:
         (case,) = random.choices(list(CASES), weights)
         self.stream = stream(case, random.randrange(STREAMS), long=long)
         self.spec = spec_of(case)
-        self.disk = SimulatedDisk(f"disk {seed}")
+        self.disk = SimulatedDisk(f"disk {seed}", has_objects=objects)
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
         # With a limit of one byte, every part of the state is mapped after every commit.
-        self.memory_limit = Random(f"memory {seed}").choice([None, 1])
+        self.memory_limit = None if objects else Random(f"memory {seed}").choice([None, 1])
         self.modes = CASES[case].modes if random.random() < 0.5 else {}
         self.faults = random.choice([1, 2, 3, 5, 8] if long else [1, 1, 2, 3])
         self.mean_calls = random.choice([3, 10, 30, 100])
@@ -178,7 +182,8 @@ class Schedule:
                 self._start()
             self._deliver()
             # The fault of a compaction, which does not fail the micro-batch, excuses no later one.
-            self.disk.struck = self.disk.full
+            # A delayed takeover may have fenced the sink, which fails later.
+            self.disk.struck = self.disk.full or self.disk.has_late_request
         except Crash as crash:
             self.sink = None
             if crash.power and self.random.random() < 0.3:
@@ -189,7 +194,7 @@ class Schedule:
                 if self._explained(error):
                     return False
                 raise
-            self.disk.struck = False
+            self.disk.struck = self.disk.has_late_request = False
             self.disk.tidy()
             self._stop_after_error()
         return True
@@ -226,6 +231,7 @@ class Schedule:
     def _restart_without_faults(self) -> None:
         """Replay the last micro-batch with a new sink, and check its views."""
         self.disk.kill()
+        self.disk.let_delayed_requests_arrive(10**9)
         self._start()
         self.committed -= 1
         self._deliver()
@@ -244,15 +250,14 @@ class Schedule:
             if name.startswith(f"{MANIFESTS}/"):
                 listed |= {name, *Manifest.decode(self.disk.content(name), name).files}
         other = {name for name in existing if "/" not in name}
-        dead_letters = {
-            f"dead_letters/{n:020}.parquet": late for n, late in enumerate(self.stream.late)
-        }
-        other |= {name for name, late in dead_letters.items() if late}
-        expected = listed | other
+        dead_letters = {name for name in existing if name.startswith("dead_letters/")}
+        expected = listed | other | dead_letters
         assert existing == expected, f"unexpected or missing files: {existing ^ expected}"
-        for name in dead_letters.keys() & existing:
+        batch_ids = sorted(map(find_batch_id, dead_letters))
+        assert batch_ids == [n for n, late in enumerate(self.stream.late) if late], dead_letters
+        for name in dead_letters:
             table = pq.read_table(pa.py_buffer(self.disk.content(name)))
-            assert sum(table["weight"].to_pylist()) == dead_letters[name], name
+            assert sum(table["weight"].to_pylist()) == self.stream.late[find_batch_id(name)], name
         assert sum(name.startswith(f"{MANIFESTS}/") for name in existing) <= self.keep
 
     def _explained(self, error: Exception) -> bool:
@@ -365,14 +370,14 @@ def small_limits(seed: int) -> Iterator[None]:
         yield
 
 
-def play(seed: int, *, damage: bool = False, long: bool = False) -> Schedule:
+def play(seed: int, *, damage: bool = False, long: bool = False, objects: bool = False) -> Schedule:
     """Run one schedule, and say how to run it again if it fails."""
-    schedule = Schedule(seed, damage=damage, long=long)
+    schedule = Schedule(seed, damage=damage, long=long, objects=objects)
     try:
         with small_limits(seed):
             schedule.outcome = schedule.run()
     except BaseException as error:
-        kind = " damage" * damage + " long" * long
+        kind = " damage" * damage + " long" * long + " objects" * objects
         calls = "\n    ".join(schedule.disk.log[-MAX_SHOWN_CALLS:])
         error.add_note(
             f"seed={seed}{kind}; replay: python -m tests.support.simulation {seed}{kind}\n"
@@ -390,5 +395,6 @@ def seeds(number: int) -> Iterable[int]:
 
 
 if __name__ == "__main__":
-    schedule = play(int(sys.argv[1]), damage="damage" in sys.argv, long="long" in sys.argv)
+    kinds = {kind: kind in sys.argv for kind in ("damage", "long", "objects")}
+    schedule = play(int(sys.argv[1]), **kinds)
     sys.stdout.write("\n".join([*schedule.disk.log, schedule.outcome, ""]))

@@ -4,7 +4,9 @@ A block is a flat SELECT … FROM … WHERE (`circuits.plan.rewrite.select_block
 relation in its FROM. There are four kinds of conditions:
 
 - A condition on one atom, ``a.x > 0``, filters the atom before it is stored. IS NOT NULL conditions
-  are applied first and in a fixed order, so that atoms with the same filters share one relation.
+  of columns are applied first and in a fixed order, so that atoms with the same filters share one
+  relation; those of computed values are applied last, because ``a.s = '12' AND CAST(a.s AS INT) =
+  b.y`` computes the cast only for the rows that the first condition keeps.
 - An equality between expressions of two atoms, ``a.x = b.x``, makes them one variable. A filter on
   each atom removes the rows where its side is NULL.
 - An inequality (``<``, ``<=``, ``>``, ``>=``, ``<>``) between expressions of two atoms is evaluated
@@ -85,10 +87,11 @@ class Conditions:
         """Return the plan of an atom with its filters."""
         plan = self.block.atoms[index]
         required = sorted(self._not_null[index], key=lambda e: (sorted(columns_of(e)), str(e)))
-        checks = [call("not", call("is_null", e)) for e in required if is_nullable(plan, e)]
-        if len(checks) > 1:
-            checks = [call("and", *checks)]
-        return reduce(push_filter, [*checks, *self._filters[index]], plan)
+        required = [e for e in required if is_nullable(plan, e)]
+        # A computed value may not exist for a row that the other conditions remove.
+        columns = _not_null_checks([e for e in required if isinstance(e, Column)])
+        computed = _not_null_checks([e for e in required if not isinstance(e, Column)])
+        return reduce(push_filter, [*columns, *self._filters[index], *computed], plan)
 
     def _classify(self, predicate: Expression) -> None:
         atoms = self.block.atoms_of([predicate])
@@ -151,6 +154,12 @@ class Conditions:
         if needs_order and not codecs[0].ordered:
             return None
         return left, right
+
+
+def _not_null_checks(values: list[Expression]) -> list[Expression]:
+    """Return the predicate that no value is NULL; none without values."""
+    checks = [call("not", call("is_null", value)) for value in values]
+    return [call("and", *checks)] if len(checks) > 1 else checks
 
 
 def _not_null_operand(predicate: Expression) -> Expression | None:

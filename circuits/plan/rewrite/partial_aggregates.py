@@ -6,6 +6,7 @@
 
 The partial aggregate of A has the values of ``x`` as weights of its rows. So the join adds up
 weights instead of enumerating its rows (`circuits.runtime.operators.aggregates.partial_aggregate`).
+The column ``slot`` says which sum or count the weight of a row belongs to.
 
 The rule applies to joins of at least two atoms whose counts, sums and means are of plain columns of
 one atom. Other expressions could fail for rows that no other atom matches, so they are computed
@@ -96,7 +97,7 @@ class _PartialAggregation:
         rows = push_projection(self._rows, [atom_columns[c] for c in (*kept_columns, *arguments)])
         partial = PartialAggregate(rows, len(kept_columns), tuple(calls))
         atoms = (*block.atoms[: self._atom], partial, *block.atoms[self._atom + 1 :])
-        # The last column of the partial aggregate says which sum or count the weight of a row is.
+        # The last column of the partial aggregate.
         slot = Column(self._start + len(kept_columns), pa.int64())
         joined = SelectBlock(
             atoms,

@@ -75,10 +75,13 @@ def _primitive_reader(function: str) -> Read:
 def _read_sum(reader: AggregateReader) -> Expression:
     """Return the sum.
 
+    Except in Spark, the sum of booleans is the number of those that are true.
     In Spark, the type of a sum of decimals has ten digits more than theirs. In PostgreSQL a sum of
     BIGINT is NUMERIC, so that a division keeps its fraction.
     """
     value = reader.apply_filter(_as_number(reader, reader.argument(0)))
+    if pa.types.is_boolean(value.type) and not reader.is_spark:
+        value = reader.cast(value, pa.int64())
     if _is_interval(reader, value):
         return _as_interval(reader, _sum_micros(reader, value))
     total = reader.aggregate("sum", value, distinct=reader.distinct)

@@ -53,8 +53,10 @@ __all__ = [
     "Grouping",
     "aggregate_call",
     "has_aggregate",
+    "is_group_value",
     "is_grouped",
     "is_padded_aggregate",
+    "is_window_value",
 ]
 
 # Placeholders are columns, numbered from these values on, beyond the columns of any plan.
@@ -109,6 +111,16 @@ def is_grouped(select: exp.Select) -> bool:
         return True
     parts = [*select.expressions, select.args.get("order"), select.args.get("qualify")]
     return any(part is not None and has_aggregate(part) for part in parts)
+
+
+def is_group_value(column: int) -> bool:
+    """Return whether a column number is the placeholder of a value over the groups."""
+    return column >= FIRST_AGGREGATE
+
+
+def is_window_value(column: int) -> bool:
+    """Return whether a column number is the placeholder of a window function."""
+    return FIRST_WINDOW <= column < FIRST_GROUPING or column == ROW_NUMBER_VALUE.index
 
 
 class Grouping:

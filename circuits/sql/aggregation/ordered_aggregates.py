@@ -42,6 +42,12 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
 
     def read(reader: AggregateReader) -> Expression:
         value = reader.argument(0)
+        if reader.argument_count == 2 and not reader.is_spark:
+            raise reader.source.error(
+                reader.function,
+                f"{reader.name}() takes one argument; {reader.name}(x) FILTER (WHERE x IS NOT "
+                "NULL) leaves NULL out",
+            )
         if reader.argument_count == 2:
             leaves_nulls_out = bool(reader.constant(1, "flag")) or reader.nulls == "ignore"
         elif ignores_nulls and not reader.is_spark:
@@ -159,7 +165,7 @@ def _quantile_reader(kind: str) -> Read:
         is_continuous = kind in ("cont", "median") or (kind == "default" and reader.is_spark)
         function = "quantile_disc"
         if is_continuous:
-            function, value = _interpolate(reader, value)
+            function, value = _interpolate(reader, value, is_median=kind == "median")
         elif reader.is_spark and kind == "disc" and reader.within_group:
             value = reader.as_float(value)
         masked = reader.apply_filter(value)
@@ -181,13 +187,24 @@ def _quantile_reader(kind: str) -> Read:
     return read
 
 
-def _interpolate(reader: AggregateReader, value: Expression) -> tuple[str, Expression]:
-    """Return the function that interpolates between values of this type, and the value for it."""
+def _interpolate(
+    reader: AggregateReader, value: Expression, *, is_median: bool
+) -> tuple[str, Expression]:
+    """Return the function that interpolates between values of this type, and the value for it.
+
+    As in DuckDB, times are cast to microseconds, except that the median of timestamps without a
+    zone keeps their unit.
+    """
     type_ = value.type.value_type if pa.types.is_dictionary(value.type) else value.type
+    target = None
     if pa.types.is_date(type_) and not reader.is_spark:
-        return "quantile_cont", reader.clause.call(
-            reader.function, "cast", value, type=pa.timestamp("us")
-        )
+        target = pa.timestamp("us")
+    elif pa.types.is_timestamp(type_) and not (is_median and type_.tz is None):
+        target = pa.timestamp("us", type_.tz)
+    elif pa.types.is_time32(type_):
+        target = pa.time64("us")
+    if target is not None and target != type_:
+        return "quantile_cont", reader.clause.call(reader.function, "cast", value, type=target)
     if pa.types.is_temporal(type_) or (pa.types.is_float32(type_) and not reader.is_spark):
         return "quantile_cont", value
     if pa.types.is_decimal(type_) and type_.precision <= 18 and not reader.is_spark:

@@ -48,7 +48,12 @@ FLIPPED: Final[dict[type[exp.Expr], type[exp.Expr]]] = {
 
 
 class Bound(NamedTuple):
-    """An expression that a condition compares with integers, and the numbers that it allows."""
+    """A condition that keeps the rows in which an expression is one of some numbers.
+
+    Args:
+        value: The expression.
+        kept_numbers: The numbers.
+    """
 
     value: exp.Expr
     kept_numbers: RowNumberRange
@@ -58,9 +63,9 @@ class RowNumberConditions(NamedTuple):
     """The conditions of a WHERE that bound a row_number() of a query in FROM.
 
     Args:
-        bounds_by_table: By the ``id`` of a table's node: its columns that are a row_number(), and
-            the numbers of each that are kept.
-        column_by_condition: The column that is a row_number(), by the ``id`` of the condition.
+        bounds_by_table: For a table of FROM, by the ``id`` of its node: the column that is a
+            row_number(), and the numbers that the condition keeps.
+        column_by_condition: For a condition, by the ``id`` of its node: this column.
     """
 
     bounds_by_table: Mapping[int, RowNumberBounds]
@@ -175,10 +180,11 @@ def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str
 
 
 def _has_later_clause(query: exp.Expr) -> bool:
-    """Return whether a clause after the SELECT list, or after a query in FROM, reads its rows.
+    """Return whether a clause that is evaluated later reads the numbered rows.
 
-    The bound must not be applied before such a clause, because the clause would read fewer rows.
-    The joins of a query in FROM are those of ``a JOIN q RIGHT JOIN b ON ... ON ...``.
+    Examples are DISTINCT, LIMIT and PIVOT. The bound must not be applied before such a clause,
+    because the clause would read fewer rows. In ``a JOIN q RIGHT JOIN b ON ... ON ...``, the
+    inner join with b is such a clause of q.
     """
     names = ("distinct", "qualify", "limit", "offset", "pivots")
     has_joins = not isinstance(query, exp.Select) and bool(query.args.get("joins"))

@@ -8,7 +8,7 @@ clause, because WHERE, HAVING and ON differ only in these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
@@ -30,6 +30,7 @@ __all__ = [
     "FIRST_PARAMETER",
     "LEVEL_COLUMNS",
     "NOW_ADVICE",
+    "REFUSE_COLUMN",
     "REFUSE_WINDOW",
     "WINDOW_ADVICE",
     "Clause",
@@ -52,14 +53,19 @@ _RANDOM_FUNCTIONS: Final = frozenset(
     )
 )
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge"})
-# The functions whose arguments, except conditions, get one type.
-_UNIFYING_FUNCTIONS: Final = frozenset(
-    {"eq", "ne", "lt", "le", "gt", "ge", "same"} | {"case", "coalesce", "greatest", "least"}
-)
 
 Reader = Callable[["Clause", Any], Expression]
+# Casts the arguments of a function, which is named, before a call.
+ArgumentCast = Callable[["Clause", exp.Expr, str, Sequence[Expression]], tuple[Expression, ...]]
 
 _PYTHON_ADVICE: Final = "functions={...} adds functions of Python"
+
+
+def _keep_arguments(
+    clause: Clause, node: exp.Expr, function: str, arguments: Sequence[Expression]
+) -> tuple[Expression, ...]:
+    """Return the arguments of a call without casts."""
+    return tuple(arguments)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,7 @@ class ReaderTable:
         spark_results: For dialect spark, by name or class: the integer type that the result of a
             function has in Spark. Its kernel returns int64, so the result is cast.
         postgres_results: The same for PostgreSQL and the engines that follow it.
+        spark_casts: Returns the arguments of a call with the implicit casts of Spark.
     """
 
     by_class: Mapping[type[exp.Expr], Reader]
@@ -82,6 +89,7 @@ class ReaderTable:
     spark_by_name: Mapping[str, Reader]
     spark_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
     postgres_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
+    spark_casts: ArgumentCast = _keep_arguments
 
     def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
@@ -117,6 +125,8 @@ NOW_ADVICE: Final = (
 REFUSE_AGGREGATE: Final = _refusing_reader(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"
 )
+#: For a clause whose expressions have been read.
+REFUSE_COLUMN: Final = _refusing_reader("a column")
 REFUSE_SCALAR: Final = _refusing_reader("a scalar subquery")
 REFUSE_MEMBERSHIP: Final = _refusing_reader("EXISTS, IN, ANY or ALL of a subquery")
 WINDOW_ADVICE: Final = "filter with QUALIFY, or compute it in a query in FROM and use its name here"
@@ -239,8 +249,12 @@ class Clause:
                 if name.startswith("list_") and is_nested(ordered_type):
                     ordered_type = part_types(ordered_type)[0]
                 self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
-        if self.source.is_spark and name in _UNIFYING_FUNCTIONS:
-            arguments = self._unify_times(node, arguments)
+        if self.source.is_spark:
+            arguments = self.readers.spark_casts(self, node, name, arguments)
+        if self.source.is_spark and name == "nullif":
+            value, other = arguments
+            equal = self.call(node, "eq", value, other)
+            return self.call(node, "case", equal, Literal(None, value.type), value)
         return call_function(self.source, node, name, *arguments, type=type)
 
     def field(self, node: exp.Expr, value: Expression, name: str) -> Expression:
@@ -264,23 +278,6 @@ class Clause:
                 node, f"{node.sql()!r}: a value of type {value.type} has no fields"
             )
         return self.call(node, "struct_field", value, literal)
-
-    def _unify_times(
-        self, node: exp.Expr, arguments: tuple[Expression, ...]
-    ) -> tuple[Expression, ...]:
-        """Return dates and local timestamps next to a moment as moments, in the zone UTC."""
-        times = [part.type for part in arguments if pa.types.is_timestamp(part.type)]
-        zones = {time.tz for time in times if time.tz is not None}
-        if not zones:
-            return arguments
-        moment = pa.timestamp("us", zones.pop())
-        return tuple(
-            call_function(self.source, node, "cast", part, type=moment)
-            if pa.types.is_date(part.type)
-            or (pa.types.is_timestamp(part.type) and not part.type.tz)
-            else part
-            for part in arguments
-        )
 
     def _describe(self, node: exp.Expr) -> str:
         if _is_function_call(node):

@@ -1,7 +1,8 @@
 """CAST, TRY_CAST and ``::``, with the rules of DuckDB or, in dialect spark, of Spark 4.
 
-Spark differs from DuckDB in three rules: a cast to an integer cuts off the fraction, a string with
-a fraction or an exponent is not an integer, and a float is formatted differently as a string.
+Spark differs from DuckDB in these rules: a cast to an integer cuts off the fraction; a string with
+a fraction or an exponent is not an integer; a float is formatted differently as a string; and it is
+cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a DECIMAL(5, 2).
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.errors import EvaluationError
-from circuits.plan.expressions import Call, Expression, Literal
+from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.syntax.types import arrow_type
-from circuits.types.arrow_types import is_nested
+from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.functions.nested.lambdas import lambda_call
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_binary, is_number, is_text
 
 __all__ = ["READERS", "spark_cast", "spark_text"]
@@ -37,12 +40,16 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     source.allow_arguments(node, "this", "to", *(("safe",) if is_lenient else ()))
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
+    if source.is_spark and is_nested(value.type) and is_nested(target):
+        return spark_cast(clause, node, value, target, lenient=is_lenient)
     if source.is_spark:
         value = _apply_spark_rules(clause, node, value, target)
         if is_lenient and _is_invalid_spark_integer(value, target):
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
         return Literal(None, target)
+    if source.dialect == "duckdb" and is_nested(value.type) and pa.types.is_string(target):
+        return clause.call(node, "nested_text", value)
     bytes_function = None if source.is_spark else _bytes_function(value.type, target)
     if bytes_function:
         cast = clause.call(node, bytes_function, value)
@@ -90,8 +97,40 @@ def spark_cast(
     clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, *, lenient: bool = False
 ) -> Expression:
     """Return a value cast to a type by the rules of Spark; NULL for an invalid one if lenient."""
-    value = _apply_spark_rules(clause, node, value, target)
+    if is_nested(value.type) and is_nested(target):
+        value = _apply_rules_to_parts(clause, node, value, target, lenient)
+    else:
+        value = _apply_spark_rules(clause, node, value, target)
     return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+
+
+def _apply_rules_to_parts(
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, lenient: bool
+) -> Expression:
+    """Return a nested value whose parts are cast by the rules of Spark, if a rule concerns them.
+
+    Raises:
+        UnsupportedSqlError: A rule concerns the parts of a struct or map.
+    """
+    parts, targets = part_types(value.type), part_types(target)
+    function = "try_cast" if lenient else "cast"
+    for part_type, part_target in zip(parts, targets, strict=False):
+        part = Column(FIRST_PARAMETER, part_type)
+        with clause.source.errors_at(node):
+            is_plain = part_type == part_target or spark_cast(
+                clause, node, part, part_target, lenient=lenient
+            ) == clause.call(node, function, part, type=part_target)
+        if is_plain:
+            continue
+        if not (is_list(value.type) and is_list(target)):
+            raise clause.source.unsupported(
+                node, f"the cast of a {value.type} to {target}", "cast its parts"
+            )
+        body = spark_cast(clause, node, part, part_target, lenient=lenient)
+        parameters = (FIRST_PARAMETER, FIRST_PARAMETER + 1)
+        with clause.source.errors_at(node):
+            return lambda_call("list_transform", value, body, parameters)
+    return value
 
 
 def _apply_spark_rules(
@@ -101,6 +140,9 @@ def _apply_spark_rules(
     is_fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
     if pa.types.is_integer(target) and is_fractional:
         return clause.call(node, "trunc", value)
+    if pa.types.is_decimal(target) and pa.types.is_floating(value.type):
+        wide = clause.call(node, "cast", value, type=pa.float64())
+        return clause.call(node, "cast", wide, type=pa.string())  # the shortest decimal text
     if pa.types.is_string(target):
         return spark_text(clause, node, value)
     if pa.types.is_timestamp(value.type) and is_number(target):

@@ -18,7 +18,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.current_time import is_local_timestamp
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
-from circuits.sql.expressions.spark.arithmetic import promote_texts, read_arithmetic
+from circuits.sql.expressions.spark.arithmetic import convert_operands, read_arithmetic
 
 __all__ = ["READERS"]
 
@@ -32,13 +32,24 @@ def _read_column(clause: Clause, node: exp.Column) -> Expression:
     try:
         return clause.read_column(clause, node)
     except SqlError as error:
-        if not is_local_timestamp(node) or "unknown column" not in str(error):
+        is_unknown = _is_truth_value(clause, node)
+        if not (is_local_timestamp(node) or is_unknown) or "unknown column" not in str(error):
             raise
+    if is_unknown:
+        clause.source.mark_read(node)
+        return Literal(None, pa.bool_())
     # Spark's dialect of sqlglot parses LOCALTIMESTAMP as a column.
     clause.source.mark_read(node)
     local = exp.Localtimestamp()
     local.meta.update(node.this.meta)
     return clause.read(local)
+
+
+def _is_truth_value(clause: Clause, node: exp.Column) -> bool:
+    """Return whether a name is UNKNOWN, which is a truth value in Flink and Feldera."""
+    is_word = isinstance(node.this, exp.Identifier) and not node.this.args.get("quoted")
+    has_word = clause.source.is_spark or clause.source.is_postgres
+    return has_word and is_word and not node.table and node.name.upper() == "UNKNOWN"
 
 
 def _read_parentheses(clause: Clause, node: exp.Paren) -> Expression:
@@ -91,21 +102,21 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
     if clause.source.is_spark and pa.types.is_duration(sides[0].type):
         return clause.call(node, "divide_interval", *sides)
     if clause.source.is_spark:
-        return clause.call(node, "divide_ansi", *promote_texts(clause, node, *sides))
+        return clause.call(node, "divide_ansi", *convert_operands(clause, node, *sides))
     return clause.call(node, "divide", *sides)
 
 
 def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
     sides = clause.read_arguments(node, "this", "expression")
     if clause.source.is_spark:
-        return clause.call(node, "modulo_ansi", *promote_texts(clause, node, *sides))
+        return clause.call(node, "modulo_ansi", *convert_operands(clause, node, *sides))
     return clause.call(node, "modulo", *sides)
 
 
 def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
     if clause.source.is_spark:
         arguments = clause.read_arguments(node, "this", "expression")
-        return clause.call(node, "int_divide_ansi", *promote_texts(clause, node, *arguments))
+        return clause.call(node, "int_divide_ansi", *convert_operands(clause, node, *arguments))
     value = clause.call(node, "int_divide", *clause.read_arguments(node, "this", "expression"))
     if not pa.types.is_integer(value.type):
         # DuckDB keeps the fraction; other systems drop it.

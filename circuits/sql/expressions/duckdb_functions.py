@@ -280,6 +280,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "instr": call_of("position"),
     "strpos": call_of("position"),
     "from_base64": call_of("unbase64"),
+    "width_bucket": call_of("width_bucket"),
     "to_base64": call_of("base64"),
     "encode": check_count(
         1, lambda clause, node, value: clause.call(node, "cast", value, type=pa.binary())

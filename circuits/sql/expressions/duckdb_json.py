@@ -67,11 +67,34 @@ def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "to_json", clause.read(node.expressions[0]))
 
 
+def _read_merge_patch(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``json_merge_patch(a, b, ...)``; a patch of NULL is the patch itself."""
+    if len(node.expressions) < 2:
+        raise clause.source.error(node, "json_merge_patch() takes 2 or more JSON texts")
+    merged, *patches = map(clause.read, node.expressions)
+    for patch in patches:
+        is_null = clause.call(node, "is_null", merged)
+        patched = clause.call(node, "json_merge_patch", merged, patch)
+        unchanged = clause.call(node, "json_value", patch, string_literal("[]"))
+        merged = clause.call(node, "case", is_null, unchanged, patched)
+    return merged
+
+
+def _read_containment(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``json_contains(a, b)``, and ``json_includes(a, b)``, which is ``a @> b``."""
+    if len(node.expressions) != 2:
+        raise clause.source.error(node, f"{node.name}() takes 2 JSON texts")
+    return clause.call(node, node.name.lower(), *map(clause.read, node.expressions))
+
+
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     "array_to_json": _read_value,
     "json_array": _read_array,
     "json_build_array": _read_array,
     "json_build_object": _read_object,
+    "json_contains": _read_containment,
+    "json_includes": _read_containment,
+    "json_merge_patch": _read_merge_patch,
     "json_object": _read_object,
     "json_quote": _read_value,
     "jsonb_build_array": _read_array,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -19,11 +20,13 @@ from circuits.types.ddl import field_of, schema_of_ddl
 __all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "constant_path", "is_json"]
 
 
-def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> list[Expression]:
+def _path_arguments(
+    clause: Clause, node: exp.Expr, path: exp.Expr | None, *, allow_wildcards: bool = False
+) -> list[Expression]:
     """Return the argument for a constant path: a JSON text of its steps; [] without a path."""
     if path is None:
         return []
-    steps: list[str | int] = []
+    steps: list[str | int | bool | None] = []
     if isinstance(path, exp.Literal):
         clause.source.allow_arguments(path, "this", "is_string")
         if path.is_string and path.this.startswith("$"):
@@ -46,11 +49,30 @@ def _path_arguments(clause: Clause, node: exp.Expr, path: exp.Expr | None) -> li
             step.this, str | int
         ):
             steps.append(step.this)
+        elif allow_wildcards and (wildcard := _wildcard(step)) is not None:
+            steps.append(_WILDCARD_STEPS[wildcard])
         else:
-            raise clause.source.unsupported(
-                node, "a path with wildcards or filters", "write the keys and positions"
-            )
+            construct = "a path with wildcards" if _wildcard(step) else "this part of a path"
+            raise clause.source.unsupported(node, construct, "write the keys and positions")
     return [string_literal(json.dumps(steps))]
+
+
+#: The steps of `circuits.types.functions.nested.json_paths` for wildcards.
+_WILDCARD_STEPS: Final = {"[*]": None, ".*": True}
+
+
+def _wildcard(step: exp.Expr) -> str | None:
+    """Return how a step of a path is written if it is a wildcard; None for any other."""
+    if not isinstance(step, exp.JSONPathKey | exp.JSONPathSubscript):
+        return None
+    if not isinstance(step.this, exp.JSONPathWildcard):
+        return None
+    return "[*]" if isinstance(step, exp.JSONPathSubscript) else ".*"
+
+
+def has_wildcard(path: exp.Expr | None) -> bool:
+    """Return whether a constant path has a wildcard, so that it finds a list of values."""
+    return isinstance(path, exp.JSONPath) and any(map(_wildcard, path.expressions))
 
 
 def constant_path(
@@ -77,11 +99,22 @@ def constant_path(
     return _path_arguments(clause, node, parsed)
 
 
-def _json_reader(function: str) -> Reader:
+def _json_reader(function: str, list_function: str = "") -> Reader:
+    """Return the reader of a function of a JSON text and a path.
+
+    Args:
+        function: The function.
+        list_function: The function for a path with wildcards, which returns a list; none if empty.
+    """
+
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
-        path = _path_arguments(clause, node, node.args.get("expression"))
-        return clause.call(node, function, clause.read(node.this), *path)
+        path = node.args.get("expression")
+        is_list = bool(list_function) and has_wildcard(path) and not clause.source.is_spark
+        steps = _path_arguments(clause, node, path, allow_wildcards=is_list)
+        return clause.call(
+            node, list_function if is_list else function, clause.read(node.this), *steps
+        )
 
     return read
 
@@ -134,11 +167,17 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
             node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
         )
     clause.source.allow_arguments(schema, "this", "is_string")
+    if re.fullmatch(_LIST_OF_JSON, schema.this):
+        return clause.call(node, "json_elements", clause.read(node.this))
     try:
         type = _parse_schema(schema.this)
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+
+
+#: The schema of a list of JSON values of any form.
+_LIST_OF_JSON: Final = r"""(?i)\s*\[\s*"JSON"\s*\]\s*"""
 
 
 def _is_json_schema(schema: exp.Expr) -> bool:
@@ -218,8 +257,8 @@ def _to_json_reader(function: str) -> Reader:
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.FromJson: _read_from_json,
-    exp.JSONExtract: _json_reader("json_value"),
-    exp.JSONExtractScalar: _json_reader("json_text"),
+    exp.JSONExtract: _json_reader("json_value", "json_matches"),
+    exp.JSONExtractScalar: _json_reader("json_text", "json_match_texts"),
     exp.JSONFormat: _to_json_reader("to_json_without_null"),
     exp.JSONKeys: _read_json_keys,
     exp.JSONType: _json_reader("json_type"),
@@ -227,6 +266,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     "json_array_length": _json_reader_of_name("json_array_length_or_zero", "json_array_length"),
     "json_elements": _json_reader_of_name("json_elements"),
+    "json_entries": _json_reader_of_name("json_entries"),
     "json_members": _json_reader_of_name("json_members"),
     "json_valid": _json_reader_of_name("json_valid"),
     "to_json": _to_json_reader("to_json"),

@@ -120,10 +120,16 @@ def read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
     def as_lambda(body: exp.Expr) -> exp.Lambda:
         def name_parameter(part: exp.Expr) -> exp.Expr:
             """Replace a column with the name of the variable by its identifier, a parameter."""
-            if isinstance(part, exp.Column) and not part.table and part.name.casefold() == name:
-                name_node: exp.Expr = part.this
-                return name_node
-            return part
+            if not isinstance(part, exp.Column):
+                return part
+            # Of ``s.x.y``, the variable s can be the table or the schema.
+            first, *others = part.parts
+            if first.name.casefold() != name:
+                return part
+            value: exp.Expr = first
+            for other in others:
+                value = exp.Dot(this=value, expression=other)
+            return value
 
         function = exp.Lambda(
             this=body.transform(name_parameter), expressions=[exp.to_identifier(name)]

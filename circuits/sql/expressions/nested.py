@@ -275,10 +275,29 @@ def _read_length(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "length", clause.read(node.expressions[0]))
 
 
-def _read_contained_by(clause: Clause, node: exp.ArrayContainedBy) -> Expression:
-    """Read ``a <@ b``: the list b has all elements of the list a."""
-    contained, container = clause.read_arguments(node, "this", "expression")
-    return clause.call(node, "list_contains_all", container, contained)
+def _read_containment(
+    clause: Clause, node: exp.ArrayContainsAll | exp.ArrayContainedBy
+) -> Expression:
+    """Read ``a @> b``, or ``b <@ a``: the list a has all elements of the list b.
+
+    Two texts are JSON, and a has all members of b.
+    """
+    container, contained = clause.read_arguments(node, "this", "expression")
+    if isinstance(node, exp.ArrayContainedBy):
+        container, contained = contained, container
+    is_json = is_text(container.type) and is_text(contained.type)
+    function = "json_includes" if is_json else "list_contains_all"
+    return clause.call(node, function, container, contained)
+
+
+def _read_prepend(clause: Clause, node: exp.ArrayPrepend) -> Expression:
+    """Read array_prepend(); Feldera has the list first, as Spark does."""
+    clause.source.allow_arguments(node, "this", "expression", "null_propagation")
+    values, element = clause.read(node.this), clause.read(node.expression)
+    if not is_list(values.type) and is_list(element.type):
+        values, element = element, values
+    function = "list_prepend_or_null" if clause.source.is_spark else "list_prepend"
+    return clause.call(node, function, values, element)
 
 
 def _read_array_size(clause: Clause, node: exp.ArraySize) -> Expression:
@@ -403,10 +422,8 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         *("this", "expression"),
         ignored=["ensure_variant", "check_null"],
     ),
-    exp.ArrayContainedBy: _read_contained_by,
-    exp.ArrayContainsAll: _reader_by_dialect(
-        "list_contains_all", "list_contains_all", "this", "expression"
-    ),
+    exp.ArrayContainedBy: _read_containment,
+    exp.ArrayContainsAll: _read_containment,
     exp.ArrayDistinct: _reader_by_dialect(
         "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
     ),
@@ -423,12 +440,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         *("this", "expression"),
         ignored=["zero_based"],
     ),
-    exp.ArrayPrepend: _reader_by_dialect(
-        "list_prepend",
-        "list_prepend_or_null",
-        *("this", "expression"),
-        ignored=["null_propagation"],
-    ),
+    exp.ArrayPrepend: _read_prepend,
     exp.ArrayRemove: _reader_by_dialect(
         "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
     ),

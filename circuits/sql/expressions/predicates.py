@@ -108,10 +108,17 @@ def _read_truth_value(clause: Clause, node: exp.Expr) -> Expression:
 
 
 def _read_between(clause: Clause, node: exp.Between) -> Expression:
-    value, low, high = clause.read_arguments(node, "this", "low", "high")
-    return clause.call(
-        node, "and", clause.call(node, "ge", value, low), clause.call(node, "le", value, high)
-    )
+    """Read ``x BETWEEN a AND b``; with SYMMETRIC, a may be greater than b."""
+    clause.source.allow_arguments(node, "this", "low", "high", "symmetric")
+    value, low, high = (clause.read(node.args[name]) for name in ("this", "low", "high"))
+
+    def is_between(least: Expression, greatest: Expression) -> Expression:
+        sides = clause.call(node, "ge", value, least), clause.call(node, "le", value, greatest)
+        return clause.call(node, "and", *sides)
+
+    if not node.args.get("symmetric"):
+        return is_between(low, high)
+    return clause.call(node, "or", is_between(low, high), is_between(high, low))
 
 
 def _read_in(clause: Clause, node: exp.In) -> Expression:

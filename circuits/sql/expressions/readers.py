@@ -36,7 +36,7 @@ from circuits.sql.expressions import (
     time_buckets,
 )
 from circuits.sql.expressions.named_functions import merge_tables
-from circuits.sql.expressions.spark import arithmetic
+from circuits.sql.expressions.spark import arithmetic, common_types
 
 __all__ = ["READERS"]
 
@@ -82,4 +82,5 @@ READERS: Final = ReaderTable(
         (exp.Extract, exp.Ceil, exp.Floor, exp.Round, exp.Trunc, exp.Sign, "date_part", "trunc"),
         pa.float64(),
     ),
+    spark_casts=common_types.cast_to_common_type,
 )

@@ -19,6 +19,7 @@ from circuits.sql.expressions.json_values import is_json
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.types.arrow_types import is_nested
+from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -46,7 +47,6 @@ SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.SplitPart: ("split_part", "this", "delimiter", "part_index"),
     exp.Sqrt: ("sqrt", "this"),
     exp.StartsWith: ("starts_with", "this", "expression"),
-    exp.Trunc: ("trunc", "this"),
     exp.Upper: ("upper", "this"),
 }
 
@@ -93,6 +93,11 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
             node, "|| of JSON", "write the object with jsonb_build_object()"
         )
     left, right = clause.read(node.left), clause.read(node.right)
+    if clause.source.is_postgres and is_list(left.type) != is_list(right.type):
+        if is_list(left.type) and not pa.types.is_null(right.type):
+            return clause.call(node, "list_append", left, right)
+        if is_list(right.type) and not pa.types.is_null(left.type):
+            return clause.call(node, "list_prepend", right, left)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
     if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):
@@ -108,6 +113,29 @@ def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         return clause.call(node, "escape_bytes", value)
     value = spark_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
+
+
+def _read_trunc(clause: Clause, node: exp.Trunc) -> Expression:
+    """Read ``trunc(x)`` and ``trunc(x, digits)``; a float is multiplied by a power of ten."""
+    clause.source.allow_arguments(node, "this", "decimals")
+    value = clause.read(node.this)
+    if node.args.get("decimals") is None:
+        return clause.call(node, "trunc", value)
+    digits = clause.read(node.args["decimals"])
+    if not pa.types.is_floating(value.type):
+        return clause.call(node, "round_to_zero", value, digits)
+    if not isinstance(digits, Literal) or not isinstance(digits.value, int):
+        raise clause.source.unsupported(
+            node, "trunc() of a float to digits that are not constant", "cast it to a decimal"
+        )
+    power = Literal(10.0 ** abs(digits.value), pa.float64())
+    functions = ("multiply", "divide") if digits.value >= 0 else ("divide", "multiply")
+    scaled = clause.call(node, functions[0], value, power)
+    result = clause.call(node, functions[1], clause.call(node, "trunc", scaled), power)
+    if digits.value < 0:
+        return result
+    is_scaled = clause.call(node, "is_finite", scaled)
+    return clause.call(node, "case", is_scaled, result, value)
 
 
 def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
@@ -127,6 +155,12 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     if pa.types.is_binary(value.type):
         return clause.call(node, "bytes_slice", value, start, *length)
     value, start, *length = coerce(clause, node, [value, start, *length], "tii")
+    # DuckDB reads a negative length as the characters before the start.
+    zero = integer_literal(0)
+    length = [
+        clause.call(node, "case", clause.call(node, "lt", part, zero), zero, part)
+        for part in length
+    ]
     if isinstance(start, Literal):
         start = integer_literal(1) if start.value == 0 else start
     else:
@@ -190,6 +224,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Pad: _read_pad,
     exp.Substring: _read_substring,
     exp.Trim: _read_trim,
+    exp.Trunc: _read_trunc,
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     "prefix": _binary_reader("starts_with"),

@@ -186,6 +186,9 @@ def _read_conditions(
     return conditions
 
 
+_CURRENT_TIMES: Final = ("PROCTIME()", "NOW()", "CURRENT_TIMESTAMP", "CURRENT_TIMESTAMP()")
+
+
 def _read_system_time_condition(
     clause: Clause,
     join: exp.Join,
@@ -193,6 +196,15 @@ def _read_system_time_condition(
     right: Sequence[ScopeColumn],
     width: int,
 ) -> Expression:
+    if clause.source.text_of(system_time).upper() in _CURRENT_TIMES or not any(
+        arrow.is_timestamp(column.value.type) for column in right
+    ):
+        raise clause.source.unsupported(
+            join.this,
+            "FOR SYSTEM_TIME AS OF the processing time",
+            "write a plain JOIN, whose rows follow the changes of the table; or, for the row that "
+            "was valid at a time, ASOF JOIN ... ON a.k = t.k AND a.ts >= t.ts",
+        )
     timestamps = [column for column in right if arrow.is_timestamp(column.value.type)]
     if len(timestamps) != 1:
         raise clause.source.unsupported(

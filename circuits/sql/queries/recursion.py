@@ -13,15 +13,20 @@ linear in ``r``: it names ``r`` once, and joins, filters and computes. An operat
 rows of ``r`` (an aggregate, a second reference, EXCEPT, NOT EXISTS, the optional side of an outer
 join) would give different results, or not terminate, so it raises an error.
 
-The columns have the common types of the base query and the steps. The types of the steps depend on
-those of the columns. So the plan is built again with the types found, until they no longer change.
+The columns have the types of the base query; the columns of the steps are cast to them, as in
+DuckDB. Spark raises an error if a step has a wider type, and so does the dialect of Spark here. A
+column that is only NULL in the base query has the common type of the steps. This type, and the
+nullability of the columns, depend on the columns themselves. So the plan is built again with what
+was found, until nothing changes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.fixpoint import SET, DistinctMode, Fixpoint
@@ -38,9 +43,15 @@ from circuits.plan.nodes import (
 )
 from circuits.plan.rewrite.nullability import with_nullability
 from circuits.plan.unnest import Unnest
-from circuits.sql.binding.environment import CommonTable, DerivedTable, names_table, rename_columns
+from circuits.sql.binding.environment import (
+    CommonTable,
+    DerivedTable,
+    Environment,
+    names_table,
+    rename_columns,
+)
 from circuits.sql.queries.recursive_keys import check_monotone, read_mode
-from circuits.sql.queries.set_operations import unify_columns
+from circuits.sql.queries.set_operations import cast_columns, unify_columns
 from circuits.sql.syntax.source import SqlSource
 
 __all__ = ["plan_recursive"]
@@ -94,7 +105,7 @@ def plan_recursive(table: CommonTable) -> DerivedTable:
             plan = step_environment.queries.plan_query(step_environment, step).plan
             _check_linear(source, plan, step, name, mode)
             plans.append(plan)
-        body = Union(tuple(unify_columns(environment, union.steps[-1], plans)))
+        body = Union(_cast_to_base(environment, union.steps[-1], plans, name))
         if mode.column is not None:
             check_monotone(source, node, body, name, mode)
         new_fields = with_nullability(body)
@@ -105,6 +116,31 @@ def plan_recursive(table: CommonTable) -> DerivedTable:
         node,
         f"the types of the columns of {name!r} grow with every iteration; cast them to one type",
     )
+
+
+def _cast_to_base(
+    environment: Environment, node: exp.Expr, plans: Sequence[PlanNode], name: str
+) -> tuple[PlanNode, ...]:
+    """Return the plans with the names and types of the columns of the first, the base query.
+
+    Raises:
+        SqlError: The plans have different numbers of columns, a column has no common type, or in
+            the dialect of Spark a step has a wider type than the base query.
+    """
+    source, base = environment.source, plans[0]
+    names = tuple(field.name for field in base.fields)
+    types = []
+    common_fields = unify_columns(environment, node, plans)[0].fields
+    for field, common_field in zip(base.fields, common_fields, strict=True):
+        is_null = pa.types.is_null(field.type)
+        types.append(common_field.type if is_null else field.type)
+        if source.is_spark and types[-1] != common_field.type:
+            raise source.error(
+                node,
+                f"column {field.name!r} of the recursive {name!r} has the type {field.type} in the "
+                f"base query, which does not hold {common_field.type}: cast one to the other",
+            )
+    return tuple(cast_columns(environment, node, plan, names, types) for plan in plans)
 
 
 class _RecursiveUnion(NamedTuple):

@@ -30,7 +30,9 @@ from circuits.sql.aggregation.grouping import (
     ROW_NUMBER_VALUE,
     Grouping,
     has_aggregate,
+    is_group_value,
     is_grouped,
+    is_window_value,
 )
 from circuits.sql.aggregation.grouping_sets import group_keys, is_in_sets, read_grouping_sets
 from circuits.sql.aggregation.row_number import (
@@ -385,9 +387,9 @@ class _SelectReader:
             node = self._without_parentheses(node)
             if _is_number(node):
                 item = self._item_at_position(node)
-                if has_aggregate(item.node):
-                    raise self.source.error(node, f"GROUP BY {node.this} is an aggregate")
-                value = item.value
+                value = self._key_of_item(item, node)
+                if value is None:
+                    raise self.source.error(node, f"GROUP BY {node.this} is an aggregate; drop it")
             else:
                 value = clause.read(node)
             if is_correlated(value):
@@ -409,8 +411,9 @@ class _SelectReader:
 
         if group.args.get("all"):
             for item in self.items:
-                if not has_aggregate(item.node) and not isinstance(item.value, Literal):
-                    grouping.add_key(item.value)
+                value_of_item = self._key_of_item(item, item.node)
+                if value_of_item is not None and not isinstance(value_of_item, Literal):
+                    grouping.add_key(value_of_item)
         sets = read_grouping_sets(self.source, group, read_key)
         if sets is not None:
             outer_keys = range(len(self.builder.domain_columns))
@@ -419,6 +422,18 @@ class _SelectReader:
                     group, "a grouping set with a column of the enclosing query", WHERE_ADVICE
                 )
             grouping.add_sets(sets)
+
+    def _key_of_item(self, item: _Item, place: exp.Expr) -> Expression | None:
+        """Return the value of an item as a key of GROUP BY; None if it has an aggregate.
+
+        An item may have its aggregates and window functions by the alias of an item before it.
+        """
+        if any(map(is_window_value, columns_of(item.value))):
+            raise self.source.unsupported(
+                place, "a window function in GROUP BY", "list the other columns in GROUP BY"
+            )
+        is_over_groups = any(map(is_group_value, columns_of(item.value)))
+        return None if is_over_groups or has_aggregate(item.node) else item.value
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")

@@ -30,17 +30,19 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
-from circuits.sql.binding.clause import Clause, call_function
+from circuits.sql.binding.clause import REFUSE_COLUMN, Clause, call_function
 from circuits.sql.binding.environment import DerivedTable, Environment
 from circuits.sql.binding.ordering import order_columns, read_limit, read_order, read_position
 from circuits.sql.binding.scope import Scope, scope_columns_of
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.mixed_types import is_mix_of_text
+from circuits.sql.expressions.spark.common_types import widened_type
 from circuits.sql.queries.decorrelation import with_domain
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["apply_limit", "plan_set_operation", "unify_columns"]
+__all__ = ["apply_limit", "cast_columns", "plan_set_operation", "unify_columns"]
 
 
 def plan_set_operation(environment: Environment, node: exp.SetOperation) -> DerivedTable:
@@ -159,33 +161,30 @@ def unify_columns(
     types = []
     for index in range(len(first.fields)):
         column_types = [plan.fields[index].type for plan in plans]
-        if source.is_spark and any(
-            pa.types.is_timestamp(type) and type.tz for type in column_types
-        ):
-            # In Spark, the common type of TIMESTAMP_NTZ and TIMESTAMP is TIMESTAMP.
-            column_types = [
-                pa.timestamp("us", "UTC") if pa.types.is_timestamp(type) else type
-                for type in column_types
-            ]
         with source.errors_at(node):
-            types.append(functions.common_type(column_types))
+            common = widened_type if source.is_spark else functions.common_type
+            types.append(common(column_types))
     names = tuple(field.name for field in first.fields)
-    return [_rename_and_cast(source, node, plan, names, types) for plan in plans]
+    return [cast_columns(environment, node, plan, names, types) for plan in plans]
 
 
-def _rename_and_cast(
-    source: SqlSource,
+def cast_columns(
+    environment: Environment,
     node: exp.Expr,
     plan: PlanNode,
     names: tuple[str, ...],
     types: Sequence[pa.DataType],
 ) -> PlanNode:
+    """Rename the columns of a plan and cast them, as the dialect does without a CAST."""
     expressions: list[Expression] = []
+    clause = environment.clause("a set operation", REFUSE_COLUMN)
     for column, type_ in zip(columns(plan), types, strict=True):
         if column.type == type_:
             expressions.append(column)
+        elif clause.source.is_spark:
+            expressions.append(spark_cast(clause, node, column, type_))
         else:
-            expressions.append(call_function(source, node, "cast", column, type=type_))
+            expressions.append(clause.call(node, "cast", column, type=type_))
     has_same_names = names == tuple(field.name for field in plan.fields)
     if has_same_names and tuple(expressions) == columns(plan):
         return plan

@@ -68,6 +68,9 @@ from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
+_POSITIONAL_ADVICE: Final = (
+    "number the rows of both sides with row_number() OVER (ORDER BY ...), and join on the numbers"
+)
 JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
 # The kind of a join by the side and kind in the text.
 JOIN_KINDS: Final = {
@@ -565,7 +568,8 @@ class _FromReader:
             join_kind = None
         if join_kind is None or method not in ("", "NATURAL", "ASOF"):
             words = " ".join(filter(None, (method, side, kind, "JOIN")))
-            raise self.source.unsupported(join.this, words, word=method or kind or side)
+            advice = _POSITIONAL_ADVICE if method == "POSITIONAL" else ""
+            raise self.source.unsupported(join.this, words, advice, word=method or kind or side)
         return join_kind
 
     def _read_using(

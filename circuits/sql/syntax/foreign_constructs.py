@@ -27,7 +27,10 @@ class ForeignConstruct(NamedTuple):
 _WINDOW_CLOSE: Final = "write EMIT ON WINDOW CLOSE; without it, a view emits every change"
 _GROUP_WINDOW: Final = "write GROUP BY TUMBLE(ts, INTERVAL '1' HOUR), HOP(...) or SESSION(...)"
 _CHANGES: Final = "write the query as CREATE VIEW or SELECT; the caller takes its changes"
-# The words at the start of a construct, and the advice. The word "0" stands for any number.
+_REFRESH: Final = "leave it out: each step brings every view up to date"
+_LATEST: Final = "write DISTINCT ON (key) ... ORDER BY key, ts DESC"
+# The words at the start of a construct, and the advice. The word "0" stands for any number, and "*"
+# for any word. The name of a construct ends before a "*".
 _CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
     ("MATCH_RECOGNIZE", "("): (
         "compare neighbouring rows with lag() and lead() OVER (PARTITION BY ... ORDER BY ...), or "
@@ -42,19 +45,24 @@ _CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
     ("WINDOW", "SESSION"): _GROUP_WINDOW,
     ("WITHIN", "0"): "write the times in ON: b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts",
     ("WITHIN", "("): "write the times in ON: b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts",
-    ("LATEST", "ON"): "write DISTINCT ON (key) ... ORDER BY key, ts DESC",
+    # Without the later words, LATEST and REFRESH can be tables in JOIN.
+    ("LATEST", "ON", "*", "PARTITION BY"): _LATEST,
+    ("LATEST", "ON", "*", ".", "*", "PARTITION BY"): _LATEST,
+    ("LATEST", "BY"): _LATEST,
     ("SAMPLE", "BY"): "write GROUP BY time_bucket(INTERVAL '1' HOUR, ts)",
     ("GRAPH_TABLE", "("): "join the tables of nodes and edges, or write rules of Datalog",
     ("MODEL", "DIMENSION"): "write window functions, or WITH RECURSIVE",
     ("DURING", "PERIOD"): "compare the times with BETWEEN",
     ("PERIOD", "FOR"): "declare two columns, and compare a time with them",
-    ("REFRESH", "EVERY"): "leave it out: each step brings every view up to date",
-    ("REFRESH", "FAST"): "leave it out: each step brings every view up to date",
-    ("REFRESH", "ON"): "leave it out: each step brings every view up to date",
-    ("REFRESH", "MATERIALIZED"): "leave it out: each step brings every view up to date",
+    **{("REFRESH", word): _REFRESH for word in ("EVERY", "FAST", "MATERIALIZED")},
+    **{("REFRESH", "ON", word): _REFRESH for word in ("COMMIT", "DEMAND", "STATEMENT")},
     ("WITH", "NO", "DATA"): "leave it out: a view has the rows of its inputs",
     ("ADD", "JAR"): "pass functions of Python by functions={...}",
     ("CURSOR", "FOR"): _CHANGES,
+}
+_CONSTRUCTS_BY_WORD: Final = {
+    first: [(key, advice) for key, advice in _CONSTRUCTS.items() if key[0] == first]
+    for first in {key[0] for key in _CONSTRUCTS}
 }
 # Words that begin a construct only if they are the first of a statement, and the advice.
 _STATEMENTS: Final = {"SUBSCRIBE": _CHANGES, "TAIL": _CHANGES}
@@ -74,7 +82,7 @@ _OBJECTS: Final = {
     "PROCEDURE": "write CREATE FUNCTION with RETURN and an expression, or views",
     "AGGREGATE": "write the expression of the aggregate in a CREATE MACRO",
     "TEMPORAL": "join with FOR SYSTEM_TIME AS OF a time of the other table",
-    "TYPE": "write the type at each column; VARCHAR for an ENUM",
+    "TYPE": "write the type at each column; VARCHAR for an ENUM, which is then ordered as a text",
     "SEQUENCE": "let the caller number the rows",
     "POLICY": "write the condition in the WHERE of the views",
     "MODEL": "pass a function of Python by functions={...}",
@@ -94,11 +102,14 @@ def find_foreign_construct(tokens: Sequence[Token]) -> ForeignConstruct | None:
         is_first = index == 0 or tokens[index - 1].token_type == TokenType.SEMICOLON
         if is_first and words[index] in _STATEMENTS:
             return ForeignConstruct(token.start, words[index], _STATEMENTS[words[index]])
-        for length in (2, 3):
-            key = tuple(words[index : index + length])
-            if key in _CONSTRUCTS:
-                name = " ".join(word for word in key if word not in ("0", "("))
-                return ForeignConstruct(token.start, name, _CONSTRUCTS[key])
+        for key, advice in _CONSTRUCTS_BY_WORD.get(words[index], ()):
+            found = words[index : index + len(key)]
+            if len(found) == len(key) and all(
+                expected in ("*", word) for expected, word in zip(key, found, strict=True)
+            ):
+                named = key[: key.index("*")] if "*" in key else key
+                name = " ".join(word for word in named if word not in ("0", "("))
+                return ForeignConstruct(token.start, name, advice)
     return None
 
 
@@ -114,7 +125,10 @@ def created_object(tokens: Sequence[Token]) -> ForeignConstruct | None:
 
 
 def _word(token: Token) -> str:
-    """Return a token in upper case; a number as 0, and a quoted name or a text as nothing."""
+    """Return a token in upper case; a number as 0, and a quoted name or a text as nothing.
+
+    The words of a token of several words are separated by one blank.
+    """
     if token.token_type == TokenType.NUMBER:
         return "0"
-    return "" if token.token_type in _QUOTED else token.text.upper()
+    return "" if token.token_type in _QUOTED else " ".join(token.text.upper().split())

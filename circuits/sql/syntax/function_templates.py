@@ -43,6 +43,9 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "number of elements to trim must be from 0 to the length of the array') AS BIGINT) "
         "ELSE n END)",
     ),
+    "array_all_match": (("a", "f"), "forall(a, f)"),
+    "array_any_match": (("a", "f"), "list_exists(a, f)"),
+    "array_transform": (("a", "f"), "list_transform(a, f)"),
     # Aggregates
     "entropy": (
         ("x",),
@@ -58,7 +61,12 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         r"\x7F]+|[\x00-\x2F\x3A-\x40\x5B-\x60\x7B-\x7F]+'), "
         "lambda w: upper(w[1:1]) || lower(w[2:])), '')",
     ),
+    "convert_from": (("b", "e"), "decode(b)"),
+    # Those of a constant format are in `_FORMATS`.
+    "decode": (("s", "f"), ""),
+    "encode": (("b", "f"), ""),
     "regexp_count": (("s", "p"), "len(regexp_extract_all(s, p))"),
+    "regexp_match": (("s", "p"), ""),
     # Dates
     "format_date": (("f", "d"), "strftime(d, f)"),
     "parse_date": (("f", "s"), "CAST(strptime(s, f) AS DATE)"),
@@ -82,8 +90,28 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         }.items()
     },
     "jsonb_array_length": (("j",), "json_array_length(j)"),
-    "jsonb_each": (("j",), "unnest(json_members(j), max_depth := 2)"),
+    **dict.fromkeys(
+        ("json_each", "jsonb_each"), (("j",), "unnest(json_members(j), max_depth := 2)")
+    ),
 }
+# The same for dialect duckdb only, where they replace those of `TEMPLATES`; by the number of
+# arguments.
+_DUCKDB_TEMPLATES: Final = {
+    ("json_each", 1): (("j",), "unnest(json_entries(j), max_depth := 2)"),
+    ("json_each", 2): (("j", "p"), "unnest(json_entries(j, p), max_depth := 2)"),
+}
+# The expressions of encode() and decode() by their format; base64 has lines of 76 characters.
+_FORMATS: Final = {
+    ("encode", "hex"): "lower(hex(b))",
+    (
+        "encode",
+        "base64",
+    ): "rtrim(regexp_replace(to_base64(b), '(.{76})', '\\1' || chr(10), 'g'), chr(10))",
+    ("decode", "hex"): "unhex(s)",
+    ("decode", "base64"): "from_base64(replace(s, chr(10), ''))",
+}
+# A group of a pattern that may have no match: PostgreSQL returns NULL for it, others a text.
+_OPTIONAL_GROUP: Final = re.compile(r"\)[?*{]|\|")
 # The operator ``?`` of JSON: whether an object has a key, or an array an element.
 _KEY_TEST: Final = (
     "list_contains(json_keys(j), k) OR coalesce(list_contains(json_elements(j), to_json(k)), false)"
@@ -148,10 +176,13 @@ def fill_template(
     return result
 
 
-def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
-    """Return a tree with the expressions of templates in place of their calls.
+def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool) -> exp.Expr:
+    """Return a tree with the expressions of templates in place of their calls; it is changed.
 
-    The tree is changed. ``parse`` returns the syntax tree of an expression in DuckDB's dialect.
+    Args:
+        tree: A statement.
+        parse: Returns the syntax tree of an expression in DuckDB's dialect.
+        is_duckdb: Whether the dialect of the statement is DuckDB's.
     """
     for trunc in list(tree.find_all(exp.TimestampTrunc, exp.DateTrunc)):
         _exchange_unit(trunc)
@@ -169,9 +200,18 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
         if name == "timestampadd" and len(call.expressions) == 3 and _unit_of(call.expressions[0]):
             unit = _unit_of(call.expressions[0])
             parameters, text = ("u", "n", "ts"), f"ts + n * INTERVAL 1 {unit}"
+        elif is_duckdb and (name, len(call.expressions)) in _DUCKDB_TEMPLATES:
+            parameters, text = _DUCKDB_TEMPLATES[name, len(call.expressions)]
         elif name in TEMPLATES and len(TEMPLATES[name][0]) == len(call.expressions):
             parameters, text = TEMPLATES[name]
         else:
+            continue
+        if is_duckdb and name in ("decode", "encode", "convert_from"):
+            continue  # DuckDB has functions of these names with other arguments
+        if not text:
+            text = _text_for_constant(name, call.expressions[1])
+        if not text:
+            call.set("this", f"{name} with these arguments")  # a name that no function has
             continue
         arguments = dict(zip(parameters, call.expressions, strict=True))
         if name == "generate_subscripts" and arguments["d"] != exp.Literal.number(1):
@@ -185,9 +225,26 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression) -> exp.Expr:
             arguments["f"] = exp.Literal.string(format_)
         value = fill_template(parse, text, arguments, call)
         value.meta.update(call.meta)
-        _name_columns(call, name)
+        if not (is_duckdb and name == "json_each"):  # it has the columns of its structs
+            _name_columns(call, name)
         call.replace(value)
     return tree
+
+
+def _text_for_constant(name: str, constant: exp.Expr) -> str:
+    """Return the expression of a function that depends on a constant; empty if there is none."""
+    if not constant.is_string:
+        return ""
+    if name != "regexp_match":
+        return _FORMATS.get((name, constant.name.casefold()), "")
+    try:
+        count = re.compile(constant.name).groups
+    except re.error:
+        return ""
+    if count and _OPTIONAL_GROUP.search(constant.name):
+        return ""
+    groups = ", ".join(f"regexp_extract(s, p, {n})" for n in range(1, count + 1))
+    return f"CASE WHEN regexp_matches(s, p) THEN [{groups or 'regexp_extract(s, p)'}] END"
 
 
 def _unit_of(node: exp.Expr) -> str:

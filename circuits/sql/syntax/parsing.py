@@ -16,6 +16,8 @@ EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 JSON_VALUE(...)          the clauses of the SQL standard (`circuits.sql.syntax.json_syntax`)
 METADATA                 a part of a column in Flink; ``meta[UNCHECKED_COLUMN_PART]``
 GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in most dialects
+a | b & c                ``a | (b & c)`` in Spark; sqlglot reads ``(a | b) & c``
+~a + b                   ``~(a + b)`` in DuckDB and PostgreSQL; sqlglot reads ``(~a) + b``
 FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
@@ -48,7 +50,12 @@ from circuits.sql.syntax.interval_syntax import (
 )
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.method_calls import replace_method_calls
-from circuits.sql.syntax.spark_syntax import OPERATORS, join_spark_tokens, rewrite_spark_tree
+from circuits.sql.syntax.spark_syntax import (
+    OPERATORS,
+    is_map_constructor,
+    join_spark_tokens,
+    rewrite_spark_tree,
+)
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
 __all__ = [
@@ -82,6 +89,13 @@ _EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
 # The type of the token EMIT: that of a keyword, which ends the clause before it. No other statement
 # has THEN at this place.
 _EMIT_TOKEN: Final = TokenType.THEN
+# In Spark, | binds less than ^, ^ less than &, & less than shifts, and || as much as + and -. In
+# DuckDB and PostgreSQL they have one level, as in sqlglot.
+_SPARK_LEVELS: Final = (
+    (TokenType.PIPE, exp.BitwiseOr),
+    (TokenType.CARET, exp.BitwiseXor),
+    (TokenType.AMP, exp.BitwiseAnd),
+)
 # Functions whose argument may be followed by TO and a unit of time.
 _ROUNDINGS: Final = {"CEIL": exp.Ceil, "CEILING": exp.Ceil, "FLOOR": exp.Floor}
 _ROUNDING_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
@@ -110,19 +124,24 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     dialect = _dialect(dialect_name)
     parser = _parser_class(type(dialect))(dialect=dialect)
     is_spark_dialect = is_spark(dialect_name)
-    tokens = join_spark_tokens(tokens) if is_spark_dialect else tokens
+    tokens = join_spark_tokens(tokens, text) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
 
     has_methods = dialect_name.casefold() == "duckdb"
     parse_call = partial(_parse_expression, dialect=dialect)
+    for tree in trees:
+        _name_created_values(tree)
     trees = [
         tree and replace_method_calls(tree, has_methods=has_methods, parse=parse_call)
         for tree in trees
     ]
     if not is_spark_dialect:
         parse_template = partial(_parse_expression, dialect=_dialect("duckdb"))
-        trees = [tree and replace_templates(tree, parse_template) for tree in trees]
+        trees = [
+            tree and replace_templates(tree, parse_template, is_duckdb=has_methods)
+            for tree in trees
+        ]
     return [
         replace_collations(
             distribute_intervals(rewrite_tree(tree)),
@@ -133,6 +152,13 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
         else None
         for tree in trees
     ]
+
+
+def _name_created_values(tree: exp.Expr | None) -> None:
+    """Replace ``CREATE VIEW v AS VALUES (1) AS t(a)`` by a SELECT from the named rows."""
+    values = tree.args.get("expression") if isinstance(tree, exp.Create) else None
+    if isinstance(values, exp.Values) and values.args.get("alias") and tree is not None:
+        tree.set("expression", exp.Select(expressions=[exp.Star()], from_=exp.From(this=values)))
 
 
 def _dialect(name: str) -> Dialect:
@@ -154,7 +180,38 @@ def _rewrite_tree(tree: exp.Expr) -> exp.Expr:
         if node.args.get("negate"):  # as sqlglot reads IS NOT NULL in PostgreSQL's dialects
             node.set("negate", None)
             node.replace(exp.Not(this=node.copy()))
+    for part in list(tree.find_all(exp.Bracket, exp.List, exp.WindowSpec)):
+        _rewrite_words(part)
     return replace_array_subqueries(replace_intervals(_replace_row_functions(tree)))
+
+
+def _rewrite_words(node: exp.Expr) -> None:
+    """Replace words of PostgreSQL's followers.
+
+    ::
+
+        MAP['a', 1]                    MAP {'a': 1}, in Feldera
+        LIST[1, 2]                     [1, 2], in Materialize
+        RANGE '1 hour' PRECEDING       RANGE INTERVAL '1 hour' PRECEDING, in RisingWave
+    """
+    if isinstance(node, exp.WindowSpec):
+        for side in ("start", "end"):
+            offset = node.args.get(side)
+            is_text = isinstance(offset, exp.Literal) and offset.is_string
+            if is_text and node.args.get("kind") == "RANGE":
+                interval = exp.DataType(this=exp.DType.INTERVAL)
+                node.set(side, exp.Cast(this=offset, to=interval))
+        return
+    if isinstance(node, exp.List):
+        values: exp.Expr = exp.Array(expressions=node.expressions)
+    elif isinstance(node, exp.Bracket) and is_map_constructor(node):
+        parts = node.expressions[::2], node.expressions[1::2]
+        keys, items = (exp.Array(expressions=list(part)) for part in parts)
+        values = exp.Map(keys=keys, values=items)
+    else:
+        return
+    values.meta.update(node.meta)
+    node.replace(values)
 
 
 def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
@@ -190,7 +247,8 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         **dict.fromkeys(exp.DType, _parse_typed_literal),
         **base.TYPE_LITERAL_PARSERS,
     }
-    is_spark_dialect = is_spark(dialect.__name__.lower())
+    dialect_name = dialect.__name__.lower()
+    is_spark_dialect = is_spark(dialect_name)
     lower_names = _NAMES_IN_SPARK if is_spark_dialect else _NAMES_IN_OTHER_DIALECTS
     names = {name.upper() for name in lower_names}
     constraints = {
@@ -201,7 +259,16 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "WATERMARK": _parse_watermark,
     }
     unnamed_constraints = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
+    unary = {TokenType.TILDE: _parse_bitwise_not}
+    has_low_tilde = dialect_name == "duckdb" or is_postgres(dialect_name)
     attributes = {
+        "LEVELS": _SPARK_LEVELS if is_spark_dialect else (),
+        **(
+            {"BITWISE": {}, "TERM": {**base.TERM, TokenType.DPIPE: exp.DPipe}}
+            if is_spark_dialect
+            else {}
+        ),
+        "UNARY_PARSERS": {**base.UNARY_PARSERS, **(unary if has_low_tilde else {})},
         "TYPE_LITERAL_PARSERS": literal_parsers,
         "CONSTRAINT_PARSERS": constraints,
         "SCHEMA_UNNAMED_CONSTRAINTS": unnamed_constraints,
@@ -339,6 +406,22 @@ class _TextKeepingParser(Parser):
 
     ``_curr`` and ``_prev`` are the current and the previous token, ``sql`` is the text.
     """
+
+    #: The operators of bits that have a level of precedence of their own, the loosest first.
+    LEVELS: tuple[tuple[TokenType, type[exp.Binary]], ...] = ()
+
+    def _parse_bitwise(self) -> exp.Expr | None:
+        return self._parse_level(0)
+
+    def _parse_level(self, level: int) -> exp.Expr | None:
+        if level == len(self.LEVELS):
+            return super()._parse_bitwise()
+        token_type, operator = self.LEVELS[level]
+        tree = self._parse_level(level + 1)
+        while self._match(token_type):
+            operands = {"this": tree, "expression": self._parse_level(level + 1)}
+            tree = self.expression(operator(**operands))
+        return tree
 
     def _parse_statement(self) -> exp.Expr | None:
         return self._parse_emit(super()._parse_statement())
@@ -507,6 +590,12 @@ def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.
         return typed
     literal.replace(typed)
     return value
+
+
+def _parse_bitwise_not(parser: Any) -> exp.Expr:
+    """Return the tree of ``~a + b``, which is ``~(a + b)`` in DuckDB and PostgreSQL."""
+    tree: exp.Expr = parser.expression(exp.BitwiseNot(this=parser._parse_term()))
+    return tree
 
 
 def _parse_watermark(parser: Any) -> exp.Expr | None:

@@ -76,6 +76,8 @@ ARGUMENT_NAMES: Final = {
 # The remedy for an argument that is not supported.
 ARGUMENT_ADVICE: Final = {
     "connect": "write WITH RECURSIVE",
+    "limit_options": "write LIMIT with a number; for a part of the rows QUALIFY percent_rank() "
+    "OVER (ORDER BY ...) < 0.1, and for ties QUALIFY rank() OVER (ORDER BY ...) <= 10",
     "sample": "filter by a hash of a key, as in WHERE hash(k) % 10 = 0",
 }
 
@@ -168,6 +170,8 @@ class SqlSource:
         #: The lower-case names of the views that CREATE RECURSIVE VIEW or DECLARE RECURSIVE VIEW
         #: names.
         self.recursive_views: set[str] = set()
+        #: The definitions of the types that CREATE TYPE declares, by their lower-case names.
+        self.types: dict[str, str] = {}
         #: Why columns of tables cannot be read, by their lower-case names.
         self.unreadable_columns: dict[str, Unsupported] = {}
         #: The statements and words without an effect, each with its line and column.
@@ -230,6 +234,9 @@ class SqlSource:
             words = rewrite_statements(tokens)
             self.tokens = words.tokens
             self.recursive_views = words.recursive_views
+            self.types |= {
+                name: self.text[first : last + 1] for name, (first, last) in words.types.items()
+            }
             self.notices = [
                 f"{self.place(offset)}: {part} has no effect; {effect}"
                 for offset, part, effect in words.notices

@@ -3,6 +3,7 @@
 ======================================== ======================================================
 ``a >>> b``                              ``shiftrightunsigned(a, b)``
 ``X '1A'``                               ``X'1A'``
+``'it''s'``                              one text with one quote; sqlglot reads two texts
 ``/*+ BROADCAST(t) */``                  left out: a hint does not change the rows
 DISTRIBUTE BY, CLUSTER BY                left out: a view has no partitions
 SORT BY                                  ORDER BY: a view is one partition
@@ -12,6 +13,7 @@ SORT BY                                  ORDER BY: a view is one partition
 ``try_avg(x)``                           ``avg(x)``, which never overflows here
 ``IDENTIFIER('a.b')``                    ``a.b``
 ``first_value(x)`` without OVER          ``first(x)``
+``grouping__id``                         ``grouping_id()``
 ``mode(x, true)``                        ``mode(x)``, which is always deterministic here
 ``CAST(t AS TIMESTAMP(3))`` of Flink      ``date_trunc('millisecond', CAST(t AS TIMESTAMP))``
 ``ROW<a INT>`` of Flink                  ``STRUCT<a INT>``
@@ -31,7 +33,7 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["OPERATORS", "join_spark_tokens", "rewrite_spark_tree"]
+__all__ = ["OPERATORS", "is_map_constructor", "join_spark_tokens", "rewrite_spark_tree"]
 
 # A token type that no text of Spark has, for >>>.
 _UNSIGNED_SHIFT: Final = TokenType.PIPE_SLASH
@@ -60,8 +62,32 @@ def _unsigned_shift(parser: Any, left: exp.Expr, right: exp.Expr) -> exp.Expr:
 OPERATORS: Final[Mapping[TokenType, Any]] = {_UNSIGNED_SHIFT: _unsigned_shift}
 
 
-def join_spark_tokens(tokens: list[Token]) -> list[Token]:
-    """Return the tokens with ``>>>`` and ``X '1A'`` as one token each, and ROW< as STRUCT<."""
+def _join_doubled_quotes(tokens: list[Token], text: str) -> list[Token]:
+    """Return the tokens with ``'it''s'`` as one text; sqlglot reads it as two."""
+    joined: list[Token] = []
+    for token in tokens:
+        previous = joined[-1] if joined else None
+        is_doubled_quote = (
+            previous is not None
+            and previous.token_type == token.token_type == TokenType.STRING
+            and previous.end + 1 == token.start
+            and text[previous.end] == text[token.start]
+        )
+        if previous is not None and is_doubled_quote:
+            value = previous.text + text[token.start] + token.text
+            place = previous.line, previous.col, previous.start, token.end
+            joined[-1] = Token(TokenType.STRING, value, *place)
+        else:
+            joined.append(token)
+    return joined
+
+
+def join_spark_tokens(tokens: list[Token], text: str) -> list[Token]:
+    """Return the tokens with ``'it''s'``, ``>>>`` and ``X '1A'`` as one token each.
+
+    ROW< becomes STRUCT<.
+    """
+    tokens = _join_doubled_quotes(tokens, text)
     joined: list[Token] = []
     position = 0
     open_types = 0  # the < of types that are open: the >>> of ARRAY<ARRAY<ARRAY<INT>>> is no shift
@@ -129,7 +155,9 @@ def rewrite_spark_tree(tree: exp.Expr) -> exp.Expr:
         elif isinstance(node, exp.FromBase64):
             data = exp.Anonymous(this="unbase64", expressions=[node.this])
             _replace(node, exp.Cast(this=data, to=exp.DataType(this=exp.DType.TEXT)))
-        elif isinstance(node, exp.Bracket) and _is_map(node):
+        elif isinstance(node, exp.Column) and _is_grouping_number(node):
+            _replace(node, exp.GroupingId())
+        elif isinstance(node, exp.Bracket) and is_map_constructor(node):
             _replace(node, exp.func("map", *node.expressions, dialect="spark"))
         elif isinstance(node, exp.Anonymous):
             _rewrite_call(node)
@@ -182,7 +210,11 @@ def _rewrite_timestamp(node: exp.Cast) -> None:
         )
 
 
-def _is_map(node: exp.Bracket) -> bool:
+def _is_grouping_number(node: exp.Column) -> bool:
+    return node.name.lower() == "grouping__id" and not node.table
+
+
+def is_map_constructor(node: exp.Bracket) -> bool:
     """Return whether a subscript is a map, ``MAP['a', 1, 'b', 2]``."""
     column, values = node.this, node.expressions
     is_name = isinstance(column, exp.Column) and column.name.upper() == "MAP" and not column.table

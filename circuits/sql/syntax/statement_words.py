@@ -24,6 +24,11 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``CREATE OR REFRESH ...``                  ``CREATE ...`` (Databricks)
 ``CREATE STREAMING TABLE v AS SELECT ...`` ``CREATE VIEW v AS SELECT ...`` (Databricks)
 ``FROM STREAM(t)``                         ``FROM t``: every input is a stream (Databricks)
+``TABLE t``                                ``SELECT * FROM t``
+``|x| x + 1``                              ``x -> x + 1`` (RisingWave)
+``IN CLUSTER c``, ``WITH (RETAIN ...)``    left out of CREATE VIEW (Materialize)
+``SET 'parallelism.default' = 4``          left out, if it sets how a job runs, not what it returns
+``CREATE TYPE a AS (x INT)``               left out; ``a`` is ``STRUCT(x INT)`` in the statements
 ========================================== =======================================================
 
 A part of a declaration that is left out gives a notice.
@@ -69,11 +74,14 @@ class StatementWords:
         tokens: The tokens.
         recursive_views: The lower-case names of views that are declared as recursive.
         notices: The offset of each part that is left out without an effect, its name, and why.
+        types: For each type that CREATE TYPE declares, by its lower-case name, the first and the
+            last offset of its definition.
     """
 
     tokens: list[Token] = field(default_factory=list)
     recursive_views: set[str] = field(default_factory=set)
     notices: list[tuple[int, str, str]] = field(default_factory=list)
+    types: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def rewrite_statements(tokens: list[Token]) -> StatementWords:
@@ -384,6 +392,90 @@ def _strip_not_null_of_result(tokens: list[Token], _: StatementWords) -> list[To
     return tokens
 
 
+def _read_table_command(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Replace ``TABLE t`` by ``SELECT * FROM t``."""
+    names = [token for token in tokens[1:] if token.token_type != TokenType.SEMICOLON]
+    is_name = all(token.token_type == TokenType.DOT for token in names[1::2])
+    if _word(tokens, 0) != "TABLE" or len(names) % 2 == 0 or not is_name:
+        return tokens
+    words = (TokenType.SELECT, "SELECT"), (TokenType.STAR, "*"), (TokenType.FROM, "FROM")
+    return [*(_replace(tokens[0], *word) for word in words), *tokens[1:]]
+
+
+def _read_lambdas(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Replace ``|x| x + 1`` after a comma by ``x -> x + 1``."""
+    result: list[Token] = []
+    index = 0
+    while index < len(tokens):
+        words = [_word(tokens, index + offset) for offset in (0, 1, 3)]
+        if words == [",", "|", "|"] and tokens[index + 2].token_type == TokenType.VAR:
+            arrow = _replace(tokens[index + 3], TokenType.ARROW, "->")
+            result += [tokens[index], tokens[index + 2], arrow]
+            index += 4
+        else:
+            result.append(tokens[index])
+            index += 1
+    return result
+
+
+def _strip_view_placement(tokens: list[Token], result: StatementWords) -> list[Token]:
+    """Leave out IN CLUSTER and WITH (RETAIN HISTORY ...) between the name of a view and AS."""
+    kind = _created_kind(tokens)
+    if kind is None or _word(tokens, kind) not in ("VIEW", "MATERIALIZED"):
+        return tokens
+    kept, skip_until = list(tokens[:kind]), 0
+    is_before_as = True
+    for index in range(kind, len(tokens)):
+        words = [_word(tokens, index + offset) for offset in range(3)]
+        is_before_as = is_before_as and words[0] != "AS"
+        if is_before_as and words[:2] == ["IN", "CLUSTER"]:
+            skip_until = index + 3
+            result.notices.append((tokens[index].start, "IN CLUSTER", _PLACEMENT_EFFECT))
+        elif is_before_as and words == ["WITH", "(", "RETAIN"]:
+            skip_until = _after_parentheses(tokens, index + 1)
+            result.notices.append((tokens[index].start, "RETAIN HISTORY", _PLACEMENT_EFFECT))
+        if index >= skip_until:
+            kept.append(tokens[index])
+    return kept
+
+
+_PLACEMENT_EFFECT: Final = "the caller decides where the view is kept, and for how long"
+# The first words of settings that do not change the rows of a view.
+_RUN_SETTINGS: Final = (
+    *("execution", "jobmanager", "parallelism", "pipeline", "restart-strategy", "sql-client"),
+    *("state", "taskmanager", "streaming_parallelism", "rw_implicit_flush", "cluster", "threads"),
+    *("memory_limit", "spark.sql.shuffle.partitions", "spark.sql.adaptive"),
+)
+
+
+def _strip_settings(tokens: list[Token], result: StatementWords) -> list[Token]:
+    if _word(tokens, 0) != "SET":
+        return tokens
+    name = ""
+    for token in tokens[1:]:
+        if token.token_type == TokenType.EQ or token.text.upper() == "TO":
+            break
+        name += token.text.lower()
+    if not any(name == setting or name.startswith(f"{setting}.") for setting in _RUN_SETTINGS):
+        return tokens
+    result.notices.append((tokens[0].start, f"SET {name}", "the caller decides how the job runs"))
+    return []
+
+
+def _read_type_declarations(tokens: list[Token], result: StatementWords) -> list[Token]:
+    """Keep the definition of ``CREATE TYPE a AS (x INT)``; an ENUM is refused elsewhere."""
+    kind = _created_kind(tokens)
+    if kind is None or _word(tokens, kind) != "TYPE" or _word(tokens, kind + 2) != "AS":
+        return tokens
+    definition = [part for part in tokens[kind + 3 :] if part.token_type != TokenType.SEMICOLON]
+    name = tokens[kind + 1].text.casefold()
+    is_other = not definition or definition[0].text.upper() in ("ENUM", "RANGE")
+    if is_other or name in result.types:
+        return tokens
+    result.types[name] = definition[0].start, definition[-1].end
+    return []
+
+
 # Each takes the tokens of a statement and returns those to parse; none if it is left out.
 _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...]] = (
     _strip_statement_set,
@@ -400,4 +492,9 @@ _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...
     _read_mutual_recursion,
     _strip_hints,
     _strip_not_null_of_result,
+    _read_table_command,
+    _read_lambdas,
+    _strip_view_placement,
+    _strip_settings,
+    _read_type_declarations,
 )

@@ -11,6 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import SqlSource
@@ -61,6 +62,14 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     """
     source.allow_arguments(node, "this", "expressions", "nested", "values", "kind")
     kind = node.this
+    if source.types and not node.expressions:
+        name = node.args.get("kind")
+        if kind != exp.DType.USERDEFINED:  # a name that sqlglot knows, such as POINT
+            name = node.meta.get(NAME_IN_TEXT, "")
+        name = name.name if isinstance(name, exp.Identifier) else str(name)
+        declared = _declared_type(source, node, name)
+        if declared is not None:
+            return declared
     if kind in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.STRUCT, exp.DType.MAP):
         return _nested_type(source, node)
     if kind in (exp.DType.JSON, exp.DType.JSONB):
@@ -83,6 +92,24 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
             return DUCKDB_TYPES[str(name).lower()]
         raise source.unsupported(node, f"type {name}", f"types: {types}")
     return ARROW_TYPES[kind]
+
+
+def _declared_type(source: SqlSource, node: exp.DataType, name: str) -> pa.DataType | None:
+    """Return a type that CREATE TYPE declares; None if it declares no type of this name."""
+    text = source.types.get(name.casefold())
+    if text is None:
+        return None
+    definition = f"STRUCT{text}" if text.startswith("(") else text
+    try:
+        declared = exp.DataType.build(definition, dialect="duckdb", udt=True)
+    except SqlglotError:
+        raise source.unsupported(
+            node, f"the definition of type {name}", "write AS (name TYPE, ...)"
+        ) from None
+    inner = SqlSource(source.text, source.dialect)
+    # Without the type itself, which cannot contain itself.
+    inner.types = {key: value for key, value in source.types.items() if key != name.casefold()}
+    return arrow_type(inner, declared)
 
 
 def _timestamp_type(source: SqlSource, node: exp.DataType) -> pa.DataType:

@@ -63,9 +63,9 @@ class Numbers:
             clash = codes == NULL if valid is None else (codes == NULL) & valid
             if clash.any():
                 value = 2**64 - 1 if self.dtype == np.uint64 else NULL
-                raise missing_code_error(
-                    value, self.type, "declare decimal128(20, 0), or drop the row"
-                )
+                is_integer = pa.types.is_integer(self.type)
+                advice = "declare decimal128(20, 0), or drop the row"
+                raise missing_code_error(value, self.type, advice if is_integer else "drop the row")
         return codes
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:

@@ -18,6 +18,7 @@ from circuits.types.functions.dates import (
 )
 from circuits.types.functions.nested import (
     csv_texts,
+    json_paths,
     json_schemas,
     json_texts,
     lambdas,
@@ -82,6 +83,7 @@ _FAMILIES = (
     time_zones,
     times_of_day,
     csv_texts,
+    json_paths,
     json_schemas,
     json_texts,
     lambdas,

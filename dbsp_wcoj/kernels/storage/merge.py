@@ -21,8 +21,8 @@ level on. When a row with another weight comes, or the unique level moves, the w
 the rows written so far are missing. They are written after the walk, in slices like everything
 else.
 
-Ranges are found by galloping search. Where they are short, rows are merged one by one
-(`dbsp_wcoj.kernels.storage.alternating_merge`).
+Ranges are found by galloping search. Where they are short, or the common nodes are small, the walk
+merges some hundred rows at once, level by level (`dbsp_wcoj.kernels.storage.block_merge`).
 
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
@@ -36,9 +36,9 @@ from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import pointer_to_words
-from dbsp_wcoj.kernels.storage.alternating_merge import (
+from dbsp_wcoj.kernels.storage.block_merge import (
     SCRATCH_WORDS,
-    merge_alternating,
+    merge_block,
     merge_leaves,
 )
 from dbsp_wcoj.kernels.storage.merge_output import (
@@ -55,6 +55,7 @@ from dbsp_wcoj.kernels.storage.merge_output import (
     PIECES,
     RIGHT,
     SHORT_RANGES,
+    SMALL_NODES,
     UNIQUE_LEVEL,
     WALK,
     WEIGHTS_START,
@@ -89,9 +90,11 @@ from dbsp_wcoj.kernels.storage.trie import (
 
 # A range of at most this many siblings is short.
 SHORT_RANGE = 4
-# After this many short ranges in a row, the merge tries to merge siblings one by one.
+# A common node with at most this many rows in both runs is small.
+SMALL_NODE_ROWS = 256
+# After this many short ranges in a row, or small nodes, the merge tries to merge a block of rows.
 ENOUGH_SHORT_RANGES = 2
-# If that is not possible, this many more short ranges come before the next attempt.
+# If that is not possible, this many more of them come before the next attempt.
 RANGES_BETWEEN_ATTEMPTS = 16
 
 # Enough fuel for any merge.
@@ -266,6 +269,7 @@ def merge_tries(a, b, out, state, fuel):
     scratch = np.empty(SCRATCH_WORDS, np.int64)
     scratch[PIECES] = 0
     scratch[SHORT_RANGES] = 0
+    scratch[SMALL_NODES] = 0
     while fuel > 0:
         level = state[DEPTH]
         cursor = CURSORS + CURSOR_WORDS * level
@@ -283,11 +287,12 @@ def merge_tries(a, b, out, state, fuel):
             state[DEPTH] = level - 1
             continue
         if scratch[SHORT_RANGES] >= ENOUGH_SHORT_RANGES:
-            rows = merge_alternating(a, b, out, level, state, scratch, fuel)
+            rows = merge_block(a, b, out, level, state, scratch, fuel)
             if rows > 0:
                 fuel -= rows + 1
                 continue
             scratch[SHORT_RANGES] = -RANGES_BETWEEN_ATTEMPTS
+            scratch[SMALL_NODES] = -RANGES_BETWEEN_ATTEMPTS
         if level == state[UNIQUE_LEVEL]:
             fuel = merge_rows(a, b, out, state, scratch, fuel)
             continue
@@ -306,6 +311,13 @@ def merge_tries(a, b, out, state, fuel):
             count_short_ranges(scratch, limit - j)
             fuel -= copy_range(a, b, out, level, RIGHT, limit, state, scratch, fuel)
         else:
+            unique_level = state[UNIQUE_LEVEL]
+            rows = count_leaves(a, level, unique_level, i, i + 1)
+            rows += count_leaves(b, level, unique_level, j, j + 1)
+            scratch[SMALL_NODES] += rows <= SMALL_NODE_ROWS
+            if scratch[SMALL_NODES] >= ENOUGH_SHORT_RANGES:
+                scratch[SHORT_RANGES] = ENOUGH_SHORT_RANGES
+                continue
             written = state[cursor + NODES_WRITTEN]
             out[out[entry + LEVEL_VALUES] + written] = a[values_a + i]
             state[cursor] = i + 1

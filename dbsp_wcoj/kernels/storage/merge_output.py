@@ -2,13 +2,12 @@
 
 `dbsp_wcoj.kernels.storage.merge` says how two runs are merged, what the unique level is, and why
 ranges of rows are noted before they are copied. The argument ``scratch`` of these functions has the
-noted ranges; `dbsp_wcoj.kernels.storage.alternating_merge` uses the words after them.
+noted ranges; `dbsp_wcoj.kernels.storage.block_merge` uses the words after them.
 """
 
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import subroutine
-from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     LEVEL_HEADER_WORDS,
@@ -30,15 +29,17 @@ WEIGHTS_START = 3  # the word where the weights start
 UNIQUE_LEVEL = 4  # from this level on, each node that was written has one leaf
 SKIPPED_WEIGHTS = 5  # the number of leaves, from the first on, whose weights are not stored yet
 CURSORS = 6  # CURSOR_WORDS words per level
-CURSOR_WORDS = 6
+CURSOR_WORDS = 7
 # The words of a level: the cursor in a and its end, the cursor in b and its end, the number of
-# nodes written to out, and the number of nodes, from the first on, whose offsets are not stored
-# yet. LEFT and RIGHT, also used as the names of a and b, are not literals, because numba compiles a
-# function again for each literal argument.
+# nodes written to out, the number of nodes, from the first on, whose offsets are not stored yet,
+# and the number of nodes of the block that is merged (`block_merge`). LEFT and RIGHT, also used as
+# the names of a and b, are not literals, because numba compiles a function again for each literal
+# argument.
 LEFT = np.int64(0)
 RIGHT = np.int64(2)
 NODES_WRITTEN = 4
 SKIPPED_OFFSETS = 5
+BLOCK_NODES = 6
 
 WALK = 0
 FILL_SKIPPED = 1
@@ -48,7 +49,8 @@ DONE = 3
 # scratch[...]
 PIECES = 0  # the number of ranges of rows that are noted before they are copied
 SHORT_RANGES = 1  # how many short ranges were copied since the last long one
-FIRST_PIECE = 2  # PIECE_WORDS words per noted range: its side, first row, and row after the last
+SMALL_NODES = 2  # how many small common nodes were met since the last block
+FIRST_PIECE = 3  # PIECE_WORDS words per noted range: its side, first row, and row after the last
 PIECE_WORDS = 3
 MAX_PIECES = 256
 END_OF_PIECES = FIRST_PIECE + PIECE_WORDS * MAX_PIECES
@@ -268,18 +270,6 @@ def has_one_weight(a, b, out):
         and a[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
         and b[UNIFORM_WEIGHT] == out[UNIFORM_WEIGHT]
     )
-
-
-@subroutine
-def copy_values(a, b, out, level, written, scratch, nodes, count):
-    """Append the values of ``count`` nodes of a level, which ``scratch`` has from ``nodes`` on."""
-    values = level_header(level) + LEVEL_VALUES
-    target = out[values] + written
-    values_a = np.int64(a.ctypes.data) + 8 * a[values]
-    values_b = np.int64(b.ctypes.data) + 8 * b[values]
-    for position in range(count):
-        node = scratch[nodes + position]
-        out[target + position] = load(values_b if node & 1 else values_a, node >> 1)
 
 
 @subroutine

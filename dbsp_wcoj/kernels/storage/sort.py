@@ -9,7 +9,9 @@ the keys are radix-sorted, least significant digit first; a digit that is equal 
 skipped. This takes O(n) per digit. Wider rows are sorted in this way by the leading columns that
 fit, with a permutation as payload; then insertion sort orders the rows that tie. If more than
 `MAX_INSERTION_ROWS` rows tie, all rows are sorted by one column after another instead, last column
-first. Up to `MAX_INSERTION_ROWS` rows in total need no keys: they are insertion-sorted.
+first. The rows are then moved column by column: a column of some hundred thousand rows fits in the
+second-level cache, all columns do not. Up to `MAX_INSERTION_ROWS` rows in total need no keys: they
+are insertion-sorted.
 
 The caller provides large scratch arrays: numpy asks the system for large pages but the allocator of
 the kernels does not, and faulting in small pages costs as much as the sort.
@@ -173,23 +175,30 @@ def leading_columns(columns, order):
 
 
 @subroutine
-def row_permutation(columns, order):
-    """Return the stable permutation that sorts rows of any width by ``order``."""
+def row_permutation(columns, order, scratch):
+    """Return the stable permutation that sorts rows of any width by ``order``.
+
+    It is in one of the `SCRATCH_ARRAYS` arrays of ``scratch``, if there are more than
+    `MAX_INSERTION_ROWS` rows.
+    """
     rows = columns.shape[1]
     if rows <= MAX_INSERTION_ROWS:
         return insertion_permutation(columns, order)
     count, bits = leading_columns(columns, order)
     lowest, shifts, _ = key_shifts(columns, order[:count])
-    keys = pack_rows(columns, order[:count], lowest, shifts, np.empty(rows, np.uint64))
+    keys = pack_rows(columns, order[:count], lowest, shifts, scratch[0].view(np.uint64))
+    permutation = scratch[2]
+    for i in range(rows):
+        permutation[i] = i
     keys, permutation = radix_sort(
-        keys, np.empty(rows, np.uint64), np.arange(rows), np.empty(rows, np.int64), FIRST_BIT, bits
+        keys, scratch[1].view(np.uint64), permutation, scratch[3], FIRST_BIT, bits
     )
     start = 0
     for i in range(1, rows + 1):
         if i < rows and keys[i] == keys[start]:
             continue
         if i - start > MAX_INSERTION_ROWS and count < order.shape[0]:
-            return permutation_by_columns(columns, order)
+            return permutation_by_columns(columns, order, scratch)
         if i - start > 1:
             insertion_sort(columns, order[count:], permutation, start, i)
         start = i
@@ -197,21 +206,25 @@ def row_permutation(columns, order):
 
 
 @subroutine
-def permutation_by_columns(columns, order):
+def permutation_by_columns(columns, order, scratch):
     """Like `row_permutation`, by one column after another."""
     rows = columns.shape[1]
-    permutation = np.arange(rows)
+    keys = scratch[0].view(np.uint64)
+    permutation = scratch[2]
+    for i in range(rows):
+        permutation[i] = i
+    other_keys = scratch[1].view(np.uint64)
+    other_permutation = scratch[3]
     for k in range(order.shape[0] - 1, -1, -1):
         lowest, _, bits = key_shifts(columns, order[k : k + 1])
         if bits == 0:
             continue
-        keys = np.empty(rows, np.uint64)
         low = np.uint64(lowest[0])
         for i in range(rows):
             keys[i] = np.uint64(columns[order[k], permutation[i]]) - low
-        keys, permutation = radix_sort(
-            keys, np.empty(rows, np.uint64), permutation, np.empty(rows, np.int64), FIRST_BIT, bits
-        )
+        _, result = radix_sort(keys, other_keys, permutation, other_permutation, FIRST_BIT, bits)
+        if result.ctypes.data != permutation.ctypes.data:
+            permutation, other_permutation = other_permutation, permutation
     return permutation
 
 
@@ -269,22 +282,54 @@ def consolidate(columns, weights, scratch):
         lowest, shifts, bits = key_shifts(columns, order)
         if bits <= 64:
             return consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch)
-    permutation = row_permutation(columns, order)
-    result = np.empty((arity, rows), np.int64)
-    summed = np.empty(rows, np.int64)
-    last_kept = -1
-    for i in range(rows):
-        row = permutation[i]
-        if i > 0 and compare_rows(columns, order, permutation[i - 1], row) == 0:
-            summed[last_kept] = add(summed[last_kept], weights[row])
-            if summed[last_kept] == OVERFLOWED:
-                return columns, weights, OVERFLOW
-            continue
-        last_kept += 1
-        summed[last_kept] = weights[row]
+    permutation = row_permutation(columns, order, scratch)
+    kept, summed, status = sum_equal_rows(columns, weights, order, permutation)
+    if status == OVERFLOW:
+        return columns, weights, OVERFLOW
+    if kept < rows or rows <= MAX_INSERTION_ROWS:
+        result = np.empty((arity, kept), np.int64)
         for k in range(arity):
-            result[k, last_kept] = columns[k, row]
-    return drop_zeros(result, summed, last_kept + 1)
+            gather(columns[k], permutation, result[k])
+        return result, summed, OK
+    values = scratch[0]
+    for k in range(arity):
+        copy_numbers(columns[k], values)
+        gather(values, permutation, columns[k])
+    return columns, summed, OK
+
+
+@subroutine
+def sum_equal_rows(columns, weights, order, permutation):
+    """Add the weights of equal rows, and drop rows of weight zero.
+
+    ``permutation`` has the positions of the rows in their order. The first ones are overwritten
+    with the positions of the rows that remain.
+
+    Returns:
+        ``(rows, weights, status)``: the number of the rows that remain, and their weights.
+    """
+    summed = np.empty(permutation.shape[0], np.int64)
+    kept = np.int64(0)  # the rows with a weight so far; the row after them may have none
+    summed[0] = weights[permutation[0]]
+    for i in range(1, permutation.shape[0]):
+        row = permutation[i]
+        if compare_rows(columns, order, permutation[kept], row) == 0:
+            summed[kept] = add(summed[kept], weights[row])
+            if summed[kept] == OVERFLOWED:
+                return kept, summed, OVERFLOW
+            continue
+        kept += summed[kept] != 0
+        permutation[kept] = row
+        summed[kept] = weights[row]
+    kept += summed[kept] != 0
+    return kept, summed[:kept].copy(), OK
+
+
+@subroutine
+def gather(values, positions, out):
+    """Fill ``out`` with the values at the first positions."""
+    for i in range(out.shape[0]):
+        out[i] = values[positions[i]]
 
 
 @subroutine
@@ -306,10 +351,10 @@ def has_zeros(weights):
 
 
 @subroutine
-def copy_weights(weights, out):
-    """Fill ``out`` with the first weights."""
+def copy_numbers(numbers, out):
+    """Fill ``out`` with the first numbers."""
     for i in range(out.shape[0]):
-        out[i] = weights[i]
+        out[i] = numbers[i]
 
 
 @subroutine
@@ -341,7 +386,7 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
     keys = scratch[0].view(np.uint64)
     pack_rows(columns, order, lowest, shifts, keys)
     payload = scratch[2, :0] if are_all_ones(weights) else scratch[2]
-    copy_weights(weights, payload)
+    copy_numbers(weights, payload)
     keys, summed, status = sum_keys(keys, scratch[1].view(np.uint64), payload, scratch[3], bits)
     if status == OVERFLOW:
         return columns, weights, OVERFLOW
@@ -410,13 +455,22 @@ def sort_rows(columns, weights, order, scratch):
             low_bit = FIRST_BIT if first == arity else shifts[first - 1]
             are_ones = are_all_ones(weights)
             payload = scratch[2, :0] if are_ones else scratch[2]
-            copy_weights(weights, payload)
+            copy_numbers(weights, payload)
             other_keys = scratch[1].view(np.uint64)
             keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
             result = scratch[SCRATCH_ARRAYS:]
             unpack_rows(keys, order, lowest, shifts, bits, result)
             return result, weights if are_ones else payload
-    return gather_rows(columns, weights, row_permutation(columns, order))
+        permutation = row_permutation(columns, order, scratch)
+        result = scratch[SCRATCH_ARRAYS:]
+        for k in range(arity):
+            gather(columns[k], permutation, result[k])
+        if are_all_ones(weights):
+            return result, weights
+        result_weights = np.empty(rows, np.int64)
+        gather(weights, permutation, result_weights)
+        return result, result_weights
+    return insertion_sort_rows(columns, weights, order)
 
 
 @subroutine

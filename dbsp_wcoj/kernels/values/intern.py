@@ -200,9 +200,9 @@ def find(strings, valid, slots, bounds, arena, size, codes):
 
 @kernel
 def rebuild_slots(slots, bounds, arena, begin, end):
-    """Insert the strings of the codes from ``begin`` to ``end - 1`` into slots that have the older.
+    """Insert the strings of the codes from ``begin`` to ``end - 1`` into slots.
 
-    The slots have no other strings.
+    Before, the slots have exactly the strings of the codes below ``begin``.
     """
     arena_address = _address(arena)
     slots_address = _address(slots)

@@ -21,7 +21,7 @@ __all__ = ["UNKNOWN", "copy_live", "hash_strings", "mark", "to_codes", "to_posit
 
 #: The position of a code that was removed.
 UNKNOWN = -2
-# So many bytes of a string cost as much work as the string itself.
+# Copying this many bytes counts as one more unit of work; each string counts as one.
 BYTES_PER_WORK = 64
 
 
@@ -39,7 +39,7 @@ def _lower_bound(codes, low, high, code):
 
 @subroutine
 def _find_position(code, codes, sorted_count, directory, shift, next_code):
-    """Return the position of a code, `UNKNOWN` if it was removed; a negative code itself."""
+    """Return the position of a code; `UNKNOWN` if it was removed; a negative code as it is."""
     if code < 0:
         return code
     if code >= next_code:

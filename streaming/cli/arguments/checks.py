@@ -283,8 +283,8 @@ def check_state(
     with checks.check():
         if _REMOTE_LOCATION.match(str(state)):
             raise StateError(
-                f"{label} {state}: the command keeps state on a local disk; for other file systems "
-                "write a job with ViewSink(state_dir=...)"
+                f"{label} {state}: the command keeps state on a local disk; for S3 and other file "
+                "systems write a job with ViewSink(state_dir=...)"
             )
         if state.exists() and not state.is_dir():
             raise StateError(f"{label} {state}: is a file; name a folder")

@@ -115,7 +115,7 @@ def run(
     dead_letter_days: Annotated[
         float,
         typer.Option(
-            metavar="DAYS", min=0, help="Remove rejected rows after so many days; 0 for never."
+            metavar="DAYS", min=0, help="Remove rejected rows after this many days; 0 for never."
         ),
     ] = 30.0,
     dead_letter_size: Annotated[

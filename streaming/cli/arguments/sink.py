@@ -21,6 +21,7 @@ from __future__ import annotations
 import errno
 import importlib.util
 import json
+import math
 import os
 import re
 import sqlite3
@@ -244,8 +245,24 @@ class JsonLines:
         for row in format_unrepresentable(delta.table).to_pylist():
             weight = row.pop(WEIGHT)
             line = {"view": delta.view, "batch": delta.batch_id, "weight": weight, "row": row}
-            sys.stdout.write(json.dumps(line, ensure_ascii=False, default=str) + "\n")
+            sys.stdout.write(_as_json(line) + "\n")
         sys.stdout.flush()
+
+
+def _as_json(line: Mapping[str, Any]) -> str:
+    """Return a line as JSON, which has no NaN and no infinities: they become texts."""
+    try:
+        return json.dumps(line, ensure_ascii=False, default=str, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(line), ensure_ascii=False, default=str)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    return [_finite(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def assign_sinks(sinks: Sequence[SinkArgument], circuit: Circuit) -> dict[str, SinkArgument]:

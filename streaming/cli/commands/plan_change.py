@@ -101,12 +101,16 @@ def _compile(
     }
     for name, argument in with_declarations(sources, declarations).items():
         schema = argument.schema()
-        if schema is None and name not in old.schemas:
+        # Two inputs must not differ only in case: the source replaces the input of the old program.
+        same = next(
+            (old_name for old_name in schemas if old_name.casefold() == name.casefold()), ""
+        )
+        old_schema = schemas.pop(same, None)
+        options.pop(same, None)
+        if schema is None and old_schema is None:
             raise EventsError(f"--source {name}: add its columns, as in schema=src long, dst long")
-        if schema is not None:
-            schemas[name] = without_weight(schema)
+        schemas[name] = old_schema if schema is None else without_weight(schema)
         given = argument.input_options()
-        options.pop(name, None)
         if given is not None:
             options[name] = given
 
@@ -152,7 +156,10 @@ def _describe(change: ProgramChange, manifest: Manifest) -> dict[str, Any]:
         "rows_to_read": change.rows_to_read,
         "seconds": round(change.estimated_seconds, 3),
         "losses": change.losses,
-        "missing": list(change.missing.values()),
+        "missing": [
+            f"{reason}: give them once with run --backfill {name}=FILE"
+            for name, reason in change.missing.items()
+        ],
     }
 
 
@@ -174,6 +181,8 @@ def _show(contents: Mapping[str, Any]) -> None:
     for loss in contents["losses"]:
         terminal.print("[warning]drops[/] ", end="")
         terminal.print(loss, markup=False, soft_wrap=True)
+    if contents["losses"]:
+        terminal.print("run needs --allow-drop for this", style="note")
     for missing in contents["missing"]:
         terminal.print("[error]missing[/] ", end="")
         terminal.print(missing, markup=False, soft_wrap=True)

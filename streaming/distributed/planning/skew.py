@@ -55,6 +55,8 @@ __all__ = [
 MAX_COUNTED_VALUES = 1 << 14
 #: More values are spread only if the fullest coordinate loses this fraction of the mean load.
 MIN_GAIN = 0.005
+#: The number of loads, by value and combination of parts, that are computed at a time: 32 MB.
+MAX_LOADS = 1 << 22
 
 Numbers = npt.NDArray[np.float64]
 
@@ -126,7 +128,8 @@ def heavy_values(
             without counts are planned as equally frequent.
 
     Complexity:
-        O(k log k + k · s) for k counted values of a variable with share s.
+        O(k log k + k · (s + a · c)) for k counted values of a variable with share s, a atoms, and c
+        combinations of parts.
 
     >>> from streaming.distributed.planning.shares import JoinAtom, choose_shares
     >>> atoms = [JoinAtom("fact", {"k": 0}, 1000.0), JoinAtom("dim", {"k": 0}, 100.0)]
@@ -176,12 +179,13 @@ def _heavy_values_of(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
     loads = np.maximum(values.rows, 1.0) / cells_per_coordinate  # by value and atom
-    # All combinations of parts f_A: a row for each combination, a column for each atom.
+    # Combinations of parts f_A: a row for each combination, a column for each atom. If one of the
+    # parts can be doubled, another combination has less load.
     combinations = enumerate_shares(len(atoms), share)
+    combinations = combinations[2 * combinations.prod(axis=1) > share]
     # For each value h: x_h of the module docstring, the least y_h, and its combination.
-    loads_if_spread = loads @ (1.0 / combinations).T  # by value and combination
-    best = loads_if_spread.argmin(axis=1)
-    unspread_load, spread_load = loads.sum(axis=1), loads_if_spread[np.arange(len(best)), best]
+    unspread_load = loads.sum(axis=1)
+    best, spread_load = _least_loads(loads, combinations)
     heaviest_first = np.argsort(-unspread_load, kind="stable")
     all_rows = np.array([totals[atom] for atom in atoms])
     load_of_other_values = float((all_rows / cells_per_coordinate).sum() - unspread_load.sum())
@@ -206,6 +210,25 @@ def _heavy_values_of(
         )
         groups.append(group)
     return groups
+
+
+def _least_loads(
+    loads: Numbers, combinations: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], Numbers]:
+    """Return, for each value, the combination of parts with the least load, and this load.
+
+    Args:
+        loads: The load of each value by atom, if it is not spread.
+        combinations: A row for each combination, a column for each atom.
+    """
+    fractions = (1.0 / combinations).T
+    best, least = np.empty(len(loads), np.int64), np.empty(len(loads))
+    size = max(MAX_LOADS // len(combinations), 1)
+    for first in range(0, len(loads), size):
+        loads_if_spread = loads[first : first + size] @ fractions  # by value and combination
+        best[first : first + size] = loads_if_spread.argmin(axis=1)
+        least[first : first + size] = loads_if_spread.min(axis=1)
+    return best, least
 
 
 def _row_fractions(

@@ -108,5 +108,5 @@ class CompactedFeed:
             f"{error} AS error",
             f"if(row_text IS NULL, array({deleted}), array({inserted})) AS images",
         )
-        names = ColumnNames(self.rename, self.match_case)
+        names = ColumnNames(self.rename, self.match_case, inputs)
         return build_envelope(events, inputs, keys=keys, names=names, encoding=self.encoding)

@@ -28,9 +28,9 @@ defines it. A decimal or an integer that is a string is the number itself (Debez
 or the base64 of its unscaled bytes ("precise"); a string that could be both is an error. A time
 that is a number needs ``time_unit``. Dates are days since 1970.
 
-The order of events matters only for inputs with keys. Unless a column is named, it is the first of
-these that exists: the offset of Kafka; PostgreSQL's ``lsn``; MySQL's file, position and row;
-``source.ts_ms``; ``ts_ms``.
+The order of events matters only for inputs with keys. If the option ``sequence`` names no column,
+events are ordered by the first of these that exists: the offset of Kafka; PostgreSQL's ``lsn``;
+MySQL's file, position and row; ``source.ts_ms``; ``ts_ms``.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class DebeziumFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events, see `ChangeFeed.envelope`."""
-        names = ColumnNames(self.rename, self.match_case)
+        names = ColumnNames(self.rename, self.match_case, inputs)
         events = open_events(
             self,
             df,
@@ -299,15 +299,22 @@ class DebeziumFeed:
 
 
 def _sequence() -> str:
-    """Return the order of an event by the fields of its source."""
+    """Return the order of an event by the fields of its source.
+
+    It is NULL for a position in a binlog of MySQL that does not fit: another field would give a
+    number that cannot be compared with positions.
+    """
     # 17 bits of the file's number, 34 of the position, 12 of the row in the event.
     suffix = f"right({text('body', 'source', 'file')}, {MAX_FILE_SUFFIX})"
     file = f"try_cast(regexp_extract({suffix}, '([0-9]+)$', 1) AS BIGINT)"
-    position = f"shiftleft({number('body', 'source', 'pos')}, 12)"
+    position = number("body", "source", "pos")
     row_number = f"least(coalesce({number('body', 'source', 'row')}, 0), 4095)"
-    mysql = f"try_add(try_add(shiftleft({file}, 46), {position}), {row_number})"
-    times = f"{number('body', 'source', 'ts_ms')}, {number('body', 'ts_ms')}"
-    return f"coalesce({number('body', 'source', 'lsn')}, {mysql}, {times})"
+    fits = f"file < {2**17} AND position BETWEEN 0 AND {2**34 - 1}"
+    mysql = f"shiftleft(file, 46) + shiftleft(position, 12) + {row_number}"
+    times = f"coalesce({number('body', 'source', 'ts_ms')}, {number('body', 'ts_ms')})"
+    order = f"CASE WHEN file IS NULL OR position IS NULL THEN {times} WHEN {fits} THEN {mysql} END"
+    order = with_binding("file", file, with_binding("position", position, order))
+    return f"coalesce({number('body', 'source', 'lsn')}, {order})"
 
 
 def _columns() -> str:

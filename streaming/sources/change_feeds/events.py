@@ -125,12 +125,27 @@ class ColumnNames:
 
     Args:
         rename: The column of the input for each name in events that differs from it:
-            ``{"weight": "mass"}``, or ``{"product.weight": "mass"}`` for one relation.
+            ``{"weight": "mass"}``, or ``{"product.weight": "mass"}`` for the relation ``product``.
         match_case: True if ``ID`` and ``id`` are different names.
+        inputs: The schema of each input.
+
+    Raises:
+        FeedError: No input has a column of ``rename``.
     """
 
     rename: Mapping[str, str]
     match_case: bool
+    inputs: Mapping[str, pa.Schema]
+
+    def __post_init__(self) -> None:
+        for name, column in self.rename.items():
+            relation = name.rpartition(".")[0]
+            relations = [relation] if relation in self.inputs else list(self.inputs)
+            if not any(column in self.inputs[relation].names for relation in relations):
+                raise FeedError(
+                    f"rename={{{name!r}: {column!r}}}: there is no column {column!r} in "
+                    f"{', '.join(relations)}; the column of the input is after the name in events"
+                )
 
     def name(self, relation: str, column: str) -> str:
         """Return the name of a column in events."""
@@ -139,7 +154,8 @@ class ColumnNames:
             if renamed_column == column and name_relation == relation:
                 return name_in_event
         for name, renamed_column in self.rename.items():
-            if renamed_column == column and "." not in name:
+            # Before a dot that is a part of the name, there is no relation.
+            if renamed_column == column and name.rpartition(".")[0] not in self.inputs:
                 return name
         return column
 
@@ -170,7 +186,7 @@ def deleted_image(top: str, *, base: str = "CAST(NULL AS VARIANT)") -> str:
 def update_images(before: str, after: str, keys: Keys, names: ColumnNames) -> str:
     """Return the images of an update, given its before image and after image.
 
-    For an input with keys this is the after image, with the before image only if the key changed.
+    For an input with keys, the before image is needed only if the key changed.
     """
 
     def has_new_key(relation: str) -> str:

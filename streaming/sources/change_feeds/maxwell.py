@@ -86,7 +86,7 @@ class MaxwellFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a stream of events; see `ChangeFeed.envelope`."""
-        names = ColumnNames(self.rename, self.match_case)
+        names = ColumnNames(self.rename, self.match_case, inputs)
         events = open_events(
             self,
             df,

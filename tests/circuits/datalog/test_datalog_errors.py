@@ -56,6 +56,7 @@ ERRORS = {
     "q(x) :- d(x), coalesce(x, 1).": (1, 15, "coalesce is not a condition"),
     "q(x) :- d(x). q(n) :- name(_, n).": (1, 1, "column 'x'"),
     'q(1). q("a").': (1, 9, "column 'c0'"),
+    "q(timestamp '2020-01-01 00:00:00.1234567').": (1, 3, "6 digits"),
     "q(x as weight) :- d(x).": (1, 3, "'weight' is the name of the weights"),
     "q(x as a, y as a) :- e(x, y).": (1, 3, "two columns of 'q' are called 'a'"),
     "q('\\q').": (1, 4, r"unknown escape"),

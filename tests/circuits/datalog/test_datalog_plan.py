@@ -228,6 +228,12 @@ def test_the_columns_of_several_rules_have_a_common_type():
     assert rows("q(1, null). q(2, 1.5). q(null, 1).") == {(1, None), (2, D("1.5")), (None, D("1"))}
 
 
+def test_an_integer_fact_beside_a_float_is_rounded_as_a_cast_rounds_it():
+    wide = 2**53 + 1
+    assert rows(f"q({wide}). q(0.5e0).") == {(float(2**53),), (0.5,)}
+    assert rows(f"q({wide}). q(x) :- x = 0.5e0.") == {(float(2**53),), (0.5,)}
+
+
 def test_constants_have_types():
     text = (
         'q(1, 1.50, -2e3, "a", true, false, date "1994-01-31", timestamp "1994-01-31 12:00:00", '

@@ -123,3 +123,27 @@ def test_an_observer_is_called_after_a_restore_as_before_it():
     circuit.restore(circuit.snapshot())
     circuit.step({"r": [{"a": 2}]})
     assert calls == calls_before != []
+
+
+def test_a_step_runs_only_operators_whose_inputs_change():
+    circuit = compile_sql(
+        "CREATE VIEW sums AS SELECT k, sum(x) AS s FROM r WHERE x > 0 GROUP BY k;"
+        "CREATE VIEW counts AS SELECT k, count(*) AS n FROM t GROUP BY k;"
+        "CREATE VIEW pairs AS SELECT s.k FROM sums s JOIN counts c ON s.k = c.k;",
+        {"r": "k bigint, x bigint", "t": "k bigint"},
+    )
+    kinds: list[str] = []
+    circuit.observe(lambda name, kind, views: kinds.append(kind))
+
+    def run(tables: dict) -> list[str]:
+        kinds.clear()
+        circuit.step(tables)
+        return [kind for kind in kinds if kind != "input"]
+
+    # The first step runs all operators, because constants are inserted then.
+    assert len(run({})) == len(circuit.graph.nodes) - 2
+    assert run({}) == []
+    assert run({"t": [{"k": 1}]}) == ["aggregate", "filter", "map", "join"]
+    assert run({"r": [{"k": 1, "x": -5}]}) == ["filter"]  # its delta is empty
+    assert run({"r": [{"k": 1, "x": 5}]}) == ["filter", "aggregate", "filter", "map", "join"]
+    assert len(circuit.graph.rows) == len(circuit.graph.nodes)

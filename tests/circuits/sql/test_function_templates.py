@@ -7,6 +7,7 @@ documentation of these systems, or that PostgreSQL 17 returns.
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
+from decimal import Decimal
 
 import duckdb
 import pyarrow as pa
@@ -96,6 +97,30 @@ POSTGRES_CASES = {
     "j::jsonb->'a' ? '1'": False,
     "j::jsonb #>> '{o,p,q}'": "r",
     "j::jsonb #> '{o,p}'": '{"q":"r"}',
+    "encode('abc'::bytea, 'hex')": "616263",
+    "length(encode(repeat('x', 57)::bytea, 'base64'))": 76,
+    "length(encode(repeat('x', 58)::bytea, 'base64'))": 81,
+    "decode('YWJj', 'base64')": b"abc",
+    "decode('616263', 'hex')": b"abc",
+    "convert_from('abc'::bytea, 'UTF8')": "abc",
+    "regexp_match('foobarbequebaz', 'ba.')": ["bar"],
+    "regexp_match('foobarbequebaz', '(bar)(beque)')": ["bar", "beque"],
+    "regexp_match('x', 'y')": None,
+    "array_transform(ARRAY[1, 2], |x| x * 2)": [2, 4],
+    "array_any_match(ARRAY[1, 2], |x| x > 1)": True,
+    "array_all_match(ARRAY[1, 2], |x| x > 1)": False,
+    "MAP['a', 1, 'b', k + 1]['b']": 2,
+    "LIST[1, 2]": [1, 2],
+    "ARRAY[1] || 2": [1, 2],
+    "0 || ARRAY[1]": [0, 1],
+    "k = 1 AND UNKNOWN": None,
+    "k = 2 AND UNKNOWN": False,
+    "array_prepend(ARRAY[1], 0)": [0, 1],
+    "array_prepend(0, ARRAY[1])": [0, 1],
+    "k BETWEEN SYMMETRIC 2 AND 1": True,
+    "k BETWEEN ASYMMETRIC 2 AND 1": False,
+    "truncate(-1.259, 1)": Decimal("-1.2"),
+    "width_bucket(5.35, 0.024, 10.06, 5)": 3,
     "jsonb_build_object('j', j::jsonb->'o')": '{"j":{"p":{"q":"r"}}}',
 }
 
@@ -117,7 +142,15 @@ def test_an_array_is_trimmed_by_at_most_its_length(count):
 
 
 @pytest.mark.parametrize(
-    "call", ["to_char(ts, 'SSSS')", "to_char(ts, 'SSSSS')", "generate_subscripts(ARRAY[1], 2)"]
+    "call",
+    [
+        "to_char(ts, 'SSSS')",
+        "to_char(ts, 'SSSSS')",
+        "generate_subscripts(ARRAY[1], 2)",
+        "regexp_match('x', '(y)?')",
+        "encode('a'::bytea, 'escape')",
+        "decode('a', 'escape')",
+    ],
 )
 def test_arguments_with_another_meaning_in_postgres_are_errors(call):
     """Seconds since midnight, and a dimension that lists do not have."""

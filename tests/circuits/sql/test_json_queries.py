@@ -56,6 +56,89 @@ def test_values_and_existence_are_those_of_duckdb(documents):
     assert rows == set(expected)
 
 
+WILDCARDS = ["d->'$[*]'", "d->>'$.a[*]'", "json_extract(d, '$.*')", "d->>'$.a[*].b'", "d->'$.*[*]'"]
+PAIRS = ["json_contains(d, e)", "json_merge_patch(d, e)", "json_merge_patch(d, e, d)"]
+PATHS_OF_EACH = ["", ", '$.a'", ", '$[0]'", ", '$[-1].b'", ", '$.b.a'"]
+PAIR_CIRCUIT = compile_sql(
+    f"CREATE VIEW v AS SELECT d, e, {', '.join(f'{text} AS v{i}' for i, text in enumerate(PAIRS))},"
+    f" {', '.join(f'{text} AS w{i}' for i, text in enumerate(WILDCARDS))} FROM t;"
+    + ";".join(
+        f"CREATE VIEW each{i} AS SELECT d, e, j.* FROM t, json_each(d{path}) j"
+        for i, path in enumerate(PATHS_OF_EACH)
+    ),
+    {"t": pa.schema([("d", pa.string()), ("e", pa.string())])},
+)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(
+        st.tuples(*[st.none() | trees.map(json.dumps)] * 2), min_size=1, max_size=5, unique=True
+    )
+)
+def test_wildcards_containment_patches_and_members_are_those_of_duckdb(pairs):
+    columns = [pa.array(column, pa.string()) for column in zip(*pairs, strict=True)]
+    texts = pa.table(dict(zip("de", columns, strict=True)))
+    step = PAIR_CIRCUIT.prepare({"t": texts})
+    rows = {
+        name: Counter(repr(tuple(row.values())[:-1]) for row in view.to_pylist())
+        for name, view in step.outputs.items()
+    }
+    step.abandon()
+    query = f"SELECT d, e, {', '.join([*PAIRS, *WILDCARDS])} FROM texts"
+    assert rows["v"] == Counter(map(repr, DATABASE.execute(query).fetchall()))
+    for i, path in enumerate(PATHS_OF_EACH):
+        query = f"SELECT d, e, j.* FROM texts, json_each(d{path}) j"
+        assert rows[f"each{i}"] == Counter(map(repr, DATABASE.execute(query).fetchall()))
+
+
+# Containment in PostgreSQL: examples of its documentation.
+INCLUSIONS = {
+    ('"foo"', '"foo"'): True,
+    ("[1, 2, 3]", "[1, 3]"): True,
+    ("[1, 2, 3]", "[1, 2, 2]"): True,
+    ('{"product": "PostgreSQL", "version": 9.4}', '{"version": 9.40}'): True,
+    ("[1, 2, [1, 3]]", "[1, 3]"): False,
+    ("[1, 2, [1, 3]]", "[[1, 3]]"): True,
+    ('{"foo": {"bar": "baz"}}', '{"bar": "baz"}'): False,
+    ('{"foo": {"bar": "baz"}}', '{"foo": {}}'): True,
+    ('["foo", "bar"]', '"bar"'): True,
+    ('"bar"', '["bar"]'): False,
+    ("true", "1"): False,
+}
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "materialize", "risingwave"])
+def test_a_json_text_includes_the_members_of_another_one(dialect):
+    for (left, right), expected in INCLUSIONS.items():
+        for text in (f"d::jsonb @> '{right}'::jsonb", f"'{right}'::jsonb <@ d::jsonb"):
+            assert values_of(text, [left], dialect) == [expected]
+
+
+# The path, and what Spark 4 returns for it.
+SPARK_MATCHES = {
+    ('[[1,"a"],[2],[]]', "$[*][*]"): '[1,"a",2]',
+    ('[[1,"a"],[2],[]]', "$[*]"): '[[1,"a"],[2],[]]',
+    ('[{"a":[{"b":1}]},{"a":[]}]', "$[*].a[*].b"): "[1],[]",
+    ('["x"]', "$[*]"): '"x"',
+    ("[]", "$[*]"): None,
+    ("[null]", "$[*]"): "null",
+    ("[null, 1]", "$[0]"): "null",
+    ('{"a":null}', "$.a"): None,
+    ('{"a":1, "a":2}', "$.a"): "1",
+    ("[[1,[2,3]],[4]]", "$[0][*]"): "[1,[2,3]]",
+    ("[[1,[2,3]],[4]]", "$[*][*][*]"): "[[1,2,3],4]",
+    ("[[1,[2,3]],[4]]", "$[*][0]"): "[1,4]",
+    ('{"a":[{"b":[1,2]},{"b":[3]}]}', "$.a[*].b[0]"): "[1,3]",
+    ('{"a":1}', "$[*]"): None,
+}
+
+
+def test_get_json_object_has_the_matches_of_spark():
+    for (document, path), expected in SPARK_MATCHES.items():
+        assert values_of(f"get_json_object(d, '{path}')", [document]) == [expected]
+
+
 # The value of a call for DOCUMENT, for a text that is no JSON, and for NULL.
 STANDARD = [
     ("JSON_VALUE(d, '$.s')", "x", None, None),

@@ -238,7 +238,7 @@ def test_every_function_of_nested_values_is_compared_with_an_oracle():
         ),
         ("SELECT list_filter(a, lambda x: x + 1) FROM t", "duckdb", "needs a condition"),
         ("SELECT j->k FROM t, (SELECT 'a' AS k) AS q", "duckdb", "a path that is not constant"),
-        ("SELECT get_json_object(j, '$.b[*]') FROM t", "spark", "wildcards"),
+        ("SELECT get_json_object(j, '$.*.k') FROM t", "spark", "the path \\.\\*"),
         ("SELECT from_json(j, t) FROM t", "spark", "a schema or a path that is not a literal"),
         ("SELECT max(m) FROM t", "spark", r"max\(\) of a map"),
         ("SELECT sort_array(n) FROM t", "spark", "the order of a list"),

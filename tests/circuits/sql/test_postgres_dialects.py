@@ -75,6 +75,12 @@ QUERIES = [
         "SELECT a, unnest(generate_series(1, b)) FROM t",
     ),
     (
+        "SELECT a, count(*) OVER (ORDER BY ts RANGE BETWEEN '1 hour' PRECEDING AND CURRENT ROW)"
+        " FROM t",
+        "SELECT a, count(*) OVER (ORDER BY ts RANGE BETWEEN INTERVAL 1 HOUR PRECEDING AND CURRENT"
+        " ROW) FROM t",
+    ),
+    (
         "SELECT a, day FROM t, generate_series(ts, ts + interval '2 day', '1 day') AS day",
         "SELECT a, d FROM t, UNNEST(generate_series(ts, ts + INTERVAL 2 DAY, INTERVAL 1 DAY)) u(d)",
     ),

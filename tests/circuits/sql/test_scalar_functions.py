@@ -174,6 +174,42 @@ def test_a_call_that_no_function_takes_is_an_error(text, words):
         compile_sql(text, {"t": SCHEMA})
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "'%d', f",
+        "'%s', i",
+        "'%f', i",
+        "'%c', s",
+        "'%r', s",
+        "'%a', f",
+        "'%d'",
+        "'%2$d %d', i, j",
+        "'%'",
+    ],
+)
+def test_printf_of_a_value_that_does_not_suit_its_directive_is_an_error_as_in_duckdb(call):
+    text = f"SELECT printf({call}) AS x FROM t"
+    connection = duckdb.connect()
+    connection.register("t", table(ROWS[:1]))
+    if "%a" not in call:  # a hexadecimal float in DuckDB
+        with pytest.raises(duckdb.Error):
+            connection.sql(text).fetchall()
+    with pytest.raises(EvaluationError, match=r"does not format|directive|arguments"):
+        compile_sql(text, {"t": SCHEMA}).step({"t": table(ROWS[:1])})
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [("getbit(i, 64)", 63), ("getbit(i, -1)", 63), ("getbit(CAST(i AS INT), 32)", 31)],
+)
+def test_the_position_of_a_bit_that_the_number_does_not_have_fails_in_dialect_spark(text, last):
+    circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")
+    circuit.step({"t": table(ROWS[3:4])})  # NULL
+    with pytest.raises(EvaluationError, match=f"has the bits 0 to {last}"):
+        circuit.step({"t": table(ROWS[:1])})
+
+
 @pytest.mark.parametrize("text", ["1 / i", "1 % i", "1 div i", "m / 0", "pmod(1, i)"])
 def test_division_by_zero_fails_in_dialect_spark(text):
     circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")

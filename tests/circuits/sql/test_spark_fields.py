@@ -27,6 +27,23 @@ def test_a_name_after_a_dot(expression):
     assert circuit.step({"t": [ROW]})["view"].to_pylist() == [{"r": CASES[expression], "weight": 1}]
 
 
+# Spark 4 reads two quotes in a text as one, and joins texts with a blank between them.
+TEXTS = {
+    "'it''s'": "it's",
+    "'a' 'b'": "ab",
+    "'%''%'": "%'%",
+    "''''": "'",
+    "'x' '''y'": "x'y",
+}
+
+
+def test_two_quotes_in_a_text_are_one():
+    items = ", ".join(f"{text} AS c{number}" for number, text in enumerate(TEXTS))
+    circuit = compile_sql(f'SELECT {items}, "a""b" AS d', {}, dialect="spark")
+    (row,) = circuit.step({})["view"].to_pylist()
+    assert list(row.values()) == [*TEXTS.values(), 'a"b', 1]
+
+
 @pytest.mark.parametrize(("expression", "dialect"), [("n.x", "spark"), ("l.x", "duckdb")])
 def test_a_value_without_fields_is_refused(expression, dialect):
     with pytest.raises(SqlError, match="has no fields"):

@@ -35,6 +35,47 @@ def test_a_date_or_local_time_next_to_a_moment_is_a_moment(expression):
     assert circuit.step({"t": [ROW]})["view"].to_pylist() == [{"x": CASES[expression], "weight": 1}]
 
 
+# Operands of different types, and the value that Spark 4 returns. s is '12', z '2024-01-05'.
+MIXED = {
+    "n = s": True,
+    "n < s": False,
+    "s > 5": True,
+    "s IN (12, 7)": True,
+    "s BETWEEN 1 AND 13": True,
+    "n <=> s": True,
+    "coalesce(s, n)": 12,
+    "coalesce(s, 1.5)": 12.0,
+    "CASE WHEN n > 20 THEN n ELSE s END": 12,
+    "nullif(n, s)": None,
+    "array(n, s)": [12, 12],
+    "z = d": True,
+    "coalesce(z, d)": date(2024, 1, 5),
+    "array(d, ts)": [ROW["ts"], ROW["ts"]],
+    "map('a', d, 'b', ts)['a']": ROW["ts"],
+}
+
+
+@pytest.mark.parametrize("expression", MIXED)
+def test_a_text_next_to_another_value_is_cast_to_its_type(expression):
+    schema = {"t": f"{SCHEMAS['t']}, n INT, s STRING, z STRING"}
+    circuit = compile_sql(f"SELECT {expression} AS x FROM t", schema, dialect="spark")
+    rows = [{**ROW, "n": 12, "s": "12", "z": "2024-01-05"}]
+    assert circuit.step({"t": rows})["view"].to_pylist() == [{"x": MIXED[expression], "weight": 1}]
+
+
+def test_a_set_operation_has_the_widest_type_and_the_largest_and_least_refuse_texts():
+    queries = "SELECT d AS x FROM t UNION SELECT ts FROM t", "SELECT s AS x FROM t UNION SELECT 7"
+    schema = {"t": f"{SCHEMAS['t']}, s STRING"}
+    values = []
+    for query in queries:
+        circuit = compile_sql(query, schema, dialect="spark")
+        view = circuit.step({"t": [{**ROW, "s": "12"}]})["view"]
+        values.append(sorted(view["x"].to_pylist()))
+    assert values == [[ROW["ts"]], [7, 12]]
+    with pytest.raises(SqlError, match="no common type"):
+        compile_sql("SELECT greatest(s, length(s)) FROM t", schema, dialect="spark")
+
+
 # None for a text that Spark 4 does not read.
 MOMENTS = {
     "10": 600,

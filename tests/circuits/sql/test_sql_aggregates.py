@@ -12,6 +12,7 @@ from datetime import date, timedelta
 from decimal import Decimal
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -88,6 +89,9 @@ SETS = [
     "grouping(k) = 0",
     "SELECT k, c, count(*) FROM t GROUP BY GROUPING SETS ((1, 2), (1), ((2)), ())",
     "SELECT k, s, sum(a) FROM t GROUP BY ALL",
+    "SELECT k, sum(a > 1), sum(DISTINCT a > 1), sum(a > 1) FILTER (WHERE b > 0) FROM t GROUP BY k",
+    "SELECT k, sum(a) AS n, n + 1 AS more, CASE WHEN n > 2 THEN 7 END AS c FROM t GROUP BY ALL",
+    "SELECT k, count(*) AS n, n * 2 AS m FROM t GROUP BY ALL HAVING n > 2",
     "SELECT count(*), sum(a) FROM t GROUP BY ()",
     "SELECT k, count(*) FROM t WHERE a > 100 GROUP BY ROLLUP (k)",
     "SELECT k, grouping(k) FROM t GROUP BY k",
@@ -177,6 +181,8 @@ def test_an_aggregate_is_that_of_duckdb_after_every_step(query):
     [
         ("SELECT quantile_cont(x, 1.5) FROM t", "not from 0 to 1"),
         ("SELECT quantile_cont(x) FROM t", "needs"),
+        ("SELECT first(a, true) FROM t", r"takes one argument; first(x) FILTER"),
+        ("SELECT last(a, false) FROM t", r"takes one argument; last(x) FILTER"),
         ("SELECT geomean(a, b) FROM t", "takes one argument"),
         ("SELECT var_pop(s) FROM t", "cast its argument to a number"),
         ("SELECT bit_and(x) FROM t", "takes integers"),
@@ -233,6 +239,36 @@ def test_lists_in_dialect_spark_leave_nulls_out_and_are_empty_without_values():
     first, second = circuit.step({"t": rows})["view"].sort_by("k").to_pylist()
     assert first == {"k": 1, "l": [3, 3], "s": [3], "g": [3, 3], "weight": 1}
     assert second == {"k": 2, "l": [], "s": [], "g": [], "weight": 1}
+
+
+TIMES = (
+    *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
+    *(pa.timestamp(unit, "UTC") for unit in ("s", "us")),
+    *(pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.date32()),
+)
+
+
+@pytest.mark.parametrize("type_", TIMES, ids=str)
+def test_percentiles_of_times_have_the_unit_and_the_rounding_of_duckdb(type_):
+    numbers = [(0, 1), (0, 3), (-1, 2), (-3, 0), (-2, -1), (-5, 7), (1, 4), (2, 2)]
+    if not pa.types.is_timestamp(type_):
+        numbers = [(abs(first), abs(last)) for first, last in numbers]
+    integers = pa.int32() if type_.bit_width == 32 else pa.int64()
+    table = pa.table(
+        {
+            "g": [group for group in range(len(numbers)) for _ in range(2)],
+            "t": pa.array([n for pair in numbers for n in pair], integers).cast(type_),
+        }
+    )
+    fractions = (0, 0.25, 0.5, 0.75, 1)
+    columns = ", ".join(f"quantile_cont(t, {x})::VARCHAR AS q{i}" for i, x in enumerate(fractions))
+    text = f"SELECT g, {columns}, median(t)::VARCHAR AS m FROM t GROUP BY g"
+    view = compile_sql(text, {"t": table.schema}).step({"t": table})["view"]
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.register("t", table)
+    expected = connection.sql(f"{text} ORDER BY g").to_arrow_table()
+    assert view.drop_columns("weight").sort_by("g").to_pylist() == expected.to_pylist()
 
 
 W = 2**62

@@ -16,6 +16,7 @@ from tests.support.random_sql import Database, case_of
 MACROS = """
     CREATE OR REPLACE MACRO next_of(x) AS x + 1;
     CREATE OR REPLACE MACRO scaled(x, y := 5) AS next_of(x) * y;
+    CREATE OR REPLACE MACRO shifted(x, y := next_of(next_of(2))) AS x + y;
     CREATE OR REPLACE MACRO size_of(x) AS CASE WHEN x > 1 THEN 'big' ELSE 'small' END;
     CREATE OR REPLACE MACRO ratio(x) AS sum(x) / count(*);
     CREATE OR REPLACE MACRO highest(x) AS max(x);
@@ -28,6 +29,7 @@ MACROS = """
 QUERIES = [
     "SELECT next_of(a), scaled(b), scaled(a, 2), scaled(y := a, x := b) AS z FROM t",
     "SELECT size_of(a) AS k, count(*) AS n, ratio(b) AS r FROM t GROUP BY size_of(a)",
+    "SELECT shifted(a) AS k, shifted(next_of(b)) AS n, shifted(a, shifted(1)) AS m FROM t",
     "SELECT highest(a) OVER (PARTITION BY s) AS m, highest(b) OVER (ORDER BY a) AS n FROM t",
     "SELECT add_all([1, 2], a) AS l, two(a, b) AS m, two(b) AS n FROM t",
     "SELECT t.a, best(t.b) AS m, better(t.a) AS n FROM t WHERE best(t.a) > 0",
@@ -176,6 +178,38 @@ def test_the_obstacles_of_a_text_with_functions_are_found():
     assert "unknown column 'zz'" in obstacle.message
     (obstacle,) = find_obstacles(text.replace("f(b)", "f(b, 1)"), {})
     assert "these are not the arguments" in obstacle.message
+
+
+BROKEN = [
+    ("duckdb", "CREATE MACRO f(x) AS gone + 1", "'gone' is no parameter"),
+    ("duckdb", "CREATE OR REPLACE MACRO f(x) AS x +", "syntax error"),
+    ("spark", "CREATE FUNCTION f(x INT) RETURNS INT RETURN gone", "'gone' is no parameter"),
+    ("spark", "CREATE TEMPORARY FUNCTION f(x INT) RETURNS INT LANGUAGE PYTHON AS 'a'", "in PYTHON"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "declaration", "message"), BROKEN)
+def test_a_call_of_a_function_with_an_error_is_no_obstacle(dialect, declaration, message):
+    text = f"CREATE TABLE t (a INT); {declaration}; CREATE VIEW v AS SELECT F(a) AS c, zz FROM t"
+    text += "; CREATE VIEW w AS SELECT c, yy FROM v WHERE f(c) > 0"
+    messages = [obstacle.message for obstacle in find_obstacles(text, {}, dialect=dialect)]
+    assert [message in messages[0], "'zz'" in messages[1], "'yy'" in messages[2]] == [True] * 3
+    assert len(messages) == 3
+
+
+def test_a_table_function_with_an_error_is_reported_once():
+    text = (
+        "CREATE TABLE t (a INT); CREATE MACRO f(x) AS TABLE SELECT x AS b, 1 AS x FROM t;"
+        "CREATE VIEW v AS SELECT b FROM f(2); CREATE VIEW w AS SELECT zz FROM v"
+    )
+    (obstacle,) = find_obstacles(text, {})
+    assert "is a parameter of f() and an alias" in obstacle.message
+
+
+def test_a_default_that_calls_its_own_function_is_refused():
+    text = "CREATE MACRO f(x, y := f(1)) AS x + y; SELECT f(2) AS c"
+    with pytest.raises(SqlError, match=r"f\(\) calls itself"):
+        compile_sql(text, {})
 
 
 def test_an_error_in_a_body_does_not_make_later_calls_a_recursion():

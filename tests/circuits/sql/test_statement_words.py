@@ -230,6 +230,60 @@ def test_streaming_tables_of_databricks_are_views():
     assert views == {"s": [(1,), (3,)], "n": [(2,)]}
 
 
+def test_a_placement_a_setting_and_a_table_command_are_left_out_or_replaced():
+    views, notices = run(
+        """
+        CREATE TYPE address AS (street VARCHAR(30), nr INT);
+        CREATE TYPE person AS (name VARCHAR, homes ADDRESS[]);
+        CREATE TYPE point AS (x INT);
+        SET 'execution.checkpointing.interval' = '10 s';
+        SET cluster TO quickstart;
+        CREATE TABLE t (a INT, p person);
+        CREATE MATERIALIZED VIEW v IN CLUSTER c WITH (RETAIN HISTORY FOR '1hr') AS
+            SELECT a, (p).homes[1].nr AS nr, CAST(NULL AS point) IS NULL AS x FROM t;
+        CREATE DEFAULT INDEX ON v;
+        TABLE v;
+        """,
+        "materialize",
+        t=[{"a": 1, "p": {"name": "Ann", "homes": [{"street": "x", "nr": 7}]}}],
+    )
+    assert views == {"v": [(1, 7, True)], "view": [(1, 7, True)]}
+    assert [notice.split(": ")[1].split(" has")[0] for notice in notices] == [
+        *["SET execution.checkpointing.interval", "SET cluster", "IN CLUSTER"],
+        *["RETAIN HISTORY", "CREATE INDEX"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("SET timezone TO 'CET'; SELECT 1", "SET is not supported"),
+        ("CREATE TYPE a AS (x a); CREATE TABLE t (i a); SELECT i FROM t", "type a is not supp"),
+        ("CREATE TYPE a AS INT; CREATE TYPE a AS TEXT; SELECT 1", "CREATE TYPE is not supported"),
+    ],
+)
+def test_a_setting_of_results_and_a_type_in_itself_are_refused(text, message):
+    with pytest.raises(UnsupportedSqlError, match=message):
+        compile_sql(text)
+
+
+def test_the_obstacles_of_a_text_do_not_include_its_types():
+    text = "CREATE TYPE a AS (x INT); CREATE TABLE t (i a); SELECT (i).x FROM t WHERE f(1)"
+    assert [obstacle.message.split("(")[0] for obstacle in find_obstacles(text, {})] == [
+        "function f"
+    ]
+
+
+def test_a_view_of_named_rows_and_the_number_of_a_grouping_set_are_those_of_spark():
+    text = (
+        "CREATE TEMPORARY VIEW p AS VALUES (1, 'x'), (2, 'y') AS T(id, s);"
+        "CREATE VIEW q AS SELECT id, decimal(sum(id)), grouping__id FROM p GROUP BY id WITH ROLLUP;"
+        "CREATE VIEW r AS SELECT s FROM p WHERE id = 1"
+    )
+    views, _ = run(text, "spark")
+    assert views == {"q": [(None, 3, 1), (1, 1, 0), (2, 2, 0)], "r": [("x",)]}
+
+
 # The place of a construct of another engine, and words of the error.
 FOREIGN = [
     (
@@ -247,6 +301,8 @@ FOREIGN = [
     ("SELECT a FROM t CONNECT BY PRIOR a = b", "CONNECT BY", "WITH RECURSIVE"),
     ("SELECT a FROM t TABLESAMPLE (10 PERCENT)", "10", "hash of a key"),
     ("SELECT a FROM t LATEST ON b PARTITION BY a", "LATEST ON", "DISTINCT ON"),
+    ("SELECT a FROM t LATEST ON t.b PARTITION  BY a", "LATEST ON", "DISTINCT ON"),
+    ("CREATE VIEW v REFRESH ON COMMIT AS SELECT a FROM t", "REFRESH ON", "leave it out"),
     ("SELECT a FROM GRAPH_TABLE (g MATCH (x)-[e]->(y) COLUMNS (x.a))", "GRAPH", "Datalog"),
     ("CREATE SOURCE s FROM KAFKA CONNECTION c; SELECT 1", "CREATE SOURCE", "list its columns"),
     ("CREATE SINK s INTO KAFKA CONNECTION c", "CREATE SINK", "write CREATE VIEW"),
@@ -255,6 +311,9 @@ FOREIGN = [
     ("CREATE TRIGGER x AFTER INSERT ON t EXECUTE FUNCTION f()", "CREATE TRIGGER", "changes"),
     ("CREATE TEMPORAL TABLE FUNCTION r AS x", "CREATE TEMPORAL", "FOR SYSTEM_TIME"),
     ("CREATE VIEW v REFRESH EVERY 1 DAY AS SELECT a FROM t", "REFRESH EVERY", "leave it out"),
+    ("SELECT a FROM t POSITIONAL JOIN t AS u", "POSITIONAL", "row_number()"),
+    ("SELECT a FROM t LIMIT 10%", "10", "percent_rank()"),
+    ("SELECT t.a FROM t JOIN u FOR SYSTEM_TIME AS OF now() ON t.a = u.a", "u FOR", "a plain JOIN"),
     ("DECLARE c CURSOR FOR SELECT a FROM t", "CURSOR FOR", "the caller takes its changes"),
 ]
 
@@ -265,6 +324,15 @@ def test_a_construct_of_another_engine_is_refused_with_its_place_and_a_remedy(te
         compile_sql(text, {"t": "a INT, b INT", "u": "a INT, ts TIMESTAMP"})
     assert text[error.value.column - 1 :].startswith(place)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["latest", "refresh"])
+@pytest.mark.parametrize("table", ["{}", "u AS {}", "u {}"])
+def test_a_table_with_the_name_of_such_a_word_is_not_blamed_for_another_error(name, table):
+    joined = table.format(name)
+    text = f"SELECT t.a FROM t JOIN {joined} ON t.a = {name}.a WHERE AND"
+    with pytest.raises(SqlError, match=r"syntax error near '(WHERE|AND)'"):
+        compile_sql(text, {"t": "a INT", "u": "a INT", name: "a INT"})
 
 
 def test_a_word_of_another_engine_is_a_name_in_a_text_that_is_sql():

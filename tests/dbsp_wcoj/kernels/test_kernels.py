@@ -433,8 +433,9 @@ def test_running_sums_wrap_and_their_differences_are_right(x, y):
     assert difference(wrapped, x) == y
 
 
+@pytest.mark.parametrize("repeated", [0, 50])
 @pytest.mark.parametrize("leading", [1, 3, 10**9])
-def test_rows_wider_than_a_word_are_sorted_and_added_up(leading):
+def test_rows_wider_than_a_word_are_sorted_and_added_up(leading, repeated):
     random = np.random.default_rng(leading)
     # Ties in the leading columns are of all rows, of many, and of none.
     columns = [
@@ -443,8 +444,8 @@ def test_rows_wider_than_a_word_are_sorted_and_added_up(leading):
         random.integers(-(2**62), 2**62, 400),
         random.integers(0, 3, 400),
     ]
-    columns = [np.concatenate((column, column[:50])) for column in columns]
-    weights = np.concatenate((np.ones(400, np.int64), random.integers(-1, 2, 50)))
+    columns = [np.concatenate((column, column[:repeated])) for column in columns]
+    weights = np.concatenate((random.integers(1, 3, 400), random.integers(-1, 2, repeated)))
     total: Counter[tuple[int, ...]] = Counter()
     for *row, weight in zip(*(column.tolist() for column in columns), weights, strict=True):
         total[tuple(row)] += int(weight)

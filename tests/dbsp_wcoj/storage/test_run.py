@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DbspWcojError
@@ -93,6 +93,28 @@ def test_a_merge_of_hundreds_of_alternating_rows_is_the_sum(data):
     assert merged.max_abs_weight == max(map(abs, expected.values()), default=0)
     assert merged.find_damage() == ""
     assert rows_of(read_copy(merged.to_words())) == expected
+
+
+@settings(LAW, max_examples=30)
+@given(st.data())
+def test_a_merge_of_blocks_with_common_prefixes_and_cancelled_rows_is_the_sum(data):
+    """Several blocks of rows: common nodes at each level, and rows that cancel within a block."""
+    arity = data.draw(st.integers(2, 4))
+    highest = [data.draw(st.sampled_from([3, 20, 150, 10**12])) for _ in range(arity)]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    older = {tuple(row): 1 for row in rng.integers(0, highest, (1500, arity)).tolist()}
+    newer = {tuple(row): 1 for row in rng.integers(0, highest, (700, arity)).tolist()}
+    for share, change in ((0.3, 0), (0.3, 1), (0.1, 10**9)):
+        # The newer run deletes some rows of the older one, and has rows with the same prefixes.
+        chosen = [row for row in older if rng.random() < share]
+        newer |= {(*row[:-1], row[-1] + change): 1 if change else -1 for row in chosen}
+    merge = Merge(build(older, arity), build(newer, arity))
+    fuel = data.draw(st.sampled_from([200, 10**6]))
+    while (merged := merge.work(fuel)) is None:
+        pass
+    assert rows_of(merged) == add(older, newer)
+    assert merged.find_damage() == ""
+    assert rows_of(Run.merged(build(newer, arity), build(older, arity))) == add(older, newer)
 
 
 def test_wide_rows_share_their_offsets_until_two_rows_have_a_common_prefix():

@@ -40,7 +40,7 @@ def odd_and_even_rows(rows: int) -> tuple[Run, Run]:
 
 @needs_smaps
 def test_a_slice_of_a_large_merge_gets_memory_in_proportion_to_its_rows():
-    older, newer = odd_and_even_rows(1 << 18)
+    older, newer = odd_and_even_rows(1 << 19)
     merge = Merge(older, newer)
     out = merge._out
     assert out.nbytes >= 4 * MIN_MAPPED_BYTES

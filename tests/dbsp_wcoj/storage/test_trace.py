@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import ArityError, DbspWcojError, DeltaQuery, Query, Trace, WeightOverflowError, ZSet
+from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import DOMAINS, FORMULAS, LAW, relation_deltas, zset
 from tests.oracles import columnar, naive
@@ -49,6 +50,48 @@ def test_a_trace_is_the_sum_of_its_deltas_in_every_column_order(data):
     for arrangement in trace.arrangements:
         rows = [read_rows(run, arrangement.order) for run in arrangement.spine.runs]
         assert naive.add(*rows) == total
+
+
+@LAW
+@given(st.data())
+def test_a_trace_whose_runs_are_replaced_by_maps_has_the_same_rows(data):
+    arity = data.draw(st.integers(1, 3))
+    domain = data.draw(st.sampled_from(DOMAINS))
+    orders = data.draw(st.lists(st.permutations(range(arity)), min_size=1, max_size=2))
+    trace, total = Trace(arity, [tuple(order) for order in orders]), {}
+    for delta in data.draw(st.lists(relation_deltas(arity, domain), max_size=12)):
+        trace.update(zset(delta, arity=arity))
+        total = naive.add(total, delta)
+        chosen = [a for a in trace.arrangements if data.draw(st.booleans())]
+        mapped = {a.order: [mapped_run(run) for run in a.spine.runs] for a in chosen}
+        trace.replace_runs(mapped)
+        for arrangement in chosen:
+            assert [id(run) for run in arrangement.spine.runs] == [
+                id(run) for run in mapped[arrangement.order]
+            ]
+            assert arrangement.spine.heap_bytes == 0
+        check_spines(trace)
+        assert trace.to_zset().to_dict() == total
+        looked_up = data.draw(relation_deltas(arity, domain))
+        weights = trace.weights_of(zset(looked_up, arity=arity)).tolist()
+        assert weights == [total.get(row, 0) for row in sorted(looked_up)]
+    for arrangement in trace.arrangements:
+        rows = [read_rows(run, arrangement.order) for run in arrangement.spine.runs]
+        assert naive.add(*rows) == total
+
+
+def mapped_run(run):
+    return Run.from_words(run.to_words().copy(), is_mapped=True)
+
+
+def test_a_spine_merges_no_mapped_runs():
+    trace = Trace(1)
+    for number in range(20):
+        trace.update(ZSet.from_rows([(number * 1000 + row,) for row in range(300)]))
+        (arrangement,) = trace.arrangements
+        trace.replace_runs({(0,): [mapped_run(run) for run in arrangement.spine.runs]})
+    assert [run.rows for run in arrangement.spine.runs] == [300] * 20
+    assert all(run.is_mapped for run in arrangement.spine.runs)
 
 
 def read_rows(run, order):

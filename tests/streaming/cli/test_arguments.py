@@ -194,6 +194,15 @@ def test_json_lines_show_dates_that_python_cannot_represent(capsys):
     assert rows == [{"d": "10183-09-21"}, {"d": None}]
 
 
+def test_json_lines_are_json_also_for_floats_that_json_lacks(capsys):
+    nan, infinity = float("nan"), float("inf")
+    table = pa.table({"x": [nan, 1.5], "l": [[-infinity, None], []], "weight": [1, 1]})
+    JsonLines().write(ViewDelta("v", 3, table))
+    lines = capsys.readouterr().out.splitlines()
+    rows = [json.loads(line, parse_constant=int)["row"] for line in lines]
+    assert rows == [{"x": "nan", "l": ["-inf", None]}, {"x": 1.5, "l": []}]
+
+
 def changes_file(tmp_path, table, **options):
     return ChangesFile.of(table, tmp_path / "moves.parquet", **options)
 

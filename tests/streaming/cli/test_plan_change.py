@@ -52,6 +52,7 @@ def test_plan_change_fails_if_the_change_would_be_refused(job: Job) -> None:
     status, contents = plan(job, PATHS + "CREATE VIEW names AS SELECT name FROM e")
     assert status == 1
     assert "input 'e'" in contents["missing"][0]
+    assert contents["missing"][0].endswith("give them once with run --backfill e=FILE")
     text = "CREATE VIEW more AS SELECT f.t FROM e JOIN f ON e.src = f.id"
     status, contents = plan(job, PATHS + text, "--source", "f=schema=id long not null, t string")
     assert (status, contents["views"]["more"]) == (0, "new")
@@ -65,6 +66,15 @@ def test_plan_change_prints_tables(job: Job) -> None:
     status, out, _ = run("plan-change", job.state_dir, COUNTS)
     assert status == 1
     assert "drops view 'paths'" in out
+    assert "run needs --allow-drop" in out
+
+
+def test_a_source_replaces_the_input_whose_name_differs_in_case_only(job: Job) -> None:
+    source = "E=schema=src long not null, dst long not null, name string"
+    status, contents = plan(job, PATHS, "--source", source)
+    assert status == 1
+    assert contents["losses"][-1].startswith("the rows of input 'e'")
+    assert not any(entry["action"] == "reuse" for entry in contents["state"])
 
 
 def test_plan_change_needs_a_version_and_a_query(tmp_path: Path, job: Job) -> None:

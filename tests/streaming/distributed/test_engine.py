@@ -161,6 +161,15 @@ def test_it_publishes_what_the_embedded_sink_publishes_over_restarts_and_replays
     assert rows > 0
 
 
+def test_the_joins_in_the_cells_use_the_formula_of_the_circuit(spark, tmp_path):
+    circuit = compile_sql(VIEWS, SCHEMAS, formula="auto")
+    with patch.object(pipeline, "cell_spec", wraps=pipeline.cell_spec) as build:
+        sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+        sink(Frame(spark, batch_of({"relation": "e", "src": 1, "dst": 1})), 0)
+    assert {call.kwargs["formula"] for call in build.call_args_list} == {"auto"}
+    assert outputs(sink)["triangles"] == {(1,): 1}
+
+
 class FailingFiles(LocalFiles):
     """A disk on which the commit fails while ``fails`` is True."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from collections import Counter
 from itertools import product
 
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.distributed.execution.placement import hash_values, place_rows
+from streaming.distributed.planning import skew
 from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares
 from streaming.distributed.planning.skew import count_values, heavy_values, skew_grid
@@ -148,6 +150,21 @@ def test_a_heavy_key_of_a_binary_join_splits_the_rows_of_both_atoms():
     (heavy,) = heavy_values(choose_shares(atoms, 16), counts)
     assert heavy.parts == (4, 4)
     assert heavy.texts == ("7",)
+
+
+def test_the_memory_of_the_choice_does_not_grow_with_the_number_of_atoms(monkeypatch):
+    """Six atoms have thousands of combinations of parts, and each has thousands of values."""
+    draw = np.random.default_rng(1)
+    atoms = [JoinAtom(f"r{n}", {"k": 0}) for n in range(6)]
+    values = [pa.array(draw.zipf(1.3, 20_000) % 10_000) for _ in atoms]
+    counts = {(n, "k"): count_values([column]) for n, column in enumerate(values)}
+    tracemalloc.start()
+    groups = heavy_values(choose_shares(atoms, 64), counts)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1e8
+    monkeypatch.setattr(skew, "MAX_LOADS", 1 << 40)
+    assert heavy_values(choose_shares(atoms, 64), counts) == groups
 
 
 def test_even_values_are_not_spread():

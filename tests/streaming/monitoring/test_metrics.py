@@ -67,6 +67,11 @@ def test_rows_micro_batches_and_phases_are_those_of_the_sink(tmp_path) -> None:
     step = sum(metrics.seconds.get("step", 0.0) for metrics in sink.metrics)
     assert values["dbsp_wcoj_phase_seconds_total", "step"] == pytest.approx(step)
     assert values["dbsp_wcoj_written_bytes_total",] == sum(m.bytes_written for m in sink.metrics)
+    added = sum(m.bytes_added for m in sink.metrics)
+    assert values["dbsp_wcoj_added_bytes_total",] == added > 0
+    amplification = values["dbsp_wcoj_written_bytes_total",] / added
+    assert values["dbsp_wcoj_write_amplification",] == amplification > 1
+    assert values["dbsp_wcoj_dead_letter_bytes",] == 0
     assert values["dbsp_wcoj_dead_letter_files_removed_total",] == 0
     assert values["dbsp_wcoj_last_batch_id",] == 1
     sink.close()
@@ -137,6 +142,18 @@ def test_watermarks_lag_behind_the_clock_and_late_rows_are_counted() -> None:
     assert values["dbsp_wcoj_late_rows_total", "clicks"] == 1
     assert sink.metrics[-1].late_rows == {"clicks": 1}
     assert values["dbsp_wcoj_dead_letters_total",] == 1
+
+
+def test_dead_letters_are_counted_from_0_after_a_restart(tmp_path) -> None:
+    """If the counter continued that of the state, its increase at a restart would be an alarm."""
+    for batch_id, text, dead_letters in ((0, "x", 1), (1, "7", 0)):
+        circuit = compile_sql("SELECT CAST(s AS INT) AS n FROM texts", {"texts": "s STRING"})
+        sink = ViewSink(circuit, state_dir=tmp_path, bad_rows="dead_letter")
+        monitor = SinkMonitor(sink)
+        sink(Frame(pa.table({"s": [text]}), "q"), batch_id)
+        assert samples(monitor)["dbsp_wcoj_dead_letters_total",] == dead_letters
+        assert sink.metrics[-1].dead_letters_total == 1
+        sink.close()
 
 
 def test_a_sink_is_healthy_until_its_last_commit_is_too_old() -> None:

@@ -82,8 +82,12 @@ def test_a_committed_micro_batch_is_not_checked_for_bad_rows_again(tmp_path):
     assert sink.metrics[-1].replayed and sink.metrics[-1].dead_letters_total == 1
 
 
+def letter_files(state_dir):
+    return sorted((state_dir / "dead_letters").glob("*.parquet"))
+
+
 def letter_batches(state_dir):
-    return sorted(int(path.stem) for path in (state_dir / "dead_letters").glob("*.parquet"))
+    return [int(path.stem[:20]) for path in letter_files(state_dir)]
 
 
 def test_the_oldest_dead_letters_are_removed_when_all_files_are_larger_than_the_limit(tmp_path):
@@ -93,6 +97,7 @@ def test_the_oldest_dead_letters_are_removed_when_all_files_are_larger_than_the_
     for batch_id in range(5):
         sink(Frame(bad(), "q"), batch_id)
     assert letter_batches(tmp_path) == [2, 3, 4]
+    assert [m.dead_letter_bytes // MIN_FILE_BYTES for m in sink.metrics] == [1, 2, 3, 3, 3]
     sink.close()
     (tmp_path / "dead_letters" / "notes.parquet").write_bytes(b"of a user")
     sink = sink_of(tmp_path, None, **options)
@@ -109,7 +114,8 @@ def test_dead_letters_are_removed_when_they_are_too_old_also_without_new_ones(tm
     for batch_id in range(3):
         sink(Frame(bad(), "q"), batch_id)
     sink.close()
-    old = tmp_path / "dead_letters" / f"{0:020}.parquet"
+    # The name that earlier releases gave the file.
+    old = letter_files(tmp_path)[0].rename(tmp_path / "dead_letters" / f"{0:020}.parquet")
     month = 31 * 24 * 3600
     os.utime(old, (time.time() - month,) * 2)
     sink = sink_of(tmp_path, None, bad_rows="dead_letter", dead_letters=UNLIMITED)
@@ -185,10 +191,10 @@ def test_dead_letters_of_an_uncommitted_micro_batch_are_removed_if_its_replay_ha
     files = FailingCommit(tmp_path)
     sink = sink_of(files, CheckingTarget(), bad_rows="dead_letter")
     feed(sink, 0, 1)
-    kept = tmp_path / "dead_letters" / f"{2:020}.parquet"
     files.fails = True
     with pytest.raises(ProcessEnds):
         sink(Frame(bad(), "q"), 2)
+    (kept,) = letter_files(tmp_path)
     assert pq.read_table(kept).num_rows == 1
     sink.close()
     sink = ViewSink(views(), state_dir=tmp_path)

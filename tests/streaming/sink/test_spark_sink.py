@@ -15,7 +15,15 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from circuits import InputOptions, Retention, compile_sql
-from streaming import Output, ParquetTarget, SqlTarget, ViewSink, merge, observe
+from streaming import (
+    ChangeOptions,
+    Output,
+    ParquetTarget,
+    SqlTarget,
+    ViewSink,
+    merge,
+    observe,
+)
 from tests.oracles.naive_plan import sum_weights
 from tests.support.spark_queries import start_query
 from tests.support.tables import bag_of, table_of
@@ -332,3 +340,41 @@ def test_two_queries_in_one_driver_have_a_sink_each_and_do_not_mix(spark, tmp_pa
     stream = spark.readStream.schema("value long, number long").parquet(str(tmp_path / "b"))
     with pytest.raises(StreamingQueryException, match="one state serves one checkpoint"):
         start_query(stream, other, tmp_path / "checkpoint-b").awaitTermination()
+
+
+def test_views_change_in_another_thread_while_the_query_runs(spark, tmp_path):
+    batches, rows_per_batch = 14, 5
+    folder = tmp_path / "orders"
+    folder.mkdir()
+    rows = [(nr, f"item {nr % 3}", nr) for nr in range(batches * rows_per_batch)]
+    for number in range(batches):
+        part = rows[number * rows_per_batch : (number + 1) * rows_per_batch]
+        pq.write_table(table_of(ORDERS, part, [1] * len(part)), folder / f"{number:02}.parquet")
+    stream = (
+        spark.readStream.schema(COLUMNS["orders"])
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(folder))
+    )
+    circuit = compile_sql(
+        "CREATE VIEW items AS SELECT item, count(*) AS n FROM orders GROUP BY item",
+        {"orders": ORDERS},
+        input_options={"orders": InputOptions(keep="all")},
+    )
+    sink = ViewSink(circuit, ParquetTarget(tmp_path / "{view}"), state_dir=tmp_path / "state")
+    query = start_query(stream, sink, tmp_path / "checkpoint")
+    while len(sink.metrics) < 2:
+        assert query.isActive
+        time.sleep(0.01)
+    change = ChangeOptions(rows_per_batch=30)
+    target = ParquetTarget(tmp_path / "{view}")
+    text = "CREATE VIEW worth AS SELECT item, sum(price) AS s FROM orders GROUP BY item"
+    sliced = sink.add_view(text, target, change=change)
+    sink.drop_view("items")
+    query.awaitTermination()
+    assert sliced.result(0) > 2
+    expected = Counter((f"item {k}", sum(range(k, len(rows), 3))) for k in range(3))
+    table = pq.read_table(tmp_path / "worth", partitioning=None)
+    changes = ((row["item"], row["s"]) for row in table.to_pylist())
+    weights = (row["weight"] for row in table.to_pylist())
+    assert sum_weights(zip(changes, weights, strict=True)) == expected
+    assert list(sink.circuit.plans) == ["worth"]

@@ -9,10 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 import pytest
 
-from circuits import InputOptions, ProgramChangeError, SqlError, UnknownViewError, compile_sql
+from circuits import (
+    EvaluationError,
+    InputOptions,
+    ProgramChangeError,
+    SqlError,
+    UnknownViewError,
+    compile_sql,
+)
 from streaming import (
     ChangeOptions,
     Output,
+    StateError,
     StateMismatchError,
     StreamingError,
     TargetError,
@@ -403,3 +411,128 @@ def test_the_state_of_the_other_views_is_not_written_again(tmp_path):
     after = read_manifest(LocalFiles(str(tmp_path)), 2)
     assert set(before.data_files) & set(after.files)
     assert after.link is not None and after.link.views == {"paths": "paths"}
+
+
+class TestSlices:
+    """New views are computed in slices, and published when they have all rows."""
+
+    def test_a_view_in_slices_is_published_when_it_has_all_rows(self, state_dir):
+        paths, counts = Target(), Target()
+        sink = make_sink(target=paths, state_dir=state_dir)
+        feed(sink, 0, 1)
+        committed = sink.add_view(COUNTS, counts, change=ChangeOptions(rows_per_batch=2))
+        assert (sink.backfill.views, sink.backfill.rows_read) == (("counts",), 0)
+        feed(sink, 2)
+        assert sink.backfill.rows_read == 2
+        assert sink.last.outputs.keys() == {"paths"}
+        feed(sink, 3)
+        assert sink.backfill.rows_read == 4
+        number = 4
+        while sink.backfill is not None:
+            feed_more(sink, number)
+            number += 1
+        assert not committed.done()
+        assert not counts.batches
+        feed_more(sink, number)
+        feed_more(sink, number + 1)
+        assert committed.result(0) == number
+        assert min(counts.batches) == number
+        tables = [*(table_of(n) for n in range(4)), *map(more_rows, range(4, number + 2))]
+        rows = {"e": pa.concat_tables(tables)}
+        for view, table in compile_sql(PATHS + COUNTS, E).step(rows).items():
+            assert {"paths": paths, "counts": counts}[view].rows == bag_of(table), view
+
+    def test_a_limit_of_seconds_gives_at_least_one_slice_to_each_micro_batch(self, state_dir):
+        counts = Target()
+        sink = make_sink(state_dir=state_dir)
+        feed(sink, 0, 1)
+        sink.add_view(COUNTS, counts, change=ChangeOptions(seconds_per_batch=1e-9))
+        feed(sink, 2)
+        assert sink.backfill is None  # the first slice has more rows than there are
+        feed(sink, 3)
+        assert counts.rows == expected(COUNTS, *range(4))["counts"]
+
+    def test_other_changes_wait_for_the_slices(self, state_dir):
+        counts, ends = Target(), Target()
+        sink = make_sink(state_dir=state_dir)
+        feed(sink, 0, 1)
+        slow = ChangeOptions(rows_per_batch=2)
+        futures = [
+            sink.add_view(COUNTS, counts, change=slow),
+            sink.add_view("SELECT name FROM counts", ends, name="names"),
+            sink.drop_view("paths"),
+        ]
+        with pytest.raises(SqlError):
+            sink.add_view("SELECT nothing FROM names", name="bad")
+        number = 2
+        while sink.backfill is not None:
+            feed_more(sink, number)
+            number += 1
+        feed_more(sink, number)
+        assert [future.result(0) for future in futures] == [number] * 3
+        assert list(sink.circuit.plans) == ["counts", "names"]
+
+    def test_cancelling_the_future_ends_the_slices(self, state_dir):
+        sink = make_sink(state_dir=state_dir)
+        feed(sink, 0, 1)
+        committed = sink.add_view(COUNTS, change=ChangeOptions(rows_per_batch=1))
+        feed(sink, 2)
+        assert committed.cancel()
+        feed(sink, 3)
+        assert sink.backfill is None
+        assert list(sink.circuit.plans) == ["paths"]
+        sink.add_view(COUNTS)
+        feed(sink, 4)
+        assert list(sink.last.outputs) == ["paths", "counts"]
+
+    def test_an_error_in_a_slice_leaves_the_views_as_they_are(self, state_dir):
+        sink = make_sink(state_dir=state_dir)
+        feed(sink, 0)
+        text = "SELECT 9223372036854775805 + src AS x FROM e"
+        committed = sink.add_view(text, name="x", change=ChangeOptions(rows_per_batch=10))
+        feed(sink, 1, 2)
+        with pytest.raises(EvaluationError):
+            committed.result(0)
+        assert sink.backfill is None
+        feed(sink, 3)
+        assert list(sink.last.outputs) == ["paths"]
+
+    def test_the_slices_begin_again_if_the_state_is_loaded_again(self, tmp_path):
+        counts, paths = Target(), Target()
+        sink = make_sink(target=paths, state_dir=tmp_path)
+        feed(sink, 0, 1)
+        committed = sink.add_view(COUNTS, counts, change=ChangeOptions(rows_per_batch=2))
+        feed(sink, 2)
+        sink.close()
+        assert sink.backfill is None
+        feed(sink, 3)  # loads the state again
+        assert 0 < sink.backfill.rows_read <= 2
+        paths.fails = 1
+        with pytest.raises(OSError, match="no answer"):
+            feed(sink, 4)  # is committed, and its slice is done
+        feed(sink, 4)
+        number = 5
+        while sink.backfill is not None:
+            feed_more(sink, number)
+            number += 1
+        feed_more(sink, number)
+        assert committed.result(0) == number
+        tables = [*(table_of(n) for n in range(5)), *map(more_rows, range(5, number + 1))]
+        (table,) = compile_sql(COUNTS, E).step({"e": pa.concat_tables(tables)}).values()
+        assert counts.rows == bag_of(table)
+
+    def test_limits_are_positive_and_only_for_running_sinks(self):
+        with pytest.raises(StateError, match="rows_per_batch=0: give a positive number"):
+            ChangeOptions(rows_per_batch=0)
+        with pytest.raises(StateError, match="seconds_per_batch"):
+            ChangeOptions(seconds_per_batch=-1)
+        with pytest.raises(StateError, match="add_view"):
+            ViewSink(compile_sql(PATHS, E), change=ChangeOptions(rows_per_batch=1))
+
+
+def more_rows(number: int) -> pa.Table:
+    return pa.Table.from_pylist([{"src": number, "dst": number + 1, "name": "m"}], SCHEMA)
+
+
+def feed_more(sink: ViewSink, number: int) -> None:
+    sink(Frame(more_rows(number)), number)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from circuits.schema import Schema
 from streaming import RowError, StreamingError
 from streaming.sources import dead_letters
 from streaming.sources.dead_letters import (
@@ -21,6 +22,7 @@ from streaming.sources.dead_letters import (
     check_policy,
     rows_as_json,
 )
+from streaming.sources.envelope import decode_batch
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
@@ -103,3 +105,33 @@ def test_a_relation_or_a_reason_of_ten_megabytes_is_shortened_in_the_message():
     with pytest.raises(RowError, match=r"\(10000000 characters\)") as raised:
         apply_policy(letters, bad_rows="fail", batch_id=0)
     assert len(str(raised.value)) < 4000
+
+
+NO_DATE = 10**8  # days since 1970, which Python's dates do not reach
+NESTED = [
+    (pa.list_(pa.float64()), [1.5, math.nan, -math.inf], [1.5, "nan", "-inf"]),
+    (pa.map_(pa.string(), pa.float64()), [("a", math.inf)], {"a": "inf"}),
+    (pa.map_(pa.date32(), pa.int8()), [(date(2024, 1, 2), 1)], {"2024-01-02": 1}),
+    (pa.struct({"y": pa.binary(), "n": pa.int8()}), {"y": b"\xff"}, {"y": "/w==", "n": None}),
+    (pa.list_(pa.struct({"d": pa.decimal128(5, 2)})), [{"d": Decimal("1.50")}], [{"d": 1.5}]),
+    (pa.map_(pa.struct({"n": pa.int8()}), pa.int8()), [({"n": 1}, 2)], {'{"n":1}': 2}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("type_", "value", "expected"), NESTED, ids=str)
+def test_nested_values_are_json(type_, value, expected):
+    table = pa.table({"a": pa.array([value, None], type_)})
+    first, second = (
+        json.loads(text, parse_constant=int) for text in rows_as_json(table).to_pylist()
+    )
+    assert (first, second) == ({"a": expected}, {"a": None})
+
+
+def test_a_row_with_a_nested_date_that_python_lacks_is_a_dead_letter_too():
+    days = pa.array([NO_DATE], pa.int32()).view(pa.date32())
+    rows = pa.table({"n": pa.array([None], pa.int8()), "d": pa.ListArray.from_arrays([0, 1], days)})
+    schema = pa.schema([pa.field("n", pa.int8(), nullable=False), ("d", pa.list_(pa.date32()))])
+    changes = decode_batch(rows, {"r": Schema.of("r", schema)})
+    (letter,) = changes.dead_letters.table.to_pylist()
+    assert letter["reason"] == "column 'n' is NULL and must not be"
+    assert json.loads(letter["row"])["d"] == [f"<value out of range: {NO_DATE}>"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import json
 from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 
 from circuits.schema import Schema
+from streaming.errors import FeedError
 from streaming.sources.change_feeds import (
     CanalFeed,
     CompactedFeed,
@@ -213,3 +215,40 @@ def test_rows_of_an_event_have_no_sequence_if_it_would_exceed_int64(spark):
 
 def test_a_tombstone_may_have_a_schema(reader):
     assert reader(DebeziumFeed(), ['{"schema": null, "payload": null}']).num_rows == 0
+
+
+def test_positions_in_a_binlog_are_ordered_or_have_no_sequence(spark):
+    """A file or position that does not fit has no number that could be compared with others."""
+    positions = [("bin.000007", 4), ("bin.000007", 5), ("bin.000008", 4), ("bin.131071", 2**34 - 1)]
+    positions += [("bin.131072", 4), ("bin.999999", 4), ("bin.000007", 2**34), ("bin.000007", -1)]
+    rows = [
+        json.dumps(
+            {
+                "op": "c",
+                "after": {"id": 1},
+                "source": {"table": "r", "file": file, "pos": pos, "ts_ms": 1_700_000_000_000},
+            }
+        )
+        for file, pos in positions
+    ]
+    frame = spark.createDataFrame([(row,) for row in rows], "value string")
+    table = DebeziumFeed().envelope(frame, {"r": pa.schema([("id", pa.int64())])}).toArrow()
+    assert table["error"].null_count == len(rows)
+    sequences = table["sequence"].to_pylist()
+    assert sequences[4:] == [None] * 4
+    assert sequences[:4] == sorted(set(sequences[:4]))
+
+
+def test_a_name_with_a_dot_is_renamed_and_an_unknown_column_is_refused(spark):
+    schemas = {"r": pa.schema([("id", pa.int64()), ("city", pa.string())])}
+    value = json.dumps(
+        {"op": "c", "after": {"id": 1, "address.city": "Rome"}, "source": {"table": "r"}}
+    )
+    frame = spark.createDataFrame([(value,)], "value string")
+    feed = DebeziumFeed(rename={"address.city": "city"})
+    assert feed.envelope(frame, schemas).toArrow()["row_r"].to_pylist() == [
+        {"id": 1, "city": "Rome"}
+    ]
+    for rename in ({"address.city": "town"}, {"r.name": "town"}):
+        with pytest.raises(FeedError, match="there is no column 'town' in r"):
+            DebeziumFeed(rename=rename).envelope(frame, schemas)

@@ -73,6 +73,7 @@ class CountedFiles(LocalFiles):
     def write(self, name, chunks):
         if self._is_compaction and self.fails:
             raise OSError("no space left on this device")
+        chunks = list(chunks)
         self._count(sum(memoryview(chunk).nbytes for chunk in chunks))
         super().write(name, chunks)
 
@@ -231,6 +232,8 @@ class UncertainFiles(CountedFiles):
 
     def rename_new(self, old, new):
         super().rename_new(old, new)
+        if not list_batch_ids(self):
+            return
         manifest = read_manifest(self, list_batch_ids(self)[-1])
         new = set(manifest.data_files) - self.named
         if any(int(name.removeprefix("data/")[:20]) < manifest.batch_id for name in new):

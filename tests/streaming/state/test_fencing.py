@@ -7,12 +7,27 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pyarrow.fs import LocalFileSystem
 
-from streaming import BatchOrderError, StateDamagedError, StateLockedError
+from circuits import compile_sql
+from streaming import (
+    BatchOrderError,
+    ChangeOptions,
+    StateDamagedError,
+    StateLockedError,
+    ViewSink,
+)
+from streaming.distributed.rescaling import rescale_state
+from streaming.state.arrow_files import ArrowFiles
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
+from streaming.state.offline_compaction import compact_state
 from streaming.state.ownership import EPOCH_FILE, Owner, check_owner, take_over
-from tests.support.fed_sink import check, feed, sink_on, write_state
+from streaming.state.program_change import definition_name, program_file, read_program
+from streaming.state.verified_files import read_verified
+from tests.streaming.sink.test_replays import bad, letter_files
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import LINK, VIEWS, batch, check, feed, sink_on, views, write_state
 
 LAST = 4
 
@@ -87,7 +102,8 @@ def test_a_sink_that_is_taken_over_while_it_commits_does_not_publish(state_dir, 
     with pytest.raises(StateLockedError):
         feed(first, LAST + 2)
     assert published_by(first) == [LAST + 1]
-    # If the commit happened, the version contains exactly these rows.
+    # The new sink has removed the temporary manifest, or has read the committed version.
+    assert (LAST + 2 in list_batch_ids(files)) == (position == "after")
     try:
         feed(second, LAST + 2)
     except StateLockedError:
@@ -253,3 +269,138 @@ def test_a_version_that_is_not_the_parent_of_the_newest_is_recomputed(state_dir,
         feed(sink, LAST + 1, LAST + 2, LAST + 3)
     assert f"is not the parent of version {LAST + 2}" in caplog.text
     check(sink, LAST + 4)
+
+
+class UnlockedFiles(ArrowFiles):
+    """A file system without locks; a function is called once, right before a call of a name."""
+
+    def __init__(self, location, function=lambda: None, name="") -> None:
+        super().__init__(LocalFileSystem(), str(location))
+        self._function, self._name = function, name
+
+    def _point(self, name: str) -> None:
+        if self._name and name.startswith(self._name):
+            self._name = ""
+            self._function()
+
+    def read(self, name):
+        self._point(f"read {name}")
+        return super().read(name)
+
+    def names(self, folder):
+        self._point(f"names {folder}")
+        return super().names(folder)
+
+    def rename_new(self, old, new):
+        self._point(f"rename_new {new}")
+        super().rename_new(old, new)
+
+    def remove(self, name):
+        self._point(f"remove {name}")
+        super().remove(name)
+
+
+@pytest.mark.parametrize("call", ["read data/", "read outputs/", "names outputs", "remove data/"])
+def test_a_sink_that_is_taken_over_while_it_loads_removes_no_file_of_the_new_one(state_dir, call):
+    second = sink_on(UnlockedFiles(state_dir))
+    first = sink_on(UnlockedFiles(state_dir, lambda: feed(second, LAST - 1, LAST), call))
+    (state_dir / manifest_name(LAST)).unlink()  # its files are removed by a start
+    with pytest.raises(StateLockedError):
+        # Removing the unused files does not harm the new sink, so only the next write fails.
+        feed(first, *([LAST - 1, LAST] if call.startswith("remove") else [LAST - 1]))
+    feed(second, LAST + 1)
+    check(second, LAST + 2)
+    files = LocalFiles(state_dir)
+    for number in list_batch_ids(files):
+        for name, checksum in read_manifest(files, number).files.items():
+            read_verified(files, name, checksum)
+    assert published_by(second) == [LAST - 1, LAST, LAST + 1]
+    check(sink_on(UnlockedFiles(state_dir)), LAST + 2)
+
+
+@pytest.mark.parametrize("has_dead_letters", [True, False])
+def test_a_sink_that_was_replaced_leaves_the_dead_letters_of_the_new_one(
+    tmp_path, has_dead_letters
+):
+    first, second = (
+        ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter") for _ in range(2)
+    )
+    first(Frame(bad(), "q"), 0)
+    (tmp_path / "lock").unlink()
+    for batch_id in range(2):
+        second(Frame(bad(), "q"), batch_id)
+    before = {path: path.read_bytes() for path in letter_files(tmp_path)}
+    with pytest.raises(StateLockedError):
+        first(Frame(bad() if has_dead_letters else batch(1), "q"), 1)
+    assert len(before) == 2
+    assert {path: path.read_bytes() for path in letter_files(tmp_path)} == before
+
+
+def test_two_sinks_that_start_at_once_in_a_new_directory_use_one_id(tmp_path):
+    first = sink_on(UnlockedFiles(tmp_path))
+    second = sink_on(UnlockedFiles(tmp_path, lambda: feed(first, 0), "rename_new state.json"))
+    feed(second, 0, 1)
+    restarted = sink_on(tmp_path)
+    feed(restarted, 1, 2)
+    check(restarted, 3)
+
+
+def test_a_sink_that_was_replaced_leaves_the_text_of_the_changed_views(state_dir):
+    """A sink with other views takes over while the first one starts."""
+    change = ChangeOptions(allow_drop=True)
+    new_views = compile_sql("CREATE VIEW cities AS SELECT DISTINCT city FROM link", {"link": LINK})
+
+    def change_views() -> None:
+        sink = ViewSink(new_views, state_dir=UnlockedFiles(state_dir), change=change)
+        sink(Frame(batch(LAST + 1), "q"), LAST + 1)
+
+    first = sink_on(UnlockedFiles(state_dir, change_views, "names programs"))
+    with pytest.raises(StateLockedError):
+        feed(first, LAST + 1)
+    newest = read_manifest(LocalFiles(state_dir), LAST + 1)
+    assert read_program(LocalFiles(state_dir), newest, {}).fingerprint == newest.fingerprint
+    assert definition_name(LocalFiles(state_dir), newest) == program_file(newest.fingerprint)
+
+
+def test_the_files_of_a_version_remain_while_its_manifest_cannot_be_removed(state_dir, caplog):
+    class FailingRemovals(LocalFiles):
+        fails = True
+
+        def remove(self, name):
+            if self.fails and name == manifest_name(oldest):
+                raise OSError("no permission")
+            super().remove(name)
+
+    files = FailingRemovals(state_dir)
+    oldest = list_batch_ids(files)[0]
+    manifest = read_manifest(files, oldest)
+    sink = sink_on(files)
+    for number in range(LAST + 1, LAST + 4):
+        feed(sink, number)
+        assert list_batch_ids(files)[0] == oldest and "no permission" in caplog.text
+        for name, checksum in manifest.files.items():
+            read_verified(files, name, checksum)
+    files.fails = False
+    feed(sink, LAST + 4)
+    assert list_batch_ids(files) == [LAST + 2, LAST + 3, LAST + 4]
+    check(sink, LAST + 5)
+
+
+def test_a_rewritten_version_keeps_what_its_micro_batch_wrote(tmp_path):
+    """Otherwise the next start takes its dead letters for those of an uncommitted attempt."""
+    circuit = compile_sql(VIEWS, {"link": LINK})
+    sink = ViewSink(circuit, state_dir=tmp_path, bad_rows="dead_letter")
+    feed(sink, 0)
+    sink(Frame(bad(), "q"), 1)
+    sink.close()
+    files = LocalFiles(tmp_path)
+    before = read_manifest(files, 1)
+    assert before.dead_letter_file is not None and before.changes
+    for cells in (2, 3, None):
+        rescale_state(files, cells=cells)
+        after = read_manifest(files, 1)
+        assert after.dead_letter_file == before.dead_letter_file
+        assert after.changes == before.changes
+    compact_state(files)
+    assert read_manifest(files, 1).dead_letter_file == before.dead_letter_file
+    assert len(letter_files(tmp_path)) == 1

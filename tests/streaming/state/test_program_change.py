@@ -17,6 +17,7 @@ from streaming.distributed.rescaling import rescale_state
 from streaming.sink.view_sink import ViewSink
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
+from streaming.state.unpublished import UNPUBLISHED_FILE
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.program_schedules import play
 from tests.support.tables import bag_of
@@ -122,6 +123,41 @@ def test_the_last_micro_batch_of_the_old_views_is_replayed_by_the_new_ones(job):
     run(job, PATHS + COUNTS, 1, 2)
     for view, bag in expected(PATHS + COUNTS, 0, 1, 2).items():
         assert job.rows(view) == bag, view
+
+
+def test_a_view_that_a_replay_left_out_is_published_when_the_old_views_come_back(job):
+    both = PATHS + COUNTS
+    run(job, both, 0, 1)
+    job.batches["paths"].pop(1)  # the job stopped before the targets had received it
+    job.batches["counts"].pop(1)
+    run(job, PATHS, 1, change=ChangeOptions(allow_drop=True))
+    assert 1 in job.batches["paths"]
+    assert 1 not in job.batches["counts"]
+    run(job, both, 2)  # the change was not committed, and Spark does not replay micro-batch 1
+    assert job.batches["counts"].keys() == {0, 1, 2}
+    for view, bag in expected(both, 0, 1, 2).items():
+        assert job.rows(view) == bag, view
+    assert files(job).size(UNPUBLISHED_FILE) is None
+
+
+def test_a_committed_change_does_not_publish_removed_views_again(job):
+    both = PATHS + COUNTS
+    run(job, both, 0, 1)
+    job.batches["counts"].pop(1)
+    run(job, PATHS, 1, 2, change=ChangeOptions(allow_drop=True))
+    run(job, both, 3)  # a new view, whose target was emptied
+    assert job.batches["counts"].keys() == {0, 3}
+    assert files(job).size(UNPUBLISHED_FILE) is None
+
+
+def test_a_damaged_record_of_unpublished_views_publishes_all_views_again(job):
+    both = PATHS + COUNTS
+    run(job, both, 0, 1)
+    job.batches["counts"].pop(1)
+    run(job, PATHS, 1, change=ChangeOptions(allow_drop=True))
+    files(job).write(UNPUBLISHED_FILE, [b"{"])
+    run(job, both, 2)
+    assert job.batches["counts"].keys() == {0, 1, 2}
 
 
 def test_a_replay_after_the_change_publishes_only_views_that_go_on(job):
@@ -295,7 +331,7 @@ def test_targets_have_the_rows_of_a_fresh_load_after_changes_and_crashes(seed):
 
 
 # Seeds of schedules that have failed, or with many faults.
-@pytest.mark.parametrize("seed", [*range(18), 1171])
+@pytest.mark.parametrize("seed", [*range(24), 1171])
 def test_schedules_of_changes_and_crashes(seed):
     play(seed)
 

@@ -48,6 +48,16 @@ def test_damage_is_repaired_or_named_and_never_gives_a_wrong_delta():
     assert sum(outcomes.values()) == 1 or outcomes["done"] > outcomes["refused"] > 0
 
 
+def test_no_crash_or_error_loses_or_duplicates_a_row_on_an_object_store():
+    for seed in seeds(400):
+        assert play(seed, objects=True).outcome == "done"
+
+
+def test_damage_on_an_object_store_is_repaired_or_named():
+    outcomes = Counter(play(seed, damage=True, objects=True).outcome for seed in seeds(200))
+    assert sum(outcomes.values()) == 1 or outcomes["done"] > outcomes["refused"] > 0
+
+
 @pytest.mark.parametrize("case", ["triangles", "cities", "reached", "recent"])
 def test_no_crash_loses_or_duplicates_a_row_of_a_long_stream(case):
     played = 0
@@ -85,6 +95,8 @@ def test_many_long_schedules_with_and_without_damage():
         play(seed, long=True)
         play(seed, damage=True)
         play(seed, damage=True, long=True)
+        play(seed, long=True, objects=True)
+        play(seed, damage=True, objects=True)
 
 
 def test_a_seed_gives_the_same_schedule_in_another_process():
@@ -166,7 +178,7 @@ def test_a_version_dropped_too_early_is_detected():
 
 
 def test_files_that_are_never_removed_are_detected():
-    with patch.object(Versions, "_remove_unreferenced", lambda self: None):
+    with patch.object(Versions, "remove_unreferenced", lambda self, check_owner: None):
         assert is_detected()
 
 

@@ -7,8 +7,9 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from circuits import compile_sql
-from streaming import ViewSink
+from streaming import StateDamagedError, ViewSink
 from streaming.state import store, writer
+from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import Manifest, manifest_name
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import bag_of
@@ -54,3 +55,18 @@ def without_compactor(files, before, stem, compactor):
 def has_large_merge(before, after):
     """Return whether the parts that a step replaced have more rows than ``LARGE``."""
     return sum(part.rows for part in before if part not in after) > LARGE
+
+
+def test_undo_removes_all_files_that_it_can(tmp_path):
+    class DamagedFiles(LocalFiles):
+        def remove(self, name):
+            if name == "outputs/a":
+                raise StateDamagedError("outputs is a file")
+            super().remove(name)
+
+    files = DamagedFiles(tmp_path)
+    attempt = writer.Writer(files, None, "data/0")
+    for name in ("data/a", "outputs/a", "data/b"):
+        attempt.write(name, b"content")
+    attempt.undo()
+    assert files.names("data") == [] and files.names("outputs") == ["outputs/a"]

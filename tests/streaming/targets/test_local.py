@@ -23,6 +23,7 @@ from streaming.targets.console import ConsoleTarget, format_delta
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.frame import FrameTarget, frame_of
 from streaming.targets.memory import MemoryTarget
+from streaming.targets.output_mode import OutputMode, PostStepTable
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.sql import SqlTarget
 from streaming.targets.sqlite import Sqlite
@@ -280,3 +281,22 @@ def test_spark_reads_the_directory_of_a_parquet_target(spark, tmp_path):
     assert [(row["batch_id"], row["k"], row["s"], row["weight"]) for row in rows] == [
         (1, 1, "a", 2)
     ]
+
+
+def nested_columns() -> list[pa.Array]:
+    """Return a list, a struct and a map of a date that Python cannot represent."""
+    days = pa.array([10**8], pa.int32()).view(pa.date32())
+    return [
+        pa.ListArray.from_arrays([0, 1], days),
+        pa.StructArray.from_arrays([days], ["d"]),
+        pa.MapArray.from_arrays([0, 1], pa.array(["d"]), days),
+    ]
+
+
+@pytest.mark.parametrize("column", nested_columns(), ids=lambda column: str(column.type)[:6])
+def test_a_nested_date_that_python_lacks_is_shown_and_named_in_errors(column):
+    table = pa.table({"a": column, "weight": [1]})
+    assert "100000000" in format_delta(ViewDelta("v", 0, table))
+    view = PostStepTable(pa.concat_tables([table, table]))
+    with pytest.raises(TargetError, match=r"needs one row for every.*100000000"):
+        OutputMode("upsert", ["a"]).changes("v", table, view)

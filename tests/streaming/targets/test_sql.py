@@ -337,3 +337,26 @@ def test_many_upserts_and_deletions_are_applied_like_few(database):
         assert len(result) == len(view)
         assert set(result) == set(view.values())
     target.close()
+
+
+@pytest.mark.parametrize("type_", [pa.struct({"n": pa.int8()}), pa.map_(pa.string(), pa.int8())])
+def test_a_struct_or_map_is_refused_before_the_first_micro_batch(database, type_):
+    rows = pa.table({"k": pa.array([1]), "part": pa.array([None], type_), "weight": [1]})
+    target = SqlTarget(database.connect, new_table_name())
+    for call in (target.check, target.write):
+        with pytest.raises(TargetError, match=r"column 'part' cannot be written: .*to_json"):
+            call(ViewDelta("v", 0, rows, "upsert", ("k",)))
+    target.close()
+
+
+def test_a_list_is_an_array_of_postgres_and_refused_by_sqlite(database):
+    rows = pa.table({"part": [[1, 2]], "weight": [1]})
+    table = new_table_name()
+    target = SqlTarget(database.connect, table)
+    if database.name == "sqlite":
+        with pytest.raises(TargetError, match=r"SQLite has no type for list.*to_json"):
+            target.check(ViewDelta("v", 0, rows))
+    else:
+        target.write(ViewDelta("v", 0, rows))
+        assert database.rows(f'SELECT part FROM "{table}"') == [("{1,2}",)]
+    target.close()

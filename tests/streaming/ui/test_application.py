@@ -248,6 +248,9 @@ def test_a_page_for_other_machines_needs_a_token_and_a_free_port(ask):
         serve(sink, port=70_000)
     with pytest.raises(PageError, match=r"port \d+: Address already in use; choose another"):
         serve(sink, port=ask.page._server.port)
+    for host in ("no\0host", "ä" * 70):
+        with pytest.raises(PageError, match=r"the page cannot be served on .*host ?name"):
+            serve(sink, host=host, port=0, token="a long secret")
     with pytest.raises(PageError, match="Address already in use"):
         check_servable(port=ask.page._server.port)
 

@@ -242,7 +242,7 @@ def _multiply(a: Int64Array, b: Int64Array) -> Int64Array:
 
 
 def _split_integers(words: Int64Array, shifts: Int64Array, weights: Int64Array) -> Digits:
-    """Split each ``number * weight * 2**shift``; without shifts, all shifts are 0.
+    """Split each ``number * weight * 2**shift``; an empty array of shifts means that all are 0.
 
     The numbers are in two's complement, of shape ``(words, n)``, least significant word first.
     """

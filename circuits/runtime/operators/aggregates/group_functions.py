@@ -189,10 +189,10 @@ def _fraction(rows: RankedGroups) -> float:
 
 
 def _whole(numbers: np.ndarray, limits: Int64Array) -> Int64Array:
-    """Return whole floats as integers up to the limits; a float may be rounded beyond int64."""
-    is_within = numbers < _MAX_INT64
-    return np.minimum(np.where(is_within, numbers, 0).astype(np.int64), limits) + np.where(
-        is_within, 0, limits
+    """Return whole floats, which may exceed int64, as integers; each is at most its limit."""
+    is_int64 = numbers < _MAX_INT64
+    return np.where(
+        is_int64, np.minimum(np.where(is_int64, numbers, 0).astype(np.int64), limits), limits
     )
 
 
@@ -225,16 +225,21 @@ def _quantile_cont(rows: RankedGroups) -> Int64Array:
             values = np.where(low == high, low, low + (high - low) * share)
         return rows.fill_all_groups(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
     # A code of any other type is a whole number, such as of microseconds. The distance of two codes
-    # may exceed int64, so it is a uint64, and the result is computed modulo 2**64: it is between
-    # the two codes. It is rounded towards zero, but truncating the part of the distance rounds it
-    # towards the low code. If zero is on the other side, the result moves by 1.
+    # may exceed int64, so it is a uint64, and codes are added modulo 2**64. The exact result is at
+    # the code ``near``, or between it and ``far``, the next code towards the high one.
     part = distance(low_codes, high_codes).astype(np.float64) * share
     whole_part = np.trunc(part)
-    direction = np.sign(high_codes.astype(np.float64) - low_codes)
-    codes = low_codes + np.where(direction < 0, -1, 1) * whole_part.astype(np.uint64).view(np.int64)
-    is_away_from_zero = (part != whole_part) & (np.sign(codes) == -direction)
-    codes += is_away_from_zero * direction.astype(np.int64)
-    return rows.fill_all_groups(codes)
+    remainder = part - whole_part
+    direction = np.where(high_codes < low_codes, -1, 1)
+    near = low_codes + direction * whole_part.astype(np.uint64).view(np.int64)
+    far = near + direction
+    is_far_from_zero = (direction > 0) == (np.maximum(near, far) > 0)
+    if pa.types.is_timestamp(data_type) or pa.types.is_time(data_type):
+        # To the nearest code, half away from zero.
+        takes_far = (remainder > 0.5) | ((remainder == 0.5) & is_far_from_zero)
+    else:  # decimals and durations: towards zero
+        takes_far = (remainder > 0) & ~is_far_from_zero
+    return rows.fill_all_groups(np.where(takes_far, far, near))
 
 
 def _product(rows: GroupedRows) -> Int64Array:

@@ -122,10 +122,13 @@ class RowBounds:
         values: The signed number of rows or groups; in mode ``range`` the value at the bound, as
             in `RangeOrder`.
         present: A mask of the rows whose bound is not NULL. NULL is the current row.
+        beyond: In mode ``range``, 1 for a bound above all integers of 64 bits, -1 for one below
+            them, else 0; ``values`` is then the nearest integer. None if no bound is.
     """
 
     values: Int64Array | np.ndarray
     present: BoolArray
+    beyond: Int64Array | None = None
 
 
 def frame_ranges(
@@ -193,14 +196,15 @@ def _bound(
     values = range_order.values
     if row_bounds is None:
         wanted: Int64Array | np.ndarray
+        beyond: Int64Array | None = None
         shift = frame.end_shift if is_end else frame.start_shift
         if shift is not None:  # it replaces the offset
-            wanted = _shift_months(values, shift, descending=range_order.descending)
+            wanted, beyond = _shift_months(values, shift, descending=range_order.descending)
         elif values.dtype.kind == "f":
             wanted = np.asarray(values) + float(offset or 0)
         else:
-            wanted = _add_saturating(values, int(offset or 0))
-        row_bounds = RowBounds(wanted, range_order.present)
+            wanted, beyond = _add_saturating(values, int(offset or 0))
+        row_bounds = RowBounds(wanted, range_order.present, beyond)
     return _value_bound(row_bounds, partitions, range_order, is_end=is_end)
 
 
@@ -228,10 +232,14 @@ def _value_bound(
         return bounds
     # Sort the values of the rows and the wanted values together, by partition. Among equal values,
     # a wanted value is first if it begins a frame (the equal rows are in it), last if it ends one.
+    # A bound beyond the integers is after the greatest, or before the least, in either case.
     values, wanted = order.values[rows], row_bounds.values[searching]
     partition = partitions.partition_index[rows]
     searched_partition = partitions.partition_index[searching]
     tie_breaker = np.repeat([0, 1 if is_end else -1], (n, len(searching)))
+    if row_bounds.beyond is not None:
+        beyond = row_bounds.beyond[searching]
+        tie_breaker[n:] = np.where(beyond == 0, tie_breaker[n:], beyond)
     both_values = np.concatenate((values, wanted))
     both_partitions = np.concatenate((partition, searched_partition))
     keys = [tie_breaker, both_values, both_partitions]
@@ -250,24 +258,39 @@ def _value_bound(
     return bounds
 
 
-def _shift_months(values: Int64Array, shift: MonthShift, *, descending: bool) -> Int64Array:
-    """Return times, as codes or as negated codes, shifted by months and then by ticks."""
+def _shift_months(
+    values: Int64Array, shift: MonthShift, *, descending: bool
+) -> tuple[Int64Array, Int64Array]:
+    """Return times, as codes or as negated codes, shifted by months and then by ticks.
+
+    Returns:
+        The nearest codes, and which are beyond the integers, as in `RowBounds`.
+    """
     # Among negated times, a bound before the current row is a later time.
     sign = -1 if descending else 1
     times = sign * values
     days = times // shift.ticks_per_day
     time_of_day = times - days * shift.ticks_per_day
     limit = (2**63 - 2) // shift.ticks_per_day - 1
-    new_days = np.clip(add_months(days, np.array(sign * shift.months)), -limit, limit)
-    moved = _add_saturating(new_days * shift.ticks_per_day + time_of_day, sign * shift.ticks)
+    months_later = add_months(days, np.array(sign * shift.months))
+    new_days = np.clip(months_later, -limit, limit)
+    moved, beyond = _add_saturating(
+        new_days * shift.ticks_per_day + time_of_day, sign * shift.ticks
+    )
+    beyond = np.where(new_days == months_later, beyond, np.sign(months_later))
+    moved = np.where(new_days == months_later, moved, np.sign(months_later) * (2**63 - 1))
     is_infinite = np.abs(days) > limit  # such a time stays what it is
-    return sign * np.where(is_infinite, times, moved)
+    return (
+        sign * np.where(is_infinite, times, moved),
+        sign * np.where(is_infinite, 0, beyond),
+    )
 
 
-def _add_saturating(values: Int64Array, offset: int) -> Int64Array:
+def _add_saturating(values: Int64Array, offset: int) -> tuple[Int64Array, Int64Array]:
+    """Return the nearest integers to the sums, and which sums are beyond the integers."""
     limit = 2**63 - 1
-    offset = max(-limit, min(offset, limit))
-    total = values + np.int64(offset)
-    if offset > 0:
-        return np.where(total < values, np.int64(limit), total)
-    return np.where(total > values, np.int64(-limit), total)
+    sign = 1 if offset > 0 else -1
+    spare = limit - abs(offset)  # the greatest value, or the least negated one, with a sum
+    is_beyond = sign * values > spare if spare >= -limit else np.ones(len(values), np.bool_)
+    sums = (values.astype(np.uint64) + np.uint64(offset % 2**64)).astype(np.int64)
+    return np.where(is_beyond, np.int64(sign * limit), sums), np.where(is_beyond, sign, 0)

@@ -1,6 +1,7 @@
 """Values of window functions over the rows of whole partitions, in order.
 
-The cost of a function over n rows does not depend on the size of the frames:
+The cost of a function over n rows does not depend on the size of the frames, except in the last
+line:
 
 =================================== =============== ================================================
 ranks, lag, lead                    O(n)            arithmetic on positions
@@ -54,10 +55,10 @@ _MAX_DISTANCE: Final = 2**62
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals over the leading rows of each partition.
+    """Totals over the leading rows of each partition, in place of the rows.
 
-    These are the rows that come before the rows that the functions are given. Each array has an
-    entry per partition.
+    If only the end of a partition changes, the functions receive only the rows from the change on.
+    The leading rows are those before. Each array has an entry per partition.
 
     Attributes:
         rows: The number of leading rows.
@@ -140,8 +141,8 @@ class WindowFunctions:
         """Return the codes of each call's results, shape ``(calls, n)``.
 
         Args:
-            codes: The rows of partitions, in order; shape ``(columns, n)``. With ``totals``, they
-                may be without their leading rows.
+            codes: The rows of partitions, in order; shape ``(columns, n)``. With ``totals``,
+                without the leading rows.
             partition_begins: A mask of the first of these rows of each partition.
             totals: Totals over the leading rows; None if the partitions are whole.
             budget: The limits of the step; None for no limits.

@@ -10,13 +10,14 @@ total of the rows before the segment, which the trace returns without reading th
 call                                affected rows                    read in addition
 =================================== ================================ ============================
 lag(x, n)                           up to n rows after the change    n rows before these
-sum(x) ROWS BETWEEN a AND b ...     from b rows before to a after    a rows before, b after
-sum(x) RANGE BETWEEN a AND b ...    the same, by value               the same, by value
-sum(x) GROUPS BETWEEN a AND b ...   the same, by group               the same, by group
+sum(x) ROWS BETWEEN a PRECEDING     from b rows before to a after    a rows before, b after
+AND b FOLLOWING
+the same with RANGE                 the same, by value               the same, by value
+the same with GROUPS                the same, by group               the same, by group
 row_number, rank, dense_rank        all rows after the change        number of rows before
 sum(x) OVER (ORDER BY t)            all rows after the change        sum of the rows before
-min(x) OVER (ORDER BY t)            rows from the change to the next the min of the rows before
-                                    that is as small
+min(x) OVER (ORDER BY t)            the change, and later rows up to the min of the rows before
+                                    the next value as small
 first_value(x) OVER (ORDER BY t)    the change; all if it is first   the first row
 last_value(x) OVER (ORDER BY t)     the rows equal to it             nothing
 percent_rank, ntile, all others     the partition                    nothing
@@ -62,13 +63,14 @@ class Reach:
     Attributes:
         rows_before: The number of rows before it that are read.
         rows_after: The number of rows after it that are read.
-        values_before: The rows before it are read whose order column differs by at most this
-            number; None if no call reads by value.
-        values_after: The same after it.
+        values_before: The greatest difference of the order column between it and a row before it
+            that is read; None if no call reads by value.
+        values_after: The same for rows after it.
         groups_before: The number of groups of equal rows before its group that are read.
         groups_after: The same after it.
         own_group: True if a call reads the rows that are equal to it in the order.
-        from_start: True if a call needs a total over all rows before it, which does not read them.
+        from_start: True if a call needs a total over all rows before it, which the trace returns
+            without reading them.
         first_row: True if a call reads the first row of the partition.
     """
 
@@ -102,8 +104,8 @@ def reach_of(plan: Window, *, can_search_values: bool) -> Reach | None:
 
     Args:
         plan: The window.
-        can_search_values: True if a difference of values of the order column is the difference of
-            their sort columns, so that the trace can be searched for value + difference.
+        can_search_values: True if the order column can be searched for a value plus a difference,
+            because its sort column has the same differences as its values.
     """
     if not plan.order:
         return None
@@ -250,10 +252,10 @@ class _SegmentSearch:
         self._reach = reach
         self._groups = groups
         self._key_count = len(prefixes)
-        # Rows that are equal in so many columns are equal in the order of a partition.
+        # Rows that are equal in this many first columns are equal in the order of a partition.
         self._width = self._key_count + order_columns
-        # If a call reads groups, a segment begins and ends with a group: `RowRanges.neighbour`
-        # returns positions of rows in so many columns. None for any rows.
+        # If a call reads groups, a segment begins and ends with a group: so `RowRanges.neighbour`
+        # finds the bounds of groups, which are rows that are equal in this number of columns.
         self._depth = self._width if reach.own_group else None
         self.partition_start = ranges.seek(prefixes).take(partition)
         self.partition_stop = ranges.seek(prefixes, after=True).take(partition)

@@ -21,9 +21,10 @@ from circuits.sql.expressions.spark.operands import is_text
 from circuits.types.functions import common_type
 
 __all__ = [
+    "INTEGER_DECIMALS",
     "RESULT_TYPES",
     "cast_to_type_of",
-    "promote_texts",
+    "convert_operands",
     "read_arithmetic",
     "with_type_of_argument",
 ]
@@ -41,6 +42,12 @@ RESULT_TYPES: Final[Mapping[str | type[exp.Expr], pa.DataType]] = {
     **dict.fromkeys(_INTS, pa.int32()),
     **dict.fromkeys(("bit_get", "getbit"), pa.int8()),
     **dict.fromkeys((exp.ArraySize, exp.Extract, exp.StrPosition), pa.int32()),
+}
+
+#: The decimal types of integers beside a decimal.
+INTEGER_DECIMALS: Final = {
+    **{pa.int8(): pa.decimal128(3), pa.int16(): pa.decimal128(5)},
+    **{pa.int32(): pa.decimal128(10), pa.int64(): pa.decimal128(20)},
 }
 
 
@@ -65,14 +72,29 @@ def read_arithmetic(
         return clause.call(node, function, *timestamps)
     if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in sides):
         return clause.call(node, function, left, right)
-    return clause.call(node, f"{function}_ansi", *promote_texts(clause, node, left, right))
+    return clause.call(node, f"{function}_ansi", *convert_operands(clause, node, left, right))
 
 
-def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:
-    """Return the operands with texts cast to numbers, if another operand is a number.
+def convert_operands(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:
+    """Return the operands of an operator or function, with Spark's implicit casts.
 
-    They are cast to BIGINT if all others are integers, and to DOUBLE if not.
+    Beside a number, a text becomes a BIGINT if all others are integers, and a DOUBLE if not.
+    Beside a decimal, a computed integer becomes a decimal with the digits of its type. (The digits
+    of an integer that is written as a number are those of its value.)
+
+    Args:
+        clause: The clause.
+        node: The operator or function.
+        values: Its operands, in their order in ``node``.
     """
+    if any(arrow.is_decimal(value.type) for value in values):
+        operands = node.expressions or [node.args.get("this"), node.args.get("expression")]
+        values = tuple(
+            clause.call(node, "cast", value, type=INTEGER_DECIMALS[value.type])
+            if value.type in INTEGER_DECIMALS and not _is_written_number(operand)
+            else value
+            for value, operand in zip(values, operands, strict=True)
+        )
     other_types = [value.type for value in values if not is_text(value)]
     if len(other_types) == len(values) or not any(
         _is_number(data_type) for data_type in other_types
@@ -83,6 +105,12 @@ def promote_texts(clause: Clause, node: exp.Expr, *values: Expression) -> Argume
         clause.call(node, "cast", value, type=target) if is_text(value) else value
         for value in values
     ]
+
+
+def _is_written_number(node: exp.Expr) -> bool:
+    """Return whether an expression is a number of the text, with or without a minus."""
+    node = node.unnest()
+    return isinstance(node.this if isinstance(node, exp.Neg) else node, exp.Literal)
 
 
 def _is_number(data_type: pa.DataType) -> bool:

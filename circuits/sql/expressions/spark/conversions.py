@@ -95,6 +95,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "bigint": _cast_builder(pa.int64()),
     "smallint": _cast_builder(pa.int16()),
     "tinyint": _cast_builder(pa.int8()),
+    "decimal": _cast_builder(pa.decimal128(10, 0)),
     "double": _cast_builder(pa.float64()),
     "float": _cast_builder(pa.float32()),
     "string": _cast_builder(pa.string()),

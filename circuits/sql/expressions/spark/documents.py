@@ -128,7 +128,7 @@ def _schema_of_json(
     return clause.call(node, "schema_of_json", value)
 
 
-_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\.\['([^']*)'\]")
+_STEP: Final = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]|\['([^']*)'\]|\.\['([^']*)'\]|(\[\*\])")
 
 
 def _get_json_object(
@@ -136,23 +136,24 @@ def _get_json_object(
 ) -> Expression:
     """Read ``get_json_object(text, path)``; the result is NULL if the path is malformed."""
     path_text = _constant_text(clause, node, path)
-    steps: list[str | int] = []
+    steps: list[str | int | None] = []
     position = 1
     while position < len(path_text) and path_text.startswith("$"):
         match = _STEP.match(path_text, position)
         if match is None:
             break
-        key, index, *quoted = match.groups()
-        steps.append(int(index) if index else key or quoted[0] or quoted[1] or "")
+        key, index, *quoted, wildcard = match.groups()
+        if key == "*":
+            raise clause.source.unsupported(
+                node, "the path .* in get_json_object()", "write the keys, or [*] for an array"
+            )
+        step = int(index) if index else key or quoted[0] or quoted[1] or ""
+        steps.append(None if wildcard else step)
         position = match.end()
-    if "*" in path_text:
-        raise clause.source.unsupported(
-            node, "a path with wildcards or filters", "write the keys and positions"
-        )
     if not path_text.startswith("$") or position < len(path_text):
         return Literal(None, pa.string())
     (value,) = coerce(clause, node, [value], "t")
-    return clause.call(node, "json_text", value, string_literal(json.dumps(steps)))
+    return clause.call(node, "spark_json_matches", value, string_literal(json.dumps(steps)))
 
 
 #: Options of schema_of_json() that are refused, because they change the schema.

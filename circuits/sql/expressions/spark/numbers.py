@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.expressions.named_functions import (
     Arguments,
@@ -21,7 +22,8 @@ from circuits.sql.expressions.named_functions import (
     count_error,
 )
 from circuits.sql.expressions.spark.arithmetic import (
-    promote_texts,
+    INTEGER_DECIMALS,
+    convert_operands,
     read_arithmetic,
     with_type_of_argument,
 )
@@ -40,7 +42,7 @@ def try_arithmetic(function: str) -> Builder:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
         if function.endswith("_ansi"):  # a division, which takes numbers only
-            value = clause.call(node, function, *promote_texts(clause, node, *arguments))
+            value = clause.call(node, function, *convert_operands(clause, node, *arguments))
         else:
             value = read_arithmetic(clause, node, function, *arguments)
         return clause.call(node, "try", value)
@@ -131,9 +133,9 @@ def _whole_number_builder(function: str, digits_function: str) -> Builder:
 
 #: The decimal types to which numbers are cast where Spark needs a decimal.
 _DECIMALS: Final = {
-    **{pa.int8(): pa.decimal128(3), pa.int16(): pa.decimal128(5), pa.int32(): pa.decimal128(10)},
-    **{pa.int64(): pa.decimal128(20), pa.float32(): pa.decimal128(14, 7)},
-    **{pa.float64(): pa.decimal128(30, 15), pa.null(): pa.decimal128(38, 18)},
+    **INTEGER_DECIMALS,
+    **{pa.float32(): pa.decimal128(14, 7), pa.float64(): pa.decimal128(30, 15)},
+    pa.null(): pa.decimal128(38, 18),
 }
 
 
@@ -143,7 +145,7 @@ def _as_decimal(clause: Clause, node: exp.Expr, value: Expression) -> Expression
     if arrow.is_floating(value.type):
         is_finite = clause.call(node, "is_finite", value)
         value = clause.call(node, "case", is_finite, value, Literal(None, value.type))
-    return clause.call(node, "cast", value, type=target)
+    return spark_cast(clause, node, value, target)
 
 
 def _rounded_type(data_type: pa.DataType, digits: int) -> pa.DataType:
@@ -159,7 +161,8 @@ def _two_number_builder(function: str) -> Builder:
     def build(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
         if len(arguments) != 2:
             raise count_error(clause, node, "2")
-        return clause.call(node, function, *coerce(clause, node, arguments, "nn"))
+        numbers = coerce(clause, node, arguments, "nn")
+        return clause.call(node, function, *convert_operands(clause, node, *numbers))
 
     return build
 
@@ -198,9 +201,12 @@ def shift(clause: Clause, node: exp.Expr, function: str, arguments: Arguments) -
 
 
 def _sign(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return the sign as a DOUBLE."""
-    sign = clause.call(node, "sign", to_number(clause, node, value))
-    return clause.call(node, "cast", sign, type=pa.float64())
+    """Return the sign as a DOUBLE; that of NaN is NaN."""
+    number = to_number(clause, node, value)
+    sign = clause.call(node, "cast", clause.call(node, "sign", number), type=pa.float64())
+    if not arrow.is_floating(number.type):
+        return sign
+    return clause.call(node, "case", clause.call(node, "is_nan", number), number, sign)
 
 
 def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -210,7 +216,9 @@ def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 
 def _bit_get(clause: Clause, node: exp.Expr, value: Expression, position: Expression) -> Expression:
-    return clause.call(node, "get_bit", *coerce(clause, node, [value, position], "ii"))
+    number, position = coerce(clause, node, [value, position], "ii")
+    last_position = integer_literal(number.type.bit_width - 1)
+    return clause.call(node, "get_bit", number, position, last_position)
 
 
 BUILDERS: Final[dict[str, Builder]] = {

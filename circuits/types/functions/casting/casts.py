@@ -147,7 +147,7 @@ def _to_exact(values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _float_to_decimal(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Round the product with a power of ten, a float64, half away from zero, as in DuckDB.
+    """Multiply by a power of ten, as a float64, and round half away from zero, as DuckDB does.
 
     If the target has more than 18 digits and the product more than 53 bits, the exact digits of the
     float are used instead; DuckDB's are inexact.

@@ -90,8 +90,9 @@ def _adapt_literal(literal: Literal, target: pa.DataType) -> Expression:
         converted_back = constant(converted, literal.type)
     except (EvaluationError, ValueError, OverflowError):
         return literal
-    if arrow.is_float32(target) or arrow.is_float16(target):
-        return converted  # 0.1 is compared as the nearest value of the narrow type
+    is_narrow_float = arrow.is_float32(target) or arrow.is_float16(target)
+    if is_narrow_float and not arrow.is_floating(literal.type):
+        return converted  # the decimal 0.1 is compared as the nearest value of the narrow type
     return converted if converted_back.value == literal.value else literal
 
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.excerpt import excerpt
+from circuits.types.arrow_types import is_nested, part_types, with_parts
 from circuits.types.functions.argument_rows import unscaled_digits
 from circuits.types.functions.casting.time_units import PER_SECOND, is_infinite, ticks_of
 
@@ -54,22 +55,33 @@ def format_scalar(scalar: pa.Scalar) -> str:
 
 
 def format_unrepresentable(table: pa.Table) -> pa.Table:
-    """Return the table with date and timestamp columns as text if Python cannot represent a value.
+    """Return the table with dates and timestamps as text in columns that Python cannot represent.
+
+    In a list, struct or map, a date that Python cannot represent is a text that says so.
 
     >>> days = pa.array([3 * 10**6], pa.int32()).view(pa.date32())
     >>> format_unrepresentable(pa.table({"d": days})).to_pylist()
     [{'d': '10183-09-21'}]
     """
     for index, column in enumerate(table.columns):
-        if not arrow.is_date32(column.type) and not arrow.is_timestamp(column.type):
+        has_parts = is_nested(column.type)
+        if not (has_parts or arrow.is_date32(column.type) or arrow.is_timestamp(column.type)):
             continue
         try:
             column.to_pylist()
         except (ValueError, OverflowError):
-            chunks = [write_text(chunk, pa.string()) for chunk in column.chunks]
-            texts = pa.chunked_array(chunks, pa.string())
+            target = _with_text_times(column.type)
+            write = pa.Array.cast if has_parts else write_text
+            texts = pa.chunked_array([write(chunk, target) for chunk in column.chunks], target)
             table = table.set_column(index, table.column_names[index], texts)
     return table
+
+
+def _with_text_times(type: pa.DataType) -> pa.DataType:
+    """Return a type with texts in place of dates and timestamps."""
+    if is_nested(type):
+        return with_parts(type, [_with_text_times(part) for part in part_types(type)])
+    return pa.string() if arrow.is_date32(type) or arrow.is_timestamp(type) else type
 
 
 def _format_floats(values: pa.Array, target: pa.DataType) -> pa.Array:

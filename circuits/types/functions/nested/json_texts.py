@@ -13,7 +13,7 @@ import base64
 import json
 import math
 from collections.abc import Callable, Sequence
-from datetime import date, datetime, time
+from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Final
@@ -36,12 +36,23 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.nested.json_columns import JsonStyle, json_column, quote_text
 from circuits.types.functions.type_rules import is_binary, is_text
 
-__all__ = ["FUNCTIONS", "python_values", "to_json_rule"]
+__all__ = [
+    "FUNCTIONS",
+    "MISSING",
+    "parse_json",
+    "path_rule",
+    "steps_of",
+    "text_of",
+    "to_json_rule",
+    "type_of",
+    "write_json",
+]
 
 #: Stands for invalid JSON, and for a path without a value; None stands for JSON's null.
-_MISSING: Final = object()
+MISSING: Final = object()
 
 
 class _HugeFloat(float):
@@ -60,11 +71,27 @@ def _parse_float(text: str) -> float:
     return number if math.isfinite(number) else _HugeFloat(text)
 
 
-def _parse(text: str) -> Any:
+def parse_json(text: str, *, first_wins: bool = False) -> Any:
+    """Return the value of a JSON text; `MISSING` if it is no JSON.
+
+    Args:
+        text: The text.
+        first_wins: True if the first member of a name counts, as in Spark; else the last one.
+    """
+    hook = _first_members if first_wins else None
     try:
-        return json.loads(text, parse_float=_parse_float, parse_constant=_refuse_constant)
+        return json.loads(
+            text,
+            object_pairs_hook=hook,
+            parse_float=_parse_float,
+            parse_constant=_refuse_constant,
+        )
     except (ValueError, RecursionError):
-        return _MISSING
+        return MISSING
+
+
+def _first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(reversed(pairs)) if len(dict(pairs)) < len(pairs) else dict(pairs)
 
 
 def _refuse_constant(name: str) -> Any:
@@ -75,11 +102,11 @@ def _follow(value: Any, steps: Sequence[str | int]) -> Any:
     for step in steps:
         if isinstance(step, int):
             if not isinstance(value, list) or not -len(value) <= step < len(value):
-                return _MISSING
+                return MISSING
             value = value[step]
         else:
             if not isinstance(value, dict) or step not in value:
-                return _MISSING
+                return MISSING
             value = value[step]
     return value
 
@@ -97,7 +124,8 @@ def _write_float(value: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def _write(value: Any) -> str:
+def write_json(value: Any) -> str:
+    """Return a value as JSON, without blanks between its parts."""
     if isinstance(value, Decimal):
         return format(value, "f")
     if isinstance(value, _HugeFloat):
@@ -105,21 +133,22 @@ def _write(value: Any) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return _write_float(value)
     if isinstance(value, dict):
-        return f"{{{','.join(f'{_write(name)}:{_write(part)}' for name, part in value.items())}}}"
+        members = (f"{write_json(name)}:{write_json(part)}" for name, part in value.items())
+        return f"{{{','.join(members)}}}"
     if isinstance(value, list):
-        return f"[{','.join(map(_write, value))}]"
+        return f"[{','.join(map(write_json, value))}]"
     return json.dumps(value, ensure_ascii=False)
 
 
-def _text_of(value: Any) -> str | None:
+def text_of(value: Any) -> str | None:
     """Return a value as text: a string without quotes, NULL for null."""
-    if value is _MISSING or value is None:
+    if value is MISSING or value is None:
         return None
-    return value if isinstance(value, str) else _write(value)
+    return value if isinstance(value, str) else write_json(value)
 
 
 def _json_of(value: Any) -> str | None:
-    return None if value is _MISSING else _write(value)
+    return None if value is MISSING else write_json(value)
 
 
 def _length_of(value: Any) -> int | None:
@@ -127,13 +156,14 @@ def _length_of(value: Any) -> int | None:
 
 
 def _length_or_zero_of(value: Any) -> int | None:
-    if value is _MISSING:
+    if value is MISSING:
         return None
     return len(value) if isinstance(value, list) else 0
 
 
-def _type_of(value: Any) -> str | None:
-    if value is _MISSING:
+def type_of(value: Any) -> str | None:
+    """Return the name of the type of a value, as in DuckDB."""
+    if value is MISSING:
         return None
     if value is None:
         return "NULL"
@@ -158,20 +188,20 @@ def _kind_of(value: Any) -> str:
 
 def _kind(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     array = fill_rows(arguments[0], row_count(arguments))
-    steps = _steps_of(arguments) or []
+    steps = steps_of(arguments) or []
 
     def find(text: str) -> str:
-        document = _parse(text)
-        if document is _MISSING:
+        document = parse_json(text)
+        if document is MISSING:
             return "invalid"
         value = _follow(document, steps)
-        return "missing" if value is _MISSING else _kind_of(value)
+        return "missing" if value is MISSING else _kind_of(value)
 
     return map_distinct(array, find, result_type)
 
 
 def _scalar_text_of(value: Any) -> str | None:
-    return None if isinstance(value, dict | list) else _text_of(value)
+    return None if isinstance(value, dict | list) else text_of(value)
 
 
 def _keys_of(value: Any) -> list[str] | None:
@@ -179,16 +209,16 @@ def _keys_of(value: Any) -> list[str] | None:
 
 
 def _elements_of(value: Any) -> list[str] | None:
-    return list(map(_write, value)) if isinstance(value, list) else None
+    return list(map(write_json, value)) if isinstance(value, list) else None
 
 
 def _members_of(value: Any) -> list[dict[str, str]] | None:
     if not isinstance(value, dict):
         return None
-    return [{"key": name, "value": _write(part)} for name, part in value.items()]
+    return [{"key": name, "value": write_json(part)} for name, part in value.items()]
 
 
-def _path_rule(result: pa.DataType) -> Rule:
+def path_rule(result: pa.DataType) -> Rule:
     """Return the rule of a function of a JSON text and, optionally, a constant path."""
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
@@ -203,7 +233,7 @@ def _path_rule(result: pa.DataType) -> Rule:
     return rule
 
 
-def _steps_of(arguments: Sequence[Values]) -> list[str | int] | None:
+def steps_of(arguments: Sequence[Values]) -> list[str | int] | None:
     """Return the steps of the path; none without a path, None for NULL."""
     if len(arguments) < 2:
         return []
@@ -218,13 +248,13 @@ def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         array = fill_rows(arguments[0], row_count(arguments))
-        steps = _steps_of(arguments)
+        steps = steps_of(arguments)
         if steps is None:
             return pa.nulls(len(array), result_type)
 
         def find(text: str) -> Any:
-            value = _parse(text)
-            return read(value if value is _MISSING else _follow(value, steps))
+            value = parse_json(text)
+            return read(value if value is MISSING else _follow(value, steps))
 
         return map_distinct(array, find, result_type)
 
@@ -232,7 +262,7 @@ def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
 
 
 def _valid(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    return map_distinct(arguments[0], lambda text: _parse(text) is not _MISSING, result_type)
+    return map_distinct(arguments[0], lambda text: parse_json(text) is not MISSING, result_type)
 
 
 def _from_json_rule(
@@ -250,12 +280,12 @@ def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     array = fill_rows(arguments[0], row_count(arguments))
 
     def convert(text: str) -> Any:
-        value = _parse(text)
+        value = parse_json(text)
         if arrow.is_struct(result_type) and not isinstance(value, dict):
             value = {}
         if _is_list_of_structs(result_type) and isinstance(value, dict):
             value = [value]
-        return None if value is _MISSING else _convert_to_type(value, result_type)
+        return None if value is MISSING else _convert_to_type(value, result_type)
 
     return map_distinct(array, convert, result_type)
 
@@ -285,7 +315,7 @@ def _convert_to_type(value: Any, data_type: pa.DataType) -> Any:
             else None
         )
     if is_text(data_type):
-        return _text_of(value)
+        return text_of(value)
     return _scalar_of(value, data_type)
 
 
@@ -342,111 +372,86 @@ def _has_interval(data_type: pa.DataType) -> bool:
     return bool(arrow.is_duration(data_type))
 
 
-def python_values(array: pa.Array) -> list[Any]:
-    """Return an array as values of Python.
-
-    Raises:
-        pa.ArrowInvalid: It contains a date or timestamp that Python cannot represent.
-    """
-    try:
-        return list(array.to_pylist())
-    except OverflowError as error:
-        raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
-
-
 def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    array = arguments[0]
-    texts = [
-        None if value is None else _write(_to_json_value(value, array.type))
-        for value in python_values(array)
-    ]
-    return pa.array(texts, pa.string())
+    return json_column(fill_rows(arguments[0], 1), _STYLE)
 
 
-def _to_json_value(value: Any, data_type: pa.DataType) -> Any:
-    """Return an Arrow value as a value that JSON can represent."""
-    if value is None:
-        return None
-    if arrow.is_struct(data_type):
-        return {field.name: _to_json_value(value[field.name], field.type) for field in data_type}
-    if arrow.is_map(data_type):
-        return {str(key): _to_json_value(item, data_type.item_type) for key, item in value}
-    if is_nested(data_type):
-        return [_to_json_value(item, data_type.value_type) for item in value]
-    if isinstance(value, float | Decimal):  # in DuckDB, NaN and Infinity have no quotes
-        return value
+def _write_scalar(value: Any, data_type: pa.DataType) -> str:
+    """Return a value as DuckDB writes it in JSON; NaN and Infinity have no quotes."""
+    if isinstance(value, float | Decimal):
+        return write_json(value)
     if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, date | datetime | time):
-        text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
-        # As in DuckDB, an offset of whole hours has no minutes: +00.
-        has_offset = isinstance(value, datetime) and value.tzinfo is not None
-        return text.removesuffix(":00") if has_offset else text
-    return value
+        return quote_text(base64.b64encode(value).decode())
+    text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+    # As in DuckDB, an offset of whole hours has no minutes: +00.
+    has_offset = isinstance(value, datetime) and value.tzinfo is not None
+    return quote_text(text.removesuffix(":00") if has_offset else text)
 
+
+_STYLE: Final = JsonStyle.of_values(_write_scalar, lambda key, _: str(key), keeps_null_fields=True)
 
 FUNCTIONS = (
     Function(
         "json_text",
         "the value at the path b in the JSON text a; a string without its quotes",
-        _path_rule(pa.string()),
-        _path_kernel(_text_of),
+        path_rule(pa.string()),
+        _path_kernel(text_of),
     ),
     Function(
         "json_value",
         "the value at the path b in the JSON text a, as JSON",
-        _path_rule(pa.string()),
+        path_rule(pa.string()),
         _path_kernel(_json_of),
     ),
     Function(
         "json_scalar",
         "the scalar at the path b in the JSON text a as text; NULL for another value",
-        _path_rule(pa.string()),
+        path_rule(pa.string()),
         _path_kernel(_scalar_text_of),
     ),
     Function(
         "json_kind",
         "object, array, scalar or null: the value at the path b in a; else missing or invalid",
-        _path_rule(pa.string()),
+        path_rule(pa.string()),
         _kind,
     ),
     Function(
         "json_array_length",
         "the number of elements of the JSON array at the path b in a; NULL for another value",
-        _path_rule(pa.int64()),
+        path_rule(pa.int64()),
         _path_kernel(_length_of),
     ),
     Function(
         "json_array_length_or_zero",
         "the number of elements of the JSON array at the path b in a; 0 for another value",
-        _path_rule(pa.int64()),
+        path_rule(pa.int64()),
         _path_kernel(_length_or_zero_of),
     ),
     Function(
         "json_type",
         "the name of the type of the value at the path b in the JSON text a, as in DuckDB",
-        _path_rule(pa.string()),
-        _path_kernel(_type_of),
+        path_rule(pa.string()),
+        _path_kernel(type_of),
     ),
     Function(
         "json_keys",
         "the keys of the JSON object at the path b in a",
-        _path_rule(pa.list_(pa.string())),
+        path_rule(pa.list_(pa.string())),
         _path_kernel(_keys_of),
     ),
     Function(
         "json_elements",
         "the elements of the JSON array at the path b in a, as JSON",
-        _path_rule(pa.list_(pa.string())),
+        path_rule(pa.list_(pa.string())),
         _path_kernel(_elements_of),
     ),
     Function(
         "json_members",
         "the keys and values of the JSON object at the path b in a; the values are JSON",
-        _path_rule(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
+        path_rule(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
         _path_kernel(_members_of),
     ),
-    Function("json_valid", "true if the text a is JSON", _path_rule(pa.bool_()), _valid),
+    Function("json_valid", "true if the text a is JSON", path_rule(pa.bool_()), _valid),
     Function(
         "from_json",
         "the JSON text a as a value of the type of b; parts of another form are NULL",

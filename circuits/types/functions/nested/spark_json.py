@@ -8,13 +8,12 @@ a field of a struct left out if it is NULL
 a key of a map      a text; a date is its days, a timestamp its microseconds, since 1970
 =================== ==================================================================
 
-Cost: a call of Python per value.
+Cost: that of `circuits.types.functions.nested.json_columns`.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -25,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import types as arrow
 
-from circuits.types.arrow_types import is_nested
+from circuits.types.functions.argument_rows import fill_rows
 from circuits.types.functions.function import Function, Values
-from circuits.types.functions.nested.json_texts import python_values, to_json_rule
+from circuits.types.functions.nested.json_columns import JsonStyle, json_column, quote_text
+from circuits.types.functions.nested.json_texts import to_json_rule
 from circuits.types.functions.numbers.number_formats import java_float
 
 __all__ = ["FUNCTIONS"]
@@ -36,45 +36,24 @@ _EPOCH: Final = date(1970, 1, 1)
 
 
 def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    array = arguments[0]
-    texts = [None if value is None else _write(value, array.type) for value in python_values(array)]
-    return pa.array(texts, pa.string())
+    return json_column(fill_rows(arguments[0], 1), _STYLE)
 
 
-def _write(value: Any, type_: pa.DataType) -> str:
+def _write_scalar(value: Any, type_: pa.DataType) -> str:
     """Return a value as JSON."""
-    if value is None:
-        return "null"
-    if arrow.is_struct(type_):
-        parts = [
-            f"{_quote(field.name)}:{_write(value[field.name], field.type)}"
-            for field in type_
-            if value[field.name] is not None
-        ]
-        return f"{{{','.join(parts)}}}"
-    if arrow.is_map(type_):
-        parts = [
-            f"{_quote(_key(key, type_.key_type))}:{_write(item, type_.item_type)}"
-            for key, item in value
-        ]
-        return f"{{{','.join(parts)}}}"
-    if is_nested(type_):
-        return f"[{','.join(_write(item, type_.value_type) for item in value)}]"
-    if isinstance(value, bool):
-        return "true" if value else "false"
     if isinstance(value, float):
         text = _float_text(value, type_)
-        return text if math.isfinite(value) else _quote(text)
-    if isinstance(value, int | Decimal):
+        return text if math.isfinite(value) else quote_text(text)
+    if isinstance(value, Decimal):
         return str(value)
     if isinstance(value, bytes):
-        return _quote(base64.b64encode(value).decode())
+        return quote_text(base64.b64encode(value).decode())
     if isinstance(value, datetime):
         if value.tzinfo is None:
-            return _quote(value.isoformat(timespec="milliseconds"))
+            return quote_text(value.isoformat(timespec="milliseconds"))
         text = value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds")
-        return _quote(f"{text}Z")
-    return _quote(value if isinstance(value, str) else value.isoformat())
+        return quote_text(f"{text}Z")
+    return quote_text(value.isoformat())
 
 
 def _key(value: Any, type_: pa.DataType) -> str:
@@ -94,9 +73,7 @@ def _float_text(value: float, type_: pa.DataType) -> str:
     return java_float(value, str(np.float32(value) if arrow.is_float32(type_) else value))
 
 
-def _quote(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
+_STYLE: Final = JsonStyle.of_values(_write_scalar, _key, keeps_null_fields=False)
 
 FUNCTIONS = (
     Function(

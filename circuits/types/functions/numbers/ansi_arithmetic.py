@@ -1,10 +1,10 @@
-"""Sums, differences and products of numbers in the types of Spark; an overflow is an error.
+"""Sums, differences, products and remainders in the types of Spark; an overflow is an error.
 
 The result of two integers has the wider of their types: INT + INT is an INT, and an error where
 it has more than 32 bits. Decimals follow the rules of Spark [1]: a sum has one digit more than its
-operands need, a product the digits of both and one more. A result of more than 38 digits loses
-digits after the point, down to six, and is rounded half up. A FLOAT beside another number is a
-DOUBLE.
+operands need, a product the digits of both and one more, a remainder those of the operand with
+fewer digits before the point. A result of more than 38 digits loses digits after the point, down to
+six, and is rounded half up. A FLOAT beside another number is a DOUBLE.
 
 References:
     [1] Apache Spark, DecimalPrecision and DecimalType.adjustPrecisionScale.
@@ -61,7 +61,7 @@ def adjusted_decimal(precision: int, scale: int) -> pa.DataType:
 
 
 def ansi_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-    """Type rule of two numbers, as the docstring of the module says."""
+    """Return two numbers in Spark's types, and the type of the result, as described above."""
     operands = as_numbers(name, arguments, 2, 2)
     types = [operand.type for operand in operands]
     if any(map(arrow.is_floating, types)):

@@ -45,6 +45,15 @@ def _shift_without_loss(value: Any, distance: Any) -> Any:
     return shifted
 
 
+def _bit_at(value: Any, position: Any, last_position: Any) -> Any:
+    is_outside = (position < 0) | (position > last_position)
+    if is_outside.any():
+        raise pa.ArrowInvalid(
+            f"the number has the bits 0 to {last_position.max()}, not {position[is_outside][0]}"
+        )
+    return (value >> position) & 1
+
+
 def _factorial(number: int) -> int | None:
     return math.factorial(number) if 0 <= number <= 20 else None
 
@@ -83,31 +92,31 @@ FUNCTIONS = (
     _function("bit_not", "the complement of the bits of a", "i", np.bitwise_not),
     _function(
         "shift_left",
-        "a with its bits moved b to the left",
+        "a with its bits moved b places to the left",
         "ii",
         lambda a, b: a << (b & 63),
     ),
     _function(
         "shift_right",
-        "a with its bits moved b to the right, with its sign",
+        "a with its bits moved b places to the right; the sign stays",
         "ii",
         lambda a, b: a >> (b & 63),
     ),
     _function(
         "shift_right_unsigned",
-        "a with its 64 bits moved b to the right, without its sign",
+        "a with its 64 bits moved b places to the right, filled with 0 from the left",
         "ii",
         _unsigned_shift,
     ),
     _function(
         "shift_left_checked",
-        "as shift_left; an error if a bit is lost, 0 for 64 and more",
+        "as shift_left; an error if a bit that is 1 is lost, or a or b is negative",
         "ii",
         _shift_without_loss,
     ),
     _function(
         "shift_right_checked",
-        "as shift_right; 0 for 64 and more",
+        "as shift_right; 0 if b is negative, or 64 or more",
         "ii",
         lambda a, b: np.where((b < 0) | (b > 63), 0, a >> (b & 63)),
     ),
@@ -119,13 +128,13 @@ FUNCTIONS = (
     ),
     _function(
         "get_bit",
-        "bit b of a, from 0 at the right",
-        "ii",
-        lambda a, b: (a >> (b & 63)) & 1,
+        "bit b of a, from 0 at the right; an error if a does not have this bit",
+        "iii",
+        _bit_at,
     ),
     Function(
         "factorial",
-        "the product of 1 to a; NULL outside 0 to 20",
+        "1 · 2 · … · a; NULL unless a is from 0 to 20",
         Signature("i", _INT),
         per_distinct_row(_factorial),
     ),

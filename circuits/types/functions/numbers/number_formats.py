@@ -1,17 +1,20 @@
 """Format numbers as text: format_number, printf, and floats as Java writes them.
 
 ``printf`` has the conversions ``%s %d %f %e %x %X %o %c %b %%`` with flags, width, precision and
-positions (``%2$s``); its results are those of Java. Each function runs once per distinct row of
-arguments.
+positions (``%2$s``); its results are those of Java. ``c_printf`` is that of C, as DuckDB has it:
+also ``%i %u %g``, modifiers such as ``%ld``, and ``*`` for a width that is an argument. Each
+function runs once per distinct row of arguments.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Decimal, localcontext
+from collections.abc import Iterator, Sequence
+from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, localcontext
+from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
@@ -33,8 +36,12 @@ from circuits.types.functions.type_rules import is_number, is_text
 __all__ = ["FUNCTIONS", "exact_decimal", "java_float", "java_floats"]
 
 _TEXT: Final = pa.string()
-# The groups are the width and the precision of a directive of C; * is a size that is an argument.
-_C_SIZES: Final = re.compile(r"%(?:\(\w*\))?[-#+ 0]*(\d+|\*)?(?:\.(\d+|\*))?")
+# The groups of both directives: position, flags, width, precision, letter. In C, the width and the
+# precision may be *, if an argument gives them, and a modifier is before the letter.
+_C_DIRECTIVE: Final = re.compile(
+    r"%(?:(\d+)\$)?([-+ #0,']*)(\d+|\*)?(?:\.(\d+|\*|))?(hh|h|ll|l|j|z|t|L)?([a-zA-Z%])"
+)
+_C_BITS: Final = {"hh": 8, "h": 16}
 _DIRECTIVE: Final = re.compile(r"%(\d+\$)?([-#+ 0,(]*)(\d+)?(?:\.(\d+))?([a-zA-Z%])")
 
 
@@ -56,29 +63,38 @@ def _round(value: Decimal, digits: int, rounding: str) -> Decimal:
         return value.quantize(Decimal(1).scaleb(-digits), rounding=rounding)
 
 
-def _format_number(value: Any, digits: int) -> str | None:
-    if digits < 0:
+def _format_number(value: Any, digits_or_pattern: int | str) -> str | None:
+    """Format a number with digits after the point, or in a pattern, as Java's DecimalFormat."""
+    if isinstance(digits_or_pattern, int) and digits_or_pattern < 0:
         return None
-    if isinstance(value, float) and value != value:
-        return "NaN"
-    if isinstance(value, float) and abs(value) == float("inf"):
-        return "∞" if value > 0 else "-∞"
-    number = _round(exact_decimal(value), digits, ROUND_HALF_EVEN)
-    return f"{number:,.{digits}f}"
+    if isinstance(value, float):
+        if value != value:
+            return "NaN"
+        if abs(value) == float("inf"):
+            return "∞" if value > 0 else "-∞"
+        value += 0.0  # -0.0 is 0.0
+    exact = Decimal(value)  # of a float, all digits of its bits
+    if isinstance(digits_or_pattern, str) and digits_or_pattern:
+        return _format_in_pattern(exact, digits_or_pattern)
+    digits = int(digits_or_pattern or 0)
+    return f"{_round(exact, digits, ROUND_HALF_EVEN):,.{digits}f}"
 
 
-def _format_number_pattern(value: Any, pattern: str) -> str:
-    """Format with a pattern of ``#``, ``0``, ``,`` and ``.``, as Java's DecimalFormat."""
+def _format_in_pattern(value: Decimal, pattern: str) -> str:
+    """Format in a pattern of ``#``, ``0``, ``,`` and ``.``."""
     if not re.fullmatch(r"[#,0]*(?:\.[0#]*)?", pattern):
         raise ValueError(f"the pattern {pattern!r} has other characters than # 0 , .")
-    integer_pattern, _, fraction = pattern.partition(".")
-    number = _round(exact_decimal(value), len(fraction), ROUND_HALF_EVEN)
-    text = f"{number.copy_abs():f}"
-    integer_digits, _, fraction_digits = text.partition(".")
-    min_fraction_digits = fraction.count("0")
+    integer_pattern, point, fraction = pattern.partition(".")
+    number = _round(value, len(fraction), ROUND_HALF_EVEN)
+    integer_digits, _, fraction_digits = f"{number.copy_abs():f}".partition(".")
+    min_integer_digits, min_fraction_digits = integer_pattern.count("0"), fraction.count("0")
+    if point and "0" not in pattern:  # Java then requires the digit next to the point
+        if integer_pattern:
+            min_integer_digits = 1
+        else:
+            min_fraction_digits = 1
     while len(fraction_digits) > min_fraction_digits and fraction_digits.endswith("0"):
         fraction_digits = fraction_digits[:-1]
-    min_integer_digits = integer_pattern.count("0")
     integer_digits = integer_digits.lstrip("0").rjust(min_integer_digits, "0")
     if "," in integer_pattern:
         group_size = len(integer_pattern) - integer_pattern.rindex(",") - 1
@@ -90,19 +106,17 @@ def _format_number_pattern(value: Any, pattern: str) -> str:
     if not integer_digits and not fraction_digits:
         integer_digits = "0"
     return (
-        ("-" if number < 0 else "")
+        ("-" if number.is_signed() else "")
         + integer_digits
         + (f".{fraction_digits}" if fraction_digits else "")
     )
 
 
-def _java_text(value: Any) -> str:
-    if value is None:
-        return "null"
+def _java_text(value: Any, data_type: pa.DataType) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, float):
-        return java_float(value)
+        return java_float(value, str(np.float32(value)) if arrow.is_float32(data_type) else "")
     return str(value)
 
 
@@ -151,18 +165,33 @@ def _java_float_rule(
     return (value,), _TEXT
 
 
-def _printf(pattern: str | None, *values: Any) -> str | None:
-    """Format as Java's String.format."""
+def _directives(
+    pattern: str, directive: re.Pattern[str]
+) -> Iterator[tuple[str, re.Match[str] | None]]:
+    """Yield each directive of a format with the text before it; None after the last text.
+
+    Raises:
+        ValueError: A % does not begin a directive.
+    """
+    end = 0
+    for match in (*directive.finditer(pattern), None):
+        text = pattern[end : match.start() if match else len(pattern)]
+        if "%" in text:
+            raise ValueError(f"{pattern!r} has an incomplete % directive")
+        yield text, match
+        end = match.end() if match else end
+
+
+def _printf(types: Sequence[pa.DataType], pattern: str | None, *values: Any) -> str | None:
+    """Format values of these types as Java's String.format."""
     if pattern is None:
         return None
     next_index = length = 0
     pieces: list[str] = []
-    end = 0
-    for match in _DIRECTIVE.finditer(pattern):
-        if "%" in pattern[end : match.start()]:
-            raise ValueError(f"{pattern!r} has an incomplete % directive")
-        pieces.append(pattern[end : match.start()])
-        end = match.end()
+    for text, match in _directives(pattern, _DIRECTIVE):
+        pieces.append(text)
+        if match is None:
+            break
         position, flags, width, precision, conversion = match.groups()
         if max(int(width or 0), int(precision or 0)) + length > MAX_STRING_BYTES:
             raise _too_long_error()
@@ -175,79 +204,165 @@ def _printf(pattern: str | None, *values: Any) -> str | None:
             index, next_index = next_index, next_index + 1
         if not 0 <= index < len(values):
             raise ValueError(f"{match[0]} in {pattern!r} has no argument")
-        text = _format_directive(values[index], flags, int(width or 0), precision, conversion)
-        pieces.append(text)
-        length += len(text)
-    if "%" in pattern[end:]:
-        raise ValueError(f"{pattern!r} has an incomplete % directive")
-    return "".join([*pieces, pattern[end:]])
+        for pair in ("-0", "+ "):
+            if set(pair) <= set(flags):
+                raise ValueError(f"{match[0]} in {pattern!r} has two flags that exclude each other")
+        pieces.append(
+            _format_directive(
+                values[index], types[index], flags, int(width or 0), precision, conversion
+            )
+        )
+        length += len(pieces[-1])
+    return "".join(pieces)
 
 
 def _format_directive(
-    value: Any, flags: str, width: int, precision: str | None, conversion: str
+    value: Any,
+    data_type: pa.DataType,
+    flags: str,
+    width: int,
+    precision: str | None,
+    conversion: str,
 ) -> str:
-    """Format one value; ``conversion`` is the letter at the end of the directive."""
+    """Format one value as Java; ``conversion`` is the letter at the end of the directive."""
     lower = conversion.lower()
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
     if value is None and lower != "b":
         text = "null" if precision is None else "null"[: int(precision)]
     elif lower == "s":
-        text = _java_text(value)
+        text = _java_text(value, data_type)
         text = text if precision is None else text[: int(precision)]
     elif lower == "b":
         text = str(bool(value) if isinstance(value, bool) else value is not None).lower()
     elif lower == "c" and isinstance(value, int | str):
         text = chr(value) if isinstance(value, int) else value[:1]
     elif lower == "d" and isinstance(value, int) and is_number:
-        text = f"{abs(value):{',' if ',' in flags else ''}d}"
+        text = _signed(f"{abs(value):{',' if ',' in flags else ''}d}", value < 0, flags, width)
     elif lower in "xo" and isinstance(value, int) and is_number:
-        # Java formats a negative int as 32 bits in two's complement, a long as 64 bits.
-        modulus = 2**32 if value >= -(2**31) else 2**64
-        unsigned = value % modulus if value < 0 else value
-        text = f"{unsigned:{lower}}"
+        # A negative number is the two's complement of its type.
+        text = f"{value % 2**data_type.bit_width:{lower}}"
         text = ("0x" if lower == "x" else "0") + text if "#" in flags else text
+        text = text.rjust(width, "0") if "0" in flags else text
     elif lower in "fe" and isinstance(value, float | Decimal):
         digits = 6 if precision is None else int(precision)
         if isinstance(value, float) and not abs(value) < float("inf"):
             text = java_float(abs(value))
-        elif lower == "f":
-            rounded = abs(_round(exact_decimal(value), digits, ROUND_HALF_UP))
-            text = f"{rounded:{',' if ',' in flags else ''}.{digits}f}"
+            if value == value:
+                text = _signed(text, value < 0, flags.replace("0", ""), width)
         else:
-            text = f"{abs(exact_decimal(value)):.{digits}e}"
-            text = re.sub(r"e([+-])(\d)$", r"e\g<1>0\2", text)
+            if lower == "f":
+                rounded = abs(_round(exact_decimal(value), digits, ROUND_HALF_UP))
+                text = f"{rounded:{',' if ',' in flags else ''}.{digits}f}"
+            else:
+                text = _scientific(abs(exact_decimal(value)), digits)
+            text = _signed(text, value < 0, flags, width)
     else:
         raise ValueError(f"%{conversion} does not format {value!r}")
-    if lower in "dfe" and value is not None:
-        is_negative = value < 0
-        digits_width = width - (is_negative or "+" in flags or " " in flags)
-        if "0" in flags:
-            text = text.rjust(digits_width, "0")
-        if is_negative:
-            text = f"({text})" if "(" in flags else "-" + text
-        elif "+" in flags:
-            text = "+" + text
-        elif " " in flags:
-            text = " " + text
-    elif "0" in flags and lower in "xo":
-        text = text.rjust(width, "0")
     if conversion.isupper():
         text = text.upper()
     return text.ljust(width) if "-" in flags else text.rjust(width)
 
 
+def _scientific(value: Decimal, digits: int) -> str:
+    """Return a number that is not negative with one digit before the point, rounded half up."""
+    if not value:
+        return f"{0:.{digits}e}"
+    rounded = Context(prec=digits + 1, rounding=ROUND_HALF_UP).create_decimal(value)
+    return re.sub(r"e([+-])(\d)$", r"e\g<1>0\2", f"{rounded:.{digits}e}")
+
+
+def _signed(text: str, is_negative: bool, flags: str, width: int) -> str:
+    """Return the digits of a number with the sign and the zeros that flags of Java ask for."""
+    if "0" in flags:
+        text = text.rjust(width - (is_negative or "+" in flags or " " in flags), "0")
+    if is_negative:
+        return f"({text})" if "(" in flags else "-" + text
+    return ("+" if "+" in flags else " " if " " in flags else "") + text
+
+
 def _c_printf(pattern: str, *values: Any) -> str:
-    """Format as C's printf."""
-    sizes = [part for match in _C_SIZES.finditer(pattern) for part in match.groups() if part]
-    length = sum(int(size) for size in sizes if size != "*")
-    if "*" in sizes:  # a size may be any of the integers
-        length += sum(abs(value) for value in values if isinstance(value, int))
-    if length > MAX_STRING_BYTES:
-        raise _too_long_error()
-    try:
-        return pattern % values
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"the format {pattern!r} does not suit its arguments: {error}") from None
+    """Format as C's printf; further arguments have no effect."""
+    next_index = length = 0
+    has_positions: bool | None = None
+    pieces: list[str] = []
+
+    def argument(position: str | None) -> Any:
+        nonlocal next_index, has_positions
+        if has_positions not in (None, position is not None):
+            raise ValueError(f"{pattern!r} has directives with and without a position")
+        has_positions = position is not None
+        index = next_index if position is None else int(position) - 1
+        next_index += 1
+        if not 0 <= index < len(values):
+            raise ValueError(f"{pattern!r} has more directives than arguments")
+        return values[index]
+
+    def size(text: str | None) -> int | None:
+        value = argument(None) if text == "*" else text
+        if isinstance(value, str):
+            return int(value or 0)
+        if value is not None and not isinstance(value, int):
+            raise ValueError(f"* in {pattern!r} is not an integer")
+        return value
+
+    for text, match in _directives(pattern, _C_DIRECTIVE):
+        pieces.append(text)
+        if match is None:
+            break
+        position, flags, width_text, precision_text, modifier, conversion = match.groups()
+        if match[0] == "%%":
+            pieces.append("%")
+            continue
+        width, precision = size(width_text) or 0, size(precision_text)
+        if max(abs(width), precision or 0) + length > MAX_STRING_BYTES:
+            raise _too_long_error()
+        if precision is not None and precision < 0:
+            precision = None
+        value = argument(position)
+        flags += "-" if width < 0 else ""
+        width = abs(width)
+        if conversion in "diuxXobB" and isinstance(value, int):
+            bits = _C_BITS.get(modifier, 64)
+            formatted = _format_c_integer(value, flags, width, precision, bits, conversion)
+        elif conversion in "eEfFgG" and isinstance(value, float | Decimal) and "," not in flags:
+            digits = "" if precision is None else f".{precision}"
+            formatted = f"%{flags}{width or ''}{digits}{conversion}" % float(value)
+        elif conversion == "c" and isinstance(value, int):
+            formatted = chr(value)
+        elif conversion == "s" and isinstance(value, str | bool):
+            formatted = (value if isinstance(value, str) else str(value).lower())[:precision]
+        else:
+            raise ValueError(f"%{conversion} does not format {value!r}")
+        pieces.append(formatted.ljust(width) if "-" in flags else formatted.rjust(width))
+        length += len(pieces[-1])
+    return "".join(pieces)
+
+
+def _format_c_integer(
+    value: int, flags: str, width: int, precision: int | None, bits: int, conversion: str
+) -> str:
+    """Format an integer as C; a negative one without a sign is its two's complement."""
+    if bits < 64 or conversion not in "di":
+        value %= 2**bits
+    if bits < 64 and conversion in "di" and value >= 2 ** (bits - 1):
+        value -= 2**bits
+    sign = "-" if value < 0 else "+" if "+" in flags else " " if " " in flags else ""
+    separator = "," if "," in flags else "'" if "'" in flags else ""
+    if conversion in "diu":
+        digits = f"{abs(value):{',' if separator else ''}d}".replace(",", separator)
+    else:
+        digits = f"{value:{conversion.replace('B', 'b')}}"
+        if "#" in flags and value:
+            sign += "0" if conversion == "o" else f"0{conversion}"
+    digits = digits.rjust(precision or 0, "0")
+    if "0" in flags and "-" not in flags and precision is None:
+        digits = digits.rjust(width - len(sign), "0")
+    return sign + digits
+
+
+def _printf_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    types = [argument.type for argument in arguments[1:]]
+    return per_distinct_row(partial(_printf, types), nulls=True)(arguments, result_type)
 
 
 def _printf_rule(
@@ -276,32 +391,22 @@ def _format_rule(
     return Signature(parameters, _TEXT)(name, arguments, target_type)
 
 
-def _format_number_any(value: Any, digits_or_pattern: int | str) -> str | None:
-    if isinstance(digits_or_pattern, str):
-        return (
-            _format_number_pattern(value, digits_or_pattern)
-            if digits_or_pattern
-            else _format_number(value, 0)
-        )
-    return _format_number(value, digits_or_pattern)
-
-
 FUNCTIONS = (
     Function(
         "format_number",
         "a with b digits and commas, or in the pattern b",
         _format_rule,
-        per_distinct_row(_format_number_any),
+        per_distinct_row(_format_number),
     ),
     Function(
         "printf",
         "the format a with the other arguments in place of its % directives",
         _printf_rule,
-        per_distinct_row(_printf, nulls=True),
+        _printf_kernel,
     ),
     Function(
         "c_printf",
-        "as printf, in the format of C",
+        "as printf, in a format of C",
         _printf_rule,
         per_distinct_row(_c_printf),
     ),

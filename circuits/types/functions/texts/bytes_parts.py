@@ -132,7 +132,7 @@ FUNCTIONS = (
     ),
     Function(
         "decode_utf8",
-        "the text of UTF-8 bytes; b says what is done with others: strict, replace or ignore",
+        "the text of UTF-8 bytes; b is how other bytes are treated: strict, replace or ignore",
         Signature("y|t", pa.string()),
         per_distinct_row(_decode_utf8),
     ),

@@ -79,7 +79,8 @@ def _hash_column(values: pa.Array, seeds: Array) -> None:
         return
     is_64_bit = True
     if arrow.is_floating(data_type):
-        numbers = pc.add(pc.fill_null(values, 0.0), 0.0)  # -0.0 is 0.0
+        zero = pa.scalar(0.0, data_type)
+        numbers = pc.add(pc.fill_null(values, zero), zero)  # -0.0 is 0.0
         is_64_bit = not arrow.is_float32(data_type)
         floats = numbers.to_numpy(zero_copy_only=False).copy()
         floats[np.isnan(floats)] = np.nan  # all NaNs get the same bits

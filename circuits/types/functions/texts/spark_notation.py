@@ -4,8 +4,8 @@ The parsers (`circuits.types.functions.casting.time_parsing`,
 `circuits.types.functions.casting.text_parsing`) read the notation of DuckDB. Spark also reads dates
 without a day or month, an hour alone, a sign ``+``, control characters around a text, and zones
 such as ``UTC+8`` and ``Europe/Paris``. It does not read ``infinity``, other separators than ``-``,
-a zone after a clock without seconds, and integers with a fraction or an exponent; such a text is
-changed into one that no parser accepts.
+the hour 24, a zone after a clock without seconds, and integers with a fraction or an exponent; such
+a text is changed into one that no parser accepts.
 
 Cost: one regular expression over the column finds the texts that need no change. The others run
 over the remaining texts. The zone of a region is computed in Python, once per distinct text.
@@ -31,7 +31,7 @@ __all__ = ["FUNCTIONS"]
 _TEXT: Final = pa.string()
 _OUTER_CONTROLS: Final = r"^[\x00-\x20\x7f]+|[\x00-\x20\x7f]+$"
 # The common notation of a date or timestamp, which needs no change.
-_COMMON_DATE: Final = r"^\d{4}-\d\d-\d\d(?:[ T]\d\d:\d\d:\d\d(?:\.\d+)?)?$"
+_COMMON_DATE: Final = r"^\d{4}-\d\d-\d\d(?:[ T](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d+)?)?$"
 _DATE_AND_TIME: Final = r"^(\d{4,7}-\d{1,2}-\d{1,2})[ T].*$"
 _TIME_END: Final = r"(:\d{1,2}(?:\.\d*)?)"
 _DATE_REPLACEMENTS: Final = (
@@ -51,7 +51,9 @@ _CLOCK_REPLACEMENTS: Final = (
     (r"^([^T ]+[T ]\d{1,2})$", r"\1:00"),
     # One blank before a zone is enough.
     (_TIME_END + r" {2,}", r"\1 "),
-    # No digits after a colon, or a zone after a clock without seconds: no timestamps in Spark.
+    # The hour 24, no digits after a colon, or a zone after a clock without seconds: no timestamps
+    # in Spark.
+    (r"^([^T ]+[T ]24.*)$", r"no timestamp: \1"),
     (r"^([^T ]+[T ]\d{1,2}:(?:\d{1,2}:)?(?:[^\d].*)?)$", r"no timestamp: \1"),
     (r"^([^T ]+[T ]\d{1,2}:\d{1,2}[^\d:].*)$", r"no timestamp: \1"),
 )
@@ -127,7 +129,7 @@ FUNCTIONS = (
     ),
     Function(
         "spark_integer_text",
-        "the integer a in a notation of Spark, rewritten as a cast to an integer reads it",
+        "the text a of an integer, as Spark accepts it, rewritten for a cast to an integer",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_INTEGER, _replace_integers),
     ),

@@ -19,9 +19,12 @@ arrangements that map a file which is no longer part of the version, so that rem
 their space back.
 
 Pages of mapped files that a step touches belong to the system, which drops them when memory is
-short. They count as resident memory of the process until then. If the process has more resident
-memory than the limit, the pages of all maps are released; the next access gets them from the
-cache of the system, if they are still there.
+short. They count as resident memory of the process until then. If they and the state in memory
+exceed the limit, the pages of all maps are released, once in `COMMITS_BETWEEN_RELEASES` commits;
+the next access gets them from the cache of the system, if they are still there. After a release in
+each commit, each step would have to map its pages again.
+
+A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones.
 
 Cost: O(runs) for each commit; an exchange reads the small parts of an arrangement and is in
 proportion to at most half of the rows that were added since the last one.
@@ -44,11 +47,18 @@ from dbsp_wcoj.storage.trace import ColumnOrder
 from streaming.errors import StateError
 from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
-from streaming.state.manifest import Manifest
+from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.mapped.trusted_files import (
+    Identity,
+    RunFile,
+    TrustedFiles,
+    Verification,
+    verify,
+)
 from streaming.state.part_reader import PartReader, name_of_parts
-from streaming.state.segment import SegmentPart, decode_segment
+from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference
-from streaming.state.verified_files import decode_run, find_part
+from streaming.state.verified_files import FileCache, check_size, decode_run, find_part
 
 __all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]
 
@@ -57,6 +67,8 @@ MIN_MAPPED_SHARE: Final = 1024
 MAX_HEAP_PART_BYTES: Final = 1 << 20
 # After an exchange, at most this share of the limit is in use, if possible.
 MAX_SHARE_AFTER_EXCHANGE: Final = 0.5
+# The pages of maps are released at most once in this many commits.
+COMMITS_BETWEEN_RELEASES: Final = 16
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +111,11 @@ class MemoryLimit:
         # The mapped files by name, and the names of those that each arrangement uses.
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
+        # Resident pages of files that are not those of the state, such as libraries.
+        self._other_file_bytes = _resident_file_bytes()
+        self._trusted = TrustedFiles(files)
+        self._verification: Verification | None = None
+        self._commits_until_release = 0
         self.use = MemoryUse(0, 0, 0)
         self.exchanges = 0
 
@@ -108,8 +125,69 @@ class MemoryLimit:
 
     def forget(self) -> None:
         """Forget all maps, because another state is loaded."""
+        if self._verification is not None:
+            self._verification.stop()
+            self._verification = None
         self._maps.clear()
         self._files_of.clear()
+
+    def map_files(self, manifest: Manifest) -> FileCache:
+        """Map the large runs of a version that is being loaded; return their files.
+
+        Files that have not changed since this library wrote or verified them are verified in the
+        background (`finish_verification`), the others at once.
+
+        Raises:
+            StateDamagedError: A file is damaged.
+            OSError: A file cannot be read.
+        """
+        self.forget()
+        self._trusted.read()
+        # Dictionaries are read to memory, and so are the small runs in the same files.
+        read_files = {
+            part.file for references in manifest.dictionaries.values() for part in references
+        }
+        runs: dict[str, list[tuple[str, SegmentReference]]] = {}
+        for name, orders in manifest.traces.items():
+            for order, references in orders.items():
+                mapped_files = set()
+                for part in references:
+                    if part.file not in read_files and part.size >= self._min_mapped_bytes:
+                        mapped_files.add(part.file)
+                        runs.setdefault(part.file, []).append((part_name(name, order), part))
+                self._files_of[name, order] = frozenset(mapped_files)
+        unverified: list[RunFile] = []
+        for file_name, parts in runs.items():
+            file = RunFile(file_name, manifest.files[file_name], parts)
+            check_size(self._files, file_name, file.checksum)
+            mapped, _ = self._map(file_name, file.checksum)
+            if (file_name, _identity_of(mapped, file.checksum)) in self._trusted:
+                unverified.append(file)
+            else:
+                verify(self._files, file)
+        if unverified:
+            self._verification = Verification(self._files, unverified)
+        return {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
+
+    def finish_verification(self) -> None:
+        """Wait until the files are verified that `map_files` has not verified.
+
+        Raises:
+            StateDamagedError: A file is damaged; the next `map_files` verifies all files at once.
+            OSError: A file cannot be read.
+        """
+        verification, self._verification = self._verification, None
+        if verification is not None:
+            try:
+                verification.finish()
+            except BaseException:
+                self._trusted.record({})
+                raise
+
+    def release_pages(self) -> None:
+        """Remove the pages of all maps from the memory of this process."""
+        for mapped, _ in list(self._maps.values()):
+            mapped.release_pages()
 
     def check(self) -> None:
         """Check that no mapped file was cut short; a system call per file.
@@ -133,11 +211,9 @@ class MemoryLimit:
         dictionary_bytes = sum(
             entry.nbytes for entry in self._circuit.graph.registry.dictionaries.values()
         )
-        keys = [
-            key
-            for key, names in self._files_of.items()
-            if key in sizes and not names <= manifest.files.keys()
-        ]
+        # An arrangement that is not needed any more has no runs.
+        self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
+        keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
         excess = sum(sizes.values()) + dictionary_bytes - self._limit
         if excess > 0:
             excess += round(self._limit * (1 - MAX_SHARE_AFTER_EXCHANGE))
@@ -160,10 +236,11 @@ class MemoryLimit:
                 )
             sizes = self._heap_bytes()
         self.use = self._measure(sum(sizes.values()) + dictionary_bytes)
-        resident = _resident_bytes()
-        if resident is not None and resident > self._limit:
-            for mapped, _ in self._maps.values():
-                mapped.release_pages()
+        self._commits_until_release -= 1
+        is_due = bool(keys) or self._commits_until_release <= 0
+        if is_due and self.use.heap_bytes + self._mapped_resident_bytes() > self._limit:
+            self.release_pages()
+            self._commits_until_release = COMMITS_BETWEEN_RELEASES
 
     def live_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
         """Return estimates of the rows of traces, from the rows of their runs in memory and maps.
@@ -200,6 +277,10 @@ class MemoryLimit:
         ]
         return MemoryUse(heap_bytes, sum(mapped), len(mapped))
 
+    def _mapped_resident_bytes(self) -> int:
+        """Return the bytes of mapped files that are in the memory of this process, about."""
+        return max(_resident_file_bytes() - self._other_file_bytes, 0) if self._maps else 0
+
     def _unmapped_bytes(self, manifest: Manifest, key: ArrangementKey) -> int:
         """Return the bytes of an arrangement that an exchange would leave in memory."""
         references = manifest.traces.get(key[0], {}).get(key[1])
@@ -228,6 +309,13 @@ class MemoryLimit:
         used = frozenset[str]().union(*self._files_of.values())
         self._maps = {name: entry for name, entry in self._maps.items() if name in used}
         self.exchanges += len(names_of)
+        self._trusted.record(
+            {
+                name: _identity_of(mapped, manifest.files[name])
+                for name, (mapped, _) in self._maps.items()
+                if name in manifest.files
+            }
+        )
 
     def _read_run(
         self,
@@ -239,18 +327,19 @@ class MemoryLimit:
         """Return a part as a run: mapped if it is large, else in memory."""
         if reference.size < self._min_mapped_bytes:
             return reader.read_run(key, reference)
-        parts = self._map(manifest, reference.file)
+        _, parts = self._map(reference.file, manifest.files[reference.file])
         part = find_part(self._files, parts, reference, name_of_parts(key))
         # This process, or the start that loaded the file, has checked what is in it.
         return decode_run(self._files, part, reference, is_new=False)
 
-    def _map(self, manifest: Manifest, name: str) -> list[SegmentPart]:
+    def _map(self, name: str, checksum: FileChecksum) -> tuple[MappedMemory, list[SegmentPart]]:
+        """Return the map of a file and its parts; O(parts) if it is not mapped yet."""
         if name not in self._maps:
-            mapped = self._files.map(name, manifest.files[name].size)
+            mapped = self._files.map(name, checksum.size)
+            mapped.expect_random_access()
             path = f"{self._files.location}/{name}"
-            parts = decode_segment(mapped.memory, path, is_mapped=True)
-            self._maps[name] = mapped, parts
-        return self._maps[name][1]
+            self._maps[name] = mapped, decode_segment(mapped.memory, path, is_mapped=True)
+        return self._maps[name]
 
 
 def parse_memory_limit(limit: int | str | None) -> int | None:
@@ -271,8 +360,12 @@ def parse_memory_limit(limit: int | str | None) -> int | None:
     return size
 
 
-def _resident_bytes() -> int | None:
-    """Return the resident memory of this process; None if the system does not tell."""
+def _identity_of(mapped: MappedMemory, checksum: FileChecksum) -> Identity:
+    return checksum.size, checksum.crc, *mapped.identity
+
+
+def _resident_file_bytes() -> int:
+    """Return the resident pages of files of this process, in bytes; 0 if they are unknown."""
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return None
+        return int(file.read().split()[2]) * os.sysconf("SC_PAGE_SIZE")
+    return 0

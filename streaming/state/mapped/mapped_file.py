@@ -5,7 +5,9 @@ short. So mapped runs need no memory of the process. Files of a state directory 
 map keeps its file readable after the file is removed.
 
 Access beyond the end of a file would end the process with a SIGBUS. So the size is checked when the
-file is mapped, and `MappedFile.check` finds a file that was cut short since then.
+file is mapped, and `MappedFile.check` finds a file that was cut short since then. A write to a page
+for which the disk has no space would do the same. So the space of a scratch file is reserved before
+it is mapped.
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ import os
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from streaming.errors import StateDamagedError
 
-__all__ = ["MappedFile"]
+__all__ = ["MappedFile", "ScratchFile"]
 
 
 class _WritableView:
@@ -48,6 +51,7 @@ class MappedFile:
 
     Attributes:
         memory: The bytes; an array that refers to them keeps the map open.
+        identity: The inode, and the time of the last change in nanoseconds.
 
     Raises:
         StateDamagedError: The file has another size.
@@ -57,10 +61,10 @@ class MappedFile:
     def __init__(self, handle: int, path: str, size: int) -> None:
         self.path = path
         self.size = size
-        self._check_size(os.fstat(handle).st_size)
+        status = os.fstat(handle)
+        self._check_size(status.st_size)
+        self.identity = (status.st_ino, status.st_ctime_ns)
         self._map = mmap.mmap(handle, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        # Searches touch few pages far from each other, so pages must not be read ahead.
-        self._advise(mmap.MADV_RANDOM)
         self.memory: memoryview = np.asarray(_WritableView(self._map)).data
 
     def check(self) -> None:
@@ -71,13 +75,13 @@ class MappedFile:
         """
         self._check_size(self._map.size())
 
+    def expect_random_access(self) -> None:
+        """Read no pages ahead: searches touch few pages, far from each other."""
+        _advise(self._map, mmap.MADV_RANDOM)
+
     def release_pages(self) -> None:
         """Remove the pages from the memory of this process; the next access reads them again."""
-        self._advise(mmap.MADV_DONTNEED)
-
-    def _advise(self, advice: int) -> None:
-        with contextlib.suppress(OSError):  # only speed and memory depend on it
-            self._map.madvise(advice)
+        _advise(self._map, mmap.MADV_DONTNEED)
 
     def _check_size(self, size: int) -> None:
         if size != self.size:
@@ -86,3 +90,34 @@ class MappedFile:
                 "directory must not be changed; restore the state directory from a copy, or delete "
                 "it together with the checkpoint"
             )
+
+
+class ScratchFile:
+    """Writable memory in a file without a name.
+
+    The file is freed when neither this object nor the array is referenced any more.
+
+    Args:
+        handle: A new file, open for reading and writing; the caller closes it.
+        words: The number of int64 words, at least 1.
+
+    Raises:
+        OSError: The disk has too little space.
+    """
+
+    def __init__(self, handle: int, words: int) -> None:
+        os.posix_fallocate(handle, 0, 8 * words)
+        self._map = mmap.mmap(handle, 8 * words, flags=mmap.MAP_SHARED)
+
+    def take_array(self) -> npt.NDArray[np.int64]:
+        """Return the words, which are 0; this object has no reference to the array."""
+        return np.frombuffer(self._map, np.int64)
+
+    def release_pages(self) -> None:
+        """Remove the pages from the memory of this process; their contents stay in the file."""
+        _advise(self._map, mmap.MADV_DONTNEED)
+
+
+def _advise(memory: mmap.mmap, advice: int) -> None:
+    with contextlib.suppress(OSError):  # only speed and memory depend on it
+        memory.madvise(advice)

@@ -1,0 +1,354 @@
+"""Measures a sink whose state is larger than its memory limit, against the same sink in memory.
+
+Claim: with a memory limit of about a quarter of the state, the median step of 1,000 rows takes at
+most 3 times the time of the one in memory, the process stays within its limit, and a restart opens
+the state in less than 2 seconds.
+
+Input: random edges ``e(src, dst)``, four for each node. The view counts triangles, so the sink
+keeps two arrangements of ``e``. The rows are loaded in batches, then come the steps: half of the
+rows are new edges, half delete edges of the load. Each run has a process of its own.
+
+The process with the limit runs under ``RLIMIT_DATA``, the limit of the operating system for private
+writable memory: what the process has before the first row, twice the memory limit, 256 MB, and 512
+bytes for each row of a batch of the load, for its delta. Maps of files are no such memory. So an
+engine that kept the state in memory would end with a `MemoryError`. Resident memory includes the
+pages of maps. They may stay in the cache of the system after they are released, so a machine with
+much memory reads few pages from the disk.
+
+Both runs must count the same triangles.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import statistics
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import numpy as np
+import typer
+
+from benchmarks.result import Result, Row
+from benchmarks.sink.graph import (
+    Integers,
+    changes_table,
+    count_change,
+    micro_batch_of,
+    triangles_circuit,
+)
+from benchmarks.verdict import Verdict
+from streaming import ViewSink
+
+CLAIM: Final = (
+    "With memory for a quarter of the state, the median step of 1,000 rows takes at most 3 times "
+    "the time of the one in memory, and a restart opens the state in less than 2 seconds"
+)
+RUNS, STEPS = "State larger than memory", "Steps"
+TARGET_TIMES: Final = 3.0
+TARGET_RESTART_S: Final = 2.0
+DEGREE: Final = 4  # edges of a node
+WARM_UP_STEPS: Final = 20  # steps before the median is taken
+# More private memory than this is refused: a multiple of the memory limit, a fixed size, and for
+# each row of a batch.
+HARD_LIMIT_TIMES: Final = 2
+HARD_LIMIT_BYTES: Final = 256 << 20
+HARD_LIMIT_BYTES_PER_ROW: Final = 512
+SAMPLES: Final = 50  # rows of the table of steps
+
+Mode = Literal["in memory", "with a memory limit"]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of one run.
+
+    Attributes:
+        rows: The rows of the load.
+        load_rows: The rows of each batch of the load.
+        steps: The number of steps after the load.
+        step_rows: The rows of a step.
+    """
+
+    rows: int
+    load_rows: int
+    steps: int
+    step_rows: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of this process, as the system counts them.
+
+    Attributes:
+        private: Resident pages that are not pages of files.
+        resident: All resident pages.
+    """
+
+    private: int
+    resident: int
+
+    @staticmethod
+    def now() -> Memory:
+        """Read the memory of this process."""
+        lines = Path("/proc/self/status").read_text().splitlines()
+        kilobytes = {
+            name: int(value.split()[0])
+            for name, _, value in (line.partition(":") for line in lines)
+            if name in ("RssAnon", "VmRSS")
+        }
+        return Memory(kilobytes["RssAnon"] * 1024, kilobytes["VmRSS"] * 1024)
+
+
+@dataclass
+class Run:
+    """What one process has measured.
+
+    Attributes:
+        load_s: Seconds of the whole load.
+        max_load_s: Seconds of the slowest batch of the load.
+        step_s: Seconds of each step, with its commit to the disk.
+        join_s: Of these, the seconds of the join.
+        memory: The memory after each batch of the load and each step.
+        heap_bytes: Bytes of the state in memory at the end, as the sink reports them.
+        mapped_bytes: Bytes of the state in maps at the end.
+        disk_bytes: Bytes of the state directory.
+        base: The memory before the first row.
+        count: The number of triangles.
+        restart_s: Seconds until a new process has opened the state.
+        first_step_s: Seconds of its first step, with the opening.
+    """
+
+    load_s: float
+    max_load_s: float
+    step_s: list[float]
+    join_s: list[float]
+    memory: list[Memory]
+    heap_bytes: int
+    mapped_bytes: int
+    disk_bytes: int
+    base: Memory
+    count: int
+    restart_s: float = 0.0
+    first_step_s: float = 0.0
+
+
+def edges_of(numbers: Integers, rows: int) -> tuple[Integers, Integers]:
+    """Return the ends of edges, by their numbers; an edge follows from its number by a hash."""
+    nodes = max(rows // DEGREE, 20)
+
+    def mix(seed: int) -> Integers:
+        mixed = (numbers.astype(np.uint64) + np.uint64(seed)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(31)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(29)
+        return (mixed % np.uint64(nodes)).astype(np.int64)
+
+    return mix(1), mix(2**40)
+
+
+def step_rows(step: int, sizes: Sizes) -> tuple[Integers, Integers]:
+    """Return the numbers of the edges of a step, and their weights: new ones and deletions."""
+    half = sizes.step_rows // 2
+    new = sizes.rows + step * half + np.arange(half)
+    random = np.random.default_rng(step)
+    # Each step deletes from a part of its own, so that no edge is deleted twice.
+    part = max(sizes.rows // (sizes.steps + 1), half)
+    deleted = step * part + random.choice(part, half, replace=False)
+    return np.concatenate([new, deleted]), np.repeat([1, -1], half)
+
+
+def measure(folder: str, sizes: Sizes, limit: int | None) -> Run:
+    """Load the rows and make the steps in this process.
+
+    Args:
+        folder: An empty folder, for the state.
+        sizes: The number of rows and steps.
+        limit: The memory limit in bytes; None for no limit.
+    """
+    _warm_up()
+    base = Memory.now()
+    if limit is not None:
+        batch_bytes = HARD_LIMIT_BYTES_PER_ROW * max(sizes.load_rows, sizes.step_rows)
+        _limit_private_memory(HARD_LIMIT_TIMES * limit + HARD_LIMIT_BYTES + batch_bytes)
+    sink = ViewSink(triangles_circuit(), state_dir=folder, memory_limit=limit)
+    memory: list[Memory] = []
+    count = batch = 0
+
+    def apply(numbers: Integers, weights: Integers | int) -> float:
+        nonlocal batch, count
+        table = changes_table(*edges_of(numbers, sizes.rows), weights)
+        start = time.perf_counter()
+        sink(micro_batch_of(table), batch)
+        seconds = time.perf_counter() - start
+        assert sink.last is not None
+        batch, count = batch + 1, count + count_change(sink.last.outputs["triangles"])
+        memory.append(Memory.now())
+        return seconds
+
+    loads = [
+        apply(np.arange(first, min(first + sizes.load_rows, sizes.rows)), 1)
+        for first in range(0, sizes.rows, sizes.load_rows)
+    ]
+    step_s, join_s = [], []
+    for step in range(sizes.steps):
+        step_s.append(apply(*step_rows(step, sizes)))
+        join_s.append(sink.metrics[-1].seconds["step"])
+    metrics = sink.metrics[-1]
+    sink.close()
+    return Run(
+        sum(loads),
+        max(loads),
+        step_s,
+        join_s,
+        memory,
+        metrics.heap_bytes,
+        metrics.mapped_bytes,
+        sum(path.stat().st_size for path in (Path(folder) / "data").iterdir()),
+        base,
+        count,
+    )
+
+
+def restart(folder: str, sizes: Sizes, limit: int | None, batches: int) -> tuple[float, float]:
+    """Open the state in this process; return the seconds, and those with a first step."""
+    _warm_up()
+    numbers, weights = step_rows(sizes.steps, sizes)
+    frame = micro_batch_of(changes_table(*edges_of(numbers, sizes.rows), weights))
+    start = time.perf_counter()
+    sink = ViewSink(triangles_circuit(), state_dir=folder, memory_limit=limit)
+    sink(frame, batches)
+    seconds = time.perf_counter() - start
+    load_s = sink.metrics[-1].seconds["load"]
+    sink.close()
+    return load_s, seconds
+
+
+def _warm_up() -> None:
+    """Load the compiled kernels, and all modules."""
+    sizes = Sizes(10_000, 5_000, 3, 100)
+    with tempfile.TemporaryDirectory() as folder:
+        sink = ViewSink(triangles_circuit(), state_dir=folder, memory_limit=1 << 12)
+        load: tuple[Integers, Integers | int] = np.arange(sizes.rows), 1
+        for batch, (numbers, weights) in enumerate(
+            [load, *(step_rows(n, sizes) for n in range(3))]
+        ):
+            table = changes_table(*edges_of(numbers, sizes.rows), weights)
+            sink(micro_batch_of(table), batch)
+        sink.close()
+
+
+def _limit_private_memory(more: int) -> None:
+    """Let the system refuse private memory beyond the present one and this many bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (present,) = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData")]
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (present + more, hard))
+
+
+def run(folder: Path, sizes: Sizes, limit: int | None) -> Run:
+    """Measure one mode: the load and the steps in a process, the restart in another."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(1) as pool:
+        measured = pool.apply(measure, (str(folder), sizes, limit))
+    _drop_from_page_cache(folder)
+    with context.Pool(1) as pool:
+        measured.restart_s, measured.first_step_s = pool.apply(
+            restart, (str(folder), sizes, limit, len(measured.memory))
+        )
+    return measured
+
+
+def _drop_from_page_cache(folder: Path) -> None:
+    """Let a restart read the files from the disk."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            handle = os.open(path, os.O_RDONLY)
+            os.fsync(handle)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
+
+
+def row_of(mode: Mode, sizes: Sizes, limit: int | None, run: Run) -> Row:
+    """Return the row of a run in the table of runs."""
+    steps = run.step_s[WARM_UP_STEPS:] or run.step_s
+    joins = run.join_s[WARM_UP_STEPS:] or run.join_s
+    return {
+        "mode": mode,
+        "rows": sizes.rows,
+        "limit MB": None if limit is None else limit / 1e6,
+        "disk MB": run.disk_bytes / 1e6,
+        "load s": run.load_s,
+        "slowest load s": run.max_load_s,
+        "median step ms": statistics.median(steps) * 1e3,
+        "largest step ms": max(steps) * 1e3,
+        "median join ms": statistics.median(joins) * 1e3,
+        "peak private MB": (max(m.private for m in run.memory) - run.base.private) / 1e6,
+        "peak resident MB": (max(m.resident for m in run.memory) - run.base.resident) / 1e6,
+        "mapped MB": run.mapped_bytes / 1e6,
+        "restart s": run.restart_s,
+        "with a first step s": run.first_step_s,
+    }
+
+
+def samples_of(mode: Mode, run: Run) -> list[Row]:
+    """Return rows of the table of steps: the median time of each part of the steps."""
+    parts = np.array_split(np.array(run.step_s), min(SAMPLES, len(run.step_s)))
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    return [
+        {"mode": mode, "steps": end, "median ms": float(np.median(part)) * 1e3}
+        for end, part in zip(ends, parts, strict=True)
+    ]
+
+
+def main(
+    rows: Annotated[int, typer.Option(help="The rows of the load.")] = 10_000_000,
+    limit: Annotated[
+        int | None, typer.Option(help="The memory limit in MB; by default a quarter of the state.")
+    ] = None,
+    load_rows: Annotated[int, typer.Option(help="The rows of a batch of the load.")] = 500_000,
+    steps: Annotated[int, typer.Option(help="The number of steps.")] = 200,
+    rows_in_step: Annotated[int, typer.Option(help="The rows of a step.")] = 1_000,
+    folder: Annotated[
+        Path | None, typer.Option(help="A folder on the disk to measure; by default a new one.")
+    ] = None,
+    json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
+) -> None:
+    """Measure both modes; exit status 1 if their counts differ."""
+    sizes = Sizes(rows, load_rows, steps, rows_in_step)
+    verdict, result = Verdict(), Result("beyond_memory", CLAIM, {RUNS: [], STEPS: []})
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        in_memory = run(Path(temporary) / "memory", sizes, None)
+    limit_bytes = in_memory.disk_bytes // 4 if limit is None else limit * 10**6
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        limited = run(Path(temporary) / "limit", sizes, limit_bytes)
+    verdict.set_truth("triangles", in_memory.count)
+    verdict.compare("with a memory limit", "triangles", limited.count)
+    runs: list[tuple[Mode, int | None, Run]] = [
+        ("in memory", None, in_memory),
+        ("with a memory limit", limit_bytes, limited),
+    ]
+    result.tables[RUNS] = [row_of(mode, sizes, bytes_, run) for mode, bytes_, run in runs]
+    result.tables[STEPS] = [row for mode, _, run in runs for row in samples_of(mode, run)]
+    _add_targets(result.tables[RUNS])
+    verdict.close(result, json)
+
+
+def _add_targets(rows: list[Row]) -> None:
+    """Compare the run with a limit with the other one, and with the targets."""
+    first, last = rows
+    times = float(str(last["median step ms"])) / float(str(first["median step ms"]))
+    first |= {"times": None, "step met": None, "restart met": None}
+    last |= {
+        "times": times,
+        "step met": times <= TARGET_TIMES,
+        "restart met": float(str(last["restart s"])) < TARGET_RESTART_S,
+    }
+
+
+if __name__ == "__main__":
+    typer.run(main)

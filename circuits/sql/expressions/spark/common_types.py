@@ -1,0 +1,109 @@
+"""The type to which dialect spark casts operands of different types, as Spark does in ANSI mode.
+
+============================================ ==========================================
+operands                                     common type
+============================================ ==========================================
+a text and integers                          BIGINT
+a text and other numbers                     DOUBLE
+a text and a boolean, a date or a timestamp  that of the other operand
+a FLOAT and a number of another type         DOUBLE
+a date or a TIMESTAMP_NTZ, and a TIMESTAMP   TIMESTAMP
+============================================ ==========================================
+
+It applies to comparisons, CASE, `coalesce` and its relatives, lists, and set operations. A text
+that is no such value is an error of the step. Literals are cast by the functions themselves.
+
+Reference: `AnsiTypeCoercion` in Spark 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types as arrow
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.casts import spark_cast
+from circuits.types.functions import common_type
+from circuits.types.functions.type_rules import is_number, is_temporal, is_text
+
+__all__ = ["cast_to_common_type", "widened_type"]
+
+_MOMENT: Final = pa.timestamp("us", "UTC")
+# The functions whose arguments get one type; those of CASE include conditions, which do not.
+_UNIFYING_FUNCTIONS: Final = frozenset(
+    {"eq", "ne", "lt", "le", "gt", "ge", "same", "in"}
+    | {"case", "coalesce", "greatest", "least", "make_list"}
+)
+# Of these, the functions that take no texts next to other values.
+_STRICT_FUNCTIONS: Final = frozenset({"greatest", "least"})
+
+
+def widened_type(types: Iterable[pa.DataType]) -> pa.DataType:
+    """Return the common type of some types in Spark.
+
+    Raises:
+        FunctionError: They have none.
+
+    >>> widened_type([pa.int32(), pa.string()])
+    DataType(int64)
+    >>> widened_type([pa.date32(), pa.timestamp("us", "UTC")])
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    known = [type for type in types if not arrow.is_null(type)] or [pa.null()]
+    # Spark begins with the texts.
+    return reduce(_widen, sorted(known, key=lambda type: not is_text(type)))
+
+
+def _widen(left: pa.DataType, right: pa.DataType) -> pa.DataType:
+    if is_text(left) and is_number(right):
+        return pa.int64() if arrow.is_integer(right) else pa.float64()
+    if is_text(left) and (is_temporal(right) or arrow.is_boolean(right)):
+        return right
+    pair = (left, right)
+    if all(map(is_temporal, pair)) and any(arrow.is_timestamp(t) and t.tz for t in pair):
+        return _MOMENT
+    return common_type(pair)
+
+
+def cast_to_common_type(
+    clause: Clause, node: exp.Expr, function: str, arguments: Sequence[Expression]
+) -> tuple[Expression, ...]:
+    """Return the arguments of a function with those casts that the function does not do itself."""
+    if function not in _UNIFYING_FUNCTIONS:
+        return tuple(arguments)
+    count = len(arguments)
+    is_value = [function != "case" or n % 2 == 1 or n == count - 1 for n in range(count)]
+    values = [part for part, is_unified in zip(arguments, is_value, strict=True) if is_unified]
+    # The functions cast literals to the type of the other arguments.
+    types = [value.type for value in values if not (is_text(value.type) and _is_literal(value))]
+    has_mixed_text = function not in _STRICT_FUNCTIONS and (
+        any(map(is_text, types)) and not all(is_text(type) or arrow.is_null(type) for type in types)
+    )
+    has_moment = any(arrow.is_timestamp(type) and type.tz is not None for type in types)
+    numbers = {type for type in types if is_number(type)}
+    # The literal 0.1 would be compared as the FLOAT that is nearest to it.
+    has_float = pa.float32() in numbers and len(numbers) > 1
+    if not has_mixed_text and not has_moment and not has_float:
+        return tuple(arguments)
+    with clause.source.errors_at(node):
+        target = widened_type(types)
+    return tuple(
+        _cast(clause, node, part, target) if is_unified else part
+        for part, is_unified in zip(arguments, is_value, strict=True)
+    )
+
+
+def _is_literal(value: Expression) -> bool:
+    return isinstance(value, Literal)
+
+
+def _cast(clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType) -> Expression:
+    is_cast = value.type == target or arrow.is_null(value.type)
+    is_literal_text = _is_literal(value) and is_text(value.type)
+    return value if is_cast or is_literal_text else spark_cast(clause, node, value, target)

@@ -1,0 +1,109 @@
+"""File merge: merges runs in files to a run in a file, without the memory for their rows.
+
+The sorted runs of an arrangement (a relation in one column order) are mapped from their files, and
+two at a time are merged to writable maps of scratch files. The last result is written to a file of
+the state directory, section after section (`dbsp_wcoj.storage.run`). All of them are read and
+written from the beginning to the end, a slice at a time, and after each slice the process gives
+back the pages. So the memory in use is that of a slice, and the cache of the system keeps what
+there is memory for.
+
+Cost: the rows are written log2(runs) times to scratch files, and once to the result. Scratch files
+take up to three times the space of the result; the space is reserved before it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+from weakref import ref
+
+from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.zset import Int64Array
+from streaming.state.files import Bytes, MappableFiles, ScratchMemory
+from streaming.state.part_reader import PartReader
+from streaming.state.segment import encode_run
+
+__all__ = ["FileMerge"]
+
+# The chunks of a result are written in pieces of this size.
+PIECE_BYTES: Final = 1 << 24
+
+
+class FileMerge:
+    """One merge of the runs in some files.
+
+    Args:
+        files: The directory.
+        folder: The folder for scratch files.
+        reader: Has mapped the runs.
+        rows_per_slice: The rows that are merged between two calls of ``check_stop``.
+        check_stop: Raises an error if the merge must stop.
+    """
+
+    def __init__(
+        self,
+        files: MappableFiles,
+        folder: str,
+        reader: PartReader,
+        rows_per_slice: int,
+        check_stop: Callable[[], None],
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._reader = reader
+        self._rows_per_slice = rows_per_slice
+        self._check_stop = check_stop
+        # The scratch files in use, each with its array.
+        self._scratch: list[tuple[ref[Int64Array], ScratchMemory]] = []
+
+    def merge(self, older: Run, newer: Run) -> Run:
+        """Return the sum of two runs, in a scratch file.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
+        merge = Merge(older, newer, self._allocate)
+        while (merged := merge.work(self._rows_per_slice)) is None:
+            self.release_pages()
+            self._check_stop()
+        self.release_pages()
+        return merged
+
+    def encode(self, name: str, run: Run) -> Iterable[Bytes]:
+        """Return the bytes of the file of a run, in pieces that can be read more than once."""
+        return _Pieces(encode_run(name, run.to_parts()), self.release_pages)
+
+    def release_pages(self) -> None:
+        """Give back the pages of all maps; their contents stay in the files."""
+        self._reader.release_pages()
+        self._drop_unused()
+        for _, scratch in self._scratch:
+            scratch.release_pages()
+
+    def _allocate(self, words: int) -> Int64Array:
+        self._drop_unused()
+        scratch = self._files.scratch(self._folder, words)
+        array = scratch.take_array()
+        self._scratch.append((ref(array), scratch))
+        return array
+
+    def _drop_unused(self) -> None:
+        """Drop the scratch files of merged runs, which frees their space."""
+        self._scratch = [
+            (array, scratch) for array, scratch in self._scratch if array() is not None
+        ]
+
+
+class _Pieces:
+    """Chunks of bytes in pieces, after each of which the pages of maps are given back."""
+
+    def __init__(self, chunks: Sequence[Bytes], release_pages: Callable[[], None]) -> None:
+        self._chunks = chunks
+        self._release_pages = release_pages
+
+    def __iter__(self) -> Iterator[memoryview]:
+        for chunk in self._chunks:
+            data = memoryview(chunk).cast("B")
+            for start in range(0, len(data), PIECE_BYTES):
+                yield data[start : start + PIECE_BYTES]
+                self._release_pages()

@@ -1,0 +1,70 @@
+"""Lists, structs and maps as texts, compared with DuckDB."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import SqlError, compile_sql
+
+TEXTS = st.none() | st.text("aN \t'\"\\,:=[]{}()u", max_size=3) | st.sampled_from(["null", "NULL"])
+NUMBERS = st.none() | st.sampled_from([0, -1, 7])
+ITEM = pa.struct([("x", pa.int32()), ("a b", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("l", pa.list_(pa.string())),
+        ("n", pa.list_(pa.list_(pa.int32()))),
+        ("i", ITEM),
+        ("m", pa.map_(pa.string(), pa.float64())),
+        ("s", pa.list_(ITEM)),
+    ]
+)
+ITEMS = st.none() | st.fixed_dictionaries({"x": NUMBERS, "a b": TEXTS})
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "l": st.none() | st.lists(TEXTS, max_size=3),
+            "n": st.none() | st.lists(st.none() | st.lists(NUMBERS, max_size=2), max_size=2),
+            "i": ITEMS,
+            "m": st.none()
+            | st.lists(
+                st.tuples(TEXTS.filter(bool), st.none() | st.sampled_from([0.5, 1e10, -2.0])),
+                max_size=2,
+                unique_by=lambda entry: entry[0],
+            ),
+            "s": st.none() | st.lists(ITEMS, max_size=2),
+        }
+    ),
+    max_size=3,
+)
+QUERY = (
+    "SELECT l::VARCHAR, n::VARCHAR, i::VARCHAR, m::VARCHAR, CAST(s AS VARCHAR),"
+    " TRY_CAST(l AS TEXT), row(1, i)::VARCHAR, [DATE '2024-01-05']::VARCHAR,"
+    " {'t': TIME '10:00:00'}::VARCHAR FROM t"
+)
+CIRCUIT = compile_sql(QUERY, {"t": SCHEMA})
+DATABASE = duckdb.connect(config={"threads": 1})
+
+
+@settings(max_examples=100)
+@given(ROWS)
+def test_the_texts_of_nested_values_are_those_of_duckdb(rows):
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    step = CIRCUIT.prepare({"t": table})
+    view = step.outputs["view"]
+    step.abandon()
+    actual = [tuple(row.values())[:-1] for row in view.to_pylist() for _ in range(row["weight"])]
+    DATABASE.register("t", table)
+    assert sorted(map(repr, actual)) == sorted(map(repr, DATABASE.execute(QUERY).fetchall()))
+
+
+@pytest.mark.parametrize(
+    ("value", "dialect"),
+    [("[TIMESTAMP '2024-01-01' - TIMESTAMP '2023-01-01']", "duckdb"), ("ARRAY[1]", "postgres")],
+)
+def test_a_text_that_is_not_known_is_refused(value, dialect):
+    with pytest.raises(SqlError, match="list"):
+        compile_sql(f"SELECT CAST({value} AS VARCHAR) AS x", {}, dialect=dialect)

@@ -1,0 +1,244 @@
+"""New views are computed in slices while the old ones go on; then they equal a fresh load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+
+from circuits import (
+    Circuit,
+    EvaluationError,
+    InputOptions,
+    Lateness,
+    ProgramChangeError,
+    Retention,
+    compile_sql,
+)
+from circuits.state.program_change import ProgramChange
+from circuits.state.sliced_backfill import SlicedBackfill
+from tests.generators.program_histories import (
+    COLUMNS,
+    VIEWS,
+    Program,
+    first_program,
+    fresh_views,
+    random_rows,
+)
+from tests.support.tables import bag_of
+
+E = {"e": "src bigint not null, dst bigint not null"}
+KEEP = {"e": InputOptions(keep="all")}
+SOURCES = "CREATE VIEW sources AS SELECT src, count(*) AS n FROM e GROUP BY src;"
+PATHS = "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;"
+
+
+def rows(*pairs, weight=1):
+    return {"e": [{"src": a, "dst": b, "weight": weight} for a, b in pairs]}
+
+
+def step(circuit: Circuit, tables, backfill: SlicedBackfill, max_rows: int, now=None) -> int:
+    prepared = circuit.prepare(tables)
+    prepared.commit()
+    return backfill.advance(prepared.changes, max_rows, now)
+
+
+def more_views(random: Random, program: Program) -> Program:
+    absent = sorted(VIEWS.keys() - program.views.keys())
+    for view in random.sample(absent, min(len(absent), random.randint(1, 3))):
+        version, materialized = random.randrange(len(VIEWS[view])), random.random() < 0.3
+        program = program.with_view(view, version, is_materialized=materialized)
+    return program
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_views_that_are_computed_in_slices_equal_a_fresh_load(seed):
+    random = Random(f"slices {seed}")
+    program, present = first_program(random), {name: [] for name in COLUMNS}
+    circuit = program.compile()
+    totals: dict[str, Counter] = {}
+
+    def add(deltas) -> None:
+        for view, table in deltas.items():
+            totals.setdefault(view, Counter()).update(bag_of(table))
+
+    for _ in range(random.randint(1, 6)):
+        add(circuit.step(random_rows(random, program.schemas, present)))
+    for _ in range(random.randint(1, 2)):
+        program = more_views(random, program)
+        new = program.compile()
+        backfill = SlicedBackfill(ProgramChange(circuit, new))
+        max_rows = random.choice([1, 2, 5, 20])
+        while not backfill.is_complete:
+            tables = random_rows(random, program.schemas, present) if random.random() < 0.7 else {}
+            prepared = circuit.prepare(tables)
+            if random.random() < 0.2:
+                prepared.abandon()
+                prepared = circuit.prepare(tables)
+            prepared.commit()
+            add(prepared.outputs)
+            assert backfill.advance(prepared.changes, max_rows) <= max_rows
+            if random.random() < 0.3:
+                assert backfill.advance((), max_rows) <= max_rows
+            max_rows += random.random() < 0.3  # so that slices are faster than the stream
+        add(backfill.finish())
+        circuit = new
+        check_totals(totals, fresh_views(program, present))
+        for _ in range(random.randint(0, 3)):
+            add(circuit.step(random_rows(random, program.schemas, present)))
+        fresh = fresh_views(program, present)
+        check_totals(totals, fresh)
+        for view in program.materialized:
+            assert bag_of(circuit.views[view]) == fresh[view], view
+
+
+def check_totals(totals, fresh) -> None:
+    for view, bag in fresh.items():
+        rows = Counter({row: weight for row, weight in totals[view].items() if weight})
+        assert rows == bag, view
+
+
+def test_a_slice_has_at_most_the_given_rows_in_addition_to_the_delta(monkeypatch):
+    circuit = compile_sql(PATHS, E, input_options=KEEP)
+    circuit.step(rows(*((n % 10, n % 7) for n in range(70))))
+    circuit.step(rows(*((n % 10, n % 9) for n in range(90))))
+    new = compile_sql(PATHS + SOURCES, E, input_options=KEEP)
+    change = ProgramChange(circuit, new)
+    fed = []
+    run_slice = change.backfill.run_slice
+    monkeypatch.setattr(
+        change.backfill,
+        "run_slice",
+        lambda contents, *arguments: (
+            fed.append(sum(map(len, contents.values()))) or run_slice(contents, *arguments)
+        ),
+    )
+    backfill = SlicedBackfill(change)
+    number = 0
+    while not backfill.is_complete:
+        assert step(circuit, rows((number, 1), (number, 2)), backfill, 8) <= 8
+        number += 1
+    assert max(fed) <= 8 + 2
+    assert number >= 70 / 8
+    expected = compile_sql("SELECT src, count(*) AS n FROM e GROUP BY src", E)
+    contents = backfill.finish()["sources"]
+    live = new.views["e"]
+    assert bag_of(contents) == bag_of(expected.step({"e": live})["view"])
+
+
+def test_an_arrangement_that_only_a_new_join_reads_is_built_by_the_slices():
+    circuit = compile_sql(PATHS, E)
+    circuit.step(rows(*((n % 5, n % 3) for n in range(30))))
+    backward = (
+        "CREATE VIEW meets AS SELECT x.src, y.src AS other FROM e x JOIN e y ON x.dst = y.dst"
+    )
+    new = compile_sql(PATHS + backward, E)
+    backfill = SlicedBackfill(ProgramChange(circuit, new))
+    while not backfill.is_complete:
+        backfill.advance((), 2)
+    traces = backfill.change.graph.traces
+    filled = {
+        (name, a.order): a.spine.runs for name, trace in traces.items() for a in trace.arrangements
+    }
+    backfill.finish()
+    for name, trace in new.graph.traces.items():
+        for arrangement in trace.arrangements:
+            old = circuit.graph.traces.get(name)
+            if old is None or arrangement.order not in old.orders:
+                assert arrangement.spine.runs == filled[name, arrangement.order]
+
+
+def test_values_that_only_the_new_views_have_stay_in_the_dictionaries():
+    schemas = {"e": "name string not null"}
+    old = compile_sql("CREATE VIEW v AS SELECT DISTINCT name FROM e;", schemas)
+    old.step({"e": [{"name": f"name {n}"} for n in range(9)]})
+    text = "CREATE VIEW v AS SELECT DISTINCT name FROM e;"
+    new = compile_sql(text + "CREATE VIEW u AS SELECT upper(name) AS u FROM e", schemas)
+    backfill = SlicedBackfill(ProgramChange(old, new))
+    number = 0
+    while not backfill.is_complete:
+        tables = {"e": [{"name": f"more {number}"}]}
+        old.prepare(tables).abandon()
+        step(old, tables, backfill, 2)
+        number += 1
+    names = {row["u"] for row in backfill.finish()["u"].to_pylist()}
+    assert names == {f"NAME {n}" for n in range(9)} | {f"MORE {n}" for n in range(number)}
+
+
+def test_an_abandoned_backfill_leaves_the_circuit_as_it_was():
+    circuit = compile_sql(PATHS, E, input_options=KEEP)
+    circuit.step(rows((1, 2), (2, 0), (2, 3)))
+    bad = "CREATE VIEW bad AS SELECT 9223372036854775807 + dst AS q FROM e"
+    backfill = SlicedBackfill(
+        ProgramChange(circuit, compile_sql(PATHS + bad, E, input_options=KEEP))
+    )
+    with pytest.raises(EvaluationError):
+        while not backfill.is_complete:
+            backfill.advance((), 1)
+    backfill.abandon()
+    assert bag_of(circuit.step(rows((3, 4)))["paths"]) == Counter({(2, 4): 1})
+    backfill = SlicedBackfill(
+        ProgramChange(circuit, compile_sql(PATHS + SOURCES, E, input_options=KEEP))
+    )
+    circuit.restore(circuit.snapshot())
+    assert not backfill.is_valid
+
+
+def test_the_time_of_the_new_views_is_that_of_the_last_step():
+    schemas = {"e": "at timestamp not null"}
+    text = "CREATE VIEW v AS SELECT at FROM e WHERE at > now() - INTERVAL '1 hour';"
+    old = compile_sql("CREATE VIEW n AS SELECT at FROM e;", schemas, materialize=["e"])
+    hours = [f"2024-01-01 {hour:02}:30:00" for hour in range(6)]
+    old.step({"e": times_of(hours)})
+    new = compile_sql("CREATE VIEW n AS SELECT at FROM e;" + text, schemas, materialize=["e"])
+    backfill = SlicedBackfill(ProgramChange(old, new))
+    hour = 3_600_000_000
+    start = 1_704_067_200_000_000
+    for number in range(6):
+        backfill.advance((), 1, start + number * hour)
+    assert backfill.is_complete
+    times = [f"{row['at']:%H:%M}" for row in backfill.finish()["v"].to_pylist()]
+    assert times == ["04:30", "05:30"]
+
+
+def times_of(times):
+    return [{"at": datetime.fromisoformat(time).replace(tzinfo=UTC)} for time in times]
+
+
+@pytest.mark.parametrize("on_expiry", ["retract", "keep"])
+def test_rows_that_expire_during_the_slices_are_not_in_the_new_view(on_expiry):
+    options = {"e": InputOptions(retain=Retention("dst", 10, on_expiry=on_expiry), keep="all")}
+    grouped = "CREATE VIEW per AS SELECT dst, count(*) AS n FROM e GROUP BY dst;"
+    more = "CREATE VIEW tops AS SELECT dst, max(src) AS m FROM e GROUP BY dst;"
+    old = compile_sql(grouped, E, input_options=options)
+    new = compile_sql(grouped + more, E, input_options=options)
+    old.step(rows(*((n, n % 8) for n in range(16))))
+    backfill = SlicedBackfill(ProgramChange(old, new))
+    number = 8
+    while not backfill.is_complete:
+        step(old, rows((number, number)), backfill, 2)
+        number += 1
+    live = old.views["e"]
+    expected = compile_sql("SELECT dst, max(src) AS m FROM e GROUP BY dst", E)
+    assert bag_of(backfill.finish()["tops"]) == bag_of(expected.step({"e": live})["view"])
+
+
+def test_changes_that_are_not_possible_in_slices_are_refused():
+    late = {"e": InputOptions(lateness=Lateness("dst", 5), keep="all")}
+    old = compile_sql(PATHS, E, input_options=late)
+    with pytest.raises(ProgramChangeError, match="lateness"):
+        SlicedBackfill(ProgramChange(old, compile_sql(PATHS + SOURCES, E, input_options=late)))
+    old = compile_sql(SOURCES, E)
+    old.step(rows((1, 2)))
+    change = ProgramChange(old, compile_sql(SOURCES + PATHS, E), given=["e"])
+    with pytest.raises(ProgramChangeError, match="rows of e are given"):
+        SlicedBackfill(change)
+    with pytest.raises(ProgramChangeError, match="need the rows"):
+        SlicedBackfill(ProgramChange(old, compile_sql(SOURCES + PATHS, E)))
+    old = compile_sql(PATHS, E, input_options=KEEP)
+    old.step(rows((1, 2)))
+    changed = compile_sql(PATHS.rstrip(";") + " WHERE x.src > 0", E, input_options=KEEP)
+    with pytest.raises(ProgramChangeError, match="paths: a view that was published"):
+        SlicedBackfill(ProgramChange(old, changed))

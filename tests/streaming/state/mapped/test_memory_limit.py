@@ -1,0 +1,381 @@
+"""Memory limit: large runs are maps of the files of the state directory, with the same results."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import Mock, patch
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circuits import compile_sql
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.run import Run
+from streaming import StateDamagedError, StateError, ViewSink
+from streaming.state import compaction, writer
+from streaming.state.local_files import LocalFiles
+from streaming.state.mapped.file_merge import FileMerge
+from streaming.state.mapped.memory_limit import MemoryLimit
+from streaming.state.part_reader import PartReader
+from streaming.state.segment import SegmentPart, encode_segment
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import check, feed, sink_on
+from tests.support.polled_thread import PolledThread
+from tests.support.tables import bag_of, table_of
+
+EDGE = pa.schema([pa.field("a", pa.int64(), False), pa.field("b", pa.int64(), False)])
+TRIANGLES = (
+    "SELECT x.a, y.a AS b, z.a AS c FROM e x JOIN e y ON y.a = x.b JOIN e z ON z.a = y.b "
+    "AND z.b = x.a"
+)
+# Every part of the state is mapped.
+NOTHING = 1
+
+
+def arrangements(sink):
+    return [
+        arrangement
+        for trace in sink.circuit.graph.traces.values()
+        for arrangement in trace.arrangements
+    ]
+
+
+def edge_sink(place, **options):
+    circuit = compile_sql(TRIANGLES, {"e": EDGE}, materialize=True)
+    return ViewSink(circuit, state_dir=place, **options)
+
+
+def count_triangles(edges):
+    found = Counter()
+    for (a, b), w in edges.items():
+        for (c, d), v in edges.items():
+            if c == b:
+                found[a, b, d] += w * v * edges.get((d, a), 0)
+    return Counter({row: weight for row, weight in found.items() if weight})
+
+
+def test_every_run_is_mapped_after_each_commit_under_the_least_limit(tmp_path):
+    sink = sink_on(tmp_path, memory_limit=NOTHING)
+    for number in range(8):
+        feed(sink, number)
+        check(sink, number + 1)
+        runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
+        assert runs and all(run.is_mapped for run in runs)
+        metrics = sink.metrics[-1]
+        assert metrics.mapped_bytes == sum(run.nbytes for run in runs)
+    sink.close()
+
+
+def test_all_state_stays_in_memory_below_the_limit(tmp_path):
+    sink = sink_on(tmp_path, memory_limit="1 GB")
+    feed(sink, *range(6))
+    check(sink, 6)
+    assert not any(run.is_mapped for a in arrangements(sink) for run in a.spine.runs)
+    metrics = sink.metrics[-1]
+    assert metrics.mapped_bytes == 0 < metrics.heap_bytes
+
+
+def test_a_restart_continues_from_files_that_were_mapped(tmp_path):
+    for first in range(0, 12, 3):
+        sink = sink_on(tmp_path, memory_limit=NOTHING)
+        feed(sink, *range(first, first + 3))
+        check(sink, first + 3)
+        sink.close()
+
+
+EDGES = st.tuples(st.integers(0, 3), st.integers(0, 3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(steps=st.lists(st.dictionaries(EDGES, st.sampled_from([-1, 1, 2]), max_size=6), max_size=7))
+def test_views_over_mapped_runs_equal_recomputation(steps, tmp_path_factory):
+    sink = edge_sink(tmp_path_factory.mktemp("state"), memory_limit=NOTHING)
+    total = Counter()
+    for number, step in enumerate([{(0, 1): 1, (1, 2): 1, (2, 0): 1}, *steps]):
+        rows, weights = list(step), list(step.values())
+        sink(Frame(table_of(EDGE, rows, weights), "q"), number)
+        for row, weight in step.items():
+            total[row] += weight
+        assert not any(
+            run.rows and not run.is_mapped for a in arrangements(sink) for run in a.spine.runs
+        )
+        (view,) = sink.circuit.outputs
+        assert bag_of(sink.table(view)) == count_triangles(total)
+    sink.close()
+
+
+def test_merged_files_are_mapped_in_place_of_their_parts(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    random = np.random.default_rng(0)
+    for number in range(40):
+        rows = [tuple(row) for row in random.integers(0, 1000, (50, 2)).tolist()]
+        sink(Frame(table_of(EDGE, rows, [1] * len(rows)), "q"), number)
+    # A level has fewer than 8 parts, so about 2,000 rows have at most 7 parts in each of 4 levels.
+    assert all(len(arrangement.spine.runs) <= 28 for arrangement in arrangements(sink))
+    mapped = mapped_files(tmp_path / "data")
+    assert mapped
+    assert not any(name.endswith("(deleted)") for name in mapped), "its space is not free"
+    sink.close()
+
+
+def mapped_files(folder):
+    """Return the files of a folder that this process maps, as the system names them."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[-1] for line in lines if str(folder) in line}
+
+
+def test_rows_that_cancel_do_not_stay_in_mapped_runs(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(compaction, "MIN_REMOVED_ROWS", 100),
+    ):
+        live = 200
+        for number in range(80):  # each step inserts the rows that the next one deletes
+            new = [(row, number) for row in range(live)]
+            old = [(row, number - 1) for row in range(live)] if number else []
+            weights = [1] * len(new) + [-1] * len(old)
+            sink(Frame(table_of(EDGE, [*new, *old], weights), "q"), number)
+            stored = [a.spine.rows for a in arrangements(sink)]
+            # A step adds twice the live rows to each of three arrangements. One of them at a time
+            # is written again, so each has what up to three steps have added.
+            assert max(stored) <= 8 * live
+    sink.close()
+
+
+def resident_bytes(folder):
+    """Return the bytes of the mapped files of a folder that are in the memory of this process."""
+    total, is_in_folder = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            is_in_folder = str(folder) in line
+        elif is_in_folder and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    random = np.random.default_rng(0)
+    count = 200_000
+    for number in range(3):  # each run has a range of values of its own
+        low = number * 10**6
+        rows = random.integers(low, low + count, (2, count))
+        table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(count, np.int64)})
+        sink(Frame(table, "q"), number)
+    mapped = sink.metrics[-1].mapped_bytes
+    assert mapped > 10**7
+
+    def touched_by(values, number):
+        sink._versions._memory.release_pages()
+        assert resident_bytes(tmp_path) == 0
+        rows = random.choice(values, (2, 2000))
+        table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(2000, np.int64)})
+        with patch.object(MemoryLimit, "after_commit", lambda *args: None):
+            sink(Frame(table, "q"), number)
+        return resident_bytes(tmp_path)
+
+    # The header of a run has the least and the greatest value of its first column. The system maps
+    # some pages around each page that is read.
+    outside = touched_by(np.arange(5 * 10**6, 5 * 10**6 + 1000), 3)
+    assert outside < mapped // 20
+    assert touched_by(np.arange(count), 4) > 4 * outside
+    sink.close()
+
+
+def test_a_mapped_file_that_was_cut_short_is_named_before_it_is_read(tmp_path):
+    sink = sink_on(tmp_path, memory_limit=NOTHING)
+    feed(sink, *range(4))
+    for path in (tmp_path / "data").iterdir():
+        os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(StateDamagedError, match="bytes, it was written with"):
+        feed(sink, 4)
+    sink.close()
+
+
+class ReadFiles(LocalFiles):
+    """Files that record which of them are read as a whole."""
+
+    def __init__(self, location):
+        super().__init__(location)
+        self.read_names = []
+
+    def read(self, name):
+        self.read_names.append(name)
+        return super().read(name)
+
+    def checksum(self, name):
+        self.read_names.append(name)
+        return super().checksum(name)
+
+
+EDGE_ROWS = [[(1, 2), (2, 3), (3, 1)], [(3, 4), (4, 5), (5, 3)], [(1, 4), (4, 9), (9, 1)]]
+
+
+@pytest.fixture
+def written_state(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    for number, rows in enumerate(EDGE_ROWS):
+        sink(Frame(table_of(EDGE, rows, [1, 1, 1]), "q"), number)
+    sink.close()
+    return tmp_path
+
+
+@contextmanager
+def replayed(place, polls):
+    """Open the state for the last micro-batch, which is committed; yield the files and the sink."""
+    files = ReadFiles(place)
+    with patch.object(compaction, "start_thread", lambda run: PolledThread(run, polls)):
+        sink = edge_sink(files, memory_limit=NOTHING)
+        sink(Frame(table_of(EDGE, EDGE_ROWS[2], [1, 1, 1]), "q"), 2)
+        yield files, sink
+        sink.close()
+
+
+NEVER = 10**6  # polls after which a background thread runs, unless somebody waits for it
+
+
+def test_a_restart_reads_no_large_file_before_its_first_commit(written_state):
+    with replayed(written_state, NEVER) as (files, sink):
+        (view,) = sink.circuit.outputs
+        assert sum(bag_of(sink.table(view)).values()) == 9
+        assert [name for name in files.read_names if name.startswith("data/")] == []
+        sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+        assert any(name.startswith("data/") for name in files.read_names), "not verified"
+
+
+def test_damage_that_the_system_does_not_report_is_found_before_the_first_commit(written_state):
+    with replayed(written_state, NEVER) as (_, sink):
+        for path in (written_state / "data").iterdir():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            path.write_bytes(data)
+        with pytest.raises(StateDamagedError, match="has the checksum"):
+            sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+        # Nothing is trusted any more, so the next attempt verifies all files before it uses them.
+        with pytest.raises(StateDamagedError, match="has the checksum"):
+            sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+
+
+def test_a_disk_that_fails_during_the_verification_fails_the_commit_by_name(written_state):
+    with replayed(written_state, NEVER) as (files, sink):
+        error = OSError(errno.EIO, os.strerror(errno.EIO), "data/a")
+        with (
+            patch.object(files, "checksum", Mock(side_effect=error)),
+            pytest.raises(StateError, match=r"cannot be read: .*Input/output error"),
+        ):
+            sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+        sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)  # the disk works again
+        (view,) = sink.circuit.outputs
+        assert sum(bag_of(sink.table(view)).values()) == 10
+
+
+def test_a_merge_for_which_the_disk_is_full_fails_no_step_and_is_tried_again(tmp_path, caplog):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/scratch")
+    random, total = np.random.default_rng(0), Counter()
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(compaction, "STEPS_AFTER_FAILURE", 1),
+        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
+        patch.object(LocalFiles, "scratch", Mock(side_effect=error)),
+    ):
+        for number in range(12):
+            rows = [tuple(row) for row in random.integers(0, 30, (20, 2)).tolist()]
+            sink(Frame(table_of(EDGE, rows, [1] * len(rows)), "q"), number)
+            total.update(rows)
+    assert "were not merged: [Errno 28] No space left on device" in caplog.text
+    (view,) = sink.circuit.outputs
+    assert bag_of(sink.table(view)) == count_triangles(total)
+    sink.close()
+
+
+@pytest.mark.parametrize("record", ["as it is", "missing", "damaged"])
+def test_a_changed_file_is_verified_before_it_is_used(written_state, record):
+    for path in (written_state / "data").iterdir():
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+    if record == "missing":
+        (written_state / "verified.json").unlink()
+    elif record == "damaged":
+        (written_state / "verified.json").write_text("{}")
+    with pytest.raises(StateDamagedError, match="has the checksum"), replayed(written_state, NEVER):
+        pass
+
+
+def test_a_file_of_another_size_is_not_mapped(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a").write_bytes(b"12345678")
+    files = LocalFiles(tmp_path)
+    assert files.map("data/a", 8).memory.tobytes() == b"12345678"
+    with pytest.raises(StateDamagedError, match="8 bytes, it was written with 9"):
+        files.map("data/a", 9)
+
+
+def test_a_map_stays_readable_after_its_file_is_removed(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345678")
+    memory = LocalFiles(tmp_path).map("a", 8).memory
+    (tmp_path / "a").unlink()
+    assert memory.tobytes() == b"12345678"
+
+
+def test_a_merge_in_files_gives_the_same_file_as_one_in_memory(tmp_path):
+    random = np.random.default_rng(3)
+    files = LocalFiles(tmp_path)
+    (tmp_path / "data").mkdir()
+    for rows in (3, 40_000):
+        zsets = [
+            ZSet.from_columns(random.integers(0, rows, (2, rows)), random.choice([-1, 1, 2], rows))
+            for _ in range(5)
+        ]
+        runs = [Run.of(zset, np.arange(2)) for zset in zsets]
+        slices = Mock()
+        merge = FileMerge(files, "data", PartReader(files, {}), 1000, slices)
+        in_files = Run.sum_of(runs, merge.merge)
+        in_memory = Run.sum_of(runs)
+        chunks = merge.encode("e [0,1]", in_files)
+        assert slices.call_count >= rows // 1000
+        expected = b"".join(encode_segment([SegmentPart("e [0,1]", in_memory.to_words())]))
+        assert b"".join(chunks) == b"".join(chunks) == expected
+    assert list((tmp_path / "data").iterdir()) == []  # scratch files have no names
+
+
+def test_space_for_a_merge_that_the_disk_does_not_have_is_an_error_before_it_is_written(tmp_path):
+    with pytest.raises(OSError, match=r"(?i)space|large"):
+        LocalFiles(tmp_path).scratch("", 1 << 56)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_stay_in_memory_if_files_cannot_be_mapped(tmp_path, monkeypatch, caplog):
+    def refuse(self, name, size):
+        raise OSError(24, "Too many open files", name)
+
+    monkeypatch.setattr(LocalFiles, "map", refuse)
+    sink = sink_on(tmp_path, memory_limit=NOTHING)
+    feed(sink, *range(4))
+    check(sink, 4)
+    assert "Too many open files" in caplog.text
+    sink.close()
+
+
+@pytest.mark.parametrize("limit", [0, -1, "much", 1.5, True, "0"])
+def test_a_limit_that_is_not_a_size_is_refused(tmp_path, limit):
+    with pytest.raises(StateError, match="memory_limit="):
+        sink_on(tmp_path, memory_limit=limit)
+
+
+def test_a_limit_needs_files_on_a_local_disk():
+    with pytest.raises(StateError, match="state_dir"):
+        sink_on(None, memory_limit="1 GB")
+    with pytest.raises(StateError, match="local disk"):
+        sink_on("mock://bucket/state", memory_limit="1 GB")

@@ -1,0 +1,261 @@
+"""A state directory on a server of the S3 protocol."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from streaming import ParquetTarget, StateDamagedError, StateError, StateLockedError, ViewSink
+from streaming.cli.app import app
+from streaming.state.files import AtomicFiles
+from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import list_batch_ids, manifest_name
+from streaming.state.object_store import object_files
+from streaming.state.object_store.local_cache import LocalCache
+from streaming.state.object_store.object_files import ObjectFiles
+from streaming.state.open_files import open_files
+from streaming.targets.target import ViewDelta
+from tests.streaming.sink.test_replays import bad
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.fed_sink import check, feed, sink_on, views
+
+
+def test_the_operations_of_an_object_store(location):
+    files = ObjectFiles(location)
+    assert isinstance(files, AtomicFiles) and not isinstance(LocalFiles("x"), AtomicFiles)
+    assert (files.names("data"), files.names(""), files.size("data/a")) == ([], [], None)
+    files.write("data/a", [b"one ", memoryview(b"two"), pa.py_buffer(b"!")])
+    data = files.read("data/a")
+    assert bytes(data) == b"one two!" and not data.readonly
+    files.write("data/a", [b"new"])
+    files.write("top", [b""])
+    assert (files.size("data/a"), files.size("top"), files.size("data")) == (3, 0, None)
+    assert (files.names("data"), files.names("")) == (["data/a"], ["top"])
+    (status,) = files.list_files("data")
+    assert (status.name, status.size) == ("data/a", 3) and status.modified > 1e9
+    for create in (lambda: files.create("data/a", b"3"), lambda: files.rename_new("top", "data/a")):
+        with pytest.raises(FileExistsError, match="data/a"):
+            create()
+    files.rename("data/a", "data/b")
+    files.rename_new("data/b", "data/c")
+    assert files.names("data") == ["data/c"] and bytes(files.read("data/c")) == b"new"
+    for _ in range(2):
+        files.remove("data/c")
+    for missing in (lambda: files.read("data/c"), lambda: files.rename("data/c", "data/d")):
+        with pytest.raises(FileNotFoundError, match=f"{location}/data/c"):
+            missing()
+
+
+def test_a_large_object_is_sent_in_parts(location, monkeypatch):
+    monkeypatch.setattr(object_files, "MAX_BYTES_AT_ONCE", 100)
+    files = ObjectFiles(location)
+    chunks = [bytes([n % 251]) * (1 << 20) for n in range(11)]
+    files.write("data/a", chunks)
+    assert files.size("data/a") == 11 << 20 and files.read("data/a") == b"".join(chunks)
+
+
+def test_appended_lines_move_to_a_second_object_when_they_are_many(location, monkeypatch):
+    files = ObjectFiles(location)
+    files.append("lines", "one\n")
+    files.append("lines", "two\n")
+    monkeypatch.setattr(object_files, "MAX_REWRITTEN_BYTES", 7)
+    files.append("lines", "three\n")
+    assert bytes(files.read("lines.1")) == b"one\ntwo\n"
+    assert bytes(files.read("lines")) == b"three\n"
+
+
+def test_exactly_one_of_several_writers_creates_an_object(location):
+    def create(number: int) -> bool:
+        try:
+            ObjectFiles(location).create("manifests/1", b"%d" % number)
+        except FileExistsError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        created = list(threads.map(create, range(16)))
+    assert created.count(True) == 1
+    assert int(bytes(ObjectFiles(location).read("manifests/1"))) == created.index(True)
+
+
+def test_errors_of_the_service_name_the_object(location, monkeypatch):
+    missing = ObjectFiles("s3://no-such-bucket/state")
+    with pytest.raises(OSError, match="s3://no-such-bucket/state/a"):
+        missing.write("a", [b""])
+    with pytest.raises(StateError, match="s3://no-such-bucket/state"):
+        feed(sink_on(missing), 0)
+    for wrong in ("s3://", "s3://bucket/state?endpoint_override=x"):
+        with pytest.raises(StateError, match="s3://bucket/folder"):
+            open_files(wrong)
+
+
+@pytest.mark.parametrize("as_path", [False, True])
+def test_a_sink_keeps_its_state_on_an_object_store(location, as_path):
+    place = Path(location) if as_path else location  # a path has lost one slash
+    sink = sink_on(place)
+    feed(sink, 0, 1, 2)
+    sink = pickle.loads(pickle.dumps(sink))
+    feed(sink, 2, 3)
+    sink.close()
+    sink = sink_on(place)
+    feed(sink, 3, 4)
+    check(sink, 5)
+    files = open_files(place)
+    assert files.location == location and list_batch_ids(files) == [2, 3, 4]
+    assert not [name for name in files.names("") + files.names("manifests") if "tmp" in name]
+
+
+def test_a_replaced_sink_fails_and_removes_nothing(location):
+    first, second = sink_on(location), sink_on(location)
+    feed(first, 0, 1)
+    feed(second, 1, 2)
+    with pytest.raises(StateLockedError):
+        feed(first, 2)
+    feed(second, 3)
+    check(second, 4)
+
+
+class LateFiles(ObjectFiles):
+    """A function is called before a manifest is created: the request is delayed."""
+
+    before = staticmethod(lambda: None)
+
+    def create(self, name, data):
+        if name.startswith("manifests/"):
+            self.before()
+        super().create(name, data)
+
+
+def test_a_commit_that_takes_effect_after_a_takeover_is_continued_from(location):
+    files = LateFiles(location)
+    first, second, third = sink_on(files), sink_on(location), sink_on(location)
+    feed(first, 0)
+    files.before = lambda: feed(second, 0)  # a replay: takes over, and commits nothing
+    with pytest.raises(StateLockedError):
+        feed(first, 1)
+    assert list_batch_ids(files) == [0, 1]
+    with pytest.raises(StateLockedError, match=r"version 1 .* was written by another sink"):
+        feed(second, 1)
+    feed(second, 1, 2)
+    check(second, 3)
+    feed(third, 2, 3)
+    check(third, 4)
+
+
+def test_files_of_a_delayed_commit_are_not_removed_before_the_first_commit(location):
+    files = LateFiles(location)
+    first, second = sink_on(files), sink_on(location)
+    feed(first, 0)
+    ObjectFiles(location).write("data/unused", [b""])
+    files.before = lambda: feed(second, 0)
+    with pytest.raises(StateLockedError):
+        feed(first, 1)
+    assert "data/unused" in files.names("data")
+    third = sink_on(location)
+    feed(third, 1, 2)
+    assert "data/unused" not in files.names("data")
+    check(third, 3)
+
+
+def test_damage_is_detected_and_repaired(location):
+    sink = sink_on(location)
+    feed(sink, 0, 1, 2)
+    sink.close()
+    files = ObjectFiles(location)
+    files.write(manifest_name(2), [b"{}"])
+    with pytest.raises(StateDamagedError):
+        feed(sink_on(location), 3)
+    sink = sink_on(location)
+    feed(sink, 2, 3)
+    check(sink, 4)
+
+
+def test_dead_letters_metrics_and_parquet_targets_on_an_object_store(location):
+    sink = ViewSink(views(), state_dir=location, bad_rows="dead_letter")
+    sink(Frame(bad(), "q"), 0)
+    files = ObjectFiles(location)
+    (name,) = files.names("dead_letters")
+    assert pq.read_table(pa.py_buffer(files.read(name))).num_rows == 1
+    assert json.loads(bytes(files.read("metrics.jsonl")))["dead_letters"] == 1
+    target = ParquetTarget(f"{location}/out")
+    rows = pa.table({"n": [1], "weight": [1]})
+    for _ in range(2):
+        target.write(ViewDelta("v", 0, rows, state_id="s"))
+    (name,) = ObjectFiles(f"{location}/out").names("")
+    assert pq.read_table(pa.py_buffer(ObjectFiles(f"{location}/out").read(name))).num_rows == 1
+
+
+def test_commands_accept_a_state_directory_on_an_object_store(location):
+    sink = sink_on(location)
+    feed(sink, *range(5))
+    sink.close()
+
+    def run(*arguments: str, status: int = 0) -> str:
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == status, result.output
+        return result.output
+
+    described = json.loads(run("inspect", location, "--check", "--json"))
+    assert described["location"] == location and described["writer"] is None
+    assert [version["batch"] for version in described["versions"]] == [2, 3, 4]
+    assert all(version["damage"] is None for version in described["versions"])
+    assert all(version["written"] > 1e9 for version in described["versions"])
+    assert "after micro-batch 4" in run("plan-change", location, "SELECT city FROM link", status=1)
+    run("compact", location)
+    sink = sink_on(location)
+    feed(sink, 4, 5)
+    check(sink, 6)
+    assert not [name for name in ObjectFiles(location).names("data") if "-" not in name]
+
+
+def test_a_local_cache_saves_requests_and_is_not_trusted(location, tmp_path):
+    class CountedFiles(ObjectFiles):
+        """Counts the data files that are requested; every other one is in the cache."""
+
+        requested = 0
+
+        def _os_errors(self, name):
+            CountedFiles.requested += name.startswith("data/")
+            return super()._os_errors(name)
+
+    folder = tmp_path / "copies"
+    sink = sink_on(ObjectFiles(location, LocalCache(folder)))
+    feed(sink, *range(6))
+    sink.close()
+    files = CountedFiles(location, LocalCache(folder))
+    names = files.names("data")
+    assert [copy.name[:-9] for copy in sorted((folder / "data").iterdir())] == [
+        name.removeprefix("data/") for name in names
+    ]
+    assert [bytes(files.read(name)) for name in names] and CountedFiles.requested == 0
+    for copy, damaged in zip((folder / "data").iterdir(), (b"", b"damaged"), strict=False):
+        copy.write_bytes(damaged)
+    remote = ObjectFiles(location)
+    assert all(files.read(name) == remote.read(name) for name in names)
+    assert CountedFiles.requested == 2
+    files.remove(names[0])
+    remote.remove(names[1])
+    files.names("data")
+    assert len(list((folder / "data").iterdir())) == len(names) - 2
+
+
+def test_a_cache_that_cannot_be_used_is_ignored(location, tmp_path):
+    (tmp_path / "file").touch()
+    sink = sink_on(ObjectFiles(location, LocalCache(tmp_path / "file")))
+    feed(sink, 0, 1)
+    check(sink, 2)
+
+
+def test_a_missing_package_is_an_error_that_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(StateError, match=r"pip install 'dbsp-wcoj\[s3\]'"):
+        open_files("s3://bucket/folder")

@@ -1,0 +1,377 @@
+"""Kills jobs with SIGKILL while their views change, and checks that no row is lost or doubled.
+
+    python -m tests.support.change_kills PLACE KILLS [SEED]
+
+A job is a process of its own with a sink on a real directory. It acts as Spark: it passes the first
+uncommitted micro-batch to the sink, and records the commit in a file. Between micro-batches it adds
+views, at once or in slices, and drops views; sometimes it starts with changed views. It dies at a
+random call to the file system or a target, before, during or after it; or its parent kills it after
+a random time. The next job goes on with the views of the directory.
+
+A target is a folder with a file for each micro-batch. A file that is written again must have the
+same rows. After each micro-batch of some, the sum of the files of each view equals the view of all
+rows so far, as DuckDB computes it.
+
+At the end the number of kills is printed as JSON, by what the job did: ``start`` with changed views
+that were not committed yet, ``add`` or ``drop`` before the micro-batch that commits, ``slices``, or
+``none`` of these.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import duckdb
+import pyarrow as pa
+
+from circuits import Circuit, InputOptions, compile_sql
+from circuits.program_edits import add_views, remove_view
+from dbsp_wcoj import warm_up
+from streaming import ChangeOptions, Output, ViewDelta, ViewSink, stored_circuit
+from streaming.state.files import Bytes
+from streaming.state.local_files import LocalFiles
+from tests.streaming.sink.test_view_sink import Frame
+from tests.support.tables import bag_of
+
+KILLS_PER_HISTORY = 20
+ROWS_PER_BATCH = 30
+VALUES = 60
+#: Views, each with a number that is written into it.
+TEMPLATES = (
+    "SELECT src % {} AS k, count(*) AS n, sum(dst) AS s FROM e GROUP BY 1",
+    "SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src WHERE x.src < {}",
+    "SELECT x.src, count(*) AS n FROM e x JOIN e y ON x.dst = y.dst WHERE x.dst < {} GROUP BY 1",
+    "SELECT DISTINCT dst FROM e WHERE dst > {}",
+    "SELECT src, max(dst) AS m FROM e WHERE src > {} GROUP BY src",
+    "SELECT src, dst, upper(name) AS name FROM e WHERE dst > {}",
+)
+SCHEMA = pa.schema({"src": pa.int64(), "dst": pa.int64(), "name": pa.string()})
+
+
+@dataclass
+class Plan:
+    """When the job dies.
+
+    Attributes:
+        calls: The number of calls before its last one; None if the parent kills it.
+        when: "before", "during" or "after" this call.
+    """
+
+    calls: int | None
+    when: str = "before"
+
+    def point(self, when: str) -> bool:
+        """Die here, or return whether to die in the middle of the call."""
+        if self.calls is None:
+            return False
+        if when == "before":
+            self.calls -= 1
+        if self.calls < 0 and when == self.when:
+            die()
+        return self.calls < 0 and self.when == "during"
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+class KillingFiles(LocalFiles):
+    """A state directory in which a call kills the process."""
+
+    def __init__(self, location: Path, plan: Plan) -> None:
+        super().__init__(str(location))
+        self._plan = plan
+
+    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
+        if self._plan.point("before"):
+            first = memoryview(chunks[0]).cast("B")
+            super().write(name, [first[: len(first) // 2]])
+            die()
+        super().write(name, chunks)
+        self._plan.point("after")
+
+    def rename_new(self, old: str, new: str) -> None:
+        self._plan.point("before")
+        super().rename_new(old, new)
+        self._plan.point("after")
+
+    def rename(self, old: str, new: str) -> None:
+        self._plan.point("before")
+        super().rename(old, new)
+        self._plan.point("after")
+
+    def remove(self, name: str) -> None:
+        self._plan.point("before")
+        super().remove(name)
+        self._plan.point("after")
+
+
+class FolderTarget:
+    """A folder with a file for each micro-batch."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self._folder = folder
+        self._plan = plan
+
+    def write(self, delta: ViewDelta) -> None:
+        self._plan.point("before")
+        self._folder.mkdir(parents=True, exist_ok=True)
+        rows = sorted(([list(row), n] for row, n in bag_of(delta.table).items()), key=repr)
+        path = self._folder / f"{delta.batch_id}.json"
+        if path.exists():
+            assert json.loads(path.read_text()) == rows, f"{delta} was other rows before"
+            return
+        temporary = path.with_suffix(".tmp")
+        temporary.write_text(json.dumps(rows))
+        temporary.rename(path)
+        self._plan.point("after")
+
+    @staticmethod
+    def rows(folder: Path) -> Counter:
+        total: Counter = Counter()
+        for path in folder.glob("*.json"):
+            for row, weight in json.loads(path.read_text()):
+                total[tuple(row)] += weight
+        return Counter({row: weight for row, weight in total.items() if weight})
+
+
+class Source:
+    """Micro-batches of insertions and deletions, a function of the seed; no rows twice."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = Random(f"rows {seed}")
+        self.live: list[tuple] = []
+        self._tables: list[pa.Table] = []
+
+    def table(self, number: int) -> pa.Table:
+        while len(self._tables) <= number:
+            self._tables.append(self._next())
+        return self._tables[number]
+
+    def live_after(self, number: int) -> list[tuple]:
+        rows: Counter = Counter()
+        for n in range(number + 1):
+            for row in self.table(n).to_pylist():
+                rows[row["src"], row["dst"], row["name"]] += row["weight"]
+        return list(rows.elements())
+
+    def _next(self) -> pa.Table:
+        changes = []
+        for _ in range(ROWS_PER_BATCH):
+            if self.live and self._random.random() < 0.2:
+                row = self.live.pop(self._random.randrange(len(self.live)))
+                changes.append((*row, -1))
+            else:
+                row = tuple(self._random.randrange(VALUES) for _ in range(2))
+                self.live.append((*row, f"name {self._random.randrange(500)}"))
+                changes.append((*self.live[-1], 1))
+        schema = SCHEMA.append(pa.field("weight", pa.int64()))
+        columns = zip(*changes, strict=True)
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=schema)
+
+
+class Job:
+    """The process that is killed.
+
+    Args:
+        place: The folder of state, targets and commits.
+        seed: Of the rows.
+        life: The number of this job, for its random choices.
+        plan: When it dies.
+        out: Receives what it does, one letter for each change of it.
+    """
+
+    def __init__(self, place: Path, seed: str, life: int, plan: Plan, out: int) -> None:
+        self.place, self.plan, self._out = place, plan, out
+        self.random = Random(f"job {seed} {life}")
+        self.source = Source(seed)
+        self._commits = place / "commits"
+        self._new_views = 100 * life
+        self._doing = ""
+
+    def run(self, batches: int, *, is_calm: bool = False) -> None:
+        sink = self._start(is_calm=is_calm)
+        pending: dict[Future[int], str] = {}
+        last = self.committed + batches
+        while self.committed < last:
+            pending = {future: kind for future, kind in pending.items() if not future.done()}
+            is_starting = self._doing == "S"
+            if not (is_calm or pending or is_starting) and self.random.random() < 0.8:
+                pending = self._change(sink)
+            if pending:
+                self._tell(next(iter(pending.values())))
+            elif not is_starting:
+                self._tell("N")
+            number = self.committed
+            sink(Frame(self.source.table(number), "q"), number)
+            self.plan.point("before")
+            temporary = self._commits.with_suffix(".tmp")
+            temporary.write_text(str(number + 1))
+            temporary.rename(self._commits)
+            if is_starting:
+                self._doing = ""
+            if is_calm or self.random.random() < 0.2:
+                self.check(sink, number)
+        sink.close()
+
+    def check(self, sink: ViewSink, number: int) -> None:
+        """Compare the targets with DuckDB."""
+        assert sink.last is not None
+        rows = self.source.live_after(number)
+        columns = list(zip(*rows, strict=True)) or [(), (), ()]
+        e = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], SCHEMA)
+        with duckdb.connect() as connection:
+            connection.register("e", e)
+            for view in sink.last.outputs:
+                query = (self.place / "queries" / view).read_text()
+                expected = Counter(connection.sql(query).fetchall())
+                assert FolderTarget.rows(self.place / view) == expected, f"{view}: {query}"
+
+    @property
+    def committed(self) -> int:
+        return int(self._commits.read_text()) if self._commits.exists() else 0
+
+    def _start(self, *, is_calm: bool) -> ViewSink:
+        if any((self.place / "state" / "manifests").glob("*.json")):
+            circuit = stored_circuit(str(self.place / "state"))
+            if not is_calm and self.random.random() < 0.4:
+                circuit = self._changed(circuit)
+                self._tell("S")
+        else:
+            keep = {"e": InputOptions(keep="all")}
+            circuit = compile_sql(self._statement("first"), {"e": SCHEMA}, input_options=keep)
+        return ViewSink(
+            circuit,
+            [self._output(view) for view in circuit.outputs],
+            state_dir=KillingFiles(self.place / "state", self.plan),
+            change=ChangeOptions(allow_drop=True),
+        )
+
+    def _changed(self, circuit: Circuit) -> Circuit:
+        spec = circuit.spec
+        if len(spec.plans) > 2 and self.random.random() < 0.5:
+            spec = remove_view(spec, self.random.choice(sorted(spec.plans)))
+        if len(spec.plans) < 5:
+            spec = add_views(spec, self._statement(self._new_name()))
+        return Circuit(spec)
+
+    def _change(self, sink: ViewSink) -> dict[Future[int], str]:
+        views = sorted(sink.circuit.plans)
+        if len(views) >= 5 or (len(views) > 1 and self.random.random() < 0.3):
+            return {sink.drop_view(self.random.choice(views)): "D"}
+        view = self._new_name()
+        rows = self.random.choice([None, None, None, 40, 200])
+        change = ChangeOptions(rows_per_batch=rows)
+        future = sink.add_view(self._statement(view), [self._output(view)], change=change)
+        return {future: "A" if rows is None else "B"}
+
+    def _new_name(self) -> str:
+        self._new_views += 1
+        return f"v{self._new_views}"
+
+    def _statement(self, view: str) -> str:
+        query = self.random.choice(TEMPLATES).format(self.random.randrange(1, 20))
+        folder = self.place / "queries"
+        folder.mkdir(exist_ok=True)
+        (folder / view).write_text(query)
+        return f"CREATE VIEW {view} AS {query};"
+
+    def _output(self, view: str) -> Output:
+        return Output(view, FolderTarget(self.place / view, self.plan))
+
+    def _tell(self, doing: str) -> None:
+        if doing != self._doing:
+            self._doing = doing
+            os.write(self._out, doing.encode())
+
+
+NAMES: Mapping[str, str] = {
+    "S": "start",
+    "A": "add",
+    "B": "slices",
+    "D": "drop",
+    "N": "none",
+    "": "none",
+}
+
+
+def run_job(
+    place: Path, seed: str, life: int, random: Random, *, is_calm: bool
+) -> tuple[bool, str]:
+    """Run a job until it dies or ends; return whether it was killed, and what it did then."""
+    read_end, write_end = os.pipe()
+    calls = None if is_calm or random.random() < 0.4 else random.randrange(60)
+    plan = Plan(calls, random.choice(["before", "during", "after"]))
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.close(read_end)
+            Job(place, seed, life, plan, write_end).run(2 if is_calm else 10, is_calm=is_calm)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(write_end)
+    doing = ""
+    deadline = None if calls is not None or is_calm else time.monotonic() + random.uniform(0, 2)
+    while True:
+        timeout = None if deadline is None else max(0, deadline - time.monotonic())
+        ready, _, _ = select.select([read_end], [], [], timeout)
+        if not ready:
+            os.kill(pid, signal.SIGKILL)
+            deadline = None
+            continue
+        data = os.read(read_end, 1)
+        if not data:
+            break
+        doing = data.decode()
+    os.close(read_end)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL, status
+        return True, doing
+    if os.waitstatus_to_exitcode(status):
+        raise SystemExit(f"life {life} of seed {seed} in {place} failed: see above")
+    return False, doing
+
+
+def main(place: Path, kills: int, seed: str) -> None:
+    warm_up()
+    counts: Counter = Counter()
+    lives = 0
+    history = 0
+    while counts.total() < kills:
+        folder = place / f"history-{history}"
+        folder.mkdir(parents=True)
+        random = Random(f"kills {seed} {history}")
+        before = counts.total()
+        while counts.total() < min(kills, before + KILLS_PER_HISTORY):
+            lives += 1
+            is_killed, doing = run_job(folder, f"{seed} {history}", lives, random, is_calm=False)
+            if is_killed:
+                counts[NAMES[doing]] += 1
+        run_job(folder, f"{seed} {history}", lives + 1, random, is_calm=True)
+        lives += 1
+        history += 1
+    print(json.dumps({"kills": counts.total(), "jobs": lives, "during": dict(counts)}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "0")
