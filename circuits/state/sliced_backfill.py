@@ -66,6 +66,7 @@ class SlicedBackfill:
     Attributes:
         change: As given.
         rows_read: The number of rows that slices have read.
+        rows: The number of rows to read in all slices, as it was known after the last one.
 
     Raises:
         ProgramChangeError: The change is not possible in slices, or rows are not kept.
@@ -87,6 +88,7 @@ class SlicedBackfill:
     def __init__(self, change: ProgramChange) -> None:
         self.change = change
         self.rows_read = 0
+        self.rows = change.rows_to_read
         self._check_possible()
         change.begin()
         change.old.keep_values(True)
@@ -114,11 +116,6 @@ class SlicedBackfill:
         """True if the new views have all rows."""
         has_constants = self.change.graph.steps > 0 or self.change.backfill.is_empty
         return has_constants and all(cursor.is_complete for cursor in self._cursors.values())
-
-    @property
-    def rows(self) -> int:
-        """The number of rows to read in all slices, as far as it is known now."""
-        return max(self.change.rows_to_read, self.rows_read)
 
     def advance(self, changes: Iterable[TraceStep], max_rows: int, now: int | None = None) -> int:
         """Compute the next slice.
@@ -166,6 +163,7 @@ class SlicedBackfill:
                 integral.step(step.deltas[graph.views[view]])
             old.keep_codes()
         self.rows_read += read
+        self.rows = max(self.change.rows_to_read, self.rows_read)
         return read
 
     def finish(self) -> dict[str, pa.Table]:

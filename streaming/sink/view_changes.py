@@ -232,6 +232,11 @@ class ViewChanges:
         return bool(self._requests or self._made or self._running)
 
     @property
+    def has_backfill(self) -> bool:
+        """True if new views are being computed in slices."""
+        return self._running is not None
+
+    @property
     def progress(self) -> BackfillProgress | None:
         """How far the running backfill is; None if none runs."""
         running = self._running

@@ -650,7 +650,7 @@ class ViewSink:
         except BaseException:
             staged.abandon()
             raise
-        if self._changes.progress is not None:
+        if self._changes.has_backfill:
             with watch.phase("backfill", "new views"):
                 self._changes.advance(staged.changes, self._microseconds_now)
         return _BatchResult(

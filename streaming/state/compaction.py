@@ -228,11 +228,16 @@ class Compactor:
         """
         self._must_rewrite = False
         self._rewrite_dictionaries(manifest, dictionaries, file_name)
+        removed_rows: dict[PartGroup, int] = {}
         for name, orders in manifest.traces.items():
             for order, references in orders.items():
                 stored = sum(part.rows for part in references)
-                if stored > MAX_STORED_ROWS_RATIO * rows.get(name, stored) + MIN_REMOVED_ROWS:
-                    self._rewrite_rows(manifest, PartGroup((name, order), references), file_name)
+                live = rows.get(name, stored)
+                if stored > MAX_STORED_ROWS_RATIO * live + MIN_REMOVED_ROWS:
+                    removed_rows[PartGroup((name, order), references)] = stored - live
+        # The first one is written now. If it were always the same one, the others would grow.
+        for group in sorted(removed_rows, key=removed_rows.__getitem__, reverse=True):
+            self._rewrite_rows(manifest, group, file_name)
 
     def _rewrite_rows(
         self, manifest: Manifest, group: PartGroup, file_name: Callable[[], str]

@@ -174,7 +174,7 @@ class TakeoverSchedule(Schedule):
         files = self._files_of(process)
         circuit, target = Circuit(spec_of(self.stream.name)), copy(self.target)
         target.files = files
-        sink = sink_of(circuit, target, files, self.keep, self.modes)
+        sink = sink_of(circuit, target, files, self.keep, self.modes, self.memory_limit)
         batch_id = self.committed
         for _ in range(self.random.randrange(1, 4)):
             if batch_id >= self._end:

@@ -155,6 +155,12 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     if pa.types.is_binary(value.type):
         return clause.call(node, "bytes_slice", value, start, *length)
     value, start, *length = coerce(clause, node, [value, start, *length], "tii")
+    # DuckDB reads a negative length as the characters before the start.
+    zero = integer_literal(0)
+    length = [
+        clause.call(node, "case", clause.call(node, "lt", part, zero), zero, part)
+        for part in length
+    ]
     if isinstance(start, Literal):
         start = integer_literal(1) if start.value == 0 else start
     else:

@@ -17,15 +17,17 @@ from streaming import (
     StateLockedError,
     ViewSink,
 )
+from streaming.distributed.rescaling import rescale_state
 from streaming.state.arrow_files import ArrowFiles
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
+from streaming.state.offline_compaction import compact_state
 from streaming.state.ownership import EPOCH_FILE, Owner, check_owner, take_over
 from streaming.state.program_change import definition_name, program_file, read_program
 from streaming.state.verified_files import read_verified
 from tests.streaming.sink.test_replays import bad, letter_files
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import LINK, batch, check, feed, sink_on, views, write_state
+from tests.support.fed_sink import LINK, VIEWS, batch, check, feed, sink_on, views, write_state
 
 LAST = 4
 
@@ -382,3 +384,23 @@ def test_the_files_of_a_version_remain_while_its_manifest_cannot_be_removed(stat
     feed(sink, LAST + 4)
     assert list_batch_ids(files) == [LAST + 2, LAST + 3, LAST + 4]
     check(sink, LAST + 5)
+
+
+def test_a_rewritten_version_keeps_what_its_micro_batch_wrote(tmp_path):
+    """Otherwise the next start takes its dead letters for those of an uncommitted attempt."""
+    circuit = compile_sql(VIEWS, {"link": LINK})
+    sink = ViewSink(circuit, state_dir=tmp_path, bad_rows="dead_letter")
+    feed(sink, 0)
+    sink(Frame(bad(), "q"), 1)
+    sink.close()
+    files = LocalFiles(tmp_path)
+    before = read_manifest(files, 1)
+    assert before.dead_letter_file is not None and before.changes
+    for cells in (2, 3, None):
+        rescale_state(files, cells=cells)
+        after = read_manifest(files, 1)
+        assert after.dead_letter_file == before.dead_letter_file
+        assert after.changes == before.changes
+    compact_state(files)
+    assert read_manifest(files, 1).dead_letter_file == before.dead_letter_file
+    assert len(letter_files(tmp_path)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections import Counter
@@ -19,7 +20,7 @@ from circuits import compile_sql
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Run
 from streaming import StateDamagedError, StateError, ViewSink
-from streaming.state import compaction
+from streaming.state import compaction, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.memory_limit import MemoryLimit
@@ -129,6 +130,25 @@ def mapped_files(folder):
     """Return the files of a folder that this process maps, as the system names them."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return {line.split(maxsplit=5)[-1] for line in lines if str(folder) in line}
+
+
+def test_rows_that_cancel_do_not_stay_in_mapped_runs(tmp_path):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(compaction, "MIN_REMOVED_ROWS", 100),
+    ):
+        live = 200
+        for number in range(80):  # each step inserts the rows that the next one deletes
+            new = [(row, number) for row in range(live)]
+            old = [(row, number - 1) for row in range(live)] if number else []
+            weights = [1] * len(new) + [-1] * len(old)
+            sink(Frame(table_of(EDGE, [*new, *old], weights), "q"), number)
+            stored = [a.spine.rows for a in arrangements(sink)]
+            # A step adds twice the live rows to each of three arrangements. One of them at a time
+            # is written again, so each has what up to three steps have added.
+            assert max(stored) <= 8 * live
+    sink.close()
 
 
 def resident_bytes(folder):
@@ -243,6 +263,40 @@ def test_damage_that_the_system_does_not_report_is_found_before_the_first_commit
         # Nothing is trusted any more, so the next attempt verifies all files before it uses them.
         with pytest.raises(StateDamagedError, match="has the checksum"):
             sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+
+
+def test_a_disk_that_fails_during_the_verification_fails_the_commit_by_name(written_state):
+    with replayed(written_state, NEVER) as (files, sink):
+        error = OSError(errno.EIO, os.strerror(errno.EIO), "data/a")
+        with (
+            patch.object(files, "checksum", Mock(side_effect=error)),
+            pytest.raises(StateError, match=r"cannot be read: .*Input/output error"),
+        ):
+            sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)
+        sink(Frame(table_of(EDGE, [(7, 7)], [1]), "q"), 3)  # the disk works again
+        (view,) = sink.circuit.outputs
+        assert sum(bag_of(sink.table(view)).values()) == 10
+
+
+def test_a_merge_for_which_the_disk_is_full_fails_no_step_and_is_tried_again(tmp_path, caplog):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/scratch")
+    random, total = np.random.default_rng(0), Counter()
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(compaction, "STEPS_AFTER_FAILURE", 1),
+        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
+        patch.object(LocalFiles, "scratch", Mock(side_effect=error)),
+    ):
+        for number in range(12):
+            rows = [tuple(row) for row in random.integers(0, 30, (20, 2)).tolist()]
+            sink(Frame(table_of(EDGE, rows, [1] * len(rows)), "q"), number)
+            total.update(rows)
+    assert "were not merged: [Errno 28] No space left on device" in caplog.text
+    (view,) = sink.circuit.outputs
+    assert bag_of(sink.table(view)) == count_triangles(total)
+    sink.close()
 
 
 @pytest.mark.parametrize("record", ["as it is", "missing", "damaged"])
