@@ -227,6 +227,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "round_text_to_zero": "spark: truncate(-42.329D, 2)",
         "round_text_half_up": "spark: round(2.345D, 2)",
         "round_text_half_even": "spark: bround(2.5D, 0)",
+        "shortest_decimal": "spark: cast(1.005D as decimal(5, 2))",
         "width_bucket": "spark: width_bucket(5.3, 0.2, 10.6, 5)",
         "is_nan": "isnan(1.0::DOUBLE)",
         "is_finite": "isfinite(1.0::DOUBLE)",

@@ -40,10 +40,11 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     source.allow_arguments(node, "this", "to", *(("safe",) if is_lenient else ()))
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
+    is_literal = isinstance(value, Literal)
     if source.is_spark and is_nested(value.type) and is_nested(target):
         return spark_cast(clause, node, value, target, lenient=is_lenient)
     if source.is_spark:
-        value = _apply_spark_rules(clause, node, value, target)
+        value = _apply_spark_rules(clause, node, value, target, is_lenient)
         if is_lenient and _is_invalid_spark_integer(value, target):
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
@@ -61,7 +62,7 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     )
     if source.is_spark and _is_invalid_spark_integer(value, target):
         raise literal_error
-    if isinstance(value, Literal) and isinstance(cast, Call):
+    if is_literal and isinstance(cast, Call):
         # The cast of a literal is folded to a literal, unless its value has no Python equivalent
         # (a date in the year 20000) or its evaluation fails. The latter is an error now.
         try:
@@ -100,7 +101,7 @@ def spark_cast(
     if is_nested(value.type) and is_nested(target):
         value = _apply_rules_to_parts(clause, node, value, target, lenient)
     else:
-        value = _apply_spark_rules(clause, node, value, target)
+        value = _apply_spark_rules(clause, node, value, target, lenient)
     return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
 
 
@@ -134,15 +135,18 @@ def _apply_rules_to_parts(
 
 
 def _apply_spark_rules(
-    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, lenient: bool
 ) -> Expression:
     """Return the value to cast, so that the result is that of Spark."""
     is_fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
     if pa.types.is_integer(target) and is_fractional:
         return clause.call(node, "trunc", value)
     if pa.types.is_decimal(target) and pa.types.is_floating(value.type):
-        wide = clause.call(node, "cast", value, type=pa.float64())
-        return clause.call(node, "cast", wide, type=pa.string())  # the shortest decimal text
+        if lenient:
+            limit = Literal(float(f"1e{38 - target.scale}"), pa.float64())
+            is_in_range = clause.call(node, "lt", clause.call(node, "abs", value), limit)
+            value = clause.call(node, "case", is_in_range, value, Literal(None, value.type))
+        return clause.call(node, "shortest_decimal", value, integer_literal(target.scale))
     if pa.types.is_string(target):
         return spark_text(clause, node, value)
     if pa.types.is_timestamp(value.type) and is_number(target):
