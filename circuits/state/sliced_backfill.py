@@ -92,7 +92,7 @@ class SlicedBackfill:
         change.begin()
         change.old.keep_values(True)
         self._old_graph = change.old.graph
-        # The step of the old circuit whose delta the last slice has; None while a slice is computed.
+        # The last step whose delta the slices have; None while a slice is computed.
         self._step: int | None = self._old_graph.steps
         graph = change.graph
         watermarks = self._old_graph.watermarks
