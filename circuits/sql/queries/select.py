@@ -428,12 +428,13 @@ class _SelectReader:
 
         An item may have its aggregates and window functions by the alias of an item before it.
         """
+        if has_aggregate(item.node):  # also in the arguments of a window function
+            return None
         if any(map(is_window_value, columns_of(item.value))):
             raise self.source.unsupported(
                 place, "a window function in GROUP BY", "list the other columns in GROUP BY"
             )
-        is_over_groups = any(map(is_group_value, columns_of(item.value)))
-        return None if is_over_groups or has_aggregate(item.node) else item.value
+        return None if any(map(is_group_value, columns_of(item.value))) else item.value
 
     def _read_having(self) -> list[tuple[exp.Expr, Expression]]:
         having = self.node.args.get("having")

@@ -16,6 +16,7 @@ EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 JSON_VALUE(...)          the clauses of the SQL standard (`circuits.sql.syntax.json_syntax`)
 METADATA                 a part of a column in Flink; ``meta[UNCHECKED_COLUMN_PART]``
 GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in most dialects
+a | b & c                ``a | (b & c)`` in Spark; sqlglot reads ``(a | b) & c``
 ~a + b                   ``~(a + b)`` in DuckDB and PostgreSQL; sqlglot reads ``(~a) + b``
 FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
@@ -88,6 +89,13 @@ _EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
 # The type of the token EMIT: that of a keyword, which ends the clause before it. No other statement
 # has THEN at this place.
 _EMIT_TOKEN: Final = TokenType.THEN
+# In Spark, | binds less than ^, ^ less than &, & less than shifts, and || as much as + and -. In
+# DuckDB and PostgreSQL they have one level, as in sqlglot.
+_SPARK_LEVELS: Final = (
+    (TokenType.PIPE, exp.BitwiseOr),
+    (TokenType.CARET, exp.BitwiseXor),
+    (TokenType.AMP, exp.BitwiseAnd),
+)
 # Functions whose argument may be followed by TO and a unit of time.
 _ROUNDINGS: Final = {"CEIL": exp.Ceil, "CEILING": exp.Ceil, "FLOOR": exp.Floor}
 _ROUNDING_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
@@ -254,6 +262,12 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     unary = {TokenType.TILDE: _parse_bitwise_not}
     has_low_tilde = dialect_name == "duckdb" or is_postgres(dialect_name)
     attributes = {
+        "LEVELS": _SPARK_LEVELS if is_spark_dialect else (),
+        **(
+            {"BITWISE": {}, "TERM": {**base.TERM, TokenType.DPIPE: exp.DPipe}}
+            if is_spark_dialect
+            else {}
+        ),
         "UNARY_PARSERS": {**base.UNARY_PARSERS, **(unary if has_low_tilde else {})},
         "TYPE_LITERAL_PARSERS": literal_parsers,
         "CONSTRAINT_PARSERS": constraints,
@@ -392,6 +406,22 @@ class _TextKeepingParser(Parser):
 
     ``_curr`` and ``_prev`` are the current and the previous token, ``sql`` is the text.
     """
+
+    #: The operators of bits that have a level of precedence of their own, the loosest first.
+    LEVELS: tuple[tuple[TokenType, type[exp.Binary]], ...] = ()
+
+    def _parse_bitwise(self) -> exp.Expr | None:
+        return self._parse_level(0)
+
+    def _parse_level(self, level: int) -> exp.Expr | None:
+        if level == len(self.LEVELS):
+            return super()._parse_bitwise()
+        token_type, operator = self.LEVELS[level]
+        tree = self._parse_level(level + 1)
+        while self._match(token_type):
+            operands = {"this": tree, "expression": self._parse_level(level + 1)}
+            tree = self.expression(operator(**operands))
+        return tree
 
     def _parse_statement(self) -> exp.Expr | None:
         return self._parse_emit(super()._parse_statement())

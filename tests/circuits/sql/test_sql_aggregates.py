@@ -89,6 +89,7 @@ SETS = [
     "grouping(k) = 0",
     "SELECT k, c, count(*) FROM t GROUP BY GROUPING SETS ((1, 2), (1), ((2)), ())",
     "SELECT k, s, sum(a) FROM t GROUP BY ALL",
+    "SELECT k, count(*)::DOUBLE / sum(count(*)) OVER () AS share FROM t GROUP BY ALL",
     "SELECT k, sum(a > 1), sum(DISTINCT a > 1), sum(a > 1) FILTER (WHERE b > 0) FROM t GROUP BY k",
     "SELECT k, sum(a) AS n, n + 1 AS more, CASE WHEN n > 2 THEN 7 END AS c FROM t GROUP BY ALL",
     "SELECT k, count(*) AS n, n * 2 AS m FROM t GROUP BY ALL HAVING n > 2",

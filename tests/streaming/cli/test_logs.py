@@ -118,7 +118,7 @@ def test_only_verbose_logs_have_phases(capsys) -> None:
             sink(Frame(edges((1, 2))), 0)
         events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
         phases = {event["phase"] for event in events if event["event"] == "phase"}
-        assert phases == ({*PHASES} - {"start"} if verbose else set())
+        assert phases == ({*PHASES} - {"start", "backfill"} if verbose else set())
         assert ("metrics" in {event["event"] for event in events}) == verbose
 
 
