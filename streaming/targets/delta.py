@@ -300,11 +300,15 @@ def _digits_of(type_: pa.DataType) -> tuple[int, int] | None:
 
 
 def _is_text(type_: pa.DataType) -> bool:
-    return types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_)
+    return type_ in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def _is_bytes(type_: pa.DataType) -> bool:
-    return types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_)
+    return types.is_fixed_size_binary(type_) or type_ in (
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+    )
 
 
 def _append(
