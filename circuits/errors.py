@@ -149,6 +149,8 @@ class StepLimitError(CircuitError, LimitError):
         message = f"{where}{message}" if view is None else f"view {view!r}: {where}{message}"
         error = type(self)(message, view, self.operator, self.limit, self.allowed, self.reached)
         error.__cause__ = self.__cause__
+        for note in getattr(self, "__notes__", ()):
+            error.add_note(note)
         return error
 
 

@@ -353,7 +353,14 @@ def _to_int64(values: Any, column: int) -> Int64Array:
                 f"{name} holds {array.max()}, beyond int64 ({MAX_INT64}); encode it"
             )
     elif array.dtype.kind != "i" and len(array):
-        content = "integers beyond int64" if _are_all_ints(array) else f"dtype {array.dtype}"
+        content = f"dtype {array.dtype}"
+        if _are_all_ints(array):
+            if max(array) <= MAX_INT64 and min(array) >= -MAX_INT64 - 1:
+                raise ColumnTypeError(
+                    f"{name} has {content} (first value {array[0]!r}); convert it with "
+                    "astype(numpy.int64)"
+                )
+            content = "integers beyond int64"
         raise ColumnTypeError(
             f"{name} has {content} (first value {array[0]!r}); columns are int64, "
             f"encode other values as integers, or use circuits, which encodes Arrow columns"
@@ -362,7 +369,7 @@ def _to_int64(values: Any, column: int) -> Int64Array:
 
 
 def _are_all_ints(array: npt.NDArray[Any]) -> bool:
-    return array.dtype == object and all(isinstance(v, int) for v in array.tolist())
+    return array.dtype == object and all(type(v) is int for v in array.tolist())
 
 
 def _to_weights(values: Any) -> Int64Array:

@@ -145,20 +145,15 @@ class _MonotonicityCheck:
         self._modes = modes
         self._source = source
         self._directions: dict[str, Direction] = {}
-        # The directions of the variables that atoms bind to the values of a minimum or maximum.
-        self._columns: dict[str, Direction] = {}
         # By the ``id`` of an alternative: the directions within it, at the last check.
         self._alternatives: dict[int, dict[str, Direction]] = {}
 
     def check(self) -> None:
         """Raise an error if the rule is not monotone."""
         rule = self._rule
-        for atom in walk(*rule.body):
-            if isinstance(atom, Atom) and (column := self._min_max_column(atom)) is not None:
-                self._bind_column(atom, column)
+        self._directions = self._column_directions(rule.body)
         if not self._directions:
             return
-        self._columns = dict(self._directions)
         before: object = None
         while before != (after := (dict(self._directions), dict(self._alternatives))):
             before = after
@@ -174,13 +169,24 @@ class _MonotonicityCheck:
         mode = self._modes.get(atom.relation)
         return None if mode is None else mode.column
 
-    def _bind_column(self, atom: Atom, column: int) -> None:
-        """Record the variable that an atom binds to a value that may get better."""
+    def _column_directions(self, items: Items) -> dict[str, Direction]:
+        """Return the directions of the variables that atoms bind to a minimum or maximum."""
+        directions: dict[str, Direction] = {}
+        for atom in walk(*items):
+            if not isinstance(atom, Atom) or (column := self._min_max_column(atom)) is None:
+                continue
+            term = atom.terms[column]
+            if not isinstance(term, Wildcard):
+                self._check_column(atom, term)
+                directions[cast(Variable, term).name] = BETTER_DIRECTION[
+                    self._modes[atom.relation].kind
+                ]
+        return directions
+
+    def _check_column(self, atom: Atom, term: Term) -> None:
+        """Raise an error unless the term only binds a variable to a value that may get better."""
         mode = self._modes[atom.relation]
-        term = atom.terms[column]
-        if isinstance(term, Wildcard):
-            return
-        atoms = [node for node in walk(*self._rule.body) if isinstance(node, Atom)]
+        atoms = _atoms_beside(self._rule.body, atom)
         occurrences = [node for node in walk(*(t for a in atoms for t in a.terms)) if node == term]
         if not isinstance(term, Variable) or len(occurrences) > 1:
             raise self._source.error(
@@ -189,7 +195,6 @@ class _MonotonicityCheck:
                 f"of the recursion of {self._rule.head!r}",
                 term.offset,
             )
-        self._directions[term.name] = BETTER_DIRECTION[mode.kind]
 
     def _check_items(self, items: Items, outer: frozenset[str]) -> None:
         """Check a conjunction and find the directions of the variables that it assigns.
@@ -229,7 +234,9 @@ class _MonotonicityCheck:
         results: list[dict[str, Direction]] = []
         for alternative in item.alternatives:
             own_names = bound_variables(alternative, outer) - outer
-            known = self._alternatives.get(id(alternative), self._columns)
+            known = self._alternatives.get(id(alternative))
+            if known is None:
+                known = self._column_directions(alternative)
             self._directions = {n: d for n, d in directions.items() if n not in own_names}
             self._directions |= {n: d for n, d in known.items() if n in own_names}
             self._check_items(alternative, outer)
@@ -288,6 +295,19 @@ class _MonotonicityCheck:
             f"bound that every {adjective} value satisfies, or use it outside of the recursion",
             node.offset,
         )
+
+
+def _atoms_beside(items: Items, atom: Atom) -> list[Atom]:
+    """Return the atom, and those that may hold together with it: not in other alternatives."""
+    atoms: list[Atom] = []
+    for item in items:
+        if isinstance(item, Or):
+            own = [part for part in item.alternatives if any(n is atom for n in walk(*part))]
+            for part in own or item.alternatives:
+                atoms += _atoms_beside(part, atom)
+        else:
+            atoms += [node for node in walk(item) if isinstance(node, Atom)]
+    return atoms
 
 
 def _name(variable: str) -> str:

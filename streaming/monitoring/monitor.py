@@ -204,6 +204,10 @@ class SinkMonitor(SinkObserver):
         with self._lock:
             self._totals.add_spark_progress(progress)
 
+    def stop(self) -> None:
+        """Observe the sink no longer; the totals stay as they are."""
+        self.sink.remove_observer(self)
+
     def end(self, reason: str = "the query has ended") -> None:
         """Record that the query has ended, so that the sink is not ready any more."""
         with self._lock:

@@ -19,6 +19,8 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections.abc import Callable
+from contextlib import ExitStack
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
@@ -66,6 +68,7 @@ class MetricsServer:
             def check(self, name: str) -> Check:
                 return monitor.health() if name == "healthz" else monitor.readiness()
 
+        self._callbacks = ExitStack()
         self._server = _bind(host, port, Handler)
         self.host, self.port = host, int(self._server.server_address[1])
         self._thread = threading.Thread(
@@ -93,11 +96,16 @@ class MetricsServer:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/metrics"
 
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Call a function when the server is stopped, such as one that removes an observer."""
+        self._callbacks.callback(callback)
+
     def stop(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        with self._callbacks:
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -228,7 +236,7 @@ def serve_metrics(
     port: int,
     max_commit_age: float | None = None,
 ) -> MetricsServer:
-    """Serve the metrics and the health of a sink, from its next micro-batch on.
+    """Serve the metrics and the health of a sink, from its next micro-batch on until it is stopped.
 
     Args:
         sink: A sink in this process. In Spark Connect the sink runs in another process.
@@ -240,7 +248,12 @@ def serve_metrics(
         MonitoringError: As for `MetricsServer`.
     """
     check_metrics_address(host, port)
-    return MetricsServer(SinkMonitor(sink, max_commit_age=max_commit_age), host=host, port=port)
+    with ExitStack() as on_error:
+        monitor = SinkMonitor(sink, max_commit_age=max_commit_age)
+        on_error.callback(monitor.stop)
+        server = MetricsServer(monitor, host=host, port=port)
+        server.on_stop(on_error.pop_all().close)
+    return server
 
 
 def _bind(host: str, port: int, handler: type[_Handler]) -> _LimitedServer:

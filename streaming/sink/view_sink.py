@@ -88,10 +88,10 @@ from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
-from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.mapped.memory_limit import MemoryUse, parse_memory_limit
 from streaming.state.program_change import ChangeOptions
+from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
@@ -327,6 +327,17 @@ class ViewSink:
         """Send the events of the following micro-batches to an observer, such as a live page."""
         self._observers.append(observer)
 
+    def remove_observer(self, observer: SinkObserver) -> None:
+        """Send no further events to an observer; no effect if it gets none.
+
+        Any thread may call this. It does not wait for the running micro-batch, so an event that is
+        being sent may still arrive.
+        """
+        for index, other in enumerate(self._observers):
+            if other is observer:  # not ==, which is true for two observers of equal fields
+                del self._observers[index]
+                return
+
     def add_view(
         self,
         text: str,
@@ -474,7 +485,7 @@ class ViewSink:
             self._notify(lambda observer: observer.batch_completed(published, metrics), batch_id)
 
     def _notify(self, send: Callable[[SinkObserver], object], batch_id: int) -> None:
-        for observer in self._observers:
+        for observer in tuple(self._observers):  # another thread may remove one
             notify(observer, send, batch_id)
 
     def _apply(self, df: DataFrame, batch_id: int) -> Published:

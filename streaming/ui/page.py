@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -64,6 +66,7 @@ class Page(SinkObserver):
         monitor: SinkMonitor | None = None,
     ) -> None:
         server = _import_server()
+        self._callbacks = contextlib.ExitStack()
         self.history = History(circuit, name=name)
         self._server: Server = server.Server(
             self.history, host=host, port=port, token=token, monitor=monitor
@@ -110,9 +113,14 @@ class Page(SinkObserver):
             while True:
                 time.sleep(1)
 
+    def on_stop(self, callback: Callable[[], object]) -> None:
+        """Call a function when the page is stopped, such as one that removes an observer."""
+        self._callbacks.callback(callback)
+
     def stop(self) -> None:
         """Stop serving."""
-        self._server.stop()
+        with self._callbacks:
+            self._server.stop()
 
 
 def check_servable(*, host: str = "127.0.0.1", port: int = PORT, token: str | None = None) -> None:
@@ -146,7 +154,7 @@ def serve(
     token: str | None = None,
     monitor: SinkMonitor | None = None,
 ) -> Page:
-    """Serve a live page of a sink, from its next micro-batch on.
+    """Serve a live page of a sink, from its next micro-batch on until the page is stopped.
 
     The page also serves ``/metrics``, ``/healthz`` and ``/readyz`` (`streaming.monitoring`).
 
@@ -162,7 +170,12 @@ def serve(
     Raises:
         PageError: As for `Page`.
     """
-    monitor = SinkMonitor(sink) if monitor is None else monitor
-    page = Page(sink.circuit, name=name, host=host, port=port, token=token, monitor=monitor)
+    with contextlib.ExitStack() as on_error:
+        if monitor is None:
+            monitor = SinkMonitor(sink)
+            on_error.callback(monitor.stop)
+        page = Page(sink.circuit, name=name, host=host, port=port, token=token, monitor=monitor)
+        page.on_stop(on_error.pop_all().close)
+    page.on_stop(partial(sink.remove_observer, page))
     sink.add_observer(page)
     return page

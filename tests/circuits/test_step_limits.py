@@ -425,6 +425,20 @@ def test_a_pickled_error_has_all_its_fields() -> None:
         assert (copy.view, copy.operator, copy.reached) == ("v", "#1 join", 11)
 
 
+def test_an_error_with_another_view_keeps_its_type_cause_and_notes() -> None:
+    for kind in (StepLimitError, StepMemoryError):
+        error = kind("view 'part': message", "part", "#1 join", "max_step_rows", 10, 11)
+        error.__cause__ = cause = ValueError()
+        error.add_note("first")
+        error.add_note("second")
+        other = error.with_view("whole", "cell 3: ")
+        assert type(other) is kind
+        assert str(other) == "view 'whole': cell 3: message"
+        assert (other.view, other.reached) == ("whole", 11)
+        assert other.__cause__ is cause
+        assert other.__notes__ == ["first", "second"]
+
+
 @pytest.mark.parametrize(
     "options",
     [

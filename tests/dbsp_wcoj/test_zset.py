@@ -270,3 +270,19 @@ def test_a_sum_of_weights_in_any_order_is_exact_or_refused(weights):
     except WeightOverflowError:
         return
     assert result.to_dict() == naive.consolidate(((1,), weight) for weight in weights)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([1, 2], r"column 1 has dtype object .*; convert it with astype\(numpy\.int64\)"),
+        ([1, MIN_INT64], r"convert it with astype\(numpy\.int64\)"),
+        ([1, MAX_INT64 + 1], "column 1 has integers beyond int64"),
+        ([MIN_INT64 - 1, 1], "column 1 has integers beyond int64"),
+        ([True, False], "column 1 has dtype object .*encode other values as integers"),
+        ([1, "a"], "column 1 has dtype object .*encode other values as integers"),
+    ],
+)
+def test_the_error_for_a_column_of_objects_says_what_it_holds(values, words):
+    with pytest.raises(ColumnTypeError, match=words):
+        ZSet.from_columns([np.arange(2), np.array(values, dtype=object)])

@@ -7,6 +7,7 @@ cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a DECIM
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Final
@@ -40,10 +41,11 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     source.allow_arguments(node, "this", "to", *(("safe",) if is_lenient else ()))
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
+    given = value
     if source.is_spark and is_nested(value.type) and is_nested(target):
         return spark_cast(clause, node, value, target, lenient=is_lenient)
     if source.is_spark:
-        value = _apply_spark_rules(clause, node, value, target)
+        value = _apply_spark_rules(clause, node, value, target, is_lenient)
         if is_lenient and _is_invalid_spark_integer(value, target):
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
@@ -57,11 +59,11 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
     literal_error = source.error(
-        node, f"{value} is not a valid {target}; correct it, or use TRY_CAST"
+        node, f"{given} is not a valid {target}; correct it, or use TRY_CAST"
     )
     if source.is_spark and _is_invalid_spark_integer(value, target):
         raise literal_error
-    if isinstance(value, Literal) and isinstance(cast, Call):
+    if isinstance(given, Literal) and isinstance(cast, Call):
         # The cast of a literal is folded to a literal, unless its value has no Python equivalent
         # (a date in the year 20000) or its evaluation fails. The latter is an error now.
         try:
@@ -100,7 +102,7 @@ def spark_cast(
     if is_nested(value.type) and is_nested(target):
         value = _apply_rules_to_parts(clause, node, value, target, lenient)
     else:
-        value = _apply_spark_rules(clause, node, value, target)
+        value = _apply_spark_rules(clause, node, value, target, lenient)
     return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
 
 
@@ -134,15 +136,18 @@ def _apply_rules_to_parts(
 
 
 def _apply_spark_rules(
-    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, lenient: bool
 ) -> Expression:
     """Return the value to cast, so that the result is that of Spark."""
     is_fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
     if pa.types.is_integer(target) and is_fractional:
         return clause.call(node, "trunc", value)
     if pa.types.is_decimal(target) and pa.types.is_floating(value.type):
-        wide = clause.call(node, "cast", value, type=pa.float64())
-        return clause.call(node, "cast", wide, type=pa.string())  # the shortest decimal text
+        if lenient:
+            limit = Literal(float(f"1e{38 - target.scale}"), pa.float64())
+            is_in_range = clause.call(node, "lt", clause.call(node, "abs", value), limit)
+            value = clause.call(node, "case", is_in_range, value, Literal(None, value.type))
+        return clause.call(node, "shortest_decimal", value, integer_literal(target.scale))
     if pa.types.is_string(target):
         return spark_text(clause, node, value)
     if pa.types.is_timestamp(value.type) and is_number(target):
@@ -155,7 +160,22 @@ def _apply_spark_rules(
         return clause.call(node, "spark_timestamp_text", value)
     if is_text(value.type) and pa.types.is_integer(target):
         return clause.call(node, "spark_integer_text", value)
+    if is_text(value.type) and pa.types.is_floating(target):
+        return clause.call(node, "spark_float_text", value)
+    if is_text(value.type) and pa.types.is_boolean(target):
+        return clause.call(node, "spark_boolean_text", value)
+    if pa.types.is_float64(value.type) and pa.types.is_float32(target):
+        return _without_overflow(clause, node, value)
     return value
+
+
+def _without_overflow(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a DOUBLE to cast to a FLOAT, in which it is infinite beyond the largest FLOAT."""
+    size = clause.call(node, "abs", value)
+    limit = Literal(_FLOAT_OVERFLOW, pa.float64())
+    infinite = clause.call(node, "multiply", value, Literal(math.inf, pa.float64()))
+    is_beyond = clause.call(node, "ge", size, limit)
+    return clause.call(node, "case", is_beyond, infinite, value)
 
 
 def _seconds_of(
@@ -241,6 +261,9 @@ def _is_cast_date(value: Expression) -> bool:
         and bool(pa.types.is_date(value.arguments[0].type))
     )
 
+
+#: The least float64 that is rounded to an infinite float32.
+_FLOAT_OVERFLOW: Final = 2.0**128 - 2.0**103
 
 _UNITS_IN_ORDER: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
 _TEXT_UNITS: Final = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from circuits.types.functions import comparison, conditional, failures, greatest_least, logic
-from circuits.types.functions.casting import casts
+from circuits.types.functions.casting import casts, shortest_decimals
 from circuits.types.functions.dates import (
     calendar,
     date_fields,
@@ -74,6 +74,7 @@ _FAMILIES = (
     greatest_least,
     logic,
     casts,
+    shortest_decimals,
     calendar,
     date_fields,
     date_formats,

@@ -101,3 +101,44 @@ def test_a_program_has_the_rows_of_its_models_after_every_step(title, data):
         )
         for head, total in totals.items():
             assert {r: w for r, w in total.items() if w} == dict.fromkeys(expected[head], 1), text
+
+
+def least_costs(edges: Counter[Row], shortcuts: Counter[Row]) -> dict[int, int]:
+    """Return d of the next test: each value is the least one of any alternative, by iteration."""
+    costs: dict[int, int] = {}
+    for _ in range(20):
+        new = [(x, y) for x, y in +edges] + [
+            (x, cost)
+            for x, y in +edges
+            for cost in (
+                *([costs[y] + 1] if y in costs else []),
+                *(v + 1 for a, v in +shortcuts if a == y and v > 1),
+                5,
+            )
+        ]
+        costs = {x: min(cost for key, cost in new if key == x) for x, _ in new}
+    return costs
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("es"), st.integers(0, 3), st.integers(0, 3), st.booleans()),
+        max_size=12,
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_alternatives_may_bind_one_variable_to_a_minimum_and_to_a_column(changes):
+    text = (
+        "d(x, min(v)) :- e(x, v). "
+        "d(x, min(v + 1)) :- e(x, y), or(d(y, v) ; and(s(y, v), v > 1) ; v = 4)."
+    )
+    schema = pa.schema([("x", pa.int64()), ("y", pa.int64())])
+    circuit = compile_datalog(text, {"e": schema, "s": schema}, materialize=True)
+    state: dict[str, Counter[Row]] = {"e": Counter(), "s": Counter()}
+    for name, x, y, is_insert in changes:
+        weight = 1 if is_insert else -state[name][x, y]
+        state[name][x, y] += weight
+        if weight:
+            circuit.step({name: table(schema, [((x, y), weight)])})
+        expected = least_costs(state["e"], state["s"])
+        assert rows(circuit.views["d"]) == Counter({row: 1 for row in expected.items()})

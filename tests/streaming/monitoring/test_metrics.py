@@ -256,6 +256,8 @@ def test_the_server_answers_three_paths_and_no_others() -> None:
         assert get(server, "/")[0] == get(server, "/metrics/x")[0] == 404
         with pytest.raises(MonitoringError, match=rf"port {server.port}: Address already in use"):
             serve_metrics(sink, port=server.port)
+        assert len(sink._observers) == 1
+    assert sink._observers == []
     assert not server.monitor.readiness().ok
 
 

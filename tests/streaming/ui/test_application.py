@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits import compile_sql
-from streaming import PageError, ViewSink
+from streaming import PageError, SinkObserver, ViewSink
+from streaming.monitoring import SinkMonitor
 from streaming.ui import serve
 from streaming.ui.page import check_servable
 from tests.streaming.sink.test_view_sink import Frame
@@ -253,6 +254,28 @@ def test_a_page_for_other_machines_needs_a_token_and_a_free_port(ask):
             serve(sink, host=host, port=0, token="a long secret")
     with pytest.raises(PageError, match="Address already in use"):
         check_servable(port=ask.page._server.port)
+
+
+def test_a_page_observes_the_sink_from_its_start_to_its_stop(ask):
+    sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
+    with pytest.raises(PageError, match="Address already in use"):
+        serve(sink, port=ask.page._server.port)
+    assert sink._observers == []
+    sink.remove_observer(SinkObserver())  # without effect
+
+    monitor = SinkMonitor(sink)
+    page = serve(sink, port=0, monitor=monitor)
+    assert sink._observers == [monitor, page]
+    page.stop()
+    assert sink._observers == [monitor]
+    monitor.stop()
+    page.stop()  # again, without effect
+
+    with serve(sink, port=0) as page:
+        sink(Frame(edges((1, 2))), 0)
+    sink(Frame(edges((3, 4))), 1)
+    assert sink._observers == []
+    assert len(page.history.snapshot()["recent"]) == 1
 
 
 def test_a_missing_package_of_the_page_is_named(monkeypatch):
