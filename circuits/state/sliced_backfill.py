@@ -6,7 +6,7 @@
     after its commit              slice of step t  =  passed(delta of step t)  +  next rows
                                   new state        :=  new state, stepped with the slice
 
-The new views read rows that traces of the old circuit have (`circuits.state.backfill`). A cursor
+The new views read rows that traces of the old circuit keep (`circuits.state.backfill`). A cursor
 goes through each of these traces (`dbsp_wcoj.storage.trace_cursor`). The graph of the new program
 gets the rows behind the cursor, and the part of each later delta that is at or before the cursor.
 Both are ordinary deltas to its operators, so by the chain rule it always has the state that belongs
@@ -49,7 +49,7 @@ from dbsp_wcoj.storage.trace_cursor import TraceCursor
 
 __all__ = ["SlicedBackfill"]
 
-# A slice reads a trace at most so often: a read may return fewer rows than its limit, or none.
+# The number of reads of one trace in a slice: a read may return fewer rows than its limit, or none.
 MAX_READS: Final = 8
 
 
