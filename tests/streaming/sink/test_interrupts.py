@@ -24,6 +24,7 @@ FILES = (
     "streaming/engine/engine.py",
     "streaming/sink/view_sink.py",
     "circuits/circuit.py",
+    "circuits/state/current_state.py",
 )
 
 
