@@ -40,10 +40,8 @@ import pyarrow as pa
 
 from circuits.circuit_spec import CircuitSpec
 from circuits.errors import (
-    BrokenCircuitError,
     CircuitError,
     MissingRowError,
-    StaleStepError,
     TextError,
     UnknownViewError,
 )
@@ -71,12 +69,12 @@ from circuits.runtime.plan_drawing import draw_mermaid, draw_tree
 from circuits.runtime.post_step_view import PostStepView
 from circuits.runtime.state_sizes import StateSize, state_sizes
 from circuits.runtime.views import Views
-from circuits.runtime.writer_lock import WriterLock, WriterTurn
+from circuits.runtime.writer_lock import WriterTurn
 from circuits.schema import Schema, schemas_of
 from circuits.sql import computed_tables
-from circuits.state.circuit_state import State, StateStep, load_codecs, load_state, step_state
+from circuits.state.circuit_state import State, StateStep, step_state
 from circuits.state.coded_columns import field_codecs
-from circuits.state.dictionary_sweep import DictionarySweeper
+from circuits.state.current_state import CurrentState
 from circuits.state.snapshot import Snapshot, open_snapshot, take_snapshot
 from circuits.types.codecs.codec import Codecs
 from circuits.user_functions import UserFunction, check_functions
@@ -121,8 +119,6 @@ class Circuit:
         limits: The rows, bytes and seconds that a step, or a query, may use.
         fingerprint: A hash of the inputs, the views and the names of the materialized relations. A
             circuit can load the state of a circuit with the same fingerprint.
-        graph: The operators with their state; a step may be writing to it.
-        codecs: The dictionaries of values; a step may be adding to them.
 
     Raises:
         SchemaError: A schema has a column of a type that is not supported.
@@ -159,37 +155,36 @@ class Circuit:
             parse_formula(options.formula), executor, options.parts, options.max_iterations
         )
         self._clock = clock
-        self._version = 0
-        # True while a commit runs, and after a commit that failed: writers must not start then.
-        self._is_state_undefined = False
-        self._is_ended = False
-        self._keeps_values = False
-        # True after a commit that failed. While a commit runs, readers have the state before it.
-        self._has_commit_failed = False
         self._observer: StepObserver | None = None
-        self._turns = WriterLock()
-        self.codecs = Codecs()
         try:
             # For each input with ``on_expiry="keep"``: the functions of its event time that views
             # group by.
             self._group_functions = check_finality(self.plans, self.inputs, self.input_options)
             self._event_times = spec.event_times
             self.fingerprint = spec.fingerprint
-            self.graph, self._integrals = self.build_graph(self.codecs)
-            self._committed = CircuitVersion.of(self.graph)
-            self._sweeper = DictionarySweeper(self.graph)
+            self._state = CurrentState(self.build_graph, self._observe_graph)
             # The names of the traces of materialized relations, the same in any graph of the plans.
             names = self.graph.registry.names
             self._traces = {
-                name: names[id(integral.trace)] for name, integral in self._integrals.items()
+                name: names[id(integral.trace)] for name, integral in self._state.integrals.items()
             }
         except RecursionError:
             raise CircuitError(
                 "a view is nested too deeply; put parts of it in views of their own"
             ) from None
 
+    @property
+    def graph(self) -> Graph:
+        """The operators with their state; a step may be writing to it."""
+        return self._state.graph
+
+    @property
+    def codecs(self) -> Codecs:
+        """The dictionaries of values; a step may be adding to them."""
+        return self._state.codecs
+
     def __repr__(self) -> str:
-        steps = self._committed.steps
+        steps = self._state.published.steps
         keeps = f", keeps {', '.join(self.materialized)}" if self.materialized else ""
         return (
             f"<Circuit of {', '.join(self.plans) or 'no views'} from "
@@ -198,7 +193,7 @@ class Circuit:
 
     def _repr_html_(self) -> str:
         """The inputs and views as a table, for notebooks."""
-        version = self._committed
+        version = self._state.published
         rows = []
         for name, schema in {**self.inputs, **self._schemas}.items():
             columns = ", ".join(f"{field.name} {field.type}" for field in schema.fields)
@@ -307,17 +302,17 @@ columns 'nmae'; the relation needs name, age and may have weight
             CircuitError: ``now`` is missing; or as `step`, except `MissingRowError`: these rows are
                 in ``rejected``.
         """
-        self._check_readable()
+        self._state.check_readable()
         if watermarks is None:
             watermarks = {}
         microseconds = microseconds_of(now) if self.reads_now else None
-        turn = self._turns.take(timeout)
+        turn = self._state.turns.take(timeout)
         try:
-            return self._turns.run_exclusively(
+            return self._state.turns.run_exclusively(
                 self._prepare, tables, watermarks, microseconds, turn
             )
         except BaseException:
-            self._turns.end(turn)
+            self._state.turns.end(turn)
             raise
 
     @property
@@ -358,8 +353,8 @@ columns 'nmae'; the relation needs name, age and may have weight
         now: int | None,
         turn: WriterTurn,
     ) -> CircuitStep:
-        self._check_writable()
-        dictionary_lengths = self._truncate_dictionaries()
+        self._state.check_writable()
+        dictionary_lengths = self._state.truncate_dictionaries()
         previous_watermarks = self.graph.watermarks
         times = [self._clock()]
         budget = Budget(self.limits, self._clock)
@@ -392,7 +387,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             outputs,
             step,
             self,
-            self._version,
+            self._state.version,
             encoded.zsets,
             (dictionary_lengths, self.graph.registry.lengths()),
             rejected,
@@ -409,68 +404,24 @@ columns 'nmae'; the relation needs name, age and may have weight
         Raises:
             StaleStepError, BrokenCircuitError: As `CircuitStep.commit`.
         """
-        self._check_readable()
-        if step.is_abandoned:
-            raise StaleStepError("this step was abandoned: prepare it again")
-        if self._version != step.version:
-            raise StaleStepError(
-                f"this step was prepared at version {step.version} and the circuit is at "
-                f"{self._version}: prepare it again"
-            )
+        self._state.check_step(step)
 
     @observed(COMMIT)
     def commit_step(self, step: CircuitStep) -> None:
         """Make a prepared step the state; see `CircuitStep.commit`."""
-        self._turns.run_exclusively(self._commit, step)
-        self._turns.end_all()
-
-    def _commit(self, step: CircuitStep) -> None:
-        self._check_writable()
-        self.check_step(step)
-        self._is_state_undefined = True
-        try:
-            step.graph_step.commit()
-            self._committed = self._committed.after(step.graph_step)
-            if not self._keeps_values and self._sweeper.advance(self._committed):
-                self._committed = self._committed.with_dictionaries()
-        except BaseException:
-            self._has_commit_failed = True
-            self._turns.end_all()  # no prepared step can be committed any more
-            raise
-        self._version += 1  # from here on the step cannot be abandoned
-        self._is_state_undefined = False
+        self._state.commit(step)
 
     def abandon_step(self, step: CircuitStep) -> None:
         """Give up a prepared step; see `CircuitStep.abandon`."""
-        self._turns.run_exclusively(self._abandon, step)
-
-    def _abandon(self, step: CircuitStep) -> None:
-        if step.is_abandoned or self._version != step.version or self._is_state_undefined:
-            return
-        step.is_abandoned = True
-        before, after = step.lengths
-        if before != after and self.graph.registry.lengths() == after:
-            self.graph.registry.truncate(before)
-        self._turns.end(step.turn)
+        self._state.abandon(step)
 
     def view_after(self, step: CircuitStep, name: str) -> PostStepView:
         """Return a materialized view or input as it will be after a step: `CircuitStep.after`."""
         self.check_step(step)
         self.views.trace(name)  # an error if the view does not exist or is not materialized
-        integral = self._integrals[name]
+        integral = self._state.integrals[name]
         delta = step.graph_step.deltas[self.graph.position_of(integral)]
         return PostStepView(self.schema(name), self.codecs, integral, delta)
-
-    def _truncate_dictionaries(self) -> dict[str, int]:
-        """Remove the codes of steps that were dropped; return the lengths of the dictionaries."""
-        registry = self.graph.registry
-        lengths, committed = registry.lengths(), self._committed.lengths
-        # This step has one turn. Each other open turn is that of a step which this thread has
-        # prepared, and which still needs its codes.
-        if lengths == committed or self._turns.open_turns > 1:
-            return lengths
-        registry.truncate(committed)
-        return registry.lengths()
 
     def digests(self, tables: Mapping[str, Rows]) -> dict[str, int]:
         """Return the checksums of these rows (`CircuitStep.digests`) without computing a step.
@@ -554,8 +505,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         Raises:
             BrokenCircuitError: An earlier commit failed half-way.
         """
-        self._check_readable()
-        return self._committed
+        return self._state.committed
 
     def query(
         self,
@@ -664,7 +614,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         drawings = {"text": draw_tree, "mermaid": draw_mermaid}
         if format not in drawings:
             raise CircuitError(f"no format {format!r}; formats are {', '.join(drawings)}")
-        return drawings[format](self._committed)
+        return drawings[format](self._state.published)
 
     def state_sizes(self) -> list[StateSize]:
         """Return the rows that each operator keeps, and the bound of their number; O(runs).
@@ -678,7 +628,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         >>> [size.bound for size in circuit.state_sizes()]
         ["groups with date_trunc('hour', at) >= date_trunc('hour', watermark of clicks)"]
         """
-        return state_sizes(self._committed)
+        return state_sizes(self._state.published)
 
     def snapshot(self) -> Snapshot:
         """Return all state after the last commit as a value that can be pickled; O(state)."""
@@ -719,18 +669,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             O(rows) for each arrangement that is not in the state.
         """
         check_type("state", state, State, "a State")
-        if self._is_state_undefined:
-            self._turns.run_exclusively(self._end_broken_turns)
-        turn = self._turns.take(timeout)
-        try:
-            codecs = load_codecs(state)
-            graph, integrals = self.build_graph(codecs)
-            load_state(graph, state)
-            committed = CircuitVersion.of(graph)
-            self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
-        finally:
-            self._turns.end(turn)
-        self._turns.end_all()
+        self._state.load(state, timeout)
 
     def with_spec(self, spec: CircuitSpec) -> Circuit:
         """Return a circuit of another program without rows, with the threads of this one."""
@@ -752,13 +691,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         Complexity:
             O(runs).
         """
-        self._turns.run_exclusively(self._replace_runs, runs)
-
-    def _replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
-        self._check_writable()
-        for name, arrangements in runs.items():
-            self.graph.traces[name].replace_runs(arrangements)
-        self._committed = self._committed.with_runs(runs.keys())
+        self._state.replace_runs(runs)
 
     def keep_values(self, is_kept: bool) -> None:
         """Remove no values from the dictionaries while another circuit computes rows with them.
@@ -766,20 +699,18 @@ columns 'nmae'; the relation needs name, age and may have weight
         Args:
             is_kept: False to remove them again. Loading a state does this as well.
         """
-        self._sweeper.stop()
-        self._keeps_values = is_kept
+        self._state.keep_values(is_kept)
 
     def keep_codes(self) -> None:
         """Keep the codes that were added to the dictionaries since the last commit.
 
         Otherwise the next step removes them. No step may be prepared. O(dictionaries + traces).
         """
-        self._committed = self._committed.with_dictionaries()
+        self._state.keep_codes()
 
     def end(self) -> None:
         """Accept no more steps, because another circuit goes on with the state of this one."""
-        self._is_ended = True
-        self._sweeper.stop()
+        self._state.end()
 
     def adopt(
         self,
@@ -800,36 +731,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         Raises:
             BusyCircuitError: As `prepare`; nothing has changed.
         """
-        turn = self._turns.take(timeout)
-        try:
-            committed = CircuitVersion.of(graph)
-            self._turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
-        finally:
-            self._turns.end(turn)
-        self._turns.end_all()
-
-    def _end_broken_turns(self) -> None:
-        """End the turns of a broken circuit: the steps prepared in them are lost."""
-        # No commit runs at the same time, so an undefined state is that of a failed commit.
-        if self._is_state_undefined:
-            self._turns.end_all()
-
-    def _replace(
-        self,
-        codecs: Codecs,
-        graph: Graph,
-        integrals: dict[str, Integrate],
-        committed: CircuitVersion,
-    ) -> None:
-        self._observe_graph(graph)
-        sweeper = DictionarySweeper(graph)
-        if sweeper.sweep_loaded(committed):
-            committed = committed.with_dictionaries()
-        self.codecs, self.graph, self._integrals = codecs, graph, integrals
-        self._committed, self._sweeper = committed, sweeper
-        self._version += 1
-        self._is_state_undefined = self._has_commit_failed = self._is_ended = False
-        self._keeps_values = False
+        self._state.adopt(codecs, graph, integrals, timeout)
 
     def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations.
@@ -885,22 +787,6 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def _views_of(self, state: CircuitVersion) -> Views:
         return Views(state, self._traces, {**self.inputs, **self._schemas})
-
-    def _check_readable(self) -> None:
-        """Raise an error if a commit failed; for readers, and for writers before they wait."""
-        if self._has_commit_failed:
-            self._check_writable()
-
-    def _check_writable(self) -> None:
-        if self._is_ended:
-            raise BrokenCircuitError(
-                "the state of this circuit has moved to a circuit of other views: step that one"
-            )
-        if self._is_state_undefined:
-            raise BrokenCircuitError(
-                "an earlier commit failed half-way: restore a snapshot, or build a new circuit and "
-                "feed it again"
-            )
 
     def _encode(
         self,

@@ -10,8 +10,8 @@ of the result with `circuits.state.program_change`.
     SELECT ... (named v)   +  CREATE VIEW w AS ...     ->  CREATE VIEW v AS SELECT ...; and w
     v(x) :- e(x, _)        +  w(x) :- v(x)             ->  both rules
 
-To remove a view, its statement or its rules are cut out of the text. The rest of the text keeps its
-comments and its order.
+To remove a view, its statement or its rules are cut out of the text, with the comments from there
+to the next statement or rule. The rest of the text stays as it is.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def add_views(
     Args:
         spec: The program.
         text: The views, in the language and the dialect of the program.
-        name: The name of the view, if ``text`` is a plain SELECT.
+        name: The name of the view, if ``text`` is a plain SELECT; ignored for Datalog.
         materialize: The new views that are kept whole.
         functions: User-defined functions that the new views call, besides those of the program.
 

@@ -47,6 +47,8 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
     },
     "Parts of strings": {
         "concat_ws": "spark: concat_ws(' ', 'Spark', 'SQL')",
+        "full_upper": "spark: upper('straße')",
+        "full_lower": "spark: lower('ΟΔΟΣ')",
         "initcap": "spark: initcap('ab cd')",
         "locate": "spark: locate('bar', 'foobarbar')",
         "find_in_set": "spark: find_in_set('ab','abc,b,ab,c,def')",
@@ -95,6 +97,8 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "bitmap_or": "spark: bitmap_count(bitmap_or_agg(X'03'))",
         "bitmap_and": "spark: bitmap_count(bitmap_and_agg(X'03'))",
         "spark_integer_text": "spark: TRY_CAST('1.5' AS INT)",
+        "spark_float_text": "spark: CAST('1.5d' AS DOUBLE)",
+        "spark_boolean_text": "spark: CAST(' yes ' AS BOOLEAN)",
         "gcd": "gcd(12, 18)",
         "lcm": "lcm(4, 6)",
     },

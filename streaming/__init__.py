@@ -99,8 +99,8 @@ if TYPE_CHECKING:
     )
     from streaming.sources.heartbeat import heartbeat
     from streaming.sources.tagged_union import merge
-    from streaming.state.dead_letter_files import DeadLetterRetention
     from streaming.state.program_change import ChangeOptions, stored_circuit
+    from streaming.state.records.dead_letter_files import DeadLetterRetention
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
     from streaming.targets.memory import MemoryTarget
@@ -284,7 +284,7 @@ _NAMES_OF_MODULES: Final = {
     ),
     "streaming.sources.heartbeat": ("heartbeat",),
     "streaming.sources.tagged_union": ("merge",),
-    "streaming.state.dead_letter_files": ("DeadLetterRetention",),
+    "streaming.state.records.dead_letter_files": ("DeadLetterRetention",),
     "streaming.state.program_change": (
         "ChangeOptions",
         "stored_circuit",

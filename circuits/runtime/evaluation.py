@@ -7,8 +7,8 @@ A branch of ``case`` or ``coalesce`` is evaluated only for the rows that reach i
 holds the columns and the values computed so far, is restricted to these rows, the branch is
 evaluated, and its values are scattered to their positions. ``and`` and ``or`` evaluate their
 arguments for all rows, because that is cheaper. If an argument fails, they evaluate each argument
-only for the rows that the arguments before it do not decide. ``try`` divides the rows until it has
-found those that fail.
+only for the rows that the others do not decide, in the order that avoids the failure: FALSE decides
+``and``, and TRUE decides ``or``. ``try`` divides the rows until it has found those that fail.
 
 A kernel that fails for a column fails for at least one of its rows. A binary search finds the first
 such row for the error message.
@@ -215,15 +215,33 @@ def _capacity_error(frame: _Frame, expression: Expression, error: Exception) -> 
 
 
 def _evaluate_connective(frame: _Frame, expression: Call) -> Values:
-    """Evaluate ``and`` or ``or`` from left to right, each argument only for undecided rows."""
-    deciding_value = expression.function == "or"  # FALSE decides ``and``, TRUE decides ``or``
+    """Evaluate ``and`` or ``or``, each argument only for the rows that others have not decided.
+
+    An argument that fails for an undecided row waits until the other arguments have decided more
+    rows, so the order of the arguments does not matter. If no waiting argument can be evaluated,
+    the first one's error is raised. With n arguments, there are at most n(n + 1) / 2 evaluations.
+    """
+    deciding_value = expression.function == "or"
     kernel = pc.or_kleene if deciding_value else pc.and_kleene
-    result = fill_rows(frame.value(expression.arguments[0]), frame.rows)
-    for argument in expression.arguments[1:]:
-        undecided = pc.fill_null(pc.not_equal(result, deciding_value), True)
-        positions = pc.indices_nonzero(undecided).cast(pa.int64())
-        values = fill_rows(frame.restrict(positions).value(argument), len(positions))
-        result = pc.replace_with_mask(result, undecided, kernel(result.filter(undecided), values))
+    result = pa.repeat(pa.scalar(not deciding_value), frame.rows)
+    waiting = list(expression.arguments)
+    while waiting:
+        failed: list[Expression] = []
+        first_error: EvaluationError | None = None
+        for argument in waiting:
+            undecided = pc.fill_null(pc.not_equal(result, deciding_value), True)
+            positions = pc.indices_nonzero(undecided).cast(pa.int64())
+            try:
+                values = fill_rows(frame.restrict(positions).value(argument), len(positions))
+            except EvaluationError as error:
+                first_error = first_error or error
+                failed.append(argument)
+                continue
+            values = kernel(result.filter(undecided), values)
+            result = pc.replace_with_mask(result, undecided, values)
+        if first_error is not None and len(failed) == len(waiting):
+            raise first_error
+        waiting = failed
     return result
 
 

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.row_batch import RowBatch, keeps_codes
@@ -87,12 +88,14 @@ def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
     if isinstance(predicate, Call):
         arguments = predicate.arguments
         match predicate.function:
-            case "and":
-                parts = [truth(a, batch) for a in arguments]
-                return Truth(_all([p.true for p in parts]), _any([p.false for p in parts]))
-            case "or":
-                parts = [truth(a, batch) for a in arguments]
-                return Truth(_any([p.true for p in parts]), _all([p.false for p in parts]))
+            case "and" | "or":
+                try:
+                    parts = [truth(a, batch) for a in arguments]
+                except EvaluationError:  # the other arguments may decide the rows that fail
+                    return _evaluate_in_arrow(predicate, batch)
+                true, false = [p.true for p in parts], [p.false for p in parts]
+                is_and = predicate.function == "and"
+                return Truth(_all(true), _any(false)) if is_and else Truth(_any(true), _all(false))
             case "not":
                 inner = truth(arguments[0], batch)
                 return Truth(inner.false, inner.true)

@@ -6,7 +6,7 @@
     after its commit              slice of step t  =  passed(delta of step t)  +  next rows
                                   new state        :=  new state, stepped with the slice
 
-The new views read rows that traces of the old circuit have (`circuits.state.backfill`). A cursor
+The new views read rows that traces of the old circuit keep (`circuits.state.backfill`). A cursor
 goes through each of these traces (`dbsp_wcoj.storage.trace_cursor`). The graph of the new program
 gets the rows behind the cursor, and the part of each later delta that is at or before the cursor.
 Both are ordinary deltas to its operators, so by the chain rule it always has the state that belongs
@@ -49,7 +49,7 @@ from dbsp_wcoj.storage.trace_cursor import TraceCursor
 
 __all__ = ["SlicedBackfill"]
 
-# A slice reads a trace at most so often: a read may return fewer rows than its limit, or none.
+# The number of reads of one trace in a slice: a read may return fewer rows than its limit, or none.
 MAX_READS: Final = 8
 
 
@@ -57,8 +57,7 @@ class SlicedBackfill:
     """The backfill of a change of a program, in slices.
 
     Call `advance` after every commit of the old circuit, so that no delta is missed, and `finish`
-    once `is_complete` is True, before the next step. Loading another state into the old circuit
-    ends the backfill (`is_valid`).
+    once `is_complete` is True, before the next step. Begin a new backfill if `is_valid` is False.
 
     Args:
         change: The change; it must only add and remove views.
@@ -93,6 +92,8 @@ class SlicedBackfill:
         change.begin()
         change.old.keep_values(True)
         self._old_graph = change.old.graph
+        # The last step whose delta the slices have; None while a slice is computed.
+        self._step: int | None = self._old_graph.steps
         graph = change.graph
         watermarks = self._old_graph.watermarks
         graph.watermarks = {name: time for name, time in watermarks.items() if name != NOW}
@@ -108,8 +109,12 @@ class SlicedBackfill:
 
     @property
     def is_valid(self) -> bool:
-        """False if the old circuit has loaded another state since the backfill began."""
-        return self.change.old.graph is self._old_graph
+        """True if the slices have all deltas since the backfill began.
+
+        False if the old circuit has loaded another state, if it has committed a step without a call
+        of `advance`, or if a call was interrupted. Then abandon the backfill and begin a new one.
+        """
+        return self._is_same_graph and self._step == self._old_graph.steps
 
     @property
     def is_complete(self) -> bool:
@@ -138,6 +143,7 @@ class SlicedBackfill:
             That of a step of the new operators over these rows.
         """
         old, graph = self.change.old, self.change.graph
+        self._step = None
         deltas = {id(change.trace): change for change in changes}
         read = 0
         contents: dict[int, ZSet] = {}
@@ -164,6 +170,7 @@ class SlicedBackfill:
             old.keep_codes()
         self.rows_read += read
         self.rows = max(self.change.rows_to_read, self.rows_read)
+        self._step = self._old_graph.steps
         return read
 
     def finish(self) -> dict[str, pa.Table]:
@@ -180,8 +187,12 @@ class SlicedBackfill:
 
     def abandon(self) -> None:
         """Give up the backfill; the old circuit goes on."""
-        if self.is_valid:
+        if self._is_same_graph:
             self.change.old.keep_values(False)
+
+    @property
+    def _is_same_graph(self) -> bool:
+        return self.change.old.graph is self._old_graph
 
     def _check_possible(self) -> None:
         change = self.change

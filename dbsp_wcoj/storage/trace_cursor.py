@@ -100,7 +100,7 @@ class TraceCursor:
             return ZSet.empty(self.trace.arity)
         columns = np.concatenate([columns for columns, _ in parts], axis=1)
         weights = np.concatenate([weights for _, weights in parts])
-        if columns.shape[1] > max_rows:  # there are more runs than that
+        if columns.shape[1] > max_rows:  # as each run gives at least one row
             smallest = np.lexsort(columns[::-1])[max_rows - 1]
             limits.append(tuple(columns[:, smallest].tolist()))
         if limits:
@@ -116,7 +116,7 @@ class TraceCursor:
 
 
 def _quotas(counts: Sequence[int], max_rows: int) -> list[int]:
-    """Return how many rows to read of each run: at least 1, together at most ``max_rows``.
+    """Return how many rows to read of each run: at least 1, together about ``max_rows``.
 
     One half is shared by the rows of the runs, so that the slice ends at about the same row in all
     of them. The other half is shared equally, so that small runs end soon.

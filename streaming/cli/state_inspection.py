@@ -30,7 +30,6 @@ from streaming.distributed.planning.stages import cut_stages
 from streaming.errors import StateDamagedError, StateError
 from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
 from streaming.state.checksums import decode_checked, parse_items, parse_text
-from streaming.state.dead_letter_files import DEAD_LETTERS_FOLDER
 from streaming.state.files import Files, read_small_file
 from streaming.state.local_files import LOCK_FILE, LocalFiles
 from streaming.state.manifest import (
@@ -45,8 +44,9 @@ from streaming.state.manifest import (
 from streaming.state.open_files import open_files
 from streaming.state.parquet import read_parquet
 from streaming.state.program_change import definition_name
+from streaming.state.records.dead_letter_files import DEAD_LETTERS_FOLDER
+from streaming.state.records.metrics_file import METRICS_FILE
 from streaming.state.segment_references import SegmentReference
-from streaming.state.store import METRICS_FILE
 from streaming.state.verified_files import read_verified
 from streaming.state.view_definitions import read_definition
 

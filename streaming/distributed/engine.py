@@ -39,9 +39,9 @@ from streaming.distributed.planning.stages import Stages, cut_stages
 from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.state.cell_versions import CellVersions
-from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.files import Files
 from streaming.state.manifest import list_batch_ids, read_cell_manifest, read_manifest
+from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.store import Store
 
 __all__ = ["DistributedEngine", "check_distributable", "circuit_stages", "read_newest_cells"]

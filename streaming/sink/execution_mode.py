@@ -19,10 +19,10 @@ from streaming.distributed.engine import DistributedEngine
 from streaming.engine.engine import EmbeddedEngine, Engine
 from streaming.errors import StateError, StreamingError, TargetError
 from streaming.sink.output import Output
-from streaming.state.dead_letter_files import DeadLetterRetention
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.open_files import open_files
 from streaming.state.program_change import ChangeOptions
+from streaming.state.records.dead_letter_files import DeadLetterRetention
 from streaming.state.store import Store
 from streaming.state.view_definitions import check_definition
 

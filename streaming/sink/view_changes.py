@@ -13,8 +13,9 @@ views before the change, and the caller requests it again.
 
 With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
 after the commit of each micro-batch (`circuits.state.sliced_backfill`), and the change is made when
-it is complete. Nothing of it is written before. If the job stops, or the state has to be loaded
-again after an error, the backfill begins again.
+it is complete. Nothing of it is written before. If the state has to be loaded again after an error,
+or a slice is interrupted (Ctrl-C), the backfill begins again. If the job stops, the change is lost,
+and the caller requests it again.
 
 If the state is not loaded, the rows that a new view needs are not known yet. An error is then not
 raised to the caller but set on the future of the change, and the query goes on with its views.
@@ -277,7 +278,7 @@ class ViewChanges:
         An error is set on the future of its change; the views stay as they were.
         """
         running = self._running
-        if running is not None and not running.backfill.is_valid:  # the state was loaded again
+        if running is not None and not running.backfill.is_valid:
             self.restart_backfill()
         while self._requests and self._running is None:
             request = self._requests.popleft()
@@ -327,7 +328,7 @@ class ViewChanges:
             self._add_made(running.request)
 
     def restart_backfill(self) -> None:
-        """Begin the running backfill again when the state is loaded again."""
+        """End the running backfill; the next micro-batch begins it again."""
         running = self._running
         if running is not None:
             self._end_backfill(running)

@@ -9,7 +9,8 @@ with its data; renaming the manifest to its final name is the commit::
     segment, parquet         the formats of the data files
     segment_references       which parts of the data are merged, and when
     version_rewrite, offline_compaction   write the newest version of a stopped query again
-    dead_letter_files        the rejected rows
+    writable_directory, batch_order   open a directory as its writer; the version to continue from
+    records                  rejected rows, metrics, and other files beside the versions
     verified_files, checksums   detect damaged files
     files, local_files, ...  the operations of a file system
     object_store             the same on S3

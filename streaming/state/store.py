@@ -33,12 +33,10 @@ memory-maps the large files, and reads all bytes once to verify the checksums.
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -46,75 +44,43 @@ import pyarrow as pa
 from circuits import Circuit, CircuitStep
 from circuits.inputs.encoded_inputs import microseconds_of
 from dbsp_wcoj.observer import observed
-from streaming.errors import (
-    BatchOrderError,
-    StateDamagedError,
-    StateError,
-    StateLockedError,
-    StateMismatchError,
-)
+from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateMismatchError
+from streaming.state.batch_order import check_order, check_query, fall_back
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
 from streaming.state.compaction import Compactor
-from streaming.state.dead_letter_files import (
+from streaming.state.files import AtomicFiles, Files, MappableFiles
+from streaming.state.manifest import Manifest, manifest_name, next_changes
+from streaming.state.mapped.memory_limit import MemoryLimit, MemoryUse
+from streaming.state.parquet import encode_parquet
+from streaming.state.program_change import (
+    AppliedChange,
+    ChangeOptions,
+    PendingChange,
+    change_program,
+    write_programs,
+)
+from streaming.state.reader import Reader, load
+from streaming.state.records.dead_letter_files import (
     DEAD_LETTERS_FOLDER,
     DEFAULT_RETENTION,
     DeadLetterFiles,
     DeadLetterRetention,
     dead_letter_name,
 )
-from streaming.state.directory_identity import (
-    IDENTITY_FILE,
-    DirectoryIdentity,
-    check_same_circuit,
-    ensure_identity,
-    find_identity,
-    update_identity,
-)
-from streaming.state.files import (
-    AtomicFiles,
-    Files,
-    MappableFiles,
-    StagedFile,
-    read_small_file,
-)
-from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import (
-    MANIFESTS,
-    Manifest,
-    ProgramLink,
-    manifest_name,
-    next_changes,
-)
-from streaming.state.mapped.memory_limit import MemoryLimit, MemoryUse
-from streaming.state.ownership import Owner, check_owner, raise_if_replaced, take_over
-from streaming.state.parquet import encode_parquet, read_parquet
-from streaming.state.program_change import (
-    AppliedChange,
-    ChangeOptions,
-    PendingChange,
-    change_program,
-    list_old_programs,
-    write_programs,
-)
-from streaming.state.reader import Reader, load
-from streaming.state.unpublished import UNPUBLISHED_FILE, UnpublishedViews
-from streaming.state.verified_files import read_verified
-from streaming.state.version_summary import VersionSummary
+from streaming.state.records.metrics_file import MetricsFile
+from streaming.state.records.unpublished import UnpublishedFile, UnpublishedViews
+from streaming.state.version_summary import VersionSummary, read_summary, summarize
 from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
-from streaming.state.view_definitions import write_definition
+from streaming.state.writable_directory import WritableDirectory
 from streaming.state.writer import Writer
 
 __all__ = ["Store"]
 
 MIN_VERSIONS_KEPT: Final = 2
-METRICS_FILE: Final = "metrics.jsonl"
-MAX_METRICS_FILE_BYTES: Final = 16 << 20  # a longer file is renamed to metrics.jsonl.1
 
 #: The name of the phase that an observer sees while `Store.find` or `Store.write` runs.
 WRITE_PHASE: Final = "write"
-
-log = logging.getLogger(__name__)
 
 
 class Store:
@@ -158,31 +124,29 @@ class Store:
             )
         self.files = files
         self.circuit = circuit
-        #: The id of the directory, from `state.json`; empty until the directory is opened.
-        self.id = ""
         #: The number of bytes that the last `write` wrote.
         self.bytes_written = 0
         #: The number of bytes that it added to the state, without those of merges.
         self.bytes_added = 0
-        self._directory_circuit = directory_circuit or circuit
         self._cell_count = cells
         self._change = change or ChangeOptions()
         self._clock = clock
         # The change of the views that the next version commits; None if the views are the same.
         self._pending: PendingChange | None = None
-        self._identity: DirectoryIdentity | None = None
         self._versions = Versions(files, keep)
+        self._directory = WritableDirectory(
+            files,
+            self._versions,
+            directory_circuit or circuit,
+            is_distributed=cells is not None,
+        )
         self._reader = Reader(files, circuit)
         self._current: Manifest | None = None  # the version that the circuit has loaded
-        # The views that an earlier replay of a version left out; None if there are none.
-        self._unpublished: UnpublishedViews | None = None
-        self._owner: Owner | None = None  # this store as the writer of the directory
-        self._is_open = False
+        # True if the circuit has the state of `_current`, while the directory is open.
         self._is_loaded = False
-        # The id that the directory must still have; None before opening and after closing.
-        self._required_id: str | None = None
         self._durable_folders: set[str] = set()  # folders whose names were synced
-        self._metrics_bytes = 0
+        self._unpublished = UnpublishedFile(files)
+        self._metrics = MetricsFile(files)
         self._dead_letters = DeadLetterFiles(files, dead_letters)
         self._last_batch = last_batch
         self._memory: MemoryLimit | None = None
@@ -214,28 +178,28 @@ class Store:
             self._memory.check()
         while True:
             newest = self._versions.newest
-            self._check_order(batch_id, newest)
+            check_order(self._versions, batch_id, self.files.location)
             try:
                 if not self._is_loaded:
                     self._load(newest, batch_id)
-                self._check_query(batch_id, query_id)
+                check_query(self._current, batch_id, query_id, self.files.location)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
                 if batch_id == newest:
                     self._record_left_out(newest)
             except (OSError, StateDamagedError) as error:
-                self._raise_if_replaced()
+                self._directory.raise_if_replaced()
                 if isinstance(error, OSError):
                     raise StateError(
                         f"state directory {self.files.location} cannot be read: {error}; correct "
                         "this and start the query again"
                     ) from error
-                self._fall_back(batch_id, newest, error)
+                self._fall_back(batch_id, error)
             else:
                 # On an object store, an earlier writer may still commit a version that names
                 # these files, until this one has written the next version.
                 if not isinstance(self.files, AtomicFiles):
-                    self._remove_unreferenced()
+                    self._directory.remove_unreferenced()
                 return committed
 
     @observed(WRITE_PHASE)
@@ -293,12 +257,11 @@ class Store:
                 digests=digests,
                 outputs=output_files,
                 dead_letters=dead_letter_count,
-                state_id=self.id,
-                fingerprint=self._directory_circuit.fingerprint,
+                state_id=self._directory.id,
+                fingerprint=self._directory.circuit.fingerprint,
                 cells=cells,
             )
-            owner = self._owner
-            assert owner is not None
+            owner = self._directory.owner
             parent = None if self._current is None else self._current.checksum
             link = None if self._pending is None else self._pending.link
             manifest = replace(
@@ -311,23 +274,18 @@ class Store:
                 changes=next_changes(batch_id, outputs, self._current, link),
             )
             if self._pending is not None:
-                check_owner(self.files, owner)
-                write_programs(self.files, self._directory_circuit, self._pending)
+                self._directory.check_owner()
+                write_programs(self.files, self._directory.circuit, self._pending)
             data = manifest.encode()
             manifest = replace(manifest, checksum=checksum_of(data))
             staged = writer.stage(manifest_name(batch_id), data)
             if not writer.folders <= self._durable_folders:
                 self.files.sync_folder("")  # makes the names of new folders durable
                 self._durable_folders |= writer.folders
-            # If one of the next two lines fails, the next `find` reads the directory and the state
-            # again.
-            self._is_open = self._is_loaded = False
-            self._check_still_owned(owner, manifest)
-            self._versions.remove_replaced(batch_id)
-            self._is_open = self._is_loaded = True
+            self._directory.prepare_commit(manifest)
         except OSError as error:
             writer.undo()
-            self._raise_if_replaced()
+            self._directory.raise_if_replaced()
             raise StateError(
                 f"micro-batch {batch_id} cannot be written to state directory "
                 f"{self.files.location}: {error}; nothing of it was applied: check the free space "
@@ -335,17 +293,16 @@ class Store:
             ) from error
         except StateDamagedError:
             writer.undo()
-            self._raise_if_replaced()
+            self._directory.raise_if_replaced()
             raise
         except BaseException:
             writer.undo()
             raise
-        # If the rename of the manifest fails, the next `find` reads the directory again. It also
-        # loads the state again unless `confirm_commit` is called, because the circuit may not have
-        # the step.
-        self._is_loaded = self._is_open = False
+        # The next `find` loads the state again unless `confirm_commit` is called, because the
+        # circuit may not have the step.
+        self._is_loaded = False
         try:
-            self._commit(staged, batch_id, data, owner)
+            self._directory.commit(staged, batch_id, data)
         except OSError as error:
             raise StateError(
                 f"the outcome of the commit of micro-batch {batch_id} to state directory "
@@ -355,14 +312,14 @@ class Store:
         self.bytes_written = writer.bytes_written
         self.bytes_added = writer.bytes_added
         self._compactor.remove(self._versions.add(manifest))
-        self._remove_unreferenced()
+        self._directory.remove_unreferenced()
         self._dead_letters.after_commit(batch_id, dead_letter_file, dead_letter_size)
         if self._pending is not None:
             self._pending = None
-            self._try_to_describe_circuit()
+            self._directory.try_to_describe_circuit()
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
-        self._is_open = True
-        return self._summarize(manifest, outputs)
+        self._directory.confirm_commit()
+        return summarize(self.files, manifest, outputs)
 
     def _finish_verification(self, memory: MemoryLimit) -> None:
         """Wait until all files are verified that were mapped unread at the start."""
@@ -377,6 +334,11 @@ class Store:
                 f"a file of state directory {self.files.location} cannot be read: {error}; nothing "
                 "was applied: check the disk, and start the query again"
             ) from error
+
+    @property
+    def id(self) -> str:
+        """The id of the directory, from `state.json`; empty until the directory is opened."""
+        return self._directory.id
 
     @property
     def dead_letter_files_removed(self) -> int:
@@ -425,9 +387,9 @@ class Store:
             applied: The change from the circuit of this store.
             options: With which to change the last version again.
         """
-        assert self._is_loaded
+        assert self._directory.is_open and self._is_loaded
         self._compactor.stop()
-        self.circuit = self._directory_circuit = circuit
+        self.circuit = self._directory.circuit = circuit
         self._reader = Reader(self.files, circuit)
         if self._memory is not None:
             self._memory.continue_with(circuit)
@@ -436,7 +398,7 @@ class Store:
             options = options.after(self._change, circuit.plans)
         self._change = options
         if self._current is None:
-            self._try_to_describe_circuit()
+            self._directory.try_to_describe_circuit()
             return
         self._pending = (
             PendingChange.of(self._current, applied) if pending is None else pending.then(applied)
@@ -476,18 +438,14 @@ class Store:
             StateDamagedError: It is damaged. Only `find` loads an older version instead, because it
                 knows the id of the next micro-batch.
         """
-        if not self._is_open:  # read without a lock: another sink may be the writer
+        if not self._directory.is_open:  # read without a lock: another sink may be the writer
             self._reader.load_newest()
         elif not self._is_loaded:
             self._load(self._versions.newest)
 
     def append_metrics(self, line: str) -> None:
         """Add a line to the metrics file; a crash may lose it."""
-        self.files.append(METRICS_FILE, line)
-        self._metrics_bytes += len(line)
-        if self._metrics_bytes > MAX_METRICS_FILE_BYTES:
-            self.files.rename(METRICS_FILE, f"{METRICS_FILE}.1")
-            self._metrics_bytes = 0
+        self._metrics.append(line)
 
     def describe_dead_letters(self) -> str:
         """Return where the dead letters of the current version are, for messages."""
@@ -499,139 +457,30 @@ class Store:
         self._compactor.stop()
         if self._memory is not None:
             self._memory.forget()
-        self._is_open = self._is_loaded = False
-        self._required_id = None
-        self.files.unlock()
+        self._is_loaded = False
+        self._directory.close()
 
     def _open(self) -> None:
-        if self._is_open:
+        if self._directory.is_open:
             return
         self._is_loaded = False
-        self._owner = None
         self._reader.forget()
         self._compactor.stop()
+        self._directory.open(self._read_records)
+
+    def _read_records(self) -> None:
+        self._metrics.read_size()
+        self._dead_letters.forget()
+        self._unpublished.read()
+
+    def _fall_back(self, batch_id: int, error: StateDamagedError) -> None:
+        """Continue from the previous version, or raise the error; see `batch_order.fall_back`."""
+        self._is_loaded = False
         try:
-            self.files.lock()
-            self._check_not_replaced()
-            identity = ensure_identity(self.files, self._directory_circuit, str(uuid.uuid4()))
-            self._identity, self.id = identity, identity.id
-            if self._cell_count is not None:
-                check_same_circuit(self.files, identity, self._directory_circuit)
-            self._owner = take_over(self.files)
-            self._versions.read(self.id, spare=1)
-            while self._versions.epoch >= self._owner.epoch:  # epoch.json was lost
-                self._owner = take_over(self.files, self._versions.epoch)
-                self._versions.read(
-                    self.id, spare=1
-                )  # another sink may have written versions meanwhile
-            self._metrics_bytes = self._metrics_file_size()
-            if self._versions.fingerprint in (None, self._directory_circuit.fingerprint):
-                self._describe_circuit()
-            self._dead_letters.forget()
-            self._unpublished = UnpublishedViews.read(self.files)
-        except BaseException as error:
-            self.files.unlock()
-            if not isinstance(error, OSError):
-                raise
-            self._raise_if_replaced()
-            raise StateError(
-                f"state directory {self.files.location} cannot be opened: {error}; correct this "
-                "and start the query again"
-            ) from error
-        self._is_open = True
-        self._required_id = self.id
-
-    def _check_not_replaced(self) -> None:
-        """Raise an error if the directory was deleted or replaced since this sink opened it."""
-        if self._required_id is None:
-            return
-        identity = find_identity(self.files, self._directory_circuit)
-        if identity is None or identity.id != self._required_id:
-            path = f"{self.files.location}/{IDENTITY_FILE}"
-            problem = "is missing" if identity is None else f"has the id {identity.id!r}"
-            raise StateDamagedError(
-                f"{path} {problem}: state directory {self.files.location} was deleted or replaced "
-                "while this sink was using it; restore it from a copy; or delete it together with "
-                "the checkpoint, close() this sink or make a new one, and start again"
-            )
-
-    def _check_still_owned(self, owner: Owner, manifest: Manifest) -> None:
-        """Raise an error if another sink has taken over the directory, or files are missing."""
-        existing = {name for folder in (DATA, OUTPUTS) for name in self.files.names(folder)}
-        check_owner(self.files, owner)  # after the listing: a later sink may remove files
-        missing = sorted(manifest.files.keys() - existing)
-        if missing:
-            raise StateDamagedError(
-                f"{self.files.location}/{missing[0]} is missing, and {len(missing) - 1} more: they "
-                "were deleted while this sink was using them; restore the state directory from a "
-                "copy, or delete it together with the checkpoint, and start the query again"
-            )
-
-    def _commit(self, staged: StagedFile, batch_id: int, data: bytes, owner: Owner) -> None:
-        """Give a manifest its name, unless another writer has used the name."""
-        try:
-            staged.create()
-        except FileExistsError as error:
-            # The file is this manifest if the operation succeeded and its result was lost.
-            if read_small_file(self.files, manifest_name(batch_id)) != data:
-                staged.abandon()
-                raise StateLockedError(
-                    f"version {batch_id} of state directory {self.files.location} was written by "
-                    "another sink: stop that query and start this one again, or give it a "
-                    "directory of its own"
-                ) from error
-        except FileNotFoundError:
-            check_owner(self.files, owner)  # another writer may have removed the temporary file
+            fall_back(self._versions, batch_id, error)
+        except StateDamagedError:
+            self._directory.forget()  # the next `find` reads ignored versions again
             raise
-        self.files.sync_folder(MANIFESTS)
-        check_owner(self.files, owner)
-
-    def _metrics_file_size(self) -> int:
-        try:
-            return self.files.size(METRICS_FILE) or 0
-        except StateDamagedError:  # not a regular file; `append_metrics` raises the error
-            return 0
-
-    def _remove_unreferenced(self) -> None:
-        """Remove the files that no version names, once after the directory is opened.
-
-        Raises:
-            StateLockedError: Another sink has taken over the directory.
-            StateDamagedError: The directory was deleted or replaced.
-        """
-        assert self._owner is not None
-        try:
-            self._versions.remove_unreferenced(partial(check_owner, self.files, self._owner))
-        except StateError:
-            self._is_open = self._is_loaded = False
-            raise
-
-    def _raise_if_replaced(self) -> None:
-        """Raise `StateLockedError` if another sink has taken over, which may explain an error."""
-        if self._owner is not None:
-            try:
-                raise_if_replaced(self.files, self._owner)
-            except StateLockedError:
-                self._is_open = self._is_loaded = False
-                raise
-
-    def _describe_circuit(self) -> None:
-        """Write which views the directory has, as the manifest of its newest version says."""
-        assert self._identity is not None and self._owner is not None
-        circuit = self._directory_circuit
-        old_programs = list_old_programs(self.files, self._versions.fingerprints)
-        check_owner(self.files, self._owner)
-        write_definition(self.files, circuit.spec)
-        update_identity(self.files, circuit, self._identity)
-        for name in old_programs:
-            self.files.remove(name)
-
-    def _try_to_describe_circuit(self) -> None:
-        """Do this after a change of the views; if it fails, the next start does it."""
-        try:
-            self._describe_circuit()
-        except (OSError, StateLockedError) as error:
-            log.warning("the new views are not in %s yet: %s", self.files.location, error)
 
     def _load(self, newest: int | None, batch_id: int | None = None) -> None:
         """Load a version into the circuit, or an empty state, before a micro-batch."""
@@ -658,7 +507,7 @@ class Store:
 
     def _has_other_views(self, manifest: Manifest) -> bool:
         """Return True if a version has other views, or has not published each of the outputs."""
-        if manifest.fingerprint != self._directory_circuit.fingerprint:
+        if manifest.fingerprint != self._directory.circuit.fingerprint:
             return True
         is_embedded = self._cell_count is None and manifest.cells is None
         return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
@@ -698,20 +547,10 @@ class Store:
                 f"directory {self.files.location}: restore it from a copy, or delete the "
                 "directory together with the checkpoint"
             )
-        manifest = self._versions[batch_id]
-
-        def read_table(name: str) -> pa.Table:
-            data = read_verified(self.files, name, manifest.files[name])
-            return read_parquet(data, f"{self.files.location}/{name}")
-
-        outputs = {
-            view: pa.concat_tables(map(read_table, names))
-            for view, names in manifest.outputs.items()
-        }
-        summary = self._summarize(manifest, outputs)
-        for link in self._links_after(batch_id):
+        summary = read_summary(self.files, self._versions[batch_id])
+        for link in self._versions.links_after(batch_id):
             summary = summary.continued(link)
-        return summary
+        return summary if self._pending is None else summary.continued(self._pending.link)
 
     def _record_left_out(self, newest: int) -> None:
         """Record the views that a replay of the newest version is not published to.
@@ -724,8 +563,7 @@ class Store:
         continued = self._pending.link.views.values()
         left_out = tuple(view for view in self._versions[newest].outputs if view not in continued)
         if left_out:
-            self._unpublished = UnpublishedViews(newest, left_out)
-            self._unpublished.write(self.files)
+            self._unpublished.replace(UnpublishedViews(newest, left_out))
 
     @property
     def unpublished(self) -> VersionSummary | None:
@@ -733,12 +571,11 @@ class Store:
 
         They are published before the next micro-batch; call `confirm_published` after that.
         """
-        record, newest = self._unpublished, self._versions.newest
-        if record is None or newest is None:
+        newest = self._versions.newest
+        if self._unpublished.is_empty or newest is None:
             return None
-        views = record.of_version(newest, self._versions[newest].outputs)
-        if not views:  # a later version is committed
-            self._forget_unpublished()
+        views = self._unpublished.of_version(newest, self._versions[newest].outputs)
+        if not views:
             return None
         old_names = {view: view for view in views}
         if self._pending is not None:
@@ -753,105 +590,7 @@ class Store:
         recorded views.
         """
         if self._pending is None:
-            self._forget_unpublished()
-
-    def _forget_unpublished(self) -> None:
-        self._unpublished = None
-        try:
-            self.files.remove(UNPUBLISHED_FILE)
-        except OSError as error:  # it is out of date once the next version is committed
-            log.warning("%s was not removed: %s", UNPUBLISHED_FILE, error)
-
-    def _links_after(self, batch_id: int) -> Iterator[ProgramLink]:
-        """Yield the changes of the views after a version, oldest first."""
-        newest = self._versions.newest
-        assert newest is not None
-        for number in range(batch_id + 1, newest + 1):
-            link = self._versions[number].link
-            if link is not None:
-                yield link
-        if self._pending is not None:
-            yield self._pending.link
-
-    def _summarize(self, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> VersionSummary:
-        files = {}
-        if isinstance(self.files, LocalFiles):
-            files = {
-                view: tuple(f"{self.files.location}/{name}" for name in names)
-                for view, names in manifest.outputs.items()
-            }
-        return VersionSummary(
-            manifest.batch_id,
-            outputs,
-            files,
-            manifest.digests,
-            manifest.dead_letters,
-            {view: changes.previous for view, changes in manifest.changes.items()},
-            manifest.sizes,
-        )
-
-    def _fall_back(self, batch_id: int, newest: int | None, error: StateDamagedError) -> None:
-        """Continue from the previous version, if Spark replays the micro-batch of the newest.
-
-        The state before version 0 is empty, so version 0 needs no previous version.
-
-        Raises:
-            StateDamagedError: Spark does not replay it, or the previous version is missing.
-        """
-        if newest is None or batch_id > newest or (newest and newest - 1 not in self._versions):
-            self._is_open = False  # the next `find` reads ignored versions again
-            raise StateDamagedError(
-                f"{error}. Micro-batch {batch_id} needs this version: restore the state "
-                "directory from a copy, or delete it together with the checkpoint"
-            ) from error
-        log.warning(
-            "%s; continuing from %s, because micro-batch %d is replayed",
-            error,
-            f"version {newest - 1}" if newest else "the empty state",
-            newest,
-        )
-        self._is_loaded = False
-        self._versions.ignore(newest)
-
-    def _check_order(self, batch_id: int, newest: int | None) -> None:
-        """Raise an error unless the micro-batch is the next one or has a version."""
-        directory = f"state directory {self.files.location}"
-        if newest is None:
-            if batch_id:
-                raise BatchOrderError(
-                    f"the first micro-batch has id {batch_id}, not 0, but {directory} is empty "
-                    "and the checkpoint has earlier micro-batches; put the state directory back, "
-                    "or delete the checkpoint as well to read the source again from its beginning"
-                )
-            return
-        oldest = self._versions.oldest
-        assert oldest is not None
-        if batch_id > newest + 1:
-            missing = f"{newest + 1} is"
-            if batch_id > newest + 2:
-                missing = f"{newest + 1} to {batch_id - 1} are"
-            raise BatchOrderError(
-                f"micro-batch {batch_id} follows {newest}, the last one in {directory}: "
-                f"{missing} missing; put back the state directory or the checkpoint that belong "
-                "together, or delete both and empty the targets, to start again"
-            )
-        if batch_id < oldest:
-            raise BatchOrderError(
-                f"micro-batch {batch_id} is older than the oldest version in {directory}, which "
-                f"has {oldest} to {newest}: the checkpoint was deleted or is an old copy; put back "
-                "the one that belongs to the state, or delete both and empty the targets, to start "
-                "again"
-            )
-
-    def _check_query(self, batch_id: int, query_id: str | None) -> None:
-        last = self._current
-        if last is None or None in (query_id, last.query_id) or query_id == last.query_id:
-            return
-        raise BatchOrderError(
-            f"micro-batch {batch_id} is from query {query_id}, state directory "
-            f"{self.files.location} belongs to query {last.query_id}: one state serves one "
-            "checkpoint; put back that checkpoint, or delete the state directory as well"
-        )
+            self._unpublished.remove()
 
 
 def _new_name() -> str:

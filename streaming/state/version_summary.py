@@ -8,9 +8,13 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from streaming.errors import ReplayError
-from streaming.state.manifest import ProgramLink
+from streaming.state.files import Files
+from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import Manifest, ProgramLink
+from streaming.state.parquet import read_parquet
+from streaming.state.verified_files import read_verified
 
-__all__ = ["VersionSummary"]
+__all__ = ["VersionSummary", "read_summary", "summarize"]
 
 
 @dataclass(frozen=True)
@@ -76,3 +80,46 @@ class VersionSummary:
                     "The state contains the first rows; to start again, delete the state directory "
                     "and the checkpoint"
                 )
+
+
+def summarize(files: Files, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> VersionSummary:
+    """Return the summary of a version.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        outputs: The published table of each view.
+    """
+    paths = {}
+    if isinstance(files, LocalFiles):
+        paths = {
+            view: tuple(f"{files.location}/{name}" for name in names)
+            for view, names in manifest.outputs.items()
+        }
+    return VersionSummary(
+        manifest.batch_id,
+        outputs,
+        paths,
+        manifest.digests,
+        manifest.dead_letters,
+        {view: changes.previous for view, changes in manifest.changes.items()},
+        manifest.sizes,
+    )
+
+
+def read_summary(files: Files, manifest: Manifest) -> VersionSummary:
+    """Return the summary of a version, and read its published tables.
+
+    Raises:
+        StateDamagedError: A file of these tables is damaged.
+        OSError: The file system failed.
+    """
+
+    def read_table(name: str) -> pa.Table:
+        data = read_verified(files, name, manifest.files[name])
+        return read_parquet(data, f"{files.location}/{name}")
+
+    outputs = {
+        view: pa.concat_tables(map(read_table, names)) for view, names in manifest.outputs.items()
+    }
+    return summarize(files, manifest, outputs)

@@ -23,16 +23,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from streaming.errors import StateDamagedError
-from streaming.state.dead_letter_files import DEAD_LETTERS_FOLDER, find_batch_id
 from streaming.state.files import Files
 from streaming.state.manifest import (
     MANIFESTS,
     Manifest,
+    ProgramLink,
     list_batch_ids,
     manifest_name,
     parse_manifest_name,
     read_manifest,
 )
+from streaming.state.records.dead_letter_files import DEAD_LETTERS_FOLDER, find_batch_id
 
 __all__ = ["DATA", "OUTPUTS", "LastBatch", "Versions"]
 
@@ -102,6 +103,16 @@ class Versions:
     def fingerprints(self) -> set[str]:
         """The fingerprints of the circuits of all intact versions."""
         return {manifest.fingerprint for manifest in self._intact()}
+
+    def links_after(self, batch_id: int) -> list[ProgramLink]:
+        """Return the changes of the views after a version, oldest first.
+
+        Raises:
+            StateDamagedError: The manifest of a later version is damaged.
+        """
+        newest = batch_id if self.newest is None else self.newest
+        links = [self[number].link for number in range(batch_id + 1, newest + 1)]
+        return [link for link in links if link is not None]
 
     def find_unwritten(
         self,

@@ -14,7 +14,10 @@ even by two writers. A MERGE that changes no row creates no commit; a commit wit
 records the micro-batch. Other concurrent commits (for example an OPTIMIZE) cause a conflict; the
 target then reads the table and retries the micro-batch.
 
-The MERGE compares keys by IS NOT DISTINCT FROM, so NULL equals NULL, and NaN equals NaN.
+The MERGE compares keys with IS NOT DISTINCT FROM, so NULL equals NULL, and NaN equals NaN.
+
+An existing table must have the columns of the view, with the same types or types that contain all
+their values.
 
 Cost: a write reads the log since its checkpoint, and the files that it changes. OPTIMIZE merges
 small files and VACUUM removes old ones; the owner of the table runs them.
@@ -31,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyarrow import types
 
 from circuits.schema import WEIGHT
 from streaming.errors import TargetError
@@ -71,8 +75,8 @@ class DeltaTarget:
         Raises:
             MissedBatchesError: The table lacks an earlier micro-batch.
             TargetError: ``deltalake`` is not installed, the view has values that no type of Delta
-                contains, the table contains rows that are not from this view and state directory,
-                or it cannot be written to.
+                contains, the table has narrower types than the view, it contains rows that are not
+                from this view and state directory, or it cannot be written to.
         """
         _require_deltalake()
         from deltalake.exceptions import CommitFailedError, DeltaError
@@ -88,12 +92,15 @@ class DeltaTarget:
                 if attempt == MAX_ATTEMPTS:
                     raise TargetError(
                         f"{delta}: {MAX_ATTEMPTS} commits to {address_of(path)} failed: {error}; "
-                        "another writer changes the table all the time: stop it, or let it write "
-                        "elsewhere, and start the query again"
+                        "correct the table; or, if another writer changes it all the time, stop "
+                        "that writer; and start the query again"
                     ) from error
                 time.sleep(pause)
                 pause *= 2
-            except (DeltaError, OSError) as error:
+            except Exception as error:
+                # Errors of Arrow in deltalake are plain exceptions.
+                if not isinstance(error, DeltaError | OSError) and type(error) is not Exception:
+                    raise
                 raise TargetError(
                     f"{delta}: {address_of(path)} cannot be written to: {error}; its columns must "
                     f"be those of the view, {', '.join(_columns(delta, table))}; nothing of this "
@@ -104,8 +111,9 @@ class DeltaTarget:
         """Check that an existing table has the columns of the view, and only rows of the view.
 
         Raises:
-            TargetError: The table has other columns, or rows that are not from this view and state
-                directory; or ``deltalake`` is not installed.
+            TargetError: The table has other columns, types that do not contain the values of the
+                view, or rows that are not from this view and state directory; or ``deltalake`` is
+                not installed.
         """
         _require_deltalake()
         from deltalake import DeltaTable
@@ -126,6 +134,7 @@ class DeltaTarget:
                 f"{error_reason(error)}"
             ) from error
         _check_view(delta_table, delta, path)
+        _check_types(delta_table, delta, table, path)
         required = _columns(delta, table)
         if set(required) != set(existing):
             raise TargetError(
@@ -202,6 +211,7 @@ class DeltaTarget:
             )
         delta_table = DeltaTable(path, storage_options=options)
         _check_view(delta_table, delta, path)
+        _check_types(delta_table, delta, table, path)
         return delta_table
 
 
@@ -219,6 +229,86 @@ def _check_view(delta_table: DeltaTable, delta: ViewDelta, path: str) -> None:
             "with {view} in the path. If the other view is written no more, remove the folder, and "
             "the target creates it again with the whole view"
         )
+
+
+def _check_types(delta_table: DeltaTable, delta: ViewDelta, table: pa.Table, path: str) -> None:
+    """Check that the columns of an existing table contain all values of those of the view.
+
+    Otherwise ``deltalake`` would change values without an error, for example 1.5 to 1.
+
+    Raises:
+        TargetError: The type of a column is neither that of the view nor a wider one.
+    """
+    for field in pa.schema(delta_table.schema()):
+        if field.name in table.column_names:
+            type_ = table.schema.field(field.name).type
+            if not _contains(field.type, type_):
+                raise TargetError(
+                    f"view {delta.view!r}: column {field.name!r} of Delta table "
+                    f"{address_of(path)} is {field.type}, and the view has {type_}: cast it in the "
+                    "view, or name another folder"
+                )
+
+
+def _contains(type_: pa.DataType, other: pa.DataType) -> bool:
+    """Return True if a type of a Delta table contains all values of a type of `lake_type`.
+
+    Every type fits a text. The precision of a decimal includes its scale.
+    """
+    if types.is_nested(type_) or types.is_nested(other):
+        return _has_equal_parts(type_, other)
+    if type_ == other or _is_text(type_):
+        return True
+    if _is_bytes(type_) and _is_bytes(other):
+        return True
+    if types.is_timestamp(type_) and types.is_timestamp(other):
+        return True  # both have microseconds, and the zone is UTC
+    if types.is_floating(type_):
+        narrower = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
+        return type_ == pa.float64() and other in narrower
+    digits, other_digits = _digits_of(type_), _digits_of(other)
+    if digits is None or other_digits is None:
+        return False
+    return all(mine >= others for mine, others in zip(digits, other_digits, strict=True))
+
+
+def _has_equal_parts(type_: pa.DataType, other: pa.DataType) -> bool:
+    """Return True if two types are nested in the same way, and each part contains the other's."""
+    if type_.num_fields != other.num_fields or types.is_struct(type_) != types.is_struct(other):
+        return False
+    if types.is_map(type_) != types.is_map(other):
+        return False
+    if types.is_map(type_):
+        return _contains(type_.key_type, other.key_type) and _contains(
+            type_.item_type, other.item_type
+        )
+    parts = [(type_.field(i), other.field(i)) for i in range(type_.num_fields)]
+    return bool(parts) and all(
+        _contains(part.type, other_part.type)
+        and (not types.is_struct(type_) or part.name == other_part.name)
+        for part, other_part in parts
+    )
+
+
+def _digits_of(type_: pa.DataType) -> tuple[int, int] | None:
+    """Return how many digits a number has before and after the decimal point; None if no number."""
+    if types.is_decimal(type_):
+        return type_.precision - type_.scale, type_.scale
+    if types.is_integer(type_):
+        return {8: 3, 16: 5, 32: 10, 64: 19}[type_.bit_width], 0
+    return None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return type_ in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return types.is_fixed_size_binary(type_) or type_ in (
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+    )
 
 
 def _append(

@@ -56,7 +56,7 @@ def numbered_rows(rows: int, key: int | None = None) -> pa.Table:
 def sizes(circuit: Circuit) -> tuple[object, ...]:
     """Return all that a refused step must not change."""
     lengths = {name: (trace.rows, trace.orders) for name, trace in circuit.graph.traces.items()}
-    return lengths, circuit.graph.registry.lengths(), circuit._version
+    return lengths, circuit.graph.registry.lengths(), circuit._state.version
 
 
 with_small_and_default_limits = pytest.mark.parametrize(

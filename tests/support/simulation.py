@@ -51,10 +51,10 @@ from streaming import BatchOrderError, StateDamagedError, StreamingError, ViewSi
 from streaming.sink.metrics import Stopwatch
 from streaming.sink.output import Output
 from streaming.state import compaction, parquet, segment_references, versions, writer
-from streaming.state.dead_letter_files import find_batch_id
 from streaming.state.local_files import LOCK_FILE
 from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
 from streaming.state.ownership import EPOCH_FILE as EPOCH
+from streaming.state.records.dead_letter_files import find_batch_id
 from streaming.targets.output_mode import OutputMode
 from streaming.targets.target import ViewDelta
 from tests.generators.simulated_streams import CASES, Stream, published_rows, stream

@@ -5,8 +5,9 @@ relation in its FROM. There are four kinds of conditions:
 
 - A condition on one atom, ``a.x > 0``, filters the atom before it is stored. IS NOT NULL conditions
   of columns are applied first and in a fixed order, so that atoms with the same filters share one
-  relation; those of computed values are applied last, because ``a.s = '12' AND CAST(a.s AS INT) =
-  b.y`` computes the cast only for the rows that the first condition keeps.
+  relation. Conditions of columns and constants follow, then those of computed values: both
+  ``a.s = '12' AND CAST(a.s AS INT) > 3`` and its reverse compute the cast only for the rows that
+  the other condition keeps. IS NOT NULL conditions of computed values are applied last.
 - An equality between expressions of two atoms, ``a.x = b.x``, makes them one variable. A filter on
   each atom removes the rows where its side is NULL.
 - An inequality (``<``, ``<=``, ``>``, ``>=``, ``<>``) between expressions of two atoms is evaluated
@@ -91,7 +92,8 @@ class Conditions:
         # A computed value may not exist for a row that the other conditions remove.
         columns = _not_null_checks([e for e in required if isinstance(e, Column)])
         computed = _not_null_checks([e for e in required if not isinstance(e, Column)])
-        return reduce(push_filter, [*columns, *self._filters[index], *computed], plan)
+        filters = sorted(self._filters[index], key=_computes_values)  # keeps the order of equals
+        return reduce(push_filter, [*columns, *filters, *computed], plan)
 
     def _classify(self, predicate: Expression) -> None:
         atoms = self.block.atoms_of([predicate])
@@ -154,6 +156,15 @@ class Conditions:
         if needs_order and not codecs[0].ordered:
             return None
         return left, right
+
+
+def _computes_values(predicate: Expression) -> bool:
+    """Return whether a predicate computes values, which may fail, before it compares them."""
+    if not isinstance(predicate, Call):
+        return False
+    if predicate.function in ("and", "or", "not", "is_true", "is_null", "same", "eq", *_SYMBOLS):
+        return any(map(_computes_values, predicate.arguments))
+    return not isinstance(_without_casts(predicate), Column)
 
 
 def _not_null_checks(values: list[Expression]) -> list[Expression]:

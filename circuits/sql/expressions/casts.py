@@ -7,6 +7,7 @@ cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a DECIM
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Decimal
 from typing import Final
@@ -40,7 +41,7 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     source.allow_arguments(node, "this", "to", *(("safe",) if is_lenient else ()))
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
-    is_literal = isinstance(value, Literal)
+    given = value
     if source.is_spark and is_nested(value.type) and is_nested(target):
         return spark_cast(clause, node, value, target, lenient=is_lenient)
     if source.is_spark:
@@ -58,11 +59,11 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
     literal_error = source.error(
-        node, f"{value} is not a valid {target}; correct it, or use TRY_CAST"
+        node, f"{given} is not a valid {target}; correct it, or use TRY_CAST"
     )
     if source.is_spark and _is_invalid_spark_integer(value, target):
         raise literal_error
-    if is_literal and isinstance(cast, Call):
+    if isinstance(given, Literal) and isinstance(cast, Call):
         # The cast of a literal is folded to a literal, unless its value has no Python equivalent
         # (a date in the year 20000) or its evaluation fails. The latter is an error now.
         try:
@@ -159,7 +160,22 @@ def _apply_spark_rules(
         return clause.call(node, "spark_timestamp_text", value)
     if is_text(value.type) and pa.types.is_integer(target):
         return clause.call(node, "spark_integer_text", value)
+    if is_text(value.type) and pa.types.is_floating(target):
+        return clause.call(node, "spark_float_text", value)
+    if is_text(value.type) and pa.types.is_boolean(target):
+        return clause.call(node, "spark_boolean_text", value)
+    if pa.types.is_float64(value.type) and pa.types.is_float32(target):
+        return _without_overflow(clause, node, value)
     return value
+
+
+def _without_overflow(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a DOUBLE to cast to a FLOAT, in which it is infinite beyond the largest FLOAT."""
+    size = clause.call(node, "abs", value)
+    limit = Literal(_FLOAT_OVERFLOW, pa.float64())
+    infinite = clause.call(node, "multiply", value, Literal(math.inf, pa.float64()))
+    is_beyond = clause.call(node, "ge", size, limit)
+    return clause.call(node, "case", is_beyond, infinite, value)
 
 
 def _seconds_of(
@@ -245,6 +261,9 @@ def _is_cast_date(value: Expression) -> bool:
         and bool(pa.types.is_date(value.arguments[0].type))
     )
 
+
+#: The least float64 that is rounded to an infinite float32.
+_FLOAT_OVERFLOW: Final = 2.0**128 - 2.0**103
 
 _UNITS_IN_ORDER: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
 _TEXT_UNITS: Final = {

@@ -158,7 +158,9 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     # DuckDB reads a negative length as the characters before the start.
     zero = integer_literal(0)
     length = [
-        clause.call(node, "case", clause.call(node, "lt", part, zero), zero, part)
+        part
+        if isinstance(part, Literal) and (part.value is None or part.value >= 0)
+        else clause.call(node, "case", clause.call(node, "lt", part, zero), zero, part)
         for part in length
     ]
     if isinstance(start, Literal):

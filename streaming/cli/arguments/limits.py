@@ -10,7 +10,7 @@ from typing import Final
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.errors import EventsError
 from streaming.sizes import parse_size
-from streaming.state.dead_letter_files import DeadLetterRetention
+from streaming.state.records.dead_letter_files import DeadLetterRetention
 
 __all__ = [
     "memory_of_machine",

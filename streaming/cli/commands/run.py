@@ -60,9 +60,9 @@ from streaming.session import start_session
 from streaming.sink.output import Output
 from streaming.sink.view_sink import ViewSink
 from streaming.sources.dead_letters import check_policy
-from streaming.state.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.local_files import check_mode, make_folder
 from streaming.state.program_change import ChangeOptions
+from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.targets.sql import SqlTarget
 from streaming.ui.access import Token, find_token
 from streaming.ui.page import Page, check_servable, serve

@@ -67,7 +67,13 @@ DML_PATTERN = r"(?i)^\s*(insert|update|delete|replace|load|merge|call)\b"
 
 @dataclass(frozen=True)
 class CanalFeed:
-    """Change events of Canal; the arguments are those of `DebeziumFeed`."""
+    """Change events of Canal; the arguments are those of `DebeziumFeed`.
+
+    Without ``sequence`` and without Kafka's offset, events are in the order of their second, and
+    within it of the low 18 bits of ``id``. Two changes of one key in one second and one micro-batch
+    are in the wrong order if a multiple of 262,144 lies between their ids. Read such a stream from
+    Kafka, or give it ``sequence``.
+    """
 
     value: str = "value"
     tables: Mapping[str, str] = field(default_factory=dict)

@@ -105,9 +105,9 @@ def test_many_steps_equal_one_step_and_the_evaluation_of_the_graph(title, data):
     graph = incrementalize(
         by_steps.plans, {n: s.fields for n, s in by_steps.inputs.items()}, codecs=by_steps.codecs
     )
-    inputs = {name: by_steps._integrals[name].total for name in by_steps.inputs}
+    inputs = {name: by_steps._state.integrals[name].total for name in by_steps.inputs}
     for head, evaluated in graph.evaluate(inputs).items():
-        assert evaluated == by_steps._integrals[head].total
+        assert evaluated == by_steps._state.integrals[head].total
 
 
 @settings(LAW, max_examples=20)

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits import UnsupportedSqlError, compile_sql
+from circuits.errors import EvaluationError
 from tests.generators.sql_generator import SCHEMAS, selects
 
 LAW = settings(
@@ -134,3 +135,39 @@ def test_a_maintained_select_is_what_duckdb_answers_after_every_step(data):
 @given(st.data())
 def test_many_maintained_selects_are_what_duckdb_answers(data):
     check(data, selects())
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@pytest.mark.parametrize(
+    ("condition", "keys"),
+    [
+        ("s = '12' AND CAST(s AS INT) > 3", [1]),
+        ("CAST(s AS INT) > 3 AND s = '12'", [1]),
+        ("k <> 2 AND CAST(s AS INT) > 1", [1, 4]),
+        ("CAST(s AS INT) > 1 AND k <> 2", [1, 4]),
+        ("10 % (k - 2) >= 0 AND k <> 2 AND CAST(s AS INT) > 1", [1, 4]),
+        ("s <> '12' OR CAST(s AS INT) > 3", [1, 2, 4]),
+        ("s = 'x' OR CAST(s AS INT) > 3", [1, 2]),
+        ("CAST(s AS INT) > 3 OR s = 'x'", [1, 2]),
+        ("NOT (s = 'x' OR CAST(s AS INT) < 3)", [1]),
+        ("(k <> 2 AND CAST(s AS INT) > 3) OR k = 4", [1, 4]),
+        ("(CAST(s AS INT) > 3 AND k <> 2) OR k = 4", [1, 4]),
+        ("length(s) = 2 AND CAST(s AS INT) > 3", [1]),
+        ("(s = '12' AND CAST(s AS INT) > 3) IS TRUE", [1]),
+    ],
+)
+def test_a_condition_may_fail_for_rows_that_another_condition_decides(dialect, condition, keys):
+    rows = pa.table({"k": pa.array([1, 2, 3, 4], pa.int32()), "s": ["12", "x", None, "2"]})
+    circuit = compile_sql(f"SELECT k FROM t WHERE {condition}", {"t": rows.schema}, dialect=dialect)
+    (delta,) = circuit.step({"t": rows.append_column("weight", pa.array([1, 1, 1, 1]))}).values()
+    assert sorted(delta["k"].to_pylist()) == keys
+
+
+@pytest.mark.parametrize(
+    "condition", ["k > 1 AND CAST(s AS INT) > 3", "k = 4 OR CAST(s AS INT) > 3"]
+)
+def test_a_condition_that_fails_for_an_undecided_row_fails_the_step(condition):
+    rows = pa.table({"k": pa.array([1, 2], pa.int32()), "s": ["12", "x"]})
+    circuit = compile_sql(f"SELECT k FROM t WHERE {condition}", {"t": rows.schema})
+    with pytest.raises(EvaluationError, match="s = 'x'"):
+        circuit.step({"t": rows.append_column("weight", pa.array([1, 1]))})

@@ -210,8 +210,8 @@ def test_limit_without_order_takes_some_rows(databases):
 TEXTS_OF_SPARK_AND_DUCKDB = {
     "SELECT year(d) AS n FROM t": "SELECT CAST(year(d) AS INT) AS n FROM t",
     # As in Spark 4, CAST raises an error for a value that does not fit, and drops fractions.
-    "SELECT x::DOUBLE AS n, TRY_CAST(x AS DOUBLE) AS p FROM s": (
-        "SELECT x::DOUBLE AS n, TRY_CAST(x AS DOUBLE) AS p FROM s"
+    "SELECT a::SMALLINT AS n, TRY_CAST(a AS SMALLINT) AS p FROM s": (
+        "SELECT a::SMALLINT AS n, TRY_CAST(a AS SMALLINT) AS p FROM s"
     ),
     "SELECT CAST(f AS INT) AS n, CAST(m AS BIGINT) AS p FROM t": (
         "SELECT CAST(trunc(f) AS INT) AS n, CAST(trunc(m) AS BIGINT) AS p FROM t"
@@ -251,7 +251,7 @@ def test_dialect_spark_has_functions_of_its_own(text, function):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("SELECT CAST('1.5' AS INT) AS n", r"'1.5 \(no integer\)' is not a valid int32"),
+        ("SELECT CAST('1.5' AS INT) AS n", r"'1\.5' is not a valid int32"),
         ("SELECT CAST('x' AS DATE) AS n", "'x' is not a valid date32"),
         ("SELECT CAST(300 AS TINYINT) AS n", "300 is not a valid int8"),
     ],

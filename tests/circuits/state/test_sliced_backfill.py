@@ -186,6 +186,17 @@ def test_an_abandoned_backfill_leaves_the_circuit_as_it_was():
     assert not backfill.is_valid
 
 
+def test_a_backfill_that_lacks_a_delta_is_not_valid():
+    circuit = compile_sql(PATHS, E, input_options=KEEP)
+    circuit.step(rows((1, 2), (2, 0), (2, 3)))
+    new = compile_sql(PATHS + SOURCES, E, input_options=KEEP)
+    backfill = SlicedBackfill(ProgramChange(circuit, new))
+    step(circuit, rows((3, 4)), backfill, 1)
+    assert backfill.is_valid
+    circuit.step(rows((3, 5)))
+    assert not backfill.is_valid
+
+
 def test_the_time_of_the_new_views_is_that_of_the_last_step():
     schemas = {"e": "at timestamp not null"}
     text = "CREATE VIEW v AS SELECT at FROM e WHERE at > now() - INTERVAL '1 hour';"

@@ -17,11 +17,14 @@ SAMPLES = 50
 #: The files whose lines are interrupted: those that change the state in memory or on disk.
 FILES = (
     "streaming/state/store.py",
+    "streaming/state/writable_directory.py",
+    "streaming/state/records/unpublished.py",
     "streaming/state/versions.py",
     "streaming/state/memory_store.py",
     "streaming/engine/engine.py",
     "streaming/sink/view_sink.py",
     "circuits/circuit.py",
+    "circuits/state/current_state.py",
 )
 
 

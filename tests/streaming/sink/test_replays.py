@@ -19,8 +19,8 @@ from streaming import (
     TargetError,
     ViewSink,
 )
-from streaming.state.dead_letter_files import MIN_FILE_BYTES
 from streaming.state.local_files import LocalFiles
+from streaming.state.records.dead_letter_files import MIN_FILE_BYTES
 from streaming.targets.output_mode import OutputMode
 from tests.streaming.sink.test_view_sink import Frame, RecordingTarget
 from tests.support.fed_sink import LINK, ROWS, CheckingTarget, batch, check, feed, views

@@ -17,6 +17,7 @@ from circuits import (
     UnknownViewError,
     compile_sql,
 )
+from dbsp_wcoj.storage.trace_cursor import TraceCursor
 from streaming import (
     ChangeOptions,
     Output,
@@ -518,6 +519,32 @@ class TestSlices:
         feed_more(sink, number)
         assert committed.result(0) == number
         tables = [*(table_of(n) for n in range(5)), *map(more_rows, range(5, number + 1))]
+        (table,) = compile_sql(COUNTS, E).step({"e": pa.concat_tables(tables)}).values()
+        assert counts.rows == bag_of(table)
+
+    def test_the_slices_begin_again_after_an_interrupt_in_a_slice(self, state_dir, monkeypatch):
+        counts = Target()
+        sink = make_sink(state_dir=state_dir)
+        feed(sink, 0, 1)
+        committed = sink.add_view(COUNTS, counts, change=ChangeOptions(rows_per_batch=1))
+        feed(sink, 2)
+        next_rows = TraceCursor.next_rows
+
+        def interrupt(cursor, max_rows):
+            next_rows(cursor, max_rows)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(TraceCursor, "next_rows", interrupt)
+            feed(sink, 3)  # is committed, and its slice is lost
+        feed(sink, 3)
+        number = 4
+        while sink.backfill is not None:
+            sink(Frame(table_of()), number)
+            number += 1
+        feed_more(sink, number)
+        assert committed.result(0) == number
+        tables = [*map(table_of, range(4)), more_rows(number)]
         (table,) = compile_sql(COUNTS, E).step({"e": pa.concat_tables(tables)}).values()
         assert counts.rows == bag_of(table)
 

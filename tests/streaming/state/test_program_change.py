@@ -17,7 +17,7 @@ from streaming.distributed.rescaling import rescale_state
 from streaming.sink.view_sink import ViewSink
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
-from streaming.state.unpublished import UNPUBLISHED_FILE
+from streaming.state.records.unpublished import UNPUBLISHED_FILE
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.program_schedules import play
 from tests.support.tables import bag_of

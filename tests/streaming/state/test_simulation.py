@@ -22,8 +22,8 @@ from circuits.state import dictionary_sweep
 from dbsp_wcoj.values import sweep
 from streaming import BatchOrderError, ReplayError, StateDamagedError, StateLockedError
 from streaming.state import compaction
-from streaming.state import store as store_module
 from streaming.state import verified_files as verified_module
+from streaming.state import version_summary as summary_module
 from streaming.state.manifest import MANIFESTS, manifest_name
 from streaming.state.versions import Versions
 from streaming.state.writer import Writer
@@ -307,7 +307,7 @@ def test_missing_checksums_are_detected():
         return files.read(name)
 
     with (
-        patch.object(store_module, "read_verified", read_unverified),
+        patch.object(summary_module, "read_verified", read_unverified),
         patch.object(verified_module, "read_verified", read_unverified),
     ):
         assert is_detected(damage=True)

@@ -253,6 +253,57 @@ def test_a_table_with_other_columns_is_refused_and_the_columns_named(new_path):
         DeltaTarget(path).write(ViewDelta("v", 0, ROW_1))
 
 
+# The type of the table, the type of the view, and if the first one contains all values of the other
+TYPES = [
+    (pa.int64(), pa.float64(), False),
+    (pa.int64(), pa.int32(), True),
+    (pa.int32(), pa.int64(), False),
+    (pa.float32(), pa.float64(), False),
+    (pa.float64(), pa.float32(), True),
+    (pa.float64(), pa.int64(), False),
+    (pa.float64(), pa.int32(), True),
+    (pa.decimal128(19, 0), pa.int64(), True),
+    (pa.decimal128(10, 2), pa.decimal128(10, 4), False),
+    (pa.decimal128(12, 4), pa.decimal128(10, 2), True),
+    (pa.date32(), pa.timestamp("us"), False),
+    (pa.string(), pa.int64(), True),
+    (pa.int64(), pa.string(), False),
+    (pa.list_(pa.int32()), pa.list_(pa.int64()), False),
+    (pa.list_(pa.field("element", pa.int64(), nullable=False)), pa.list_(pa.int64()), True),
+    (pa.struct([("q", pa.float32())]), pa.struct([("q", pa.float64())]), False),
+    (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.int32()), True),
+]
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
+@pytest.mark.parametrize(("table_type", "view_type", "is_accepted"), TYPES, ids=str)
+def test_a_table_whose_types_would_change_values_is_refused(
+    new_path, mode, table_type, view_type, is_accepted
+):
+    path = new_path()
+    names = ["k", "x"] if mode == "upsert" else ["k", "x", "weight"]
+    column_types = {"k": pa.int64(), "x": table_type, "weight": pa.int64()}
+    deltalake.write_deltalake(
+        path, pa.schema([(name, column_types[name]) for name in names]).empty_table()
+    )
+    rows = pa.table({"k": [1], "x": pa.array([None], view_type), "weight": [1]})
+    delta = ViewDelta("v", 0, rows, mode, ("k",) if mode == "upsert" else ())
+
+    for use in (DeltaTarget(path).check, DeltaTarget(path).write):
+        if is_accepted:
+            use(delta)
+        else:
+            with pytest.raises(TargetError, match=r"column 'x' of Delta table .* and the view has"):
+                use(delta)
+
+
+def test_columns_that_differ_only_in_case_are_a_target_error(new_path):
+    rows = pa.table({"a": [1], "A": [1], "weight": [1]})
+
+    with pytest.raises(TargetError, match="case-insensitive"):
+        DeltaTarget(new_path()).write(ViewDelta("v", 0, rows))
+
+
 def test_a_missing_package_is_an_error_that_names_its_installation(new_path):
     with (
         mock.patch.dict(sys.modules, {"deltalake": None}),

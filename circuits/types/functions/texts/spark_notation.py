@@ -58,6 +58,12 @@ _CLOCK_REPLACEMENTS: Final = (
     (r"^([^T ]+[T ]\d{1,2}:\d{1,2}[^\d:].*)$", r"no timestamp: \1"),
 )
 _COMMON_INTEGER: Final = r"^[+-]?\d+$"
+_COMMON_BOOLEAN: Final = r"^[A-Za-z0-9]*$"
+_COMMON_FLOAT: Final = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
+_SPECIAL_FLOAT: Final = r"^(?:[+-]?(?i:inf|infinity)|(?i:nan)|[+-]NaN)$"
+_HEXADECIMAL_FLOAT: Final = (
+    r"^[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP][+-]?\d+$"
+)
 _REGION: Final = r"[A-Za-z]+/[A-Za-z_/]+"
 
 
@@ -107,10 +113,34 @@ def _replace_patterns(texts: pa.Array, *replacements: tuple[str, str]) -> pa.Arr
 
 
 def _replace_integers(texts: pa.Array) -> pa.Array:
-    texts = pc.replace_substring_regex(texts, _OUTER_CONTROLS, "")
+    texts = _strip_controls(texts)
     is_integer = pc.match_substring_regex(texts, _COMMON_INTEGER)
     invalid = pc.binary_join_element_wise(texts, "(no integer)", " ")  # no cast accepts this
     return pc.if_else(is_integer, texts, invalid)
+
+
+def _replace_floats(texts: pa.Array) -> pa.Array:
+    texts = _strip_controls(texts)
+    texts = pc.replace_substring_regex(texts, r"([0-9.])[dDfF]$", r"\1")  # as in 1.5d, not in inf
+    is_hexadecimal = pc.match_substring_regex(texts, _HEXADECIMAL_FLOAT)
+    if pc.any(is_hexadecimal).as_py():
+        decimal_texts = map_distinct(texts.filter(is_hexadecimal), _decimal_text, _TEXT)
+        texts = pc.replace_with_mask(texts, is_hexadecimal, decimal_texts)
+    is_float = pc.match_substring_regex(texts, f"{_COMMON_FLOAT}|{_SPECIAL_FLOAT}")
+    invalid = pc.binary_join_element_wise(texts, "(no number)", " ")  # no cast accepts this
+    return pc.if_else(is_float, texts, invalid)
+
+
+def _decimal_text(hexadecimal: str) -> str:
+    """Return a float such as ``0x1.8p3``, which is 12.0, in decimal notation."""
+    try:
+        return repr(float.fromhex(hexadecimal))
+    except OverflowError:
+        return "-inf" if hexadecimal.startswith("-") else "inf"
+
+
+def _strip_controls(texts: pa.Array) -> pa.Array:
+    return pc.replace_substring_regex(texts, _OUTER_CONTROLS, "")
 
 
 # In a signature, t is a text.
@@ -132,5 +162,17 @@ FUNCTIONS = (
         "the text a of an integer, as Spark accepts it, rewritten for a cast to an integer",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_INTEGER, _replace_integers),
+    ),
+    Function(
+        "spark_float_text",
+        "the text a of a float, as Spark accepts it, rewritten for a cast to a float",
+        Signature("t", _TEXT),
+        _replace_uncommon(_COMMON_FLOAT, _replace_floats),
+    ),
+    Function(
+        "spark_boolean_text",
+        "the text a of a boolean without blanks and control characters around it",
+        Signature("t", _TEXT),
+        _replace_uncommon(_COMMON_BOOLEAN, _strip_controls),
     ),
 )

@@ -16,6 +16,7 @@ committed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
@@ -29,9 +30,11 @@ from streaming.state.checksums import (
 )
 from streaming.state.files import Files, read_small_file, replace_atomically
 
-__all__ = ["UNPUBLISHED_FILE", "UnpublishedViews"]
+__all__ = ["UNPUBLISHED_FILE", "UnpublishedFile", "UnpublishedViews"]
 
 UNPUBLISHED_FILE: Final = "unpublished.json"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,57 @@ class UnpublishedViews:
         if self.batch_id is None:
             return tuple(views)
         return tuple(view for view in self.views if self.batch_id == batch_id and view in views)
+
+
+class UnpublishedFile:
+    """The record of a directory that this process writes, and its file.
+
+    Args:
+        files: The directory.
+    """
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._record: UnpublishedViews | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no view is recorded."""
+        return self._record is None
+
+    def read(self) -> None:
+        """Read the record that an earlier process left.
+
+        Raises:
+            OSError: The file system failed.
+        """
+        self._record = UnpublishedViews.read(self._files)
+
+    def replace(self, record: UnpublishedViews) -> None:
+        """Write another record; it is durable when this returns.
+
+        Raises:
+            OSError: The file system failed.
+        """
+        self._record = record
+        record.write(self._files)
+
+    def of_version(self, batch_id: int, views: Collection[str]) -> tuple[str, ...]:
+        """Return the views to publish again of a version (`UnpublishedViews.of_version`).
+
+        A record of an earlier version is out of date and is removed.
+        """
+        if self._record is None:
+            return ()
+        recorded = self._record.of_version(batch_id, views)
+        if not recorded:  # a later version is committed
+            self.remove()
+        return recorded
+
+    def remove(self) -> None:
+        """Remove the record, because its views are published."""
+        self._record = None
+        try:
+            self._files.remove(UNPUBLISHED_FILE)
+        except OSError as error:  # it is out of date once the next version is committed
+            log.warning("%s was not removed: %s", UNPUBLISHED_FILE, error)
