@@ -712,6 +712,11 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Accept no more steps, because another circuit goes on with the state of this one."""
         self._state.end()
 
+    @property
+    def is_ended(self) -> bool:
+        """True after `end`, until a state is loaded."""
+        return self._state.is_ended
+
     def adopt(
         self,
         codecs: Codecs,

@@ -257,3 +257,8 @@ class CurrentState:
         """Accept no more steps, because another circuit goes on with this state."""
         self._is_ended = True
         self._sweeper.stop()
+
+    @property
+    def is_ended(self) -> bool:
+        """True after `end`, until a state is loaded."""
+        return self._is_ended

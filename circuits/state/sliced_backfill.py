@@ -180,6 +180,7 @@ class SlicedBackfill:
             The rows of the new views, as `ProgramChange.apply`.
         """
         assert self.is_complete
+        self._step = None  # an interrupted call is not repeated
         graph = self.change.graph
         deltas = {view: integral.total for view, integral in self._new_views.items()}
         now = graph.watermarks.get(NOW)

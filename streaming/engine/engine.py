@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -285,6 +285,19 @@ class Engine(ABC):
     def finish_backfill(self, backfill: SlicedBackfill, options: ChangeOptions) -> None:
         """Go on with the views of a complete backfill; the next micro-batch commits the change."""
         self._continue_with(AppliedChange(backfill.change, backfill.finish()), options)
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return what a change of the views changes, for `undo_change`."""
+        return {"circuit": self.circuit, "versions": self.versions.settings()}
+
+    def undo_change(self, settings: Mapping[str, Any]) -> None:
+        """Go back to the views before a change that failed or was interrupted.
+
+        Args:
+            settings: The result of `settings` before the change.
+        """
+        self.circuit = settings["circuit"]
+        self.versions.undo_change(settings["versions"])
 
     def _plan_change(
         self, circuit: Circuit, options: ChangeOptions, dropped: Collection[str]

@@ -14,8 +14,9 @@ views before the change, and the caller requests it again.
 With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
 after the commit of each micro-batch (`circuits.state.sliced_backfill`), and the change is made when
 it is complete. Nothing of it is written before. If the state has to be loaded again after an error,
-or a slice is interrupted (Ctrl-C), the backfill begins again. If the job stops, the change is lost,
-and the caller requests it again.
+or a slice or the change itself is interrupted (Ctrl-C), the backfill begins again. Without a state
+directory, an interrupt of the change itself may lose the state; later micro-batches then raise
+`BatchOrderError`. If the job stops, the change is lost, and the caller requests it again.
 
 If the state is not loaded, the rows that a new view needs are not known yet. An error is then not
 raised to the caller but set on the future of the change, and the query goes on with its views.
@@ -203,6 +204,11 @@ class RunningBackfill:
 class ViewChanger(Protocol):
     """Changes the views of a sink; the sink itself."""
 
+    @property
+    def circuit(self) -> Circuit:
+        """The views of the sink."""
+        ...
+
     def begin_change(self, request: RequestedChange) -> RunningBackfill | None:
         """Make a change, or begin its backfill."""
         ...
@@ -263,7 +269,11 @@ class ViewChanges:
                 change was to be made at once, it failed. Nothing has changed.
         """
         if at_once and self._running is None and not self._requests:
-            self._make(request)
+            try:
+                self._make(request)
+            except BaseException:
+                self._running = None
+                raise
             return
         if self._running is not None:
             circuit, routing = self._running.circuit, self._running.routing
@@ -288,6 +298,10 @@ class ViewChanges:
                 self._make(request)
             except Exception as error:
                 _fail(request, error)
+            except BaseException:
+                if self._running is None and not self._is_made(request):
+                    self._requests.appendleft(request)  # the next micro-batch makes it
+                raise
 
     def advance(self, changes: Iterable[TraceStep], now: Callable[[], int]) -> None:
         """Compute the next part of the running backfill, after the commit of a micro-batch.
@@ -326,15 +340,25 @@ class ViewChanges:
     def restart_backfill(self) -> None:
         """End the running backfill; the next micro-batch begins it again."""
         running = self._running
-        if running is not None:
-            self._end_backfill(running)
-            self._requests.appendleft(running.request)
+        if running is None:
+            return
+        if self._sink.circuit is running.circuit:  # an interrupt came after the change was made
+            if not self._is_made(running.request):
+                self._add_made(running.request)
+            self._running = None
+            return
+        self._end_backfill(running)
+        self._requests.appendleft(running.request)
 
     def confirm(self, batch_id: int) -> None:
         """Record that a micro-batch has committed all changes that are made."""
-        made, self._made = self._made, []
-        for request in made:
-            request.committed.set_result(batch_id)
+        while self._made:
+            committed = self._made[0].committed
+            if committed.running() or (
+                not committed.done() and committed.set_running_or_notify_cancel()
+            ):
+                committed.set_result(batch_id)
+            del self._made[0]
 
     def _make(self, request: RequestedChange) -> None:
         self._running = self._sink.begin_change(request)
@@ -344,17 +368,22 @@ class ViewChanges:
             self._finish(self._running)
 
     def _finish(self, running: RunningBackfill) -> None:
-        self._running = None
+        # After an interrupt, the backfill is not valid any more, and the next micro-batch begins it
+        # again.
         try:
             self._sink.finish_change(running)
         except Exception:
-            running.backfill.abandon()
+            self._end_backfill(running)
             raise
         self._add_made(running.request)
+        self._running = None
 
     def _add_made(self, request: RequestedChange) -> None:
-        if request.committed.set_running_or_notify_cancel():
-            self._made.append(request)
+        self._made.append(request)
+        request.committed.set_running_or_notify_cancel()
+
+    def _is_made(self, request: RequestedChange) -> bool:
+        return any(made is request for made in self._made)
 
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None

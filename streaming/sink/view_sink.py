@@ -407,14 +407,36 @@ class ViewSink:
             backfill = self._engine.begin_backfill(circuit, options, dropped=dropped)
             return RunningBackfill(request, circuit, routing, backfill)
         now = self._microseconds_now() if circuit.reads_now else None
-        self._engine.change_views(circuit, options, dropped=dropped, now=now)
-        self._continue_with(circuit, routing)
+        self._switch(
+            lambda: self._engine.change_views(circuit, options, dropped=dropped, now=now),
+            circuit,
+            routing,
+        )
         return None
 
     def finish_change(self, running: RunningBackfill) -> None:
         """Make a change of the views whose backfill is complete; `ViewChanges` calls this."""
-        self._engine.finish_backfill(running.backfill, running.request.options)
-        self._continue_with(running.circuit, running.routing)
+        self._switch(
+            lambda: self._engine.finish_backfill(running.backfill, running.request.options),
+            running.circuit,
+            running.routing,
+        )
+
+    def _switch(self, change: Callable[[], None], circuit: Circuit, routing: OutputRouting) -> None:
+        """Go on with other views; after an error or interrupt, with those before."""
+        settings = self._engine.settings()
+        old_circuit, old_routing = self._circuit, self._routing
+        try:
+            change()
+            self._continue_with(circuit, routing)
+        except BaseException as error:
+            is_moved = old_circuit.is_ended
+            if is_moved or not isinstance(error, Exception):
+                self._engine.undo_change(settings)
+                self._circuit, self._routing = old_circuit, old_routing
+                self._state_names = StateNames(old_circuit.graph)
+                self._is_current = False  # the next micro-batch loads the state again
+            raise
 
     def _microseconds_now(self) -> int:
         return microseconds_of(self._clock())

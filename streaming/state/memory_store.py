@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -56,9 +57,9 @@ class InMemoryStore:
         last = self._last
         if self._is_circuit_behind:
             raise BatchOrderError(
-                "an earlier micro-batch failed during its commit, and the state was in memory "
-                "only: start again with an empty checkpoint and a new sink, or give "
-                "ViewSink(state_dir=...)"
+                "an earlier micro-batch or change of the views failed during its commit, and the "
+                "state was in memory only: start again with an empty checkpoint and a new sink, or "
+                "give ViewSink(state_dir=...)"
             )
         if last is None:
             if batch_id != 0:
@@ -122,6 +123,15 @@ class InMemoryStore:
             }
             self.has_pending_change = True
             self.pending_outputs = applied.outputs_after(self.pending_outputs)
+
+    def settings(self) -> Mapping[str, Any]:
+        """As `Store.settings`."""
+        return dict(vars(self))
+
+    def undo_change(self, settings: Mapping[str, Any]) -> None:
+        """As `Store.undo_change`; if the state has moved already, the next `find` refuses."""
+        vars(self).update(settings)
+        self._is_circuit_behind = self._is_circuit_behind or self.circuit.is_ended
 
     @property
     def unpublished(self) -> VersionSummary | None:

@@ -37,7 +37,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -405,6 +405,24 @@ class Store:
         )
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return what `change_views` changes, for `undo_change`."""
+        return dict(vars(self))
+
+    def undo_change(self, settings: Mapping[str, Any]) -> None:
+        """Go back to the circuit before a change that failed; the next `find` loads its state.
+
+        Args:
+            settings: The result of `settings` before the change.
+        """
+        vars(self).update(settings)
+        self._is_loaded = False
+        self._directory.circuit = self.circuit
+        if self._memory is not None:
+            self._memory.continue_with(self.circuit)
+        if self._current is None:
+            self._directory.try_to_describe_circuit()
 
     @property
     def cells(self) -> CellVersions | None:

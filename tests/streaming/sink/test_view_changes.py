@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import (
+    Circuit,
     EvaluationError,
     InputOptions,
     ProgramChangeError,
@@ -20,6 +21,7 @@ from circuits import (
 from circuits.state.sliced_backfill import SlicedBackfill
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
 from streaming import (
+    BatchOrderError,
     ChangeOptions,
     Output,
     StateError,
@@ -29,8 +31,11 @@ from streaming import (
     ViewSink,
     stored_circuit,
 )
+from streaming.engine.engine import Engine
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
+from streaming.state.memory_store import InMemoryStore
+from streaming.state.store import Store
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import bag_of
 
@@ -548,6 +553,55 @@ class TestSlices:
         tables = [*map(table_of, range(4)), more_rows(number)]
         (table,) = compile_sql(COUNTS, E).step({"e": pa.concat_tables(tables)}).values()
         assert counts.rows == bag_of(table)
+
+    @pytest.mark.parametrize("after", [False, True])
+    @pytest.mark.parametrize(
+        ("owner", "name"),
+        [
+            (SlicedBackfill, "finish"),
+            (Circuit, "end"),
+            (Circuit, "adopt"),
+            (Engine, "finish_backfill"),
+            (Store, "change_views"),
+            (InMemoryStore, "change_views"),
+            (ViewSink, "finish_change"),
+        ],
+    )
+    def test_an_interrupt_while_the_views_change_loses_nothing(
+        self, owner, name, after, state_dir, monkeypatch
+    ):
+        if owner is (Store if state_dir is None else InMemoryStore):
+            return
+        counts, paths = Target(), Target()
+        sink = make_sink(target=paths, state_dir=state_dir)
+        feed(sink, 0, 1)
+        committed = sink.add_view(COUNTS, counts, change=ChangeOptions(rows_per_batch=100))
+        call = getattr(owner, name)
+
+        def interrupt(*args, **options):
+            if after:
+                call(*args, **options)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(owner, name, interrupt)
+            feed(sink, 2)  # is committed
+        try:
+            feed(sink, 2)
+        except BatchOrderError as error:
+            assert state_dir is None
+            assert "change of the views failed" in str(error)
+            return
+        number = 3
+        while not committed.done():
+            assert number < 8
+            feed_more(sink, number)
+            number += 1
+        assert committed.result(0) == number - 1
+        tables = [*map(table_of, range(3)), *map(more_rows, range(3, number))]
+        rows = {"e": pa.concat_tables(tables)}
+        for view, table in compile_sql(PATHS + COUNTS, E).step(rows).items():
+            assert {"paths": paths, "counts": counts}[view].rows == bag_of(table), view
 
     def test_an_error_of_a_change_at_once_is_raised_to_the_caller(self, monkeypatch):
         sink = make_sink()
