@@ -47,6 +47,8 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
     },
     "Parts of strings": {
         "concat_ws": "spark: concat_ws(' ', 'Spark', 'SQL')",
+        "full_upper": "spark: upper('straße')",
+        "full_lower": "spark: lower('ΟΔΟΣ')",
         "initcap": "spark: initcap('ab cd')",
         "locate": "spark: locate('bar', 'foobarbar')",
         "find_in_set": "spark: find_in_set('ab','abc,b,ab,c,def')",

@@ -319,14 +319,10 @@ class ViewChanges:
         if running.request.committed.cancelled():
             self._end_backfill(running)
             return
-        self._running = None
         try:
-            self._sink.finish_change(running)
+            self._finish(running)
         except Exception as error:
-            running.backfill.abandon()
             _fail(running.request, error)
-        else:
-            self._add_made(running.request)
 
     def restart_backfill(self) -> None:
         """End the running backfill; the next micro-batch begins it again."""
@@ -346,7 +342,16 @@ class ViewChanges:
         if self._running is None:
             self._add_made(request)
         elif self._running.backfill.is_complete:
-            self.finish()
+            self._finish(self._running)
+
+    def _finish(self, running: RunningBackfill) -> None:
+        self._running = None
+        try:
+            self._sink.finish_change(running)
+        except Exception:
+            running.backfill.abandon()
+            raise
+        self._add_made(running.request)
 
     def _add_made(self, request: RequestedChange) -> None:
         if request.committed.set_running_or_notify_cancel():

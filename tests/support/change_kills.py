@@ -21,15 +21,10 @@ from __future__ import annotations
 
 import json
 import os
-import select
-import signal
 import sys
-import time
-import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -39,15 +34,18 @@ import pyarrow as pa
 from circuits import Circuit, InputOptions, compile_sql
 from circuits.program_edits import add_views, remove_view
 from dbsp_wcoj import warm_up
-from streaming import ChangeOptions, Output, ViewDelta, ViewSink, stored_circuit
-from streaming.state.files import Bytes
-from streaming.state.local_files import LocalFiles
+from streaming import ChangeOptions, Output, ViewSink, stored_circuit
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.tables import bag_of
+from tests.support.killed_process import (
+    SCHEMA,
+    FolderTarget,
+    KillingFiles,
+    Plan,
+    Source,
+    run_process,
+)
 
 KILLS_PER_HISTORY = 20
-ROWS_PER_BATCH = 30
-VALUES = 60
 #: Views, each with a number that is written into it.
 TEMPLATES = (
     "SELECT src % {} AS k, count(*) AS n, sum(dst) AS s FROM e GROUP BY 1",
@@ -57,131 +55,6 @@ TEMPLATES = (
     "SELECT src, max(dst) AS m FROM e WHERE src > {} GROUP BY src",
     "SELECT src, dst, upper(name) AS name FROM e WHERE dst > {}",
 )
-SCHEMA = pa.schema({"src": pa.int64(), "dst": pa.int64(), "name": pa.string()})
-
-
-@dataclass
-class Plan:
-    """When the job dies.
-
-    Attributes:
-        calls: The number of calls before its last one; None if the parent kills it.
-        when: "before", "during" or "after" this call.
-    """
-
-    calls: int | None
-    when: str = "before"
-
-    def point(self, when: str) -> bool:
-        """Die here, or return whether to die in the middle of the call."""
-        if self.calls is None:
-            return False
-        if when == "before":
-            self.calls -= 1
-        if self.calls < 0 and when == self.when:
-            die()
-        return self.calls < 0 and self.when == "during"
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(60)
-
-
-class KillingFiles(LocalFiles):
-    """A state directory in which a call kills the process."""
-
-    def __init__(self, location: Path, plan: Plan) -> None:
-        super().__init__(str(location))
-        self._plan = plan
-
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
-        if self._plan.point("before"):
-            first = memoryview(chunks[0]).cast("B")
-            super().write(name, [first[: len(first) // 2]])
-            die()
-        super().write(name, chunks)
-        self._plan.point("after")
-
-    def rename_new(self, old: str, new: str) -> None:
-        self._plan.point("before")
-        super().rename_new(old, new)
-        self._plan.point("after")
-
-    def rename(self, old: str, new: str) -> None:
-        self._plan.point("before")
-        super().rename(old, new)
-        self._plan.point("after")
-
-    def remove(self, name: str) -> None:
-        self._plan.point("before")
-        super().remove(name)
-        self._plan.point("after")
-
-
-class FolderTarget:
-    """A folder with a file for each micro-batch."""
-
-    def __init__(self, folder: Path, plan: Plan) -> None:
-        self._folder = folder
-        self._plan = plan
-
-    def write(self, delta: ViewDelta) -> None:
-        self._plan.point("before")
-        self._folder.mkdir(parents=True, exist_ok=True)
-        rows = sorted(([list(row), n] for row, n in bag_of(delta.table).items()), key=repr)
-        path = self._folder / f"{delta.batch_id}.json"
-        if path.exists():
-            assert json.loads(path.read_text()) == rows, f"{delta} was other rows before"
-            return
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(rows))
-        temporary.rename(path)
-        self._plan.point("after")
-
-    @staticmethod
-    def rows(folder: Path) -> Counter:
-        total: Counter = Counter()
-        for path in folder.glob("*.json"):
-            for row, weight in json.loads(path.read_text()):
-                total[tuple(row)] += weight
-        return Counter({row: weight for row, weight in total.items() if weight})
-
-
-class Source:
-    """Micro-batches of insertions and deletions, a function of the seed; no rows twice."""
-
-    def __init__(self, seed: str) -> None:
-        self._random = Random(f"rows {seed}")
-        self.live: list[tuple] = []
-        self._tables: list[pa.Table] = []
-
-    def table(self, number: int) -> pa.Table:
-        while len(self._tables) <= number:
-            self._tables.append(self._next())
-        return self._tables[number]
-
-    def live_after(self, number: int) -> list[tuple]:
-        rows: Counter = Counter()
-        for n in range(number + 1):
-            for row in self.table(n).to_pylist():
-                rows[row["src"], row["dst"], row["name"]] += row["weight"]
-        return list(rows.elements())
-
-    def _next(self) -> pa.Table:
-        changes = []
-        for _ in range(ROWS_PER_BATCH):
-            if self.live and self._random.random() < 0.2:
-                row = self.live.pop(self._random.randrange(len(self.live)))
-                changes.append((*row, -1))
-            else:
-                row = tuple(self._random.randrange(VALUES) for _ in range(2))
-                self.live.append((*row, f"name {self._random.randrange(500)}"))
-                changes.append((*self.live[-1], 1))
-        schema = SCHEMA.append(pa.field("weight", pa.int64()))
-        columns = zip(*changes, strict=True)
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=schema)
 
 
 class Job:
@@ -313,43 +186,15 @@ def run_job(
     place: Path, seed: str, life: int, random: Random, *, is_calm: bool
 ) -> tuple[bool, str]:
     """Run a job until it dies or ends; return whether it was killed, and what it did then."""
-    read_end, write_end = os.pipe()
     calls = None if is_calm or random.random() < 0.4 else random.randrange(60)
     plan = Plan(calls, random.choice(["before", "during", "after"]))
-    pid = os.fork()
-    if not pid:
-        status = 1
-        try:
-            os.close(read_end)
-            Job(place, seed, life, plan, write_end).run(2 if is_calm else 10, is_calm=is_calm)
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
-    os.close(write_end)
-    doing = ""
-    deadline = None if calls is not None or is_calm else time.monotonic() + random.uniform(0, 2)
-    while True:
-        timeout = None if deadline is None else max(0, deadline - time.monotonic())
-        ready, _, _ = select.select([read_end], [], [], timeout)
-        if not ready:
-            os.kill(pid, signal.SIGKILL)
-            deadline = None
-            continue
-        data = os.read(read_end, 1)
-        if not data:
-            break
-        doing = data.decode()
-    os.close(read_end)
-    _, status = os.waitpid(pid, 0)
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) == signal.SIGKILL, status
-        return True, doing
-    if os.waitstatus_to_exitcode(status):
-        raise SystemExit(f"life {life} of seed {seed} in {place} failed: see above")
-    return False, doing
+
+    def body(out: int) -> None:
+        Job(place, seed, life, plan, out).run(2 if is_calm else 10, is_calm=is_calm)
+
+    is_timed = calls is None and not is_calm
+    is_killed, doing = run_process(body, delay=random.uniform(0, 2) if is_timed else None)
+    return is_killed, doing[-1:]
 
 
 def main(place: Path, kills: int, seed: str) -> None:

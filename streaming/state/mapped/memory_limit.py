@@ -218,7 +218,10 @@ class MemoryLimit:
             for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
                 if excess <= 0:
                     break
-                saved = sizes[key] - self._unmapped_bytes(manifest, key)
+                references = manifest.traces.get(key[0], {}).get(key[1])
+                if references is None:  # it is new, and the next version will have it
+                    continue
+                saved = sizes[key] - self._unmapped_bytes(references)
                 if 2 * saved >= sizes[key] > 0:
                     keys.append(key)
                     excess -= saved
@@ -279,11 +282,8 @@ class MemoryLimit:
         """Return the bytes of mapped files that are in the memory of this process, about."""
         return max(_resident_file_bytes() - self._other_file_bytes, 0) if self._maps else 0
 
-    def _unmapped_bytes(self, manifest: Manifest, key: ArrangementKey) -> int:
-        """Return the bytes of an arrangement that an exchange would leave in memory."""
-        references = manifest.traces.get(key[0], {}).get(key[1])
-        if references is None:  # the arrangement is new, and the next version will have it
-            return self._limit
+    def _unmapped_bytes(self, references: Iterable[SegmentReference]) -> int:
+        """Return the bytes of the parts that an exchange would leave in memory."""
         return sum(part.size for part in references if part.size < self._min_mapped_bytes)
 
     def _replace_runs(self, manifest: Manifest, keys: Iterable[ArrangementKey]) -> None:

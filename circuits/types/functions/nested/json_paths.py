@@ -34,6 +34,7 @@ from circuits.types.functions.function import (
 from circuits.types.functions.nested.json_texts import (
     MISSING,
     parse_json,
+    parse_json_prefix,
     path_rule,
     steps_of,
     text_of,
@@ -144,7 +145,7 @@ def _spark_object(arguments: Sequence[Values], result_type: pa.DataType) -> Valu
     steps = steps_of(arguments) or []
 
     def find(text: str) -> str | None:
-        value = parse_json(text, first_wins=True)
+        value = parse_json_prefix(text)
         if value is MISSING:
             return None
         is_found, texts = _spark_matches(value, steps, _Style.RAW)

@@ -43,6 +43,7 @@ __all__ = [
     "FUNCTIONS",
     "MISSING",
     "parse_json",
+    "parse_json_prefix",
     "path_rule",
     "steps_of",
     "text_of",
@@ -71,23 +72,31 @@ def _parse_float(text: str) -> float:
     return number if math.isfinite(number) else _HugeFloat(text)
 
 
-def parse_json(text: str, *, first_wins: bool = False) -> Any:
-    """Return the value of a JSON text; `MISSING` if it is no JSON.
-
-    Args:
-        text: The text.
-        first_wins: True if the first member of a name counts, as in Spark; else the last one.
-    """
-    hook = _first_members if first_wins else None
+def parse_json(text: str) -> Any:
+    """Return the value of a JSON text; `MISSING` if it is no JSON."""
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=hook,
-            parse_float=_parse_float,
-            parse_constant=_refuse_constant,
-        )
+        return json.loads(text, parse_float=_parse_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return MISSING
+
+
+def parse_json_prefix(text: str) -> Any:
+    """Return the value at the start of a text, as Spark reads JSON; `MISSING` if there is none.
+
+    The first member of a name counts. The text after the value is ignored, but a number must end
+    at a blank, and a word such as ``true`` must not go on.
+    """
+    start = len(text) - len(text.lstrip(_JSON_BLANKS))
+    try:
+        value, end = _SPARK_DECODER.raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return MISSING
+    following = text[end : end + 1]
+    if isinstance(value, bool) or value is None:
+        return MISSING if following.isalnum() or following in ("_", "$") else value
+    if isinstance(value, int | float) and following not in _JSON_BLANKS:
+        return MISSING
+    return value
 
 
 def _first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -96,6 +105,12 @@ def _first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+_JSON_BLANKS: Final = " \t\n\r"
+_SPARK_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_first_members, parse_float=_parse_float, parse_constant=_refuse_constant
+)
 
 
 def _follow(value: Any, steps: Sequence[str | int]) -> Any:
