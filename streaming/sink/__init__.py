@@ -6,7 +6,7 @@
     output             the target and output mode of each view
     execution_mode     embedded, or distributed over Spark's executors
     query_identity, checkpoint    the Spark query of a micro-batch, and its watermark
-    metrics, progress, observer   what a sink reports
+    metrics, metrics_recorder, progress, observer   what a sink reports
 """
 
 from streaming.installation import check_streaming

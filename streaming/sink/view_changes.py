@@ -8,8 +8,8 @@
 
 A change is made when no micro-batch runs: at once, in the thread of the caller, if the sink has
 loaded its state; otherwise when the next micro-batch has loaded it. The next micro-batch commits it
-(`streaming.state.program_change`). After a crash before that, the state directory is one of the
-views before the change, and the caller requests it again.
+(`streaming.state.program_change`). After a crash before that, the state directory has the
+views from before the change, and the caller requests the change again.
 
 With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
 after the commit of each micro-batch (`circuits.state.sliced_backfill`), and the change is made when
@@ -43,10 +43,10 @@ from streaming.state.program_change import ChangeOptions
 __all__ = [
     "AddViews",
     "BackfillProgress",
+    "ChangeableSink",
     "DropView",
     "RequestedChange",
     "RunningBackfill",
-    "ViewChanger",
     "ViewChanges",
 ]
 
@@ -200,8 +200,8 @@ class RunningBackfill:
                 return
 
 
-class ViewChanger(Protocol):
-    """Changes the views of a sink; the sink itself."""
+class ChangeableSink(Protocol):
+    """A sink whose views can be changed."""
 
     def begin_change(self, request: RequestedChange) -> RunningBackfill | None:
         """Make a change, or begin its backfill."""
@@ -215,22 +215,22 @@ class ViewChanger(Protocol):
 class ViewChanges:
     """The requested changes of a sink, in their order.
 
-    All methods are called with the lock of the sink, which no running micro-batch gives up.
+    The caller of each method holds the lock of the sink, as a micro-batch does while it runs.
 
     Args:
         sink: Makes the changes.
     """
 
-    def __init__(self, sink: ViewChanger) -> None:
+    def __init__(self, sink: ChangeableSink) -> None:
         self._sink = sink
         self._requests: deque[RequestedChange] = deque()
         self._running: RunningBackfill | None = None
-        self._made: list[RequestedChange] = []  # in memory; the next micro-batch commits them
+        self._uncommitted: list[RequestedChange] = []  # the next commit commits them
 
     @property
     def is_pending(self) -> bool:
         """True if a change is not committed yet."""
-        return bool(self._requests or self._made or self._running)
+        return bool(self._requests or self._uncommitted or self._running)
 
     @property
     def has_backfill(self) -> bool:
@@ -260,7 +260,8 @@ class ViewChanges:
 
         Raises:
             DbspWcojError: The edit does not fit the program with all earlier changes; or, if the
-                change was to be made at once, it failed. Nothing has changed.
+                change was to be made at once, it failed, except in a backfill that is complete
+                at once: that error is set on the future. Nothing has changed.
         """
         if at_once and self._running is None and not self._requests:
             self._make(request)
@@ -318,14 +319,10 @@ class ViewChanges:
         if running.request.committed.cancelled():
             self._end_backfill(running)
             return
-        self._running = None
         try:
-            self._sink.finish_change(running)
+            self._finish(running)
         except Exception as error:
-            running.backfill.abandon()
             _fail(running.request, error)
-        else:
-            self._add_made(running.request)
 
     def restart_backfill(self) -> None:
         """End the running backfill; the next micro-batch begins it again."""
@@ -335,9 +332,9 @@ class ViewChanges:
             self._requests.appendleft(running.request)
 
     def confirm(self, batch_id: int) -> None:
-        """Record that a micro-batch has committed all changes that are made."""
-        made, self._made = self._made, []
-        for request in made:
+        """Set the results of the changes that a micro-batch has committed."""
+        committed, self._uncommitted = self._uncommitted, []
+        for request in committed:
             request.committed.set_result(batch_id)
 
     def _make(self, request: RequestedChange) -> None:
@@ -345,11 +342,20 @@ class ViewChanges:
         if self._running is None:
             self._add_made(request)
         elif self._running.backfill.is_complete:
-            self.finish()
+            self._finish(self._running)
+
+    def _finish(self, running: RunningBackfill) -> None:
+        self._running = None
+        try:
+            self._sink.finish_change(running)
+        except Exception:
+            running.backfill.abandon()
+            raise
+        self._add_made(running.request)
 
     def _add_made(self, request: RequestedChange) -> None:
         if request.committed.set_running_or_notify_cancel():
-            self._made.append(request)
+            self._uncommitted.append(request)
 
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None

@@ -41,11 +41,9 @@ from __future__ import annotations
 import logging
 import os
 import pickle
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from threading import RLock
 from typing import Any, Final
@@ -72,6 +70,7 @@ from streaming.sink.execution_mode import (
 )
 from streaming.sink.frozen_objects import FROZEN_OBJECTS
 from streaming.sink.metrics import BatchMetrics, Stopwatch
+from streaming.sink.metrics_recorder import BatchResult, MetricsRecorder
 from streaming.sink.observer import Published, SinkObserver, notify
 from streaming.sink.output import Output, OutputRouting, Outputs, route_outputs
 from streaming.sink.progress import Progress
@@ -89,45 +88,18 @@ from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes, decode_batch
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
-from streaming.state.mapped.memory_limit import MemoryUse, parse_memory_limit
+from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.program_change import ChangeOptions
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
-from streaming.state.segment import split_part_name
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
 from streaming.targets.target import ViewDelta
 
 __all__ = ["ViewSink"]
 
-MAX_METRICS_KEPT: Final = 1000  # micro-batches in `ViewSink.metrics`
-MISSING_DELETIONS_WARNING: Final = (
-    "input %r: micro-batch %d deletes %d rows more often than they were inserted; they are kept "
-    "with a negative weight, so a later insert of the same row has no effect; "
-    "InputOptions(strict=True) rejects such rows instead; this warning is logged once, and the "
-    "metrics count the rows (missing_deletions)"
-)
 LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader checks whether the state is loaded
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class _BatchResult:
-    """An applied or replayed micro-batch.
-
-    Attributes:
-        summary: Its version.
-        is_replay: True if it was committed before, so that it is only published again.
-        dead_letters: The number of its dead letters; 0 for a replay.
-        missing_deletions: Of each input, the rows that were deleted more often than inserted.
-        late_rows: Of each input with late rows, their number.
-    """
-
-    summary: VersionSummary
-    is_replay: bool = False
-    dead_letters: int = 0
-    missing_deletions: Mapping[str, int] = field(default_factory=dict)
-    late_rows: Mapping[str, int] = field(default_factory=dict)
 
 
 def utc_now() -> datetime:
@@ -272,12 +244,10 @@ class ViewSink:
         self._was_copied = False  # by `__getstate__`, to another process
         self._last: Published | None = None
         self._observers: list[SinkObserver] = []
-        self._metrics: deque[BatchMetrics] = deque(maxlen=MAX_METRICS_KEPT)
+        self._recorder = MetricsRecorder(self._versions, StateNames(self._circuit.graph))
         # True if the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
         self._watch: Stopwatch | None = None  # of the micro-batch that is being applied
-        self._missing_deletions_logged: set[str] = set()  # names of inputs
-        self._state_names = StateNames(self._circuit.graph)
         unordered_inputs = {  # no column says which of two upserts of a key is the newer one
             name
             for name, options in self._circuit.input_options.items()
@@ -302,7 +272,7 @@ class ViewSink:
     @property
     def metrics(self) -> tuple[BatchMetrics, ...]:
         """The metrics of the last thousand micro-batches of this process, oldest first."""
-        return tuple(self._metrics)
+        return self._recorder.metrics
 
     @property
     def last(self) -> Published | None:
@@ -418,7 +388,7 @@ class ViewSink:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
         with self._lock:
             self._engine.check_changeable()
-            if self._was_copied and not self._metrics:
+            if self._was_copied and not self._recorder.metrics:
                 raise StreamingError(
                     "this sink was copied to another process, which runs the query (Spark "
                     "Connect), so its views cannot change here: stop the query and start it with "
@@ -452,7 +422,7 @@ class ViewSink:
     def _continue_with(self, circuit: Circuit, routing: OutputRouting) -> None:
         """Go on with other views, whose state is in memory."""
         self._circuit, self._routing = circuit, routing
-        self._state_names = StateNames(circuit.graph)
+        self._recorder.state_names = StateNames(circuit.graph)
         FROZEN_OBJECTS.release(self)  # so that the state that was dropped can be freed
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
@@ -481,7 +451,7 @@ class ViewSink:
             finally:
                 self._watch = None
             FROZEN_OBJECTS.hold(self)
-            metrics = self._metrics[-1]
+            metrics = self._recorder.last
             self._notify(lambda observer: observer.batch_completed(published, metrics), batch_id)
 
     def _notify(self, send: Callable[[SinkObserver], object], batch_id: int) -> None:
@@ -526,13 +496,13 @@ class ViewSink:
                 result = self._step(df, changes, batch_id, query_id, watch)
             else:
                 self._engine.check_replay(committed, changes.tables)
-                result = _BatchResult(committed, is_replay=True)
+                result = BatchResult(committed, is_replay=True)
             self._last = published = Published(query_id, batch_id, result.summary.outputs)
             with watch.phase("publish", "targets"):
                 self._publish(df, result.summary, watch)
             if not self._versions.has_pending_change:
                 self._changes.confirm(batch_id)
-            self._record_metrics(result, changes, watch)
+            self._recorder.record(result, changes, watch)
             self._changes.finish()
             return published
 
@@ -604,9 +574,7 @@ class ViewSink:
             "_watch",
             "_last",
             "_observers",
-            "_metrics",
-            "_missing_deletions_logged",
-            "_state_names",
+            "_recorder",
         )
         settings = {name: value for name, value in vars(self).items() if name not in not_settings}
         settings["_change"] = self._change.with_tables()  # a DataFrame cannot be pickled
@@ -634,7 +602,7 @@ class ViewSink:
         batch_id: int,
         query_id: str | None,
         watch: Stopwatch,
-    ) -> _BatchResult:
+    ) -> BatchResult:
         """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
         circuit = self._circuit
         apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
@@ -653,7 +621,7 @@ class ViewSink:
         if self._changes.has_backfill:
             with watch.phase("backfill", "new views"):
                 self._changes.advance(staged.changes, self._microseconds_now)
-        return _BatchResult(
+        return BatchResult(
             summary,
             dead_letters=len(staged.dead_letters),
             missing_deletions=staged.missing_deletions,
@@ -685,54 +653,6 @@ class ViewSink:
     def _last_batch_of_target(self, view: str) -> int | None:
         columns = self._circuit.schema(view).arrow
         return self._routing.last_batch(view, columns, self._versions.id)
-
-    def _record_metrics(self, result: _BatchResult, changes: Changes, watch: Stopwatch) -> None:
-        """Keep the metrics of a micro-batch, write them to the directory and the log."""
-        summary, batch_id = result.summary, result.summary.batch_id
-        memory = self._versions.memory or MemoryUse(0, 0, 0)
-        metrics = BatchMetrics(
-            batch_id=batch_id,
-            replayed=result.is_replay,
-            rows_in={name: table.num_rows for name, table in changes.tables.items()},
-            rows_out={name: table.num_rows for name, table in summary.outputs.items()},
-            dead_letters=result.dead_letters,
-            dead_letters_total=summary.dead_letters,
-            dead_letter_files_removed=(
-                0 if result.is_replay else self._versions.dead_letter_files_removed
-            ),
-            seconds=watch.seconds,
-            bytes_written=0 if result.is_replay else self._versions.bytes_written,
-            bytes_added=0 if result.is_replay else self._versions.bytes_added,
-            dead_letter_bytes=self._versions.dead_letter_bytes,
-            arrangements={
-                self._state_names.name(*split_part_name(name)): size
-                for name, size in summary.sizes.items()
-            },
-            missing_deletions=dict(result.missing_deletions),
-            late_rows=dict(result.late_rows),
-            heap_bytes=memory.heap_bytes,
-            mapped_bytes=memory.mapped_bytes,
-        )
-        self._metrics.append(metrics)
-        for name, rows in result.missing_deletions.items():
-            if rows and name not in self._missing_deletions_logged:
-                self._missing_deletions_logged.add(name)
-                log.warning(MISSING_DELETIONS_WARNING, name, batch_id, rows)
-        if result.dead_letters:
-            log.warning(
-                "micro-batch %d: rows that were not accepted: %d; they are %s",
-                batch_id,
-                result.dead_letters,
-                self._versions.describe_dead_letters(),
-            )
-        line = metrics.to_json()
-        if log.isEnabledFor(logging.INFO):
-            fields = {"event": "metrics", "metrics": asdict(metrics)}
-            log.info("%s", line, extra={"fields": fields})
-        try:
-            self._versions.append_metrics(f"{line}\n")
-        except OSError as error:
-            log.warning("the metrics of micro-batch %d were not written: %s", batch_id, error)
 
 
 def _log_expiry(circuit: Circuit) -> None:

@@ -23,6 +23,7 @@ FILES = (
     "streaming/state/memory_store.py",
     "streaming/engine/engine.py",
     "streaming/sink/view_sink.py",
+    "streaming/sink/metrics_recorder.py",
     "circuits/circuit.py",
     "circuits/state/current_state.py",
 )

@@ -17,6 +17,7 @@ from circuits import (
     UnknownViewError,
     compile_sql,
 )
+from circuits.state.sliced_backfill import SlicedBackfill
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
 from streaming import (
     ChangeOptions,
@@ -547,6 +548,25 @@ class TestSlices:
         tables = [*map(table_of, range(4)), more_rows(number)]
         (table,) = compile_sql(COUNTS, E).step({"e": pa.concat_tables(tables)}).values()
         assert counts.rows == bag_of(table)
+
+    def test_an_error_of_a_change_at_once_is_raised_to_the_caller(self, monkeypatch):
+        sink = make_sink()
+        empty = Frame(table_of())
+        sink(empty, 0)
+        slow = ChangeOptions(rows_per_batch=1)
+        text = "CREATE VIEW named AS SELECT src FROM paths;"
+
+        def fail(backfill):
+            raise ProgramChangeError("the rows do not fit")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(SlicedBackfill, "is_complete", True)
+            patch.setattr(SlicedBackfill, "finish", fail)
+            with pytest.raises(ProgramChangeError, match="do not fit"):
+                sink.add_view(text, change=slow)
+        assert sink.backfill is None
+        sink(empty, 1)
+        assert list(sink.last.outputs) == ["paths"]
 
     def test_limits_are_positive_and_only_for_running_sinks(self):
         with pytest.raises(StateError, match="rows_per_batch=0: give a positive number"):

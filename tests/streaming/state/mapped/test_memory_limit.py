@@ -6,7 +6,8 @@ import errno
 import os
 import re
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -22,6 +23,7 @@ from dbsp_wcoj.storage.run import Run
 from streaming import StateDamagedError, StateError, ViewSink
 from streaming.state import compaction, writer
 from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import read_manifest
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.memory_limit import MemoryLimit
 from streaming.state.part_reader import PartReader
@@ -366,6 +368,19 @@ def test_runs_stay_in_memory_if_files_cannot_be_mapped(tmp_path, monkeypatch, ca
     check(sink, 4)
     assert "Too many open files" in caplog.text
     sink.close()
+
+
+def test_an_arrangement_without_files_is_not_exchanged(tmp_path):
+    with closing(sink_on(tmp_path)) as sink:
+        feed(sink, *range(6))
+        circuit = Mock(wraps=sink.circuit, graph=sink.circuit.graph)
+        limit = MemoryLimit(LocalFiles(tmp_path), circuit, NOTHING)
+        manifest = read_manifest(LocalFiles(tmp_path), 5)
+        limit.after_commit(replace(manifest, traces={}))
+        circuit.replace_runs.assert_not_called()
+        assert limit.use.heap_bytes > 2 * NOTHING
+        limit.after_commit(manifest)
+        circuit.replace_runs.assert_called_once()
 
 
 @pytest.mark.parametrize("limit", [0, -1, "much", 1.5, True, "0"])
