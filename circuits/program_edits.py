@@ -32,7 +32,7 @@ from circuits.user_functions import UserFunction, check_functions
 __all__ = ["add_views", "remove_view"]
 
 NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
-RESTART: Final = "stop the job and start it with a changed program"
+RESTART_HINT: Final = "stop the job and start it with a changed program"
 
 
 def add_views(
@@ -81,7 +81,7 @@ CREATE VIEW "counts" AS\\nSELECT count(*) AS n FROM sources')
     if new_inputs:
         raise ProgramChangeError(
             f"the text declares {', '.join(new_inputs)}: an input cannot be added while the job "
-            f"runs; {RESTART}"
+            f"runs; {RESTART_HINT}"
         )
     all_functions = spec.functions | check_functions(functions)
     edited = replace(source, text=f"{before}{added}")
@@ -105,7 +105,7 @@ CREATE VIEW "counts" AS\\nSELECT count(*) AS n FROM sources')
         materialize=[*spec.materialized, *materialize],
     )
     result = CircuitSpec(plans, spec.schemas, options, edited, all_functions)
-    _check_others(spec, result, ())
+    _check_rest_is_unchanged(spec, result, ())
     if not new:
         raise ProgramChangeError(
             "the text adds no view: give CREATE VIEW v AS SELECT ..., or rules"
@@ -161,12 +161,12 @@ def remove_view(spec: CircuitSpec, name: str) -> CircuitSpec:
         plans = plans_of(edited, spec.schemas, spec.functions)
         if plans.keys() == spec.plans.keys() - {name}:
             result = CircuitSpec(plans, spec.schemas, options, edited, spec.functions)
-            _check_others(spec, result, [name])
+            _check_rest_is_unchanged(spec, result, [name])
             return result
     except TextError:
         pass
     raise ProgramChangeError(
-        f"view {name!r} cannot be cut out of the text of the program: {RESTART}"
+        f"view {name!r} cannot be cut out of the text of the program: {RESTART_HINT}"
     )
 
 
@@ -179,12 +179,14 @@ def _source_of(spec: CircuitSpec) -> SourceText:
     return spec.source
 
 
-def _check_others(old: CircuitSpec, new: CircuitSpec, removed: Collection[str]) -> None:
+def _check_rest_is_unchanged(old: CircuitSpec, new: CircuitSpec, removed: Collection[str]) -> None:
     """Raise an error if the inputs or the other views are not the same in both programs."""
     without = {"materialized", *(f"view {name}" for name in removed)}
     for name, fingerprint in old.fingerprints.items():
         if name not in without and new.fingerprints.get(name) != fingerprint:
-            raise ProgramChangeError(f"the edit would change {name}, which is in use: {RESTART}")
+            raise ProgramChangeError(
+                f"the edit would change {name}, which is in use: {RESTART_HINT}"
+            )
 
 
 def _terminated_rules(text: str, functions: Mapping[str, UserFunction]) -> str:

@@ -1,6 +1,6 @@
 """Edits of a text of statements: append further ones, or cut out those that create a view.
 
-The rest of the text keeps its comments and its order.
+A statement is cut out with the comments between it and the next one. The rest stays as it is.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from circuits.sql.syntax.source import SqlSource
 
 __all__ = ["cut_view", "join_statements"]
 
-#: The words of a statement before which the name of its view is.
-_ENDS_OF_NAME: Final = frozenset({"AS", "SELECT", "WITH", "VALUES", "("})
+#: In a CREATE VIEW statement, the name of the view is before the first of these words.
+_WORDS_AFTER_NAME: Final = frozenset({"AS", "SELECT", "WITH", "VALUES", "("})
 
 
 def join_statements(
     before: str, text: str, *, query_name: str, new_name: str | None, dialect: str
 ) -> tuple[str, str, Declarations]:
-    """Return two texts so that one can follow the other, and what the second one declares.
+    """Return two texts, changed so that they can be joined, and what the second one declares.
 
     Args:
         before: The first text.
@@ -86,7 +86,7 @@ def cut_view(text: str, view: str, *, query_name: str, dialect: str) -> str:
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
         words = []
         for token in (token for token in tokens if start <= token.start < end):
-            if token.text.upper() in _ENDS_OF_NAME:
+            if token.text.upper() in _WORDS_AFTER_NAME:
                 break
             words.append(token.text.casefold())
         is_query = has_query and number == len(starts) - 1

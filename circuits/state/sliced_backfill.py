@@ -3,7 +3,7 @@
 ::
 
     step t of the old circuit     changes the traces that have the rows for the new views
-    after its commit              slice of step t  =  passed(delta of step t)  +  next rows
+    after its commit              slice of step t  =  delta of step t up to the cursor  +  next rows
                                   new state        :=  new state, stepped with the slice
 
 The new views read rows that traces of the old circuit keep (`circuits.state.backfill`). A cursor
@@ -14,8 +14,9 @@ to the rows behind the cursors. When all cursors are at the end, these are all r
 takes over the traces of equal operators of the old one, and goes on in its place.
 
 So each slice has at most the given number of rows in addition to the delta of the step. No copy of
-the traces and no queue of deltas are needed. The state of operators that both programs have is
-computed twice if the rows of the operator are needed; it is dropped at the end.
+the traces and no queue of deltas are needed. If an operator is in both
+programs and its rows are needed, its state is computed a second time; the second copy is dropped at
+the end.
 
 The new views become visible all at once, with the sum of their changes in all slices.
 
@@ -23,7 +24,7 @@ Not possible in slices:
 
 - views if an input has lateness: rows before the watermark are dropped from the state, and emitted
   rows are final, which is correct only if all rows arrive in the order of time;
-- rows that the caller gives: they are read at once (`ProgramChange.apply`);
+- rows that the caller gives, because `ProgramChange.apply` reads them at once;
 - a change of a view that was published before.
 
 Alternatives considered: read a snapshot in slices, and then the deltas that were queued meanwhile.

@@ -8,8 +8,8 @@
 
 A change is made when no micro-batch runs: at once, in the thread of the caller, if the sink has
 loaded its state; otherwise when the next micro-batch has loaded it. The next micro-batch commits it
-(`streaming.state.program_change`). After a crash before that, the state directory is one of the
-views before the change, and the caller requests it again.
+(`streaming.state.program_change`). After a crash before that, the state directory has the
+views from before the change, and the caller requests the change again.
 
 With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
 after the commit of each micro-batch (`circuits.state.sliced_backfill`), and the change is made when
@@ -44,10 +44,10 @@ from streaming.state.program_change import ChangeOptions
 __all__ = [
     "AddViews",
     "BackfillProgress",
+    "ChangeableSink",
     "DropView",
     "RequestedChange",
     "RunningBackfill",
-    "ViewChanger",
     "ViewChanges",
 ]
 
@@ -201,8 +201,8 @@ class RunningBackfill:
                 return
 
 
-class ViewChanger(Protocol):
-    """Changes the views of a sink; the sink itself."""
+class ChangeableSink(Protocol):
+    """A sink whose views can be changed."""
 
     @property
     def circuit(self) -> Circuit:
@@ -221,22 +221,22 @@ class ViewChanger(Protocol):
 class ViewChanges:
     """The requested changes of a sink, in their order.
 
-    All methods are called with the lock of the sink, which no running micro-batch gives up.
+    The caller of each method holds the lock of the sink, as a micro-batch does while it runs.
 
     Args:
         sink: Makes the changes.
     """
 
-    def __init__(self, sink: ViewChanger) -> None:
+    def __init__(self, sink: ChangeableSink) -> None:
         self._sink = sink
         self._requests: deque[RequestedChange] = deque()
         self._running: RunningBackfill | None = None
-        self._made: list[RequestedChange] = []  # in memory; the next micro-batch commits them
+        self._uncommitted: list[RequestedChange] = []  # the next commit commits them
 
     @property
     def is_pending(self) -> bool:
         """True if a change is not committed yet."""
-        return bool(self._requests or self._made or self._running)
+        return bool(self._requests or self._uncommitted or self._running)
 
     @property
     def has_backfill(self) -> bool:
@@ -351,14 +351,14 @@ class ViewChanges:
         self._requests.appendleft(running.request)
 
     def confirm(self, batch_id: int) -> None:
-        """Record that a micro-batch has committed all changes that are made."""
-        while self._made:
-            committed = self._made[0].committed
+        """Set the results of the changes that a micro-batch has committed."""
+        while self._uncommitted:
+            committed = self._uncommitted[0].committed
             if committed.running() or (
                 not committed.done() and committed.set_running_or_notify_cancel()
             ):
                 committed.set_result(batch_id)
-            del self._made[0]
+            del self._uncommitted[0]
 
     def _make(self, request: RequestedChange) -> None:
         self._running = self._sink.begin_change(request)
@@ -379,11 +379,11 @@ class ViewChanges:
         self._running = None
 
     def _add_made(self, request: RequestedChange) -> None:
-        self._made.append(request)
+        self._uncommitted.append(request)
         request.committed.set_running_or_notify_cancel()
 
     def _is_made(self, request: RequestedChange) -> bool:
-        return any(made is request for made in self._made)
+        return any(made is request for made in self._uncommitted)
 
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None

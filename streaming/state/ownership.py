@@ -20,9 +20,9 @@ rules make the operation harmless then:
 - To commit, a writer first writes its manifest under a temporary name, then checks, then renames
   it. A writer that takes over removes the temporary manifests before it reads the versions. So each
   commit of an earlier writer is read, or it fails because its temporary file is missing.
-- A writer removes a file only if it listed the file before a check, and if neither the versions
-  that it has read nor its own ones name the file. A later writer reads these versions, so it does
-  not need the file either. `streaming.state.versions` lists, checks and removes in this order.
+- A writer removes a file only if it listed the file before a check, and if no version that it has
+  read or written names the file. A later writer reads these versions, so it does not need the file
+  either. `streaming.state.versions` lists, checks and removes in this order.
 - All other files, except those that describe the directory (``state.json``, ``views.json``,
   ``epoch.json``), have names that no other writer uses. A description that an earlier writer
   replaces late is written again at the next start.
@@ -91,8 +91,9 @@ class Owner:
 def take_over(files: Files, after: int = 0) -> Owner:
     """Make this process the writer of a directory.
 
-    When this returns, the versions of earlier writers are there, and they cannot commit any more.
-    On an object store they may until this writer has committed its first version.
+    When this returns, all versions that earlier writers committed can be read, and these writers
+    cannot commit any more. On an object store they can, until this writer has committed its first
+    version.
 
     Args:
         files: The directory, locked if it has locks.

@@ -182,8 +182,8 @@ class DeltaTarget:
             raise delta.foreign_rows_error(place)
         delta.check_follows(NO_BATCH if last_batch is None else last_batch, place)
         properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
-        is_again = delta.is_whole and last_batch is not None
-        if delta.mode == "complete" or is_again:
+        replaces_earlier_rows = delta.is_whole and last_batch is not None
+        if delta.mode == "complete" or replaces_earlier_rows:
             rows = table.select(_columns(delta, table))
             _append(delta_table, rows, properties, mode="overwrite")
         elif not table.num_rows:

@@ -66,7 +66,7 @@ class KillingFiles(LocalFiles):
     """A state directory in which a call kills the process."""
 
     def __init__(self, location: Path, plan: Plan) -> None:
-        super().__init__(str(location))
+        super().__init__(str(location), 0o700)  # `compact_state` replaces files without a mode
         self._plan = plan
 
     def write(self, name: str, chunks: Iterable[Bytes]) -> None:

@@ -3,12 +3,12 @@
 The sorted runs of an arrangement (a relation in one column order) are mapped from their files, and
 two at a time are merged to writable maps of scratch files. The last result is written to a file of
 the state directory, section after section (`dbsp_wcoj.storage.run`). All of them are read and
-written from the beginning to the end, a slice at a time, and after each slice the process gives
-back the pages. So the memory in use is that of a slice, and the cache of the system keeps what
-there is memory for.
+written from the beginning to the end, a slice at a time, and after each slice the process
+releases the pages. So the process uses the memory of one slice. The system may keep released pages
+in its cache while memory is free.
 
-Cost: the rows are written log2(runs) times to scratch files, and once to the result. Scratch files
-take up to three times the space of the result; the space is reserved before it is written.
+Cost: each row is written to scratch files about log2(runs) times, and to the result once.
+Scratch files take up to three times the space of the result; it is reserved before it is written.
 """
 
 from __future__ import annotations

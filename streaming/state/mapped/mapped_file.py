@@ -1,7 +1,7 @@
 """Mapped file: the bytes of a file of a state directory as read-only shared memory.
 
 The system reads a page of the file when a kernel first touches it, and drops pages when memory is
-short. So mapped runs need no memory of the process. Files of a state directory never change, and a
+short. So mapped runs use only memory that is free. Files of a state directory never change, and a
 map keeps its file readable after the file is removed.
 
 Access beyond the end of a file would end the process with a SIGBUS. So the size is checked when the
@@ -26,10 +26,10 @@ __all__ = ["MappedFile", "ScratchFile"]
 
 
 class _WritableView:
-    """The memory of a map for numpy, which marks it as writable.
+    """The memory of a map, presented to numpy as writable.
 
-    Kernels are compiled for writable arrays. They never write to a run: the system would end the
-    process.
+    Kernels are compiled for writable arrays. They never write to a run; if one did, the system
+    would end the process.
     """
 
     def __init__(self, memory: mmap.mmap) -> None:
@@ -110,7 +110,7 @@ class ScratchFile:
         self._map = mmap.mmap(handle, 8 * words, flags=mmap.MAP_SHARED)
 
     def take_array(self) -> npt.NDArray[np.int64]:
-        """Return the words, which are 0; this object has no reference to the array."""
+        """Return an array of the words, which are 0; this object does not keep the array."""
         return np.frombuffer(self._map, np.int64)
 
     def release_pages(self) -> None:

@@ -7,16 +7,16 @@ take the place of the runs, as after a restart::
 
     runs in memory     100,000,000     9,000     700
     parts on disk       90,000,000     8,000,000     2,000,000     9,000     700
-    after the exchange  mapped         mapped        mapped        memory    memory
+    after replacement   mapped         mapped        mapped        memory    memory
 
 A large part is mapped, a small one is read to memory. Later steps add runs in memory, and merge
 them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapped files are merged
 by the compactor of the directory, and its result is mapped after the commit that names it.
 
-`MemoryLimit.after_commit` exchanges the arrangements with the most bytes in memory until at most
-half of the limit is in use, so that the next exchange is not due soon. It also exchanges
-arrangements that map a file which is no longer part of the version, so that removed files give
-their space back.
+If the limit is exceeded, `MemoryLimit.after_commit` replaces the runs of the arrangements with the
+most bytes in memory by their parts, until at most half of the limit is in use. So most commits
+replace nothing. It also replaces the runs of arrangements that map a file which is no longer part
+of the version, so that the disk space of removed files is freed.
 
 Pages of mapped files that a step touches belong to the system, which drops them when memory is
 short. They count as resident memory of the process until then. If they and the state in memory
@@ -26,8 +26,8 @@ each commit, each step would have to map its pages again.
 
 A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones.
 
-Cost: O(runs) for each commit; an exchange reads the small parts of an arrangement and is in
-proportion to at most half of the rows that were added since the last one.
+Cost: O(runs) for each commit. To replace the runs of an arrangement, its small parts are read. This
+is done for the limit only if they have at most half of the bytes that it has in memory.
 
 Alternatives considered: writing each run to a file when it is moved out of memory. It would double
 what is written to disk, because the directory has the same rows already.
@@ -62,11 +62,11 @@ from streaming.state.verified_files import FileCache, check_size, decode_run, fi
 
 __all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]
 
-# A part of at least this share of the limit is mapped, and any part of `MAX_HEAP_PART_BYTES`.
-MIN_MAPPED_SHARE: Final = 1024
+# A part is mapped if it has at least limit / MAPPED_PART_DIVISOR bytes, or MAX_HEAP_PART_BYTES.
+MAPPED_PART_DIVISOR: Final = 1024
 MAX_HEAP_PART_BYTES: Final = 1 << 20
-# After an exchange, at most this share of the limit is in use, if possible.
-MAX_SHARE_AFTER_EXCHANGE: Final = 0.5
+# After runs are replaced, at most this share of the limit is in use, if possible.
+MAX_SHARE_AFTER_REPLACEMENT: Final = 0.5
 # The pages of maps are released at most once in this many commits.
 COMMITS_BETWEEN_RELEASES: Final = 16
 
@@ -100,14 +100,13 @@ class MemoryLimit:
 
     Attributes:
         use: Where the state was after the last commit.
-        exchanges: The number of arrangements whose runs were exchanged.
     """
 
     def __init__(self, files: MappableFiles, circuit: Circuit, limit: int) -> None:
         self._files = files
         self._circuit = circuit
         self._limit = limit
-        self._min_mapped_bytes = min(limit // MIN_MAPPED_SHARE, MAX_HEAP_PART_BYTES)
+        self._min_mapped_bytes = min(limit // MAPPED_PART_DIVISOR, MAX_HEAP_PART_BYTES)
         # The mapped files by name, and the names of those that each arrangement uses.
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
@@ -117,7 +116,6 @@ class MemoryLimit:
         self._verification: Verification | None = None
         self._commits_until_release = 0
         self.use = MemoryUse(0, 0, 0)
-        self.exchanges = 0
 
     def continue_with(self, circuit: Circuit) -> None:
         """Limit the memory of another circuit, which has taken over the state of the first one."""
@@ -199,7 +197,7 @@ class MemoryLimit:
             mapped.check()
 
     def after_commit(self, manifest: Manifest) -> None:
-        """Exchange runs if the limit is exceeded; the circuit has the state of the version.
+        """Replace runs by maps if the limit is exceeded; the circuit has the state of the version.
 
         If files cannot be mapped, for example because the process has too many maps, the runs stay
         in memory.
@@ -216,7 +214,7 @@ class MemoryLimit:
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
         excess = sum(sizes.values()) + dictionary_bytes - self._limit
         if excess > 0:
-            excess += round(self._limit * (1 - MAX_SHARE_AFTER_EXCHANGE))
+            excess += round(self._limit * (1 - MAX_SHARE_AFTER_REPLACEMENT))
             for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
                 if excess <= 0:
                     break
@@ -229,7 +227,7 @@ class MemoryLimit:
                     excess -= saved
         if keys:
             try:
-                self._exchange(manifest, dict.fromkeys(keys))
+                self._replace_runs(manifest, dict.fromkeys(keys))
             except OSError as error:
                 log.warning(
                     "state directory %s: runs stay in memory, because their files cannot be "
@@ -288,7 +286,7 @@ class MemoryLimit:
         """Return the bytes of the parts that an exchange would leave in memory."""
         return sum(part.size for part in references if part.size < self._min_mapped_bytes)
 
-    def _exchange(self, manifest: Manifest, keys: Iterable[ArrangementKey]) -> None:
+    def _replace_runs(self, manifest: Manifest, keys: Iterable[ArrangementKey]) -> None:
         """Replace the runs of arrangements by the parts of the version."""
         reader = PartReader(self._files, manifest.files)
         runs: dict[str, dict[ColumnOrder, list[Run]]] = {}
@@ -308,7 +306,6 @@ class MemoryLimit:
         self._files_of |= names_of
         used = frozenset[str]().union(*self._files_of.values())
         self._maps = {name: entry for name, entry in self._maps.items() if name in used}
-        self.exchanges += len(names_of)
         self._trusted.record(
             {
                 name: _identity_of(mapped, manifest.files[name])

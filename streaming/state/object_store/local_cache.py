@@ -1,8 +1,8 @@
 """Local cache: copies of the files of an object store on the local disk.
 
 The data files of versions never change, so a copy is as good as the object. A sink that merges
-files, or starts again on the same machine, reads the copies; large ones are memory-mapped. A name
-of a copy has the checksum of its content, so a damaged or incomplete copy counts as missing::
+files, or starts again on the same machine, reads the copies; large ones are memory-mapped. The
+name of a copy ends with the checksum of its content, so a damaged copy counts as missing::
 
     <cache folder>/data/00000000000000000007-c1f78a08aaf0-0.arrow.561bacaf
 
@@ -36,7 +36,7 @@ class LocalCache:
     """Copies of the data files of one directory of an object store.
 
     Args:
-        folder: Where the copies are; this process may remove all files in it.
+        folder: The folder of the copies; this process may remove any file in it.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -44,7 +44,7 @@ class LocalCache:
 
     @staticmethod
     def of(location: str) -> LocalCache:
-        """Return the cache of a directory in the user's folder of caches."""
+        """Return the cache of a directory of an object store; it is in the user's cache folder."""
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         name = hashlib.sha256(location.encode()).hexdigest()[:24]
         return LocalCache(Path(base) / "dbsp-wcoj" / "state" / name)
@@ -81,7 +81,7 @@ class LocalCache:
                 self._files.remove(copy)
 
     def keep_only(self, folder: str, names: Collection[str]) -> None:
-        """Remove the copies of files of a folder that are not among these."""
+        """Remove the copies of all files of a folder except those with these names."""
         if folder != CACHED_FOLDER:
             return
         kept = set(names)

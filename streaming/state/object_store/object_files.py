@@ -3,16 +3,16 @@
 An object appears completely or not at all, and is durable when the request returns. Nothing is
 renamed: a version is committed by one request that writes its manifest on the condition that the
 name is free (``If-None-Match: *``), which the service decides atomically. Reads and listings see
-all requests that have returned, as S3 and compatible services guarantee. There is no lock; writers
-are told apart by their epochs (`streaming.state.ownership`).
+the effects of all requests that have returned, as S3 and compatible services guarantee. There is no
+lock; writers are told apart by their epochs (`streaming.state.ownership`).
 
-The names and the credentials of the service are those of the environment: ``AWS_REGION``,
-``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and so on, or the role of the
-machine. Files of versions never change, so copies of them are kept on the local disk
+The address and the credentials of the service come from environment variables: ``AWS_REGION``,
+``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_ENDPOINT_URL`` and so on; or from the role
+of the machine. Files of versions never change, so copies of them are kept on the local disk
 (`streaming.state.object_store.local_cache`).
 
-Cost: a request for each call; `write` sends large files in parts. A micro-batch makes about ten
-requests, of which some list a folder.
+Cost: a request for most calls, up to four for `append`; `write` sends large files in parts. A
+micro-batch makes about ten requests, of which some list a folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ObjectFiles"]
 
-# Appending writes the object again, so it must stay small.
+# `append` writes the whole object again, and renames a larger one before.
 MAX_REWRITTEN_BYTES: Final = 1 << 20
 # A larger object is sent in parts.
 MAX_BYTES_AT_ONCE: Final = 1 << 24
@@ -44,7 +44,7 @@ class ObjectFiles:
     Args:
         location: Its URI, such as ``s3://bucket/folder``.
         cache: Copies of the files on the local disk; None for no copies.
-        config: Options of the library obstore, which take the place of those of the environment.
+        config: Options of the library obstore, which override the environment variables.
 
     Raises:
         ValueError: The URI has no bucket, or an option is unknown.
@@ -78,8 +78,8 @@ class ObjectFiles:
         """Create an object, unless the name is used; the service decides this atomically.
 
         Raises:
-            FileExistsError: The name is used. This may be the effect of an earlier attempt of this
-                call whose answer was lost.
+            FileExistsError: The name is used, perhaps by an earlier attempt of this call whose
+                answer was lost.
         """
         with self._os_errors(name):
             self._library.put(self._store, name, bytes(data), mode="create", use_multipart=False)

@@ -9,9 +9,9 @@
 
 Without a record, the target of v would never receive N. So before such a replay is published, a
 file records the views that it leaves out. A sink that has one of them, and whose next micro-batch
-is N + 1, publishes N to it first. Targets ignore a micro-batch that they have. When a version
-N + 1 is committed, the record is out of date: either its sink has published N, or the change is
-committed.
+is N + 1, publishes N to this view first. Targets ignore a micro-batch that they have. When a
+version N + 1 is committed, the record is out of date: either its sink has published N, or the
+change is committed.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class UnpublishedViews:
         replace_atomically(files, UNPUBLISHED_FILE, encode_checked(body))
         files.sync_folder("")
 
-    def of_version(self, batch_id: int, views: Collection[str]) -> tuple[str, ...]:
-        """Return the views to publish again of a version.
+    def views_to_publish(self, batch_id: int, views: Collection[str]) -> tuple[str, ...]:
+        """Return the views of a version that have to be published again.
 
         Args:
             batch_id: The newest version.
@@ -124,14 +124,14 @@ class UnpublishedFile:
         self._record = record
         record.write(self._files)
 
-    def of_version(self, batch_id: int, views: Collection[str]) -> tuple[str, ...]:
-        """Return the views to publish again of a version (`UnpublishedViews.of_version`).
+    def views_to_publish(self, batch_id: int, views: Collection[str]) -> tuple[str, ...]:
+        """Return the views to publish again (`UnpublishedViews.views_to_publish`).
 
         A record of an earlier version is out of date and is removed.
         """
         if self._record is None:
             return ()
-        recorded = self._record.of_version(batch_id, views)
+        recorded = self._record.views_to_publish(batch_id, views)
         if not recorded:  # a later version is committed
             self.remove()
         return recorded

@@ -1,9 +1,9 @@
-"""Write columns as JSON, one part of the type after another, so that Python sees no rows.
+"""JSON columns: write a column as JSON, one part of its type after another, with no Python per row.
 
 ::
 
     {"a": [1, 2]}     a list: its elements are written as one column, and joined by commas
-                      a struct, a map: its fields, keys and items are columns, and joined likewise
+                      a struct, a map: its fields, or keys and items, likewise
                       an integer, a boolean, a text without escapes: Arrow writes the column
                       another scalar: the style writes the column
 
@@ -40,10 +40,10 @@ class JsonStyle:
     """How a dialect writes JSON.
 
     Attributes:
-        write_scalars: Returns the values of an array, of a type without parts, as JSON; NULL for
-            NULL. Not called for integers, booleans and texts.
+        write_scalars: Returns the values of an array of scalars as JSON; NULL for NULL. Not called
+            for integers, booleans and texts.
         write_keys: Returns the keys of maps as texts without quotes; not called for texts.
-        keeps_null_fields: False to leave fields of structs out that are NULL.
+        keeps_null_fields: False to omit the fields of structs that are NULL.
     """
 
     write_scalars: Callable[[pa.Array], pa.Array]
@@ -107,7 +107,7 @@ def _write_structs(array: pa.Array, style: JsonStyle) -> pa.Array:
 
 
 def _write_maps(array: pa.Array, style: JsonStyle) -> pa.Array:
-    first, count = _range_of(array)
+    first, count = _element_range(array)
     keys, items = (part.slice(first, count) for part in (array.keys, array.items))
     keys = expand_encoding(keys)
     if not is_text(keys.type):
@@ -119,13 +119,13 @@ def _write_maps(array: pa.Array, style: JsonStyle) -> pa.Array:
 def _write_lists(array: pa.Array, style: JsonStyle) -> pa.Array:
     if arrow.is_fixed_size_list(array.type):
         array = array.cast(pa.list_(array.type.value_type))
-    first, count = _range_of(array)
+    first, count = _element_range(array)
     elements = pc.fill_null(json_column(array.values.slice(first, count), style), "null")
     return _join("[", _join_elements(array, elements), "]")
 
 
-def _range_of(array: pa.Array) -> tuple[int, int]:
-    """Return the position of the first element of the lists, and the number of elements."""
+def _element_range(array: pa.Array) -> tuple[int, int]:
+    """Return the position of the first element in the buffer, and the number of elements."""
     offsets = array.offsets
     first = offsets[0].as_py()
     return first, offsets[-1].as_py() - first
@@ -163,9 +163,9 @@ def quote_texts(texts: pa.Array) -> pa.Array:
 
 
 def map_values(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
-    """Call a function for each distinct value; the result for NULL is NULL.
+    """Call a function for each distinct value, or each nested value; the result for NULL is NULL.
 
-    Zeros of both signs are distinct.
+    0.0 and -0.0 are distinct.
 
     Raises:
         pa.ArrowInvalid: The array contains a date or timestamp that Python cannot represent.
