@@ -427,7 +427,7 @@ class Merge:
 
         >>> one, two = (Run.of(ZSet.from_rows([(1, n), (1, n + 1)]), np.arange(2)) for n in (1, 5))
         >>> Merge.max_words(one, two), run_words(2, 4)
-        (34, 54)
+        (36, 54)
         """
         arity, rows = older.arity, older.rows + newer.rows
         nodes = [len(older.level_values(k)) + len(newer.level_values(k)) for k in range(arity)]

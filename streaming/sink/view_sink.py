@@ -41,6 +41,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -226,6 +227,8 @@ class ViewSink:
     def _initialize(self) -> None:
         """Set the attributes that are not settings: the engine, and what this process has done."""
         self._lock = RLock()
+        # Without a cycle of references, a dropped sink releases its state directory at once.
+        sink = weakref.proxy(self)
         self._engine = make_engine(
             self._circuit,
             mode=self._mode,
@@ -236,11 +239,11 @@ class ViewSink:
             change=self._change,
             clock=self._clock,
             dead_letters=self._dead_letters,
-            last_batch=self._last_batch_of_target,
+            last_batch=lambda view: sink._last_batch_of_target(view),
             memory_limit=self._memory_limit,
         )
         self._versions = self._engine.versions
-        self._changes = ViewChanges(self)
+        self._changes = ViewChanges(sink)
         self._was_copied = False  # by `__getstate__`, to another process
         self._last: Published | None = None
         self._observers: list[SinkObserver] = []

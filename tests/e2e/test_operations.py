@@ -67,7 +67,7 @@ def test_the_dashboard_and_the_page_name_only_metrics_that_exist() -> None:
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
     page = (ROOT / "docs/how-to/monitoring.md").read_text()
-    rows = re.findall(r"^\| (`.*?) \|", page.partition("after `dbsp_wcoj_`")[2], re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \|", page.partition("its prefix `dbsp_wcoj_`")[2], re.MULTILINE)
     documented = set()
     for names in rows:
         first = ""
