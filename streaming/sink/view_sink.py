@@ -239,7 +239,7 @@ class ViewSink:
             change=self._change,
             clock=self._clock,
             dead_letters=self._dead_letters,
-            last_batch=lambda view: sink._last_batch_of_target(view),
+            last_batch=lambda view: sink.last_batch_of_target(view),
             memory_limit=self._memory_limit,
         )
         self._versions = self._engine.versions
@@ -675,7 +675,8 @@ class ViewSink:
                 session=df.sparkSession,
             )
 
-    def _last_batch_of_target(self, view: str) -> int | None:
+    def last_batch_of_target(self, view: str) -> int | None:
+        """The last micro-batch of a view in its target, see `OutputRouting.last_batch`."""
         columns = self._circuit.schema(view).arrow
         return self._routing.last_batch(view, columns, self._versions.id)
 
