@@ -112,7 +112,7 @@ class MemoryLimit:
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
         # Resident pages of files that are not those of the state, such as libraries.
         self._other_file_bytes = _resident_file_bytes()
-        self._trusted = TrustedFiles(files)
+        self._trusted = TrustedFiles(files.record_files)
         self._verification: Verification | None = None
         self._commits_until_release = 0
         self.use = MemoryUse(0, 0, 0)
