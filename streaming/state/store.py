@@ -34,7 +34,7 @@ memory-maps the large files, and reads all bytes once to verify the checksums.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -213,6 +213,7 @@ class Store:
         digests: Mapping[str, int],
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
+        begun: Collection[str] = (),
     ) -> VersionSummary:
         """Make a prepared step the next version; the circuit does not change.
 
@@ -227,6 +228,7 @@ class Store:
             digests: A checksum of the rows of each input, to compare a replay with.
             dead_letters: The rejected rows; None if there are none.
             cells: The versions that the cells have written for the step.
+            begun: The views whose initial content begins with this version.
 
         Raises:
             StateError: The file system failed; nothing has changed. If the last rename failed, its
@@ -271,7 +273,7 @@ class Store:
                 parent=parent,
                 dead_letter_file=dead_letter_file,
                 link=link,
-                changes=next_changes(batch_id, outputs, self._current, link),
+                changes=next_changes(batch_id, outputs, self._current, link, begun),
             )
             if self._pending is not None:
                 self._directory.check_owner()
