@@ -26,6 +26,7 @@ from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.memory_limit import MemoryLimit
+from streaming.state.mapped.resident_pages import ResidentPages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
@@ -181,7 +182,10 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tm
         assert resident_bytes(tmp_path) == 0
         rows = random.choice(values, (2, 2000))
         table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(2000, np.int64)})
-        with patch.object(MemoryLimit, "after_commit", lambda *args: None):
+        with (
+            patch.object(MemoryLimit, "after_commit", lambda *args: None),
+            patch.object(ResidentPages, "check", lambda *args: None),
+        ):
             sink(Frame(table, "q"), number)
         return resident_bytes(tmp_path)
 
