@@ -24,6 +24,7 @@ import ctypes
 import logging
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
@@ -37,6 +38,8 @@ __all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
 # The seconds between two checks of the thread.
 CHECK_INTERVAL_S: Final = 0.01
+# The least number of bytes that remained after so many releases is that of other files.
+REMEMBERED_RELEASES: Final = 8
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +57,9 @@ class ResidentPages:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._maps: tuple[MappedMemory, ...] = ()
-        self._other_bytes = resident_file_bytes()
+        # The resident pages of all files after the last releases: those of other files, and for a
+        # while those of a merge in files.
+        self._remaining_bytes = deque([resident_file_bytes()], maxlen=REMEMBERED_RELEASES)
         # The pages of maps after the last check, in bytes.
         self._last_resident = 0
         self._must_stop = threading.Event()
@@ -85,12 +90,11 @@ class ResidentPages:
         """Remove the pages of all maps if they may exceed the limit before the next check."""
         if not self._maps:
             return
-        resident = max(resident_file_bytes() - self._other_bytes, 0)
+        resident = max(resident_file_bytes() - min(self._remaining_bytes), 0)
         growth = max(resident - self._last_resident, 0)
         if resident + growth > self._limit:
             self.release()
-            # The pages that remain are those of other files.
-            self._other_bytes = resident_file_bytes()
+            self._remaining_bytes.append(resident_file_bytes())
             resident = 0
         self._last_resident = resident
 
