@@ -11,13 +11,19 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.run import Run
 from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import FileChecksum
 from streaming.state.mapped import resident_pages
 from streaming.state.mapped.resident_pages import (
     REMEMBERED_RELEASES,
     ResidentPages,
     resident_file_bytes,
 )
+from streaming.state.part_reader import PartReader
+from streaming.state.segment import encode_run
+from streaming.state.segment_references import SegmentReference
 
 PAGES = 4096
 SIZE = PAGES * mmap.PAGESIZE
@@ -119,3 +125,17 @@ def test_the_thread_ends_with_its_maps_or_its_object(mapped, end):
         gc.collect()
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_a_file_that_is_merged_is_verified_with_few_resident_pages(tmp_path):
+    rows = 1_000_000
+    columns = np.stack([np.arange(rows) // 4, np.arange(rows)])
+    run = Run.of(ZSet.from_columns(columns, np.ones(rows, np.int64)), np.arange(2))
+    chunks = encode_run("e [0,1]", run.to_parts())
+    files = LocalFiles(tmp_path)
+    files.write("data/a", chunks)
+    reference = SegmentReference("data/a", 0, run.rows, run.nbytes)
+    reader = PartReader(files, {"data/a": FileChecksum.of(chunks)}, files)
+    before = resident_file_bytes()
+    assert reader.read_run(("e", (0, 1)), reference).rows == rows
+    assert resident_file_bytes() - before < run.nbytes / 4
