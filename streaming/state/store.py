@@ -175,7 +175,10 @@ class Store:
         """
         self._open()
         if self._memory is not None and self._is_loaded:
-            self._memory.check()
+            try:
+                self._memory.check()
+            except OSError as error:
+                raise self._unreadable(error) from error
         while True:
             newest = self._versions.newest
             check_order(self._versions, batch_id, self.files.location)
@@ -190,10 +193,7 @@ class Store:
             except (OSError, StateDamagedError) as error:
                 self._directory.raise_if_replaced()
                 if isinstance(error, OSError):
-                    raise StateError(
-                        f"state directory {self.files.location} cannot be read: {error}; correct "
-                        "this and start the query again"
-                    ) from error
+                    raise self._unreadable(error) from error
                 self._fall_back(batch_id, error)
             else:
                 # On an object store, an earlier writer may still commit a version that names
@@ -322,6 +322,12 @@ class Store:
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._directory.confirm_commit()
         return summarize(self.files, manifest, outputs)
+
+    def _unreadable(self, error: OSError) -> StateError:
+        return StateError(
+            f"state directory {self.files.location} cannot be read: {error}; correct this and "
+            "start the query again"
+        )
 
     def _finish_verification(self, memory: MemoryLimit) -> None:
         """Wait until all files are verified that were mapped unread at the start."""
