@@ -26,25 +26,26 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, CircuitStep, UnknownViewError
-from circuits.runtime.incrementalize import incrementalize
 from circuits.schema import Schema
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from streaming.distributed.cell_state import check_distributable, circuit_stages
 from streaming.distributed.execution.cell import driver_spec
 from streaming.distributed.explain import explain_stages
 from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.load_balance import count_loads
-from streaming.distributed.planning.stages import Stages, cut_stages
+from streaming.distributed.program_change import change_cells
 from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import list_batch_ids, read_cell_manifest, read_manifest
+from streaming.state.program_change import ChangeOptions
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.store import Store
 
-__all__ = ["DistributedEngine", "check_distributable", "circuit_stages", "read_newest_cells"]
+__all__ = ["DistributedEngine", "read_newest_cells"]
 
 
 class DistributedEngine(Engine):
@@ -56,6 +57,7 @@ class DistributedEngine(Engine):
         files: The state directory, shared by driver and executors.
         keep: The number of versions to keep.
         dead_letters: Which files of dead letters to keep.
+        change: What a change of the views of an existing state directory may do.
 
     Raises:
         StreamingError: The circuit cannot be distributed over this number of cells.
@@ -72,6 +74,7 @@ class DistributedEngine(Engine):
         files: Files,
         keep: int,
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
+        change: ChangeOptions | None = None,
     ) -> None:
         check_distributable(circuit)
         self._stages = circuit_stages(circuit)
@@ -91,6 +94,8 @@ class DistributedEngine(Engine):
             directory_circuit=circuit,
             cells=cells,
             dead_letters=dead_letters,
+            change=change,
+            change_cells=lambda manifest, options: change_cells(files, manifest, circuit, options),
         )
         super().__init__(driver, self._store)
 
@@ -107,8 +112,13 @@ class DistributedEngine(Engine):
         session = _session_of(frame)
         previous = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
         result = pipeline.step(session, step.outputs, batch_id, previous)
+        changed = self._store.pending_outputs  # rows that views publish because they have changed
         deltas = {
-            view: sum_tables(schema, result.outputs[view]) for view, schema in self._schemas.items()
+            view: sum_tables(
+                schema,
+                [*result.outputs[view], *([changed[view]] if view in changed else [])],
+            )
+            for view, schema in self._schemas.items()
         }
         return StepOutput(
             deltas,
@@ -126,9 +136,8 @@ class DistributedEngine(Engine):
     def check_changeable(self) -> None:
         """Raise an error: the state of the views is divided among cells."""
         raise StreamingError(
-            "views in mode 'distributed' cannot change while the query runs: stop it, move the "
-            f"state to one process with: python -m streaming rescale {self._files.location} "
-            "--embedded, start with the changed views and mode='embedded', and move the state back"
+            "views in mode 'distributed' cannot change while the query runs: stop it, and start "
+            "it with the changed views"
         )
 
     def explain(self) -> str:
@@ -185,51 +194,6 @@ def read_newest_cells(files: Files) -> CellVersions | None:
     """
     newest = max(list_batch_ids(files), default=None)
     return None if newest is None else read_manifest(files, newest).cells
-
-
-def check_distributable(circuit: Circuit) -> None:
-    """Check that cells can run the views of a circuit.
-
-    Raises:
-        StreamingError: A view is materialized or recursive, reads ``now()`` or emits rows on
-            window close, or an input keeps the results of expired rows.
-    """
-    inputs = [
-        name
-        for name, options in circuit.input_options.items()
-        if options.retain and options.retain.keeps_results
-    ]
-    if inputs:
-        raise StreamingError(
-            f"input {inputs[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
-            "deleting their results: use mode='embedded', or on_expiry='retract'"
-        )
-    if circuit.recursions:
-        names = ", ".join(repr(name) for views in circuit.recursions for name in views)
-        raise StreamingError(
-            f"the recursion of {names} cannot be distributed over cells: use mode='embedded'"
-        )
-    if circuit.emits_on_window_close:
-        raise StreamingError(
-            "a view with EMIT ON WINDOW CLOSE cannot be distributed over cells, because a cell "
-            "does not know the watermark of the whole input: use mode='embedded'"
-        )
-    if circuit.reads_now:
-        raise StreamingError(
-            "a view compares with now(), and cells have no time of the step: use mode='embedded'"
-        )
-    if circuit.materialized:
-        raise StreamingError(
-            f"{', '.join(circuit.materialized)}: materialized views are not available in mode "
-            "'distributed', because rows are divided among cells: compile the views without "
-            "materialize= and write them to a target, or use mode='embedded'"
-        )
-
-
-def circuit_stages(circuit: Circuit) -> Stages:
-    """Return the stages of all views of a circuit."""
-    fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-    return cut_stages(incrementalize(circuit.plans, fields))
 
 
 def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:

@@ -25,29 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-
-import pyarrow as pa
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
-from circuits.state.migration import (
-    OperatorState,
-    StateImport,
-    export_dictionaries,
-    export_relation,
-    export_state,
-    import_dictionaries,
-)
+from circuits.state.circuit_state import StateStep
 from circuits.user_functions import UserFunction
-from streaming.distributed.engine import check_distributable, circuit_stages
-from streaming.distributed.execution.cell import cell_spec, driver_spec
-from streaming.distributed.migration import relation_tables
-from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.grid_layout import GridLayout
-from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
-from streaming.distributed.planning.stages import Stage
-from streaming.distributed.stage_cells import StageCells
+from streaming.distributed.cell_state import CellState, check_distributable
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest
@@ -125,26 +108,24 @@ class _Rescaling:
         self._batch_id = self._before.batch_id
         if cells is not None:
             check_distributable(self._circuit)
-        self._stages = circuit_stages(self._circuit)
-        self._driver = Circuit(driver_spec(self._circuit.spec, self._stages))
-        self._stage_cells = [
-            StageCells(files, self._before.state_id, stage, cell_spec(stage, self._stages))
-            for stage in self._stages.stages
-        ]
+        self._cell_state = CellState(files, self._before.state_id, self._circuit)
         self._writers: list[Writer] = []
 
     def run(self) -> RescaleResult:
         """Write the converted version, and make it the current version."""
         before, old_cells, count = self._before, self._before.cells, self._target_cells
         try:
-            if old_cells is not None:
-                layout = GridLayout.of_json(old_cells.layout, self._stages, old_cells.count)
-                if count is None:
-                    after = self._embed(layout, old_cells)
-                else:
-                    after = self._repartition(layout, old_cells, count)
+            if old_cells is not None and count is None:
+                after = self._write_state(self._cell_state.gather(before, before.steps), None)
+            elif old_cells is not None and count is not None:
+                after = replace(before, cells=self._cell_state.repartition(before, count))
+            elif count is not None:
+                self._circuit.load(read_state(self._files, before))
+                after = self._write_state(
+                    *self._cell_state.scatter(count, self._batch_id, before.steps)
+                )
             else:
-                after = before if count is None else self._distribute(count)
+                after = before
             staged = None if after == before else self._rewrite.stage(after)
         except BaseException:
             for writer in self._all_writers:
@@ -157,90 +138,20 @@ class _Rescaling:
             self._batch_id,
             None if old_cells is None else old_cells.count,
             count,
-            len(self._stage_cells),
-            sum(stage_cells.is_moved for stage_cells in self._stage_cells),
-            sum(stage_cells.moved_rows for stage_cells in self._stage_cells),
+            len(self._cell_state.stage_cells),
+            sum(stage_cells.is_moved for stage_cells in self._cell_state.stage_cells),
+            sum(stage_cells.moved_rows for stage_cells in self._cell_state.stage_cells),
             sum(writer.bytes_written for writer in self._all_writers),
         )
 
-    def _distribute(self, count: int) -> Manifest:
-        """Convert the state of one process to the state of cells."""
-        circuit = self._circuit
-        circuit.load(read_state(self._files, self._before))
-        grids: list[Grid] = []
-        manifests: dict[tuple[int, int], bytes] = {}
-        for stage_cells in self._stage_cells:
-            stage = stage_cells.stage
-            state = export_state(circuit, stage.node)
-            grids.append(_choose_grid(stage, count, state))
-            cell_manifests = stage_cells.write(
-                grids[-1], state, batch_id=self._batch_id, steps=self._before.steps
-            )
-            manifests |= _by_stage(stage, cell_manifests)
-        return self._write_state(
-            import_dictionaries(self._driver, export_dictionaries(circuit)),
-            states={},
-            relations={name: export_relation(circuit, name) for name in circuit.input_options},
-            cells=CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests),
-        )
-
-    def _embed(self, layout: GridLayout, old_cells: CellVersions) -> Manifest:
-        """Convert the state of cells to the state of one process."""
-        driver = self._driver
-        driver.load(read_state(self._files, self._before))
-        states = {}
-        for stage_cells, grid in zip(self._stage_cells, layout.grids, strict=True):
-            stage = stage_cells.stage
-            states[stage.node] = stage_cells.read(grid, old_cells.stage_manifests(stage.number))
-            stage_cells.record_moved(states[stage.node])
-        return self._write_state(
-            import_dictionaries(self._circuit, export_dictionaries(driver)),
-            states=states,
-            relations={name: export_relation(driver, name) for name in driver.input_options},
-            cells=None,
-        )
-
-    def _repartition(self, layout: GridLayout, old_cells: CellVersions, count: int) -> Manifest:
-        """Convert the state of cells to another number of cells; keep the driver's state."""
-        grids: list[Grid] = []
-        manifests: dict[tuple[int, int], bytes] = {}
-        for stage_cells, grid in zip(self._stage_cells, layout.grids, strict=True):
-            stage = stage_cells.stage
-            new_grid, cell_manifests = stage_cells.repartition(
-                grid,
-                partial(_choose_grid, stage, count),
-                old_cells.stage_manifests(stage.number),
-                batch_id=self._batch_id,
-                steps=self._before.steps,
-            )
-            grids.append(new_grid)
-            manifests |= _by_stage(stage, cell_manifests)
-        layout_json = GridLayout(count, tuple(grids)).json_values
-        return replace(self._before, cells=CellVersions(count, layout_json, manifests))
-
-    def _write_state(
-        self,
-        circuit: Circuit,
-        *,
-        states: Mapping[int, OperatorState],
-        relations: Mapping[str, pa.Table | None],
-        cells: CellVersions | None,
-    ) -> Manifest:
+    def _write_state(self, step: StateStep, cells: CellVersions | None) -> Manifest:
         """Write the state of a circuit of this process; return the manifest of the new version.
 
         Args:
-            circuit: The circuit, with its dictionaries.
-            states: The state of its operators, by the number of their node.
-            relations: The rows of its inputs with options, by name.
+            step: The whole state, in the form of a step.
             cells: The cells of a distributed circuit.
         """
         before = self._before
-        state_import = StateImport(circuit, steps=before.steps, watermarks=before.watermarks)
-        for name, rows in relations.items():
-            state_import.add_relation(name, rows)
-        for node, state in states.items():
-            state_import.add_operator(node, state)
-        step = state_import.finish()
         writer = Writer(self._files, None, self._rewrite.new_stem())
         self._writers.append(writer)
         writer.add(step)
@@ -269,19 +180,4 @@ class _Rescaling:
 
     @property
     def _all_writers(self) -> list[Writer]:
-        return [
-            *self._writers,
-            *(writer for stage_cells in self._stage_cells for writer in stage_cells.writers),
-        ]
-
-
-def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
-    """Choose the grid of a stage from the rows in its state."""
-    tables = relation_tables(stage, state)
-    has_rows = any(table.num_rows for table in tables.values())
-    return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)
-
-
-def _by_stage(stage: Stage, manifests: Mapping[int, bytes]) -> dict[tuple[int, int], bytes]:
-    """Return the manifests of the cells of a stage, by stage and cell."""
-    return {(stage.number, cell): manifest for cell, manifest in manifests.items()}
+        return [*self._writers, *self._cell_state.writers]

@@ -118,7 +118,12 @@ def make_engine(
         files = open_files(state_dir, state_mode)
         check_definition(files, circuit.spec)
         return DistributedEngine(
-            circuit, cells=cells, files=files, keep=keep, dead_letters=dead_letters
+            circuit,
+            cells=cells,
+            files=files,
+            keep=keep,
+            dead_letters=dead_letters,
+            change=change,
         )
     if cells is not None:
         raise StreamingError(

@@ -27,7 +27,7 @@ would have no id of its own, and targets could not tell a replay of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -218,6 +218,7 @@ def plan_change(
     options: ChangeOptions,
     *,
     unwritten: Collection[str] = (),
+    load: Callable[[Circuit], object] | None = None,
 ) -> ProgramChange:
     """Compare the program of a version with that of a circuit; load the version, change nothing.
 
@@ -228,6 +229,7 @@ def plan_change(
         options: What the change may do.
         unwritten: Views of the old program whose rows no target holds, so that they count as
             views that were not published before.
+        load: Loads the version into the circuit of its program; by default from its files.
 
     Raises:
         StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the
@@ -238,7 +240,10 @@ def plan_change(
     old = Circuit(read_program(files, manifest, circuit.spec.functions))
     find_identity(files, old)  # raises: the directory has another format
     try:
-        old.load(read_state(files, manifest))
+        if load is None:
+            old.load(read_state(files, manifest))
+        else:
+            load(old)
     except DbspWcojError as error:
         if isinstance(error, StateDamagedError):
             raise
@@ -262,6 +267,7 @@ def change_program(
     options: ChangeOptions,
     now: int | None,
     unwritten: Mapping[str, str] = MappingProxyType({}),
+    load: Callable[[Circuit], object] | None = None,
 ) -> PendingChange:
     """Load a version of another program into a circuit; nothing is written.
 
@@ -273,6 +279,7 @@ def change_program(
         now: The time in microseconds since 1970, if the circuit reads it.
         unwritten: The views whose targets hold none of their rows, with their names in the version;
             the whole views are written to the targets.
+        load: As for `plan_change`.
 
     Raises:
         StateMismatchError: The change drops something that ``options`` do not allow; or as
@@ -287,7 +294,7 @@ def change_program(
             view,
             manifest.batch_id + 1,
         )
-    change = plan_change(files, manifest, circuit, options, unwritten=unwritten.values())
+    change = plan_change(files, manifest, circuit, options, unwritten=unwritten.values(), load=load)
     where = f"state directory {files.location}"
     applied = apply_change(
         change, options, now, where=where, batch_id=manifest.batch_id, unwritten=unwritten

@@ -18,7 +18,7 @@ from streaming.state.files import Files
 from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
 from streaming.state.verified_files import FileCache, check_size, read_state
 
-__all__ = ["Reader", "load"]
+__all__ = ["Reader", "check_cells", "load"]
 
 
 class Reader:
@@ -109,7 +109,7 @@ def load(
     """
     manifest = None if batch_id is None else manifest_of(batch_id)
     if manifest is not None:
-        _check_cells(files, manifest, cells)
+        check_cells(files, manifest, cells)
     state = State.empty()
     if manifest is not None:
         mapped_files = None if map_files is None else map_files(manifest)
@@ -133,8 +133,18 @@ def load(
     return manifest
 
 
-def _check_cells(files: Files, manifest: Manifest, expected: int | None) -> None:
-    """Check the number of cells of a version, and that their files exist."""
+def check_cells(files: Files, manifest: Manifest, expected: int | None) -> None:
+    """Check the number of cells of a version, and that their files exist.
+
+    Args:
+        files: The directory.
+        manifest: The version.
+        expected: The expected number of cells; None for an embedded circuit.
+
+    Raises:
+        StateMismatchError: The version has another number of cells.
+        StateDamagedError: A file is missing, or has another size.
+    """
     actual = None if manifest.cells is None else manifest.cells.count
     if actual != expected:
         mode = "mode='embedded'" if actual is None else f"mode='distributed', cells={actual}"

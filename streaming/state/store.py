@@ -44,7 +44,7 @@ import pyarrow as pa
 from circuits import Circuit, CircuitStep
 from circuits.inputs.encoded_inputs import microseconds_of
 from dbsp_wcoj.observer import observed
-from streaming.errors import BatchOrderError, StateDamagedError, StateError, StateMismatchError
+from streaming.errors import BatchOrderError, StateDamagedError, StateError
 from streaming.state.batch_order import check_order, check_query, fall_back
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
@@ -60,7 +60,7 @@ from streaming.state.program_change import (
     change_program,
     write_programs,
 )
-from streaming.state.reader import Reader, load
+from streaming.state.reader import Reader, check_cells, load
 from streaming.state.records.dead_letter_files import (
     DEAD_LETTERS_FOLDER,
     DEFAULT_RETENTION,
@@ -70,6 +70,7 @@ from streaming.state.records.dead_letter_files import (
 )
 from streaming.state.records.metrics_file import MetricsFile
 from streaming.state.records.unpublished import UnpublishedFile, UnpublishedViews
+from streaming.state.verified_files import read_state
 from streaming.state.version_summary import VersionSummary, read_summary, summarize
 from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
 from streaming.state.writable_directory import WritableDirectory
@@ -94,8 +95,8 @@ class Store:
         directory_circuit: The whole circuit, if it is distributed and ``circuit`` is only the part
             that runs on the driver.
         cells: The number of cells of a distributed circuit.
-        change: How the views of the directory may change (`streaming.state.program_change`). The
-            views of a distributed circuit cannot change.
+        change: How the views of the directory may change (`streaming.state.program_change`).
+        change_cells: Converts the cells of a version of other views; given with ``cells``.
         clock: Returns the time, for a change to views that read ``now()``.
         dead_letters: Which files of dead letters to keep.
         last_batch: Returns the last micro-batch of a view that its target holds. The next version
@@ -113,6 +114,7 @@ class Store:
         directory_circuit: Circuit | None = None,
         cells: int | None = None,
         change: ChangeOptions | None = None,
+        change_cells: Callable[[Manifest, ChangeOptions], PendingChange] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
         last_batch: LastBatch = lambda view: None,
@@ -130,16 +132,12 @@ class Store:
         self.bytes_added = 0
         self._cell_count = cells
         self._change = change or ChangeOptions()
+        self._change_cells = change_cells
         self._clock = clock
         # The change of the views that the next version commits; None if the views are the same.
         self._pending: PendingChange | None = None
         self._versions = Versions(files, keep)
-        self._directory = WritableDirectory(
-            files,
-            self._versions,
-            directory_circuit or circuit,
-            is_distributed=cells is not None,
-        )
+        self._directory = WritableDirectory(files, self._versions, directory_circuit or circuit)
         self._reader = Reader(files, circuit)
         self._current: Manifest | None = None  # the version that the circuit has loaded
         # True if the circuit has the state of `_current`, while the directory is open.
@@ -553,16 +551,24 @@ class Store:
     def _load_changed(self, manifest: Manifest, unwritten: Mapping[str, str]) -> None:
         """Load a version into a circuit of other views; the next version commits the change."""
         if self._cell_count is not None or manifest.cells is not None:
-            raise StateMismatchError(
-                f"version {manifest.batch_id} of state directory {self.files.location} is of other "
-                "views, and views in mode 'distributed' cannot change: move the state to one "
-                f"process with: python -m streaming rescale {self.files.location} --embedded"
-            )
+            self._load_changed_cells(manifest)
+            return
         now = microseconds_of(self._clock()) if self.circuit.reads_now else None
         self._pending = change_program(
             self.files, manifest, self.circuit, self._change, now, unwritten
         )
         self._current = self._pending.manifest
+        self._compactor.check_all(self._current)
+        self._is_loaded = True
+
+    def _load_changed_cells(self, manifest: Manifest) -> None:
+        """Do the same for a distributed circuit, whose state is written to new files."""
+        check_cells(self.files, manifest, self._cell_count)
+        assert self._change_cells is not None
+        self._pending = self._change_cells(manifest, self._change)
+        self._current = self._pending.manifest
+        self._versions.keep_files(self._current.all_files)
+        self.circuit.load(read_state(self.files, self._current))
         self._compactor.check_all(self._current)
         self._is_loaded = True
 

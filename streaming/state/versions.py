@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from streaming.errors import StateDamagedError
@@ -63,6 +63,8 @@ class Versions:
         self._manifests: dict[int, Manifest | StateDamagedError] = {}
         self._ignored: set[int] = set()
         self._is_cleaned = False
+        # The files that the next version is to name.
+        self._kept_files: frozenset[str] = frozenset()
 
     def __contains__(self, batch_id: int) -> bool:
         return batch_id in self._manifests
@@ -217,6 +219,15 @@ class Versions:
         if not self._remove(manifests):
             self._remove([name for name in unused if name not in manifests])
 
+    def keep_files(self, names: Collection[str]) -> None:
+        """Keep files that no version names until the next version is added.
+
+        Those that were kept for this version before are removed.
+        """
+        unused = sorted(self._kept_files - set(names) - self._file_names())
+        self._kept_files = frozenset(names)
+        self._remove(unused)
+
     def add(self, new: Manifest) -> list[str]:
         """Add a new version and remove the versions beyond ``keep``.
 
@@ -225,6 +236,7 @@ class Versions:
             and they are not in the way. After a crash, `remove_unreferenced` removes them.
         """
         self._manifests[new.batch_id] = new
+        self.keep_files(())
         dropped = sorted(self._manifests)[: -self._keep]
         if not dropped:
             return []
@@ -274,7 +286,11 @@ class Versions:
 
     def _unused_files(self) -> list[str]:
         """List the files that no version needs."""
-        needed = self._file_names() | {manifest_name(number) for number in self._manifests}
+        needed = (
+            self._file_names()
+            | self._kept_files
+            | {manifest_name(number) for number in self._manifests}
+        )
         folders = (MANIFESTS, DATA, OUTPUTS)
         names = [name for folder in folders for name in self._files.names(folder)]
         unused = [name for name in names if name not in needed]

@@ -20,7 +20,6 @@ from streaming.errors import StateDamagedError, StateError, StateLockedError
 from streaming.state.directory_identity import (
     IDENTITY_FILE,
     DirectoryIdentity,
-    check_same_circuit,
     ensure_identity,
     find_identity,
     update_identity,
@@ -44,7 +43,6 @@ class WritableDirectory:
         files: The directory.
         versions: Its versions; opening the directory reads them.
         circuit: The whole circuit of the directory.
-        is_distributed: True if the views cannot change, because the circuit is distributed.
 
     Attributes:
         circuit: The whole circuit; assign another one when the views change.
@@ -52,15 +50,12 @@ class WritableDirectory:
         is_open: True if the next `open` does nothing.
     """
 
-    def __init__(
-        self, files: Files, versions: Versions, circuit: Circuit, *, is_distributed: bool
-    ) -> None:
+    def __init__(self, files: Files, versions: Versions, circuit: Circuit) -> None:
         self.circuit = circuit
         self.id = ""
         self.is_open = False
         self._files = files
         self._versions = versions
-        self._is_distributed = is_distributed
         self._identity: DirectoryIdentity | None = None
         self._owner: Owner | None = None
         # The id that the directory must still have; None before opening and after closing.
@@ -90,8 +85,6 @@ class WritableDirectory:
             self._check_not_replaced()
             identity = ensure_identity(self._files, self.circuit, str(uuid.uuid4()))
             self._identity, self.id = identity, identity.id
-            if self._is_distributed:
-                check_same_circuit(self._files, identity, self.circuit)
             self._owner = take_over(self._files)
             self._versions.read(self.id, spare=1)
             while self._versions.epoch >= self._owner.epoch:  # epoch.json was lost

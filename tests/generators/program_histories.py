@@ -14,7 +14,7 @@ from random import Random
 
 import pyarrow as pa
 
-from circuits import Circuit, compile_sql
+from circuits import Circuit, InputOptions, compile_sql
 from tests.support.tables import bag_of
 
 #: The inputs, each in several versions of its columns: wider types, further columns, another order.
@@ -88,6 +88,8 @@ class Program:
         views: The version of each view.
         materialized: The views that are kept whole, besides all inputs.
         formula: The delta formula.
+        is_distributed: True if cells can run the program: nothing is materialized, and no view is
+            recursive. The inputs keep all rows by their options.
     """
 
     columns: Mapping[str, int]
@@ -95,6 +97,7 @@ class Program:
     views: Mapping[str, int]
     materialized: frozenset[str]
     formula: str = "collapsed"
+    is_distributed: bool = False
 
     @property
     def schemas(self) -> dict[str, str]:
@@ -117,6 +120,14 @@ class Program:
         return replace(self, views=views, materialized=self.materialized - {view})
 
     def compile(self) -> Circuit:
+        if self.is_distributed:
+            return compile_sql(
+                self.text,
+                self.schemas,
+                outputs=list(self.views),
+                input_options={name: InputOptions(strict=True) for name in self.schemas},
+                formula=self.formula,
+            )
         return compile_sql(
             self.text,
             self.schemas,
@@ -126,14 +137,19 @@ class Program:
         )
 
 
-def first_program(random: Random) -> Program:
-    names = random.sample(sorted(VIEWS), random.randint(1, 4))
+def first_program(random: Random, *, is_distributed: bool = False) -> Program:
+    names = random.sample(_view_names(is_distributed), random.randint(1, 4))
     return Program(
         dict.fromkeys(COLUMNS, 0),
         0,
         {name: random.randrange(len(VIEWS[name])) for name in names},
         frozenset(random.sample(names, random.randint(0, len(names)))),
+        is_distributed=is_distributed,
     )
+
+
+def _view_names(is_distributed: bool) -> list[str]:
+    return sorted(VIEWS.keys() - ({"reach"} if is_distributed else set()))
 
 
 def changed_program(random: Random, program: Program) -> Program:
@@ -143,7 +159,7 @@ def changed_program(random: Random, program: Program) -> Program:
     for _ in range(random.randint(1, 3)):
         match random.randrange(7):
             case 0 | 1:
-                name = random.choice(sorted(VIEWS))
+                name = random.choice(_view_names(program.is_distributed))
                 views[name] = random.randrange(len(VIEWS[name]))
             case 2 if len(views) > 1:
                 del views[random.choice(sorted(views))]
@@ -156,7 +172,14 @@ def changed_program(random: Random, program: Program) -> Program:
                 materialized ^= {random.choice(sorted(views))}
             case 6:
                 formula = random.choice(["collapsed", "flipped", "recursive"])
-    return Program(columns, base, views, frozenset(materialized & views.keys()), formula)
+    return replace(
+        program,
+        columns=columns,
+        base=base,
+        views=views,
+        materialized=frozenset(materialized & views.keys()),
+        formula=formula,
+    )
 
 
 def random_rows(random: Random, schemas: Mapping[str, str], present: dict) -> dict[str, pa.Table]:

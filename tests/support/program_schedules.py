@@ -6,7 +6,8 @@ occur after a random number of calls to the file system or a target; after a cra
 the targets and the checkpoint is dropped. The schedule checks after each micro-batch that the
 target of every view has the rows of a fresh load of the program.
 
-    python -m tests.support.program_schedules 17     # play one schedule and print all calls
+    python -m tests.support.program_schedules 17          # play one schedule and print all calls
+    python -m tests.support.program_schedules 17 cells    # the same with the views in cells
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 
 from streaming import ChangeOptions, Output, ViewSink
+from streaming.distributed.execution.executor_cache import CACHE
 from streaming.state.manifest import MANIFESTS, Manifest
 from streaming.targets.target import ViewDelta
 from tests.generators.program_histories import (
@@ -33,6 +36,7 @@ from tests.generators.program_histories import (
     random_rows,
 )
 from tests.oracles.naive_plan import sum_weights
+from tests.support.local_cells import LocalFrame, local_cells
 from tests.support.simulated_files import Crash, Fault, SimulatedDisk, SimulatedFiles
 from tests.support.simulation import Frame, small_limits
 from tests.support.tables import bag_of
@@ -75,12 +79,18 @@ class Job:
 
 
 class ProgramSchedule:
-    """One run, with the faults and changes of a seed."""
+    """One run, with the faults and changes of a seed.
 
-    def __init__(self, seed: int) -> None:
+    Args:
+        seed: The seed.
+        is_distributed: True to run the views in cells.
+    """
+
+    def __init__(self, seed: int, *, is_distributed: bool = False) -> None:
         self.random = Random(f"programs {seed}")
         self.disk = SimulatedDisk(f"program disk {seed}")
-        self.program = first_program(self.random)
+        self.is_distributed = is_distributed
+        self.program = first_program(self.random, is_distributed=is_distributed)
         self.jobs: dict[str, Job] = {}  # by the fingerprint of the circuit
         self.present: dict[str, list] = {name: [] for name in COLUMNS}
         self.committed = 0  # micro-batches that Spark has committed
@@ -102,7 +112,10 @@ class ProgramSchedule:
                 self._stop()
                 self.program = changed_program(self.random, self.program)
             while self.sink is not None and self.random.random() < 0.4:
-                self._change_while_running(self.sink)
+                if self.is_distributed:
+                    CACHE.clear()  # other workers step the cells
+                else:
+                    self._change_while_running(self.sink)
             self.tables.append(random_rows(self.random, self.program.schemas, self.present))
             while self.committed < len(self.tables):
                 self._plan_fault()
@@ -199,8 +212,14 @@ class ProgramSchedule:
             state_dir=files,
             keep=2,
             change=options,
-            memory_limit=self.memory_limit,
+            **self._sink_options,
         )
+
+    @property
+    def _sink_options(self) -> dict[str, Any]:
+        if self.is_distributed:
+            return {"mode": "distributed", "cells": 3}
+        return {"memory_limit": self.memory_limit}
 
     def _targets(self, circuit, newest: str | None) -> dict[str, RecordingTarget]:
         """Return the target of each view: that of the earlier program if the columns are equal."""
@@ -227,7 +246,8 @@ class ProgramSchedule:
         files = next(iter(self._job_of(self.sink).targets.values())).files
         assert files is not None
         table = tagged(self.tables[self.committed], self.sink.circuit.inputs)
-        self.sink(Frame(table, files), self.committed)
+        frame = LocalFrame(table) if self.is_distributed else Frame(table, files)
+        self.sink(frame, self.committed)
         files.point(f"Spark records commit {self.committed}")
         self.committed += 1
 
@@ -249,7 +269,7 @@ class ProgramSchedule:
         fresh = fresh_views(job.program, self.present)
         for view, target in job.targets.items():
             assert target.rows == fresh[view], f"{view} of {job.program}"
-        for view in job.program.materialized:
+        for view in () if self.is_distributed else job.program.materialized:
             assert bag_of(self.sink.circuit.views[view]) == fresh[view], view
 
 
@@ -272,16 +292,17 @@ def tagged(tables: Mapping[str, pa.Table], inputs) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def play(seed: int) -> ProgramSchedule:
+def play(seed: int, *, is_distributed: bool = False) -> ProgramSchedule:
     """Run one schedule, and say how to run it again if it fails."""
-    schedule = ProgramSchedule(seed)
+    schedule = ProgramSchedule(seed, is_distributed=is_distributed)
     try:
-        with small_limits(seed):
+        with small_limits(seed), local_cells():
             schedule.run()
     except BaseException as error:
         calls = "\n    ".join(schedule.disk.log[-60:])
         error.add_note(
-            f"seed={seed}; replay: python -m tests.support.program_schedules {seed}; the last "
+            f"seed={seed}; replay: python -m tests.support.program_schedules {seed}"
+            f"{' cells' * is_distributed}; the last "
             f"calls:\n    {calls}"
         )
         raise
@@ -289,5 +310,5 @@ def play(seed: int) -> ProgramSchedule:
 
 
 if __name__ == "__main__":
-    schedule = play(int(sys.argv[1]))
+    schedule = play(int(sys.argv[1]), is_distributed="cells" in sys.argv)
     sys.stdout.write("\n".join([*schedule.disk.log, ""]))

@@ -37,6 +37,7 @@ from streaming.cli.arguments.views import (
 from streaming.cli.command import error_message
 from streaming.cli.state_inspection import writer_of
 from streaming.cli.terminal.display import plural
+from streaming.distributed.program_change import plan_cell_change
 from streaming.errors import (
     EventsError,
     StateDamagedError,
@@ -47,14 +48,9 @@ from streaming.errors import (
 from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import missing_order_warning
-from streaming.state.directory_identity import IDENTITY_FILE, find_identity, read_identity
+from streaming.state.directory_identity import IDENTITY_FILE, find_identity
 from streaming.state.manifest import list_batch_ids, read_manifest
-from streaming.state.program_change import (
-    ChangeOptions,
-    check_allowed,
-    newest_version,
-    plan_change,
-)
+from streaming.state.program_change import ChangeOptions, check_allowed, newest_version
 from streaming.state.view_definitions import check_definition
 from streaming.targets.target import CheckedTarget, ViewDelta
 
@@ -335,11 +331,9 @@ def check_usable(
     identity = find_identity(files, circuit)
     manifest = None if identity is None else newest_version(files, state_id=identity.id)
     if manifest is not None and manifest.fingerprint != circuit.fingerprint:
-        if manifest.cells is not None:
-            read_identity(files, circuit)  # raises: the views of cells cannot change
         options = change or ChangeOptions()
         check_allowed(
-            plan_change(files, manifest, circuit, options),
+            plan_cell_change(files, manifest, circuit, options),
             options,
             where=f"state directory {files.location}",
             batch_id=manifest.batch_id,

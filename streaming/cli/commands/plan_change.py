@@ -28,6 +28,7 @@ from streaming.cli.arguments.views import (
 )
 from streaming.cli.command import FAILED
 from streaming.cli.terminal.display import amount, console, plain_table, print_json, size
+from streaming.distributed.program_change import plan_cell_change
 from streaming.errors import EventsError, StateError
 from streaming.state import program_change
 from streaming.state.manifest import Manifest
@@ -51,7 +52,7 @@ def plan_change(
     """Show what a state keeps, computes and drops if a job starts with other views.
 
     Raises:
-        StateError: The directory has no version, or is distributed.
+        StateError: The directory has no version.
         typer.Exit: A job would need another option for the change: ``--allow-drop`` for what it
             loses, ``--backfill`` for rows that new views need and the state does not keep.
     """
@@ -59,14 +60,9 @@ def plan_change(
     manifest = program_change.newest_version(files)
     if manifest is None:
         raise StateError(f"state directory {state_dir} has no version: any views can start with it")
-    if manifest.cells is not None:
-        raise StateError(
-            f"state directory {state_dir} is distributed over cells, and its views cannot change: "
-            f"move the state to one process with dbsp-wcoj rescale {state_dir} --embedded"
-        )
     old = program_change.read_program(files, manifest, load_functions(functions))
     new = _compile(query, old, parse_sources(source) if source else {}, dialect, functions)
-    change = program_change.plan_change(files, manifest, new, ChangeOptions())
+    change = plan_cell_change(files, manifest, new, ChangeOptions())
     contents = _describe(change, manifest)
     if json:
         print_json(contents)

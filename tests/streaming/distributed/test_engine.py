@@ -36,7 +36,8 @@ from streaming import (
     ViewSink,
 )
 from streaming.distributed import pipeline
-from streaming.distributed.engine import circuit_stages, read_newest_cells
+from streaming.distributed.cell_state import circuit_stages
+from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.state.local_files import LocalFiles

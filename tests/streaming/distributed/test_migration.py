@@ -22,7 +22,8 @@ from circuits.state.migration import (
     import_dictionaries,
 )
 from streaming import StateDamagedError
-from streaming.distributed.engine import circuit_stages, sum_tables
+from streaming.distributed.cell_state import circuit_stages
+from streaming.distributed.engine import sum_tables
 from streaming.distributed.execution.cell import cell_spec, driver_spec, group_by_destination
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import (

@@ -11,7 +11,7 @@ import pytest
 
 from circuits import Circuit, InputOptions, Retention, compile_sql
 from streaming import StreamingError, ViewSink
-from streaming.distributed.engine import check_distributable
+from streaming.distributed.cell_state import check_distributable
 from streaming.sink.output import Output
 from streaming.targets.sql import SqlTarget
 from tests.streaming.sink.test_view_sink import Frame

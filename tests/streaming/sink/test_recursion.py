@@ -12,7 +12,7 @@ import pytest
 
 from circuits import Circuit, compile_sql
 from streaming import RowError, StreamingError, ViewSink
-from streaming.distributed.engine import check_distributable
+from streaming.distributed.cell_state import check_distributable
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import EDGE, bag_of, table_of
 

@@ -1,0 +1,209 @@
+"""Cell state: convert the whole state of a distributed circuit to that of one process, and back.
+
+::
+
+    version in cells  -- gather -->   the circuit has the state of all its operators
+    circuit           -- scatter -->  files of the cells, and the state of the driver's circuit
+
+Rescaling (`streaming.distributed.rescaling`) and a change of the views
+(`streaming.distributed.program_change`) do this. The new files are not part of a version until a
+manifest names them.
+
+Memory: the state in one process, and once more the state of one stage.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from circuits import Circuit
+from circuits.runtime.incrementalize import incrementalize
+from circuits.state.circuit_state import StateStep
+from circuits.state.migration import (
+    OperatorState,
+    StateImport,
+    export_dictionaries,
+    export_relation,
+    export_state,
+    import_dictionaries,
+)
+from streaming.distributed.execution.cell import cell_spec, driver_spec
+from streaming.distributed.migration import relation_tables
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.grid_layout import GridLayout
+from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
+from streaming.distributed.planning.stages import Stage, Stages, cut_stages
+from streaming.distributed.stage_cells import StageCells
+from streaming.errors import StreamingError
+from streaming.state.cell_versions import CellVersions
+from streaming.state.files import Files
+from streaming.state.manifest import Manifest
+from streaming.state.verified_files import read_state
+from streaming.state.writer import Writer
+
+__all__ = ["CellState", "check_distributable", "circuit_stages"]
+
+
+class CellState:
+    """The state of a circuit that is divided among cells.
+
+    Args:
+        files: The state directory.
+        state_id: Its id.
+        circuit: The whole circuit.
+
+    Attributes:
+        stage_cells: The cells of each stage.
+    """
+
+    def __init__(self, files: Files, state_id: str, circuit: Circuit) -> None:
+        self._files = files
+        self._circuit = circuit
+        self._stages = circuit_stages(circuit)
+        self._driver = Circuit(driver_spec(circuit.spec, self._stages))
+        self.stage_cells = [
+            StageCells(files, state_id, stage, cell_spec(stage, self._stages))
+            for stage in self._stages.stages
+        ]
+
+    @property
+    def writers(self) -> list[Writer]:
+        """The writers of the new files, to undo them if something fails later."""
+        return [writer for stage_cells in self.stage_cells for writer in stage_cells.writers]
+
+    def gather(self, manifest: Manifest, steps: int) -> StateStep:
+        """Load a version in cells into the circuit; return the state, to write it.
+
+        Args:
+            manifest: The version.
+            steps: The number of steps of the result. The circuit has made one step less, so it has
+                the state before a step without rows.
+
+        Raises:
+            StateError: As `StageCells.read`.
+        """
+        cells = manifest.cells
+        assert cells is not None
+        layout = GridLayout.of_json(cells.layout, self._stages, cells.count)
+        driver, circuit = self._driver, self._circuit
+        driver.load(read_state(self._files, manifest))
+        import_dictionaries(circuit, export_dictionaries(driver))
+        state_import = StateImport(circuit, steps=steps, watermarks=manifest.watermarks)
+        for name in driver.input_options:
+            state_import.add_relation(name, export_relation(driver, name))
+        for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
+            stage = stage_cells.stage
+            state = stage_cells.read(grid, cells.stage_manifests(stage.number))
+            stage_cells.record_moved(state)
+            state_import.add_operator(stage.node, state)
+        return state_import.finish()
+
+    def scatter(self, count: int, batch_id: int, steps: int) -> tuple[StateStep, CellVersions]:
+        """Write the state of the circuit to cells.
+
+        Args:
+            count: The maximum number of cells of a stage.
+            batch_id: The version.
+            steps: The number of steps that produced the state.
+
+        Returns:
+            The state of the driver's circuit, to write it, and the cells.
+
+        Raises:
+            StateError: As `StageCells.write`.
+        """
+        circuit = self._circuit
+        grids: list[Grid] = []
+        manifests: dict[tuple[int, int], bytes] = {}
+        for stage_cells in self.stage_cells:
+            stage = stage_cells.stage
+            state = export_state(circuit, stage.node)
+            grids.append(_choose_grid(stage, count, state))
+            written = stage_cells.write(grids[-1], state, batch_id=batch_id, steps=steps)
+            manifests |= {(stage.number, cell): data for cell, data in written.items()}
+        driver = import_dictionaries(self._driver, export_dictionaries(circuit))
+        state_import = StateImport(driver, steps=steps, watermarks=circuit.graph.watermarks)
+        for name in circuit.input_options:
+            state_import.add_relation(name, export_relation(circuit, name))
+        layout = GridLayout(count, tuple(grids)).json_values
+        return state_import.finish(), CellVersions(count, layout, manifests)
+
+    def repartition(self, manifest: Manifest, count: int) -> CellVersions:
+        """Convert the cells of a version to another number of cells.
+
+        Args:
+            manifest: The version.
+            count: The new maximum number of cells of a stage.
+
+        Raises:
+            StateError: As `StageCells.repartition`.
+        """
+        cells = manifest.cells
+        assert cells is not None
+        layout = GridLayout.of_json(cells.layout, self._stages, cells.count)
+        grids: list[Grid] = []
+        manifests: dict[tuple[int, int], bytes] = {}
+        for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
+            stage = stage_cells.stage
+            new_grid, written = stage_cells.repartition(
+                grid,
+                partial(_choose_grid, stage, count),
+                cells.stage_manifests(stage.number),
+                batch_id=manifest.batch_id,
+                steps=manifest.steps,
+            )
+            grids.append(new_grid)
+            manifests |= {(stage.number, cell): data for cell, data in written.items()}
+        return CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests)
+
+
+def check_distributable(circuit: Circuit) -> None:
+    """Check that cells can run the views of a circuit.
+
+    Raises:
+        StreamingError: A view is materialized or recursive, reads ``now()`` or emits rows on
+            window close, or an input keeps the results of expired rows.
+    """
+    inputs = [
+        name
+        for name, options in circuit.input_options.items()
+        if options.retain and options.retain.keeps_results
+    ]
+    if inputs:
+        raise StreamingError(
+            f"input {inputs[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
+            "deleting their results: use mode='embedded', or on_expiry='retract'"
+        )
+    if circuit.recursions:
+        names = ", ".join(repr(name) for views in circuit.recursions for name in views)
+        raise StreamingError(
+            f"the recursion of {names} cannot be distributed over cells: use mode='embedded'"
+        )
+    if circuit.emits_on_window_close:
+        raise StreamingError(
+            "a view with EMIT ON WINDOW CLOSE cannot be distributed over cells, because a cell "
+            "does not know the watermark of the whole input: use mode='embedded'"
+        )
+    if circuit.reads_now:
+        raise StreamingError(
+            "a view compares with now(), and cells have no time of the step: use mode='embedded'"
+        )
+    if circuit.materialized:
+        raise StreamingError(
+            f"{', '.join(circuit.materialized)}: materialized views are not available in mode "
+            "'distributed', because rows are divided among cells: compile the views without "
+            "materialize= and write them to a target, or use mode='embedded'"
+        )
+
+
+def circuit_stages(circuit: Circuit) -> Stages:
+    """Return the stages of all views of a circuit."""
+    fields = {name: schema.fields for name, schema in circuit.inputs.items()}
+    return cut_stages(incrementalize(circuit.plans, fields))
+
+
+def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
+    """Choose the grid of a stage from the rows in its state."""
+    tables = relation_tables(stage, state)
+    has_rows = any(table.num_rows for table in tables.values())
+    return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)

@@ -1,0 +1,211 @@
+"""A distributed sink starts on a state directory of other views; nothing grows in its cells.
+
+The cells run in this process, without Spark. To repeat a random history, run
+`python -m tests.support.program_schedules SEED cells`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+
+from circuits import InputOptions, ProgramChangeError, compile_sql
+from circuits.state import dictionary_sweep
+from streaming import ChangeOptions, Output, StateMismatchError, ViewSink
+from streaming.distributed.execution.executor_cache import CACHE
+from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import read_cell_manifest, read_manifest
+from streaming.state.writer import Writer
+from tests.support.local_cells import LocalFrame, local_cells
+from tests.support.program_schedules import play
+from tests.support.tables import bag_of
+
+SCHEMA = pa.schema([("src", pa.string()), ("dst", pa.string())])
+PATHS = "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;"
+COUNTS = "CREATE VIEW counts AS SELECT src, count(*) AS n FROM e GROUP BY src;"
+EDGES = [("a", "b"), ("b", "c"), ("c", "a"), ("b", "d")]
+
+
+@pytest.fixture(autouse=True)
+def cells():
+    with local_cells():
+        yield
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_history_of_changes_crashes_and_steps_equals_a_fresh_load(seed):
+    play(seed, is_distributed=True)
+
+
+@pytest.mark.slow
+def test_many_histories():
+    for seed in range(100, 300):
+        play(seed, is_distributed=True)
+
+
+class Rows(Counter):
+    """The rows of a view, as its target has them."""
+
+    def write(self, delta):
+        self.update(bag_of(delta.table))
+
+
+def sink_of(place, text, *, strict=True, mode="distributed", cells=3, **options):
+    input_options = {"e": InputOptions(strict=True)} if strict else {}
+    circuit = compile_sql(text, {"e": SCHEMA}, input_options=input_options)
+    targets = {view: Rows() for view in circuit.outputs}
+    outputs = [Output(view, target) for view, target in targets.items()]
+    cell_options = {"cells": cells} if mode == "distributed" else {}
+    sink = ViewSink(
+        circuit,
+        outputs,
+        state_dir=place,
+        mode=mode,
+        change=ChangeOptions(**options),
+        **cell_options,
+    )
+    return sink, targets
+
+
+def feed(sink, number, *rows, weight=1):
+    table = pa.Table.from_pylist([{"src": a, "dst": b, "weight": weight} for a, b in rows])
+    sink(LocalFrame(table.select(["src", "dst", "weight"])), number)
+
+
+def files_of(place):
+    return {path.relative_to(place): path.read_bytes() for path in place.rglob("*/*")}
+
+
+@pytest.fixture
+def state(tmp_path):
+    sink, _ = sink_of(tmp_path, PATHS)
+    feed(sink, 0, *EDGES[:2])
+    feed(sink, 1, *EDGES[2:])
+    sink.close()
+    return tmp_path
+
+
+def test_a_new_view_is_computed_from_kept_rows_and_published_once(state):
+    sink, targets = sink_of(state, PATHS + COUNTS)
+    feed(sink, 2, ("d", "a"))
+    assert targets["counts"] == {("a", 1): 1, ("b", 2): 1, ("c", 1): 1, ("d", 1): 1}
+    assert targets["paths"] == {("d", "b"): 1, ("b", "a"): 1}  # only those of the micro-batch
+    sink.close()
+    names = {name for n in (0, 1, 2) for name in read_manifest(LocalFiles(state), n).all_files}
+    kept = {str(name) for name in files_of(state) if name.parts[0] in ("data", "outputs")}
+    assert names == kept
+
+
+def test_rows_that_are_not_kept_are_named_and_can_be_given(tmp_path):
+    sink, _ = sink_of(tmp_path, COUNTS, strict=False)
+    feed(sink, 0, *EDGES)
+    sink.close()
+    before = files_of(tmp_path)
+    sink, _ = sink_of(tmp_path, COUNTS + PATHS, strict=False)
+    with pytest.raises(ProgramChangeError, match=r"'e'.*backfill"):
+        feed(sink, 1, ("d", "a"))
+    sink.close()
+    assert files_of(tmp_path).keys() == before.keys()
+    rows = pa.Table.from_pylist([{"src": a, "dst": b} for a, b in EDGES], SCHEMA)
+    sink, targets = sink_of(tmp_path, COUNTS + PATHS, strict=False, backfill={"e": rows})
+    feed(sink, 1, ("d", "a"))
+    edges = [*EDGES, ("d", "a")]
+    assert targets["paths"] == Counter((a, d) for a, b in edges for c, d in edges if b == c)
+
+
+def test_a_change_that_drops_something_must_be_allowed(state):
+    sink, _ = sink_of(state, COUNTS)
+    with pytest.raises(StateMismatchError, match="allow_drop"):
+        feed(sink, 2, ("d", "a"))
+    sink.close()
+    sink, targets = sink_of(state, COUNTS, allow_drop=True)
+    feed(sink, 2, ("d", "a"))
+    assert targets["counts"][("b", 2)] == 1
+
+
+def test_other_numbers_of_cells_are_refused_also_with_other_views(state):
+    for options in ({"cells": 2}, {"mode": "embedded"}):
+        sink, _ = sink_of(state, PATHS + COUNTS, **options)
+        with pytest.raises(StateMismatchError, match="rescale"):
+            feed(sink, 2, ("d", "a"))
+        sink.close()
+
+
+def test_an_error_while_the_cells_are_written_leaves_no_file(state):
+    before = files_of(state)
+    sink, targets = sink_of(state, PATHS + COUNTS)
+    with (
+        patch.object(Writer, "make_manifest", side_effect=OSError(28, "No space left on device")),
+        pytest.raises(Exception, match="No space left"),
+    ):
+        feed(sink, 2, ("d", "a"))
+    assert {k: v for k, v in files_of(state).items() if k.parts[0] == "data"} == {
+        k: v for k, v in before.items() if k.parts[0] == "data"
+    }
+    feed(sink, 2, ("d", "a"))
+    assert targets["counts"][("b", 2)] == 1
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_neither_values_nor_files_grow_in_cells(tmp_path, is_cached):
+    """120 steps replace all rows and values about 40 times."""
+    random, live = Random(0), []
+    sizes = []
+    text = PATHS + "CREATE VIEW least AS SELECT src, min(dst) AS d FROM e GROUP BY src;"
+    with patch.object(dictionary_sweep, "MIN_NEW_VALUES", 20):
+        sink, _ = sink_of(tmp_path, text, strict=False)
+        for number in range(120):
+            if not is_cached:
+                CACHE.clear()  # each step is made by another worker
+            expired, live = live[:-20], live[-20:]
+            rows = [(f"{number} {random.randrange(9)}", f"{number} {n}") for n in range(10)]
+            live += rows
+            weights = [-1] * len(expired) + [1] * len(rows)
+            table = pa.table(columns_of(expired + rows, weights))
+            sink(LocalFrame(table), number)
+            if number % 20 == 19:
+                sizes.append(size_of(tmp_path, number))
+        sink.close()
+    for name in sizes[0]:
+        assert sizes[-1][name] <= 2 * sizes[1][name], (name, sizes)
+
+
+def columns_of(rows, weights):
+    sources, targets = zip(*rows, strict=True)
+    return {"src": pa.array(sources), "dst": pa.array(targets), "weight": pa.array(weights)}
+
+
+def size_of(place, number):
+    """Measure the state of cells, on disk and in the memory of the workers."""
+    manifest = read_manifest(LocalFiles(place), number)
+    cells = [read_cell_manifest(data) for data in manifest.cells.manifests.values()]
+    circuits = [cell.circuit for cell in CACHE._cells.values()]
+    return {
+        "bytes on disk": sum(map(len, files_of(place).values())),
+        "files": len(files_of(place)),
+        "values on disk": sum(
+            part.rows
+            for stored in (manifest, *cells)
+            for parts in stored.dictionaries.values()
+            for part in parts
+        ),
+        "rows on disk": sum(
+            part.rows
+            for cell in cells
+            for o in cell.traces.values()
+            for p in o.values()
+            for part in p
+        ),
+        "values in memory": sum(
+            dictionary.string_count
+            for circuit in circuits
+            for dictionary in circuit.graph.registry.dictionaries.values()
+        ),
+        "rows in memory": sum(
+            rows for circuit in circuits for rows in circuit.committed.rows_in_runs().values()
+        ),
+    }
