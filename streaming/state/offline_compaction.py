@@ -15,8 +15,8 @@ before the commit leaves the directory as it was. After a crash later than that,
 removes what is left. Afterwards only the newest version exists, so the query continues with the
 next micro-batch or with a replay of the last one, but not with an earlier one.
 
-The state of cells cannot be compacted. The driver has the strings of all inputs, and does not know
-which of them the rows of the cells still have, so their values are never removed either.
+The state of cells cannot be compacted by this command. Each cell merges its parts and removes its
+unused values in its steps.
 
 Memory: the state, and twice the largest arrangement. Disk: the old and the new files together.
 """
