@@ -36,7 +36,7 @@ def cells():
         yield
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_history_of_changes_crashes_and_steps_equals_a_fresh_load(seed):
     play(seed, is_distributed=True)
 
@@ -150,15 +150,15 @@ def test_an_error_while_the_cells_are_written_leaves_no_file(state):
     assert targets["counts"][("b", 2)] == 1
 
 
-@pytest.mark.parametrize("is_cached", [True, False])
+@pytest.mark.parametrize("is_cached", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_neither_values_nor_files_grow_in_cells(tmp_path, is_cached):
-    """120 steps replace all rows and values about 40 times."""
+    """200 steps replace all rows and values about 65 times."""
     random, live = Random(0), []
     sizes = []
     text = PATHS + "CREATE VIEW least AS SELECT src, min(dst) AS d FROM e GROUP BY src;"
     with patch.object(dictionary_sweep, "MIN_NEW_VALUES", 20):
         sink, _ = sink_of(tmp_path, text, strict=False)
-        for number in range(120):
+        for number in range(200):
             if not is_cached:
                 CACHE.clear()  # each step is made by another worker
             expired, live = live[:-20], live[-20:]
@@ -171,7 +171,7 @@ def test_neither_values_nor_files_grow_in_cells(tmp_path, is_cached):
                 sizes.append(size_of(tmp_path, number))
         sink.close()
     for name in sizes[0]:
-        early, late = (max(size[name] for size in part) for part in (sizes[:3], sizes[3:]))
+        early, late = (max(size[name] for size in part) for part in (sizes[:5], sizes[5:]))
         assert late <= 1.5 * early, (name, sizes)
 
 
