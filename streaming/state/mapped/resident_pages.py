@@ -5,7 +5,7 @@ removed. The system removes pages only when the whole machine, or the container 
 short of memory; and one access to a file in the cache of the system maps up to 16 pages. So a step
 that searches a large state could make most of it resident. `ResidentPages` removes the pages of all
 maps when they would exceed a limit if they grew once more as since the last check. It checks after
-each commit, and in a thread a hundred times a second, because one step may touch more pages than
+each commit, and in a thread two hundred times a second, because one step may touch more pages than
 the limit. To remove a page that another thread reads is safe: the next access maps it again.
 
 So the pages of small steps stay within the limit. Those of a large step may exceed it by what it
@@ -24,7 +24,6 @@ import ctypes
 import logging
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
@@ -37,9 +36,7 @@ from streaming.state.files import MappedMemory
 __all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
 # The seconds between two checks of the thread.
-CHECK_INTERVAL_S: Final = 0.01
-# The least number of bytes that remained after so many releases is that of other files.
-REMEMBERED_RELEASES: Final = 8
+CHECK_INTERVAL_S: Final = 0.005
 
 log = logging.getLogger(__name__)
 
@@ -57,9 +54,8 @@ class ResidentPages:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._maps: tuple[MappedMemory, ...] = ()
-        # The resident pages of all files after the last releases: those of other files, and for a
-        # while those of a merge in files.
-        self._remaining_bytes = deque([resident_file_bytes()], maxlen=REMEMBERED_RELEASES)
+        # The resident pages of other files, at most.
+        self._other_bytes = resident_file_bytes()
         # The pages of maps after the last check, in bytes.
         self._last_resident = 0
         self._must_stop = threading.Event()
@@ -90,13 +86,21 @@ class ResidentPages:
         """Remove the pages of all maps if they may exceed the limit before the next check."""
         if not self._maps:
             return
-        resident = max(resident_file_bytes() - min(self._remaining_bytes), 0)
+        resident = self._count_resident()
         growth = max(resident - self._last_resident, 0)
         if resident + growth > self._limit:
             self.release()
-            self._remaining_bytes.append(resident_file_bytes())
-            resident = 0
+            resident = self._count_resident()
+            if resident > self._limit:  # other files have these pages
+                self._other_bytes += resident
+                resident = 0
         self._last_resident = resident
+
+    def _count_resident(self) -> int:
+        """Return the bytes of the resident pages of maps, about."""
+        total = resident_file_bytes()
+        self._other_bytes = min(self._other_bytes, total)
+        return total - self._other_bytes
 
     def release(self) -> None:
         """Remove the pages of all maps from the memory of the process."""
