@@ -44,8 +44,8 @@ log = logging.getLogger(__name__)
 class ResidentPages:
     """The maps of a state directory, and the limit of their resident pages.
 
-    Pages of other files, such as libraries, do not count. The thread runs while there are maps. It
-    ends with this object.
+    Pages of other files, such as libraries, that are resident when the first file is mapped do not
+    count. The thread runs while there are maps. It ends with this object.
 
     Args:
         limit: Bytes.
@@ -54,8 +54,9 @@ class ResidentPages:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._maps: tuple[MappedMemory, ...] = ()
-        # The resident pages of other files, at most.
-        self._other_bytes = resident_file_bytes()
+        # The resident pages of other files when the first file was mapped; or fewer, if all files
+        # together have had fewer since then.
+        self._other_bytes = 0
         # The pages of maps after the last check, in bytes.
         self._last_resident = 0
         self._must_stop = threading.Event()
@@ -63,7 +64,10 @@ class ResidentPages:
 
     def watch(self, maps: Iterable[MappedMemory]) -> None:
         """Limit the pages of these maps, and of no others."""
+        is_first = not self._maps
         self._maps = tuple(maps)
+        if is_first:  # no page of these maps has been read, or only few
+            self._other_bytes = resident_file_bytes()
         if not self._maps:
             self._must_stop.set()
             self._thread = None
@@ -91,9 +95,6 @@ class ResidentPages:
         if resident + growth > self._limit:
             self.release()
             resident = self._count_resident()
-            if resident > self._limit:  # other files have these pages
-                self._other_bytes += resident
-                resident = 0
         self._last_resident = resident
 
     def _count_resident(self) -> int:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Run
-from streaming import StateDamagedError, StateError, ViewSink
+from streaming import ChangeOptions, StateDamagedError, StateError, ViewSink
 from streaming.state import compaction, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
@@ -451,3 +451,26 @@ def test_a_limit_needs_files_on_a_local_disk():
         sink_on(None, memory_limit="1 GB")
     with pytest.raises(StateError, match="local disk"):
         sink_on("mock://bucket/state", memory_limit="1 GB")
+
+
+def test_other_views_start_from_maps_of_the_state(written_state):
+    files = ReadFiles(written_state)
+    paths = "CREATE VIEW paths AS SELECT x.a, y.b FROM e x JOIN e y ON y.a = x.b;"
+    circuit = compile_sql(f"CREATE VIEW q AS {TRIANGLES}; {paths}", {"e": EDGE}, materialize=True)
+    options = ChangeOptions(allow_drop=True)
+    with patch.object(compaction, "start_thread", lambda run: PolledThread(run, NEVER)):
+        sink = ViewSink(circuit, state_dir=files, memory_limit=NOTHING, change=options)
+        sink(Frame(table_of(EDGE, EDGE_ROWS[2], [1, 1, 1]), "q"), 2)  # it is committed
+        assert [name for name in files.read_names if name.startswith("data/")] == []
+        sink(Frame(table_of(EDGE, [(9, 2)], [1]), "q"), 3)
+        sink(Frame(table_of(EDGE, [(2, 9)], [1]), "q"), 4)
+        edges = Counter([*(row for rows in EDGE_ROWS for row in rows), (9, 2), (2, 9)])
+        assert bag_of(sink.table("q")) == count_triangles(edges)
+        expected = Counter(
+            (a, d) for a, b in edges.elements() for c, d in edges.elements() if b == c
+        )
+        assert bag_of(sink.table("paths")) == expected
+        runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
+        assert all(run.is_mapped for run in runs if run.rows)
+        assert not any(name.endswith("(deleted)") for name in mapped_files(written_state))
+        sink.close()
