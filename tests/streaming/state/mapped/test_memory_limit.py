@@ -457,20 +457,34 @@ def test_other_views_start_from_maps_of_the_state(written_state):
     files = ReadFiles(written_state)
     paths = "CREATE VIEW paths AS SELECT x.a, y.b FROM e x JOIN e y ON y.a = x.b;"
     circuit = compile_sql(f"CREATE VIEW q AS {TRIANGLES}; {paths}", {"e": EDGE}, materialize=True)
-    options = ChangeOptions(allow_drop=True)
+    options = ChangeOptions(renames={"q": "view"})
     with patch.object(compaction, "start_thread", lambda run: PolledThread(run, NEVER)):
         sink = ViewSink(circuit, state_dir=files, memory_limit=NOTHING, change=options)
         sink(Frame(table_of(EDGE, EDGE_ROWS[2], [1, 1, 1]), "q"), 2)  # it is committed
         assert [name for name in files.read_names if name.startswith("data/")] == []
         sink(Frame(table_of(EDGE, [(9, 2)], [1]), "q"), 3)
-        sink(Frame(table_of(EDGE, [(2, 9)], [1]), "q"), 4)
-        edges = Counter([*(row for rows in EDGE_ROWS for row in rows), (9, 2), (2, 9)])
-        assert bag_of(sink.table("q")) == count_triangles(edges)
-        expected = Counter(
-            (a, d) for a, b in edges.elements() for c, d in edges.elements() if b == c
-        )
-        assert bag_of(sink.table("paths")) == expected
-        runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
-        assert all(run.is_mapped for run in runs if run.rows)
-        assert not any(name.endswith("(deleted)") for name in mapped_files(written_state))
-        sink.close()
+    edges = Counter([*(row for rows in EDGE_ROWS for row in rows), (9, 2)])
+    with patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)):
+        for number in range(4, 10):  # the files of earlier versions are removed
+            sink(Frame(table_of(EDGE, [(number, 2)], [1]), "q"), number)
+            edges[number, 2] += 1
+    assert bag_of(sink.table("q")) == count_triangles(edges)
+    ends = list(edges.elements())
+    assert bag_of(sink.table("paths")) == Counter(
+        (a, d) for a, b in ends for c, d in ends if b == c
+    )
+    runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
+    assert all(run.is_mapped for run in runs if run.rows)
+    assert not any(name.endswith("(deleted)") for name in mapped_files(written_state))
+    sink.close()
+
+
+def test_maps_of_files_of_other_arrangements_are_replaced(tmp_path):
+    with closing(sink_on(tmp_path, memory_limit=NOTHING)) as sink:
+        feed(sink, *range(6))
+        circuit = Mock(wraps=sink.circuit, graph=sink.circuit.graph)
+        files = LocalFiles(tmp_path)
+        limit = MemoryLimit(files, circuit, 1 << 40)  # it does not know the mapped files
+        limit.after_commit(read_manifest(files, 5))
+        limit.after_commit(read_manifest(files, 5))
+        circuit.replace_runs.assert_called_once()
