@@ -8,11 +8,14 @@ maps when they would exceed a limit if they grew once more as since the last che
 each commit, and in a thread two hundred times a second, because one step may touch more pages than
 the limit. To remove a page that another thread reads is safe: the next access maps it again.
 
-So the pages of small steps stay within the limit. Those of a large step may exceed it by what it
-touches while the thread waits for a processor.
+A step of many rows, such as a load, may touch more pages than the limit again and again. If they
+were removed each time, the step would do little but map them again. So the thread removes pages
+only for a share of the time (`PAUSE_PER_RELEASE`), and such a step may exceed the limit until its
+commit. The pages are unchanged pages of files, so the system can take them back at any time without
+writing them.
 
 Cost: one read of ``/proc/self/statm`` for each check. A removed page that is accessed again takes
-about a microsecond if it is still in the cache of the system, else a read of the disk.
+some microseconds if it is still in the cache of the system, else a read of the disk.
 
 Alternatives considered: to remove the pages that have not been used for longest. The system knows
 them, but a process cannot ask for them without reading a record of each page.
@@ -24,6 +27,7 @@ import ctypes
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
@@ -37,6 +41,8 @@ __all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
 # The seconds between two checks of the thread.
 CHECK_INTERVAL_S: Final = 0.005
+# The thread does nothing for so many times the time of its last release.
+PAUSE_PER_RELEASE: Final = 16
 
 log = logging.getLogger(__name__)
 
@@ -86,16 +92,24 @@ class ResidentPages:
             else:
                 self._thread = thread
 
-    def check(self) -> None:
-        """Remove the pages of all maps if they may exceed the limit before the next check."""
+    def check(self) -> float:
+        """Remove the pages of all maps if they may exceed the limit before the next check.
+
+        Returns:
+            The seconds that this took; 0 if no pages were removed.
+        """
         if not self._maps:
-            return
+            return 0.0
+        seconds = 0.0
         resident = self._count_resident()
         growth = max(resident - self._last_resident, 0)
         if resident + growth > self._limit:
+            start = time.perf_counter()
             self.release()
+            seconds = time.perf_counter() - start
             resident = self._count_resident()
         self._last_resident = resident
+        return seconds
 
     def _count_resident(self) -> int:
         """Return the bytes of the resident pages of maps, about."""
@@ -111,11 +125,12 @@ class ResidentPages:
 
 def _watch(pages: ref[ResidentPages], must_stop: threading.Event) -> None:
     """Check the pages until the object is gone or the maps are."""
-    while not must_stop.wait(CHECK_INTERVAL_S):
+    pause = CHECK_INTERVAL_S
+    while not must_stop.wait(pause):
         watched = pages()
         if watched is None:
             return
-        watched.check()
+        pause = max(CHECK_INTERVAL_S, PAUSE_PER_RELEASE * watched.check())
         del watched
 
 
