@@ -117,7 +117,8 @@ class Run:
             pages = SmallPages(Merge.max_words(older, newer))
             pages.allow_large_pages()  # the merge is not done in slices
             buffer = _clear_header(pages.take_array(), older.arity)
-            merged = Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer), pages=pages)
+            merged = Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+            merged.pages = pages
             pages.trim(merged.end)
             return merged
         finally:
