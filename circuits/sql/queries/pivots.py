@@ -220,12 +220,14 @@ def _unpivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) ->
             from_=exp.From(this=exp.Table(this=exp.to_identifier(PIVOTED))),
         )
         if not pivot.args.get("include_nulls"):
-            condition: exp.Expr | None = None
-            for column in column_names:
-                is_not_null = exp.Not(this=exp.Is(this=_column(column), expression=exp.Null()))
-                condition = (
-                    exp.Or(this=condition, expression=is_not_null) if condition else is_not_null
-                )
+            # With several values, Spark leaves a row out if all are NULL, DuckDB if any one is.
+            connective = exp.Or if source.is_spark else exp.And
+            checks = [
+                exp.Not(this=exp.Is(this=value.copy(), expression=exp.Null())) for value in values
+            ]
+            condition: exp.Expr = reduce(
+                lambda left, right: connective(this=left, expression=right), checks
+            )
             select.set("where", exp.Where(this=condition))
         query = exp.Union(this=query, expression=select, distinct=False) if query else select
     assert query is not None

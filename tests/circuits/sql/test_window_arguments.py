@@ -90,12 +90,12 @@ def test_a_number_of_buckets_below_one_is_an_error_of_the_step():
         (
             "SELECT nth_value(a, 2) FROM LAST OVER (ORDER BY b) FROM t",
             "duckdb",
-            "column 24: FROM LAST is not supported; leave it out, and reverse the ORDER BY",
+            "column 24: FROM LAST OVER is not supported; leave it out, and reverse the ORDER BY",
         ),
         (
             "SELECT nth_value(a, 2) FROM FIRST IGNORE NULLS OVER (ORDER BY b) FROM t",
             "spark",
-            "column 24: FROM FIRST is not supported; leave it out",
+            "column 24: FROM FIRST IGNORE is not supported; leave it out",
         ),
     ],
 )
