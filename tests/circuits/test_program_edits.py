@@ -139,7 +139,9 @@ NAMES_LIKE_KEYWORDS = ["view", "create", "as", "select", "if", "recursive", "or"
 def test_a_view_named_like_a_keyword_is_removed_and_no_other_one(name, dialect):
     quoted = f'"{name}"' if dialect == "duckdb" else f"`{name}`"
     first = "CREATE OR REPLACE VIEW a AS SELECT src AS x FROM e;\n"
-    text = f"{first}CREATE VIEW {quoted} AS SELECT dst AS x FROM e;\nCREATE VIEW b AS SELECT x FROM a"
+    text = (
+        f"{first}CREATE VIEW {quoted} AS SELECT dst AS x FROM e;\nCREATE VIEW b AS SELECT x FROM a"
+    )
     edited = remove_view(compile_sql(text, E, dialect=dialect).spec, name)
     assert list(edited.plans) == ["a", "b"]
     assert edited.source.text == f"{first}CREATE VIEW b AS SELECT x FROM a"

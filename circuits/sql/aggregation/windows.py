@@ -71,8 +71,8 @@ _FUNCTIONS_BY_NAME: Final = {
 class _Call:
     """A call as it was read: a `WindowCall` with expressions in place of columns.
 
-    ``number`` is the constant argument of lag, lead, nth_value and ntile, else 1; ``row_numbers`` is
-    this argument if it is no constant. ``bounds`` are the start and the end of the frame of each
+    ``number`` is the constant argument of lag, lead, nth_value and ntile, else 1. ``row_numbers``
+    is this argument if it is no constant. ``bounds`` are the start and the end of the frame of each
     row, if they are no constants (`circuits.sql.aggregation.frames`).
     """
 

@@ -18,13 +18,13 @@ ALL = "PARTITION BY a ORDER BY b, s"
 NUMBERS_BY_ROW = [
     f"SELECT a, b, s, lag(s, b) OVER ({ALL}) AS m, lead(s, a - b) OVER ({ALL}) AS n FROM t",
     f"SELECT a, b, s, lead(b, coalesce(b, 1), a) OVER ({ALL}) AS m FROM t",
-    f"SELECT a, b, s, lag(b, a - 1 IGNORE NULLS) OVER (ORDER BY s, a, b) AS m, "
+    "SELECT a, b, s, lag(b, a - 1 IGNORE NULLS) OVER (ORDER BY s, a, b) AS m, "
     "lead(s, b - 1, '-' IGNORE NULLS) OVER (ORDER BY a, b, s) AS n FROM t",
     f"SELECT a, b, s, lag(b, 2, a) OVER ({ALL}) AS m, lag(b, NULL, a) OVER ({ALL}) AS n FROM t",
     f"SELECT a, b, s, nth_value(s, b) OVER ({ALL}) AS m, nth_value(s, a - 1 IGNORE NULLS) OVER "
     "(ORDER BY a, b, s ROWS BETWEEN 2 PRECEDING AND 1 FOLLOWING EXCLUDE CURRENT ROW) AS n FROM t",
     f"SELECT a, b, s, nth_value(b, 0) OVER ({ALL}) AS m, nth_value(b, -a) OVER ({ALL}) AS n FROM t",
-    f"SELECT a, b, s, ntile(a + 1) OVER (ORDER BY a, b, s) AS m FROM t",
+    "SELECT a, b, s, ntile(a + 1) OVER (ORDER BY a, b, s) AS m FROM t",
     "SELECT a, x, lag(x, a) OVER (ORDER BY x, a, s) AS m FROM u",
     "SELECT a, count(*) AS n, lag(a, count(*)) OVER (ORDER BY a) AS m FROM t GROUP BY a",
 ]
@@ -32,21 +32,27 @@ ORDERED_ARGUMENTS = [
     "SELECT a, b, s, first_value(s ORDER BY s DESC) OVER (PARTITION BY a ORDER BY b) AS m, "
     "last_value(b ORDER BY b NULLS FIRST) OVER (PARTITION BY s) AS n FROM t",
     "SELECT a, b, s, first_value(b ORDER BY b DESC IGNORE NULLS) OVER (ORDER BY a GROUPS BETWEEN 1 "
-    "PRECEDING AND 1 FOLLOWING) AS m, last(s ORDER BY s IGNORE NULLS) OVER (ORDER BY b) AS n FROM t",
+    "PRECEDING AND 1 FOLLOWING) AS m, last(s ORDER BY s IGNORE NULLS) OVER (ORDER BY b) AS n "
+    "FROM t",
     "SELECT a, b, s, nth_value(b, 2 ORDER BY b DESC) OVER (PARTITION BY a ORDER BY s) AS m, "
     "nth_value(s, a ORDER BY s IGNORE NULLS) OVER (PARTITION BY b) AS n FROM t",
     "SELECT a, b, s, lag(b ORDER BY b DESC) OVER (PARTITION BY a) AS m, "
     "lead(s, a, 'none' ORDER BY s, b, a) OVER () AS n FROM t",
-    "SELECT a, b, s, lag(s ORDER BY b, s) OVER (PARTITION BY a ORDER BY s, b ROWS BETWEEN UNBOUNDED "
+    "SELECT a, b, s, lag(s ORDER BY b, s) OVER (PARTITION BY a ORDER BY s, b ROWS BETWEEN "
+    "UNBOUNDED "
     "PRECEDING AND UNBOUNDED FOLLOWING) AS m FROM t",
     "SELECT a, b, s, rank(ORDER BY b DESC) OVER (PARTITION BY a) AS m, percent_rank(ORDER BY s) "
     "OVER () AS n, cume_dist(ORDER BY b) OVER (PARTITION BY s) AS o FROM t",
-    "SELECT a, b, s, row_number(ORDER BY s, b) OVER (PARTITION BY a) AS m, ntile(2 ORDER BY b, a, s) "
+    "SELECT a, b, s, row_number(ORDER BY s, b) OVER (PARTITION BY a) AS m, ntile(2 ORDER BY b, "
+    "a, s) "
     "OVER () AS n FROM t",
     "SELECT a, b, s, string_agg(s, '-' ORDER BY s DESC) OVER (PARTITION BY a ORDER BY b) AS m, "
-    "CAST(array_agg(b ORDER BY b) FILTER (WHERE a > 0) OVER (ORDER BY b ROWS BETWEEN 1 PRECEDING AND 1 "
-    "FOLLOWING EXCLUDE TIES) AS VARCHAR) AS n FROM (SELECT DISTINCT b, min(a) AS a, min(s) AS s FROM t GROUP BY b)",
-    "SELECT a, b, any_value(s) FILTER (WHERE b > 1) OVER (PARTITION BY a ORDER BY b, s) AS m FROM t",
+    "CAST(array_agg(b ORDER BY b) FILTER (WHERE a > 0) OVER (ORDER BY b ROWS BETWEEN 1 "
+    "PRECEDING AND 1 "
+    "FOLLOWING EXCLUDE TIES) AS VARCHAR) AS n FROM (SELECT DISTINCT b, min(a) AS a, min(s) AS s "
+    "FROM t GROUP BY b)",
+    "SELECT a, b, any_value(s) FILTER (WHERE b > 1) OVER (PARTITION BY a ORDER BY b, s) AS m "
+    "FROM t",
 ]
 
 
