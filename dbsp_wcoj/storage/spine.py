@@ -26,7 +26,8 @@ as above.
 
 A run may be a memory map of a file (`Run.is_mapped`). The spine does not merge it with others,
 because the sum would be in memory again: whoever maps the files also merges them, and replaces the
-runs (`Spine.load`). `Spine.compact` merges all runs, as correctness requires.
+runs (`Spine.load`). For the same reason, `Spine.max_merge_rows` can exclude merges of large runs
+in memory, which will be maps later. `Spine.compact` merges all runs, as correctness requires.
 
 Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. A step of k rows
 copies at most O(GROWTH_FACTOR · k + FUEL_PER_STEP) rows in each open merge; all steps of a tail
@@ -79,6 +80,7 @@ class Spine:
     Attributes:
         table: The number of runs, their addresses and the state of the tail, for the kernels.
         table_address: The address of the table, which never changes.
+        max_merge_rows: Two runs with more rows together are not merged, except by `compact`.
     """
 
     __slots__ = (
@@ -91,12 +93,14 @@ class Spine:
         "_tail",
         "_tail_buffer",
         "_without_overlay",
+        "max_merge_rows",
         "table",
         "table_address",
     )
 
     def __init__(self) -> None:
         """Create an empty spine."""
+        self.max_merge_rows: int = MAX_INT64
         # The runs without the tail and the overlay.
         self._runs: list[Run] = []
         # The tail as of the last read, and the buffer that later tails are written to.
@@ -340,7 +344,7 @@ class Spine:
     def _needs_merge(self, position: int) -> bool:
         """Return whether to start a merge of the run at ``position`` and the one before it."""
         older, newer = self._runs[position - 1], self._runs[position]
-        if older.is_mapped or newer.is_mapped:
+        if older.is_mapped or newer.is_mapped or newer.rows + older.rows > self.max_merge_rows:
             return False
         if newer.rows * GROWTH_FACTOR < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False

@@ -76,7 +76,10 @@ class Files(Protocol):
     location: str
 
     def write(self, name: str, chunks: Iterable[Bytes]) -> None:
-        """Create a file of these bytes, or replace it; durable only after `sync`."""
+        """Create a file of these bytes, or replace it; durable only after `sync`.
+
+        If the chunks are many, they are read more than once.
+        """
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""
@@ -148,7 +151,14 @@ class ScratchMemory(Protocol):
 
 @runtime_checkable
 class MappableFiles(Files, Protocol):
-    """A directory whose files can be mapped."""
+    """A directory whose files can be mapped.
+
+    Attributes:
+        record_files: A directory on the same disk as the maps, for a record of them.
+    """
+
+    @property
+    def record_files(self) -> Files: ...
 
     def map(self, name: str, size: int) -> MappedMemory:
         """Return a file of this size as shared memory, which is not memory of the process."""
