@@ -337,7 +337,8 @@ class ViewSink:
             text: The views, in the language and dialect of the program: ``CREATE VIEW``
                 statements, or rules. They may read all inputs and views.
             outputs: The outputs of the new views: a list of `Output`, or one target for all.
-            name: The name of the view, if ``text`` is a plain SELECT.
+            name: The name of the view, if ``text`` is one SELECT; other statements and rules name
+                their views.
             materialize: The new views that are kept whole.
             functions: User-defined functions that the new views call.
             change: Rows of inputs for the backfill; or ``rows_per_batch`` or ``seconds_per_batch``,
