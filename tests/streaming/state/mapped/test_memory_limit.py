@@ -186,7 +186,7 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tm
         table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(2000, np.int64)})
         with (
             patch.object(MemoryLimit, "after_commit", lambda *args: None),
-            patch.object(ResidentPages, "check", lambda *args: None),
+            patch.object(ResidentPages, "check", lambda *args: 0.0),
         ):
             sink(Frame(table, "q"), number)
         return resident_bytes(tmp_path)
