@@ -127,8 +127,8 @@ class ViewSink:
         keep: The number of versions of the state in the directory, at least 2.
         memory_limit: Bytes of the state that may be in memory, as a number or a text such as
             ``"4 GB"``. After a commit that exceeds it, large parts of the state are mapped from the
-            files of ``state_dir``, which must be on a local disk. By default all state is in
-            memory.
+            files of ``state_dir``, or on S3 from their copies in the local cache. By default all
+            state is in memory.
         relation: The input of all rows, if they have no column ``relation``. Not needed if the
             circuit has one input.
         feed: The change feed that decodes the rows, or its name
@@ -163,8 +163,8 @@ class ViewSink:
         TargetError: An output mode does not fit its view or ``mode``.
         FeedError: The feed is unknown.
         StateError: ``keep`` is too small, ``state_mode`` excludes this user, the location is not a
-            folder, ``memory_limit`` is not a size or the state is not in files on a local disk, or
-            dead letters have no state directory.
+            folder, ``memory_limit`` is not a size or the state is neither on a local disk nor on
+            S3, or dead letters have no state directory.
     """
 
     def __init__(
@@ -338,7 +338,8 @@ class ViewSink:
             text: The views, in the language and dialect of the program: ``CREATE VIEW``
                 statements, or rules. They may read all inputs and views.
             outputs: The outputs of the new views: a list of `Output`, or one target for all.
-            name: The name of the view, if ``text`` is a plain SELECT.
+            name: The name of the view, if ``text`` is one SELECT; other statements and rules name
+                their views.
             materialize: The new views that are kept whole.
             functions: User-defined functions that the new views call.
             change: Rows of inputs for the backfill; or ``rows_per_batch`` or ``seconds_per_batch``,

@@ -154,8 +154,9 @@ class Store:
         if memory_limit is not None:
             if not isinstance(files, MappableFiles):
                 raise StateError(
-                    f"memory_limit needs a state directory on a local disk, and {files.location} "
-                    "is on another file system: give a path of a local disk, or no limit"
+                    f"memory_limit needs a state directory on a local disk, or on S3 with a local "
+                    f"cache, and {files.location} is on another file system: give a path of a "
+                    "local disk, a URI such as s3://bucket/folder, or no limit"
                 )
             self._memory = MemoryLimit(files, circuit, memory_limit)
             self._compactor = Compactor(files, files)

@@ -68,9 +68,9 @@ def map_verified(files: MappableFiles, name: str, expected: FileChecksum) -> Map
         StateDamagedError: It is missing, cut short or changed.
     """
     check_size(files, name, expected)
-    mapped = files.map(name, expected.size)
+    # First, because a directory of copies replaces a damaged copy.
     _compare_checksum(files, name, files.checksum(name), expected)
-    return mapped
+    return files.map(name, expected.size)
 
 
 def check_size(files: Files, name: str, expected: FileChecksum) -> None:

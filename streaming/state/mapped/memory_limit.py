@@ -122,7 +122,7 @@ class MemoryLimit:
         self._pages = ResidentPages(round(limit * (1 - MAX_HEAP_SHARE)))
         # The bytes in memory when freed memory was last returned to the system.
         self._bytes_at_return = 0
-        self._trusted = TrustedFiles(files)
+        self._trusted = TrustedFiles(files.record_files)
         self._verification: Verification | None = None
         self.use = MemoryUse(0, 0, 0)
 
