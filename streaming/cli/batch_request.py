@@ -2,7 +2,7 @@
 
 ::
 
-    STATE/requests/<number>.txt     an empty file for each request
+    CHECKPOINT/requests/<number>.txt     an empty file for each request
 
 A change of the views is committed by a micro-batch (`streaming.state.program_change`), and Spark
 starts a micro-batch only if a source has new data. So ``run`` adds one more source to its query:
@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit
 from streaming.errors import StateError
-from streaming.state.local_files import LocalFiles
+from streaming.state.files import Files
 from streaming.state.program_change import newest_version
 
 __all__ = ["accepts_requests", "add_request_source", "has_other_views", "request_batch"]
@@ -36,14 +36,14 @@ FOLDER: Final = "requests"
 HEADER_LINES: Final = 2
 
 
-def has_other_views(state: Path, circuit: Circuit) -> bool:
+def has_other_views(files: Files, circuit: Circuit) -> bool:
     """Return True if the newest version of a state directory has other views than a circuit.
 
     Raises:
         StateDamagedError: The manifest of this version is damaged.
         OSError: The directory cannot be read.
     """
-    manifest = newest_version(LocalFiles(str(state)))
+    manifest = newest_version(files)
     return manifest is not None and manifest.fingerprint != circuit.fingerprint
 
 
@@ -65,31 +65,30 @@ def accepts_requests(checkpoint: Path, source_count: int) -> bool:
     return len(lines) - HEADER_LINES > source_count
 
 
-def add_request_source(stream: DataFrame, state: Path) -> DataFrame:
+def add_request_source(stream: DataFrame, checkpoint: Path) -> DataFrame:
     """Return a streaming DataFrame with the same rows, for which `request_batch` works.
 
     Raises:
         StateError: The folder of requests cannot be created.
     """
-    folder = state / FOLDER
+    folder = checkpoint / FOLDER
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StateError(
-            f"{folder} cannot be created: {error.strerror}: check the permissions of the state "
-            "directory"
+            f"{folder} cannot be created: {error.strerror}: check the permissions of the checkpoint"
         ) from error
     requests = stream.sparkSession.readStream.text(str(folder.absolute()))
     return stream.unionByName(requests.where("false").select(), allowMissingColumns=True)
 
 
-def request_batch(state: Path) -> None:
+def request_batch(checkpoint: Path) -> None:
     """Make Spark start a micro-batch of a stream of `add_request_source`.
 
     Raises:
         StateError: The file of the request cannot be written.
     """
-    folder = state / FOLDER
+    folder = checkpoint / FOLDER
     try:
         numbers = [int(file.stem) for file in folder.glob("[0-9]*.txt")]
         (folder / f"{max(numbers, default=-1) + 1}.txt").touch()

@@ -455,6 +455,8 @@ class ViewSink:
         self._circuit, self._routing = circuit, routing
         self._recorder.state_names = StateNames(circuit.graph)
         FROZEN_OBJECTS.release(self)  # so that the state that was dropped can be freed
+        last = self._versions.last_batch_id
+        self._notify(lambda observer: observer.views_changed(circuit), -1 if last is None else last)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch. A call in a second thread waits for the first.

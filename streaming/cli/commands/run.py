@@ -272,11 +272,10 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     if dialect is not None:
         log.info("SQL dialect: %s", dialect)
     stream, stream_options = merge_streams(options.sources, frames, schemas)
-    checkpoint = (state or work_folder) / CHECKPOINT
     if state is not None and accepts_requests(checkpoint, len(frames)):
-        stream = add_request_source(stream, state)
-        if has_other_views(state, circuit):
-            request_batch(state)
+        stream = add_request_source(stream, checkpoint)
+        if has_other_views(state.files, circuit):
+            request_batch(checkpoint)
     sinks = assign_sinks(options.sinks, circuit)
     outputs = build_outputs(sinks, json=options.json)
     view_sink = ViewSink(
@@ -333,11 +332,11 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
             on_late_stop=lambda: _end_at_once(logs, view_sink),
         )
     dashboard.log_summary()
-    if state is not None and has_other_views(state, circuit):
+    if state is not None and has_other_views(state.files, circuit):
         log.warning(
             "the new views are not in %s yet, and not in their targets, because no row has "
             "arrived: the next rows commit them",
-            state,
+            state.text,
         )
     if options.json and not has_console:
         print_json(_summary(view_sink, dashboard))
