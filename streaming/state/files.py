@@ -76,7 +76,10 @@ class Files(Protocol):
     location: str
 
     def write(self, name: str, chunks: Iterable[Bytes]) -> None:
-        """Create a file of these bytes, or replace it; durable only after `sync`."""
+        """Create a file of these bytes, or replace it; durable only after `sync`.
+
+        If the chunks are many, they are read more than once.
+        """
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""
@@ -115,6 +118,24 @@ class Files(Protocol):
         """Admit other writers."""
 
 
+#: A file of more bytes is renamed before text is appended to it by writing it again.
+MAX_REWRITTEN_BYTES: Final = 1 << 20
+
+
+def append_by_rewriting(files: Files, name: str, text: str) -> None:
+    """Append text to a file by writing the whole file again.
+
+    A file of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing an older
+    one.
+    """
+    size = files.size(name)
+    if size is not None and size > MAX_REWRITTEN_BYTES:
+        files.rename(name, f"{name}.1")
+        size = None
+    content = b"" if size is None else bytes(files.read(name))
+    files.write(name, [content, text.encode()])
+
+
 class MappedMemory(Protocol):
     """The bytes of a file as shared memory.
 
@@ -148,7 +169,14 @@ class ScratchMemory(Protocol):
 
 @runtime_checkable
 class MappableFiles(Files, Protocol):
-    """A directory whose files can be mapped."""
+    """A directory whose files can be mapped.
+
+    Attributes:
+        record_files: A directory on the same disk as the maps, for a record of them.
+    """
+
+    @property
+    def record_files(self) -> Files: ...
 
     def map(self, name: str, size: int) -> MappedMemory:
         """Return a file of this size as shared memory, which is not memory of the process."""
