@@ -139,6 +139,9 @@ class MappedMemory(Protocol):
 class ScratchMemory(Protocol):
     """Writable memory that is not memory of the process."""
 
+    def expect_random_access(self) -> None:
+        """Read no pages ahead: the words are searched, not read in their order."""
+
     def take_array(self) -> npt.NDArray[np.int64]:
         """Return the words, which are 0; the array keeps the memory."""
 

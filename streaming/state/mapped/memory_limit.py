@@ -1,9 +1,9 @@
-"""Memory limit: keeps large runs in memory maps of the state directory instead of in memory.
+"""Memory limit: keeps large runs and dictionaries in maps of files instead of in memory.
 
-The state consists of arrangements: relations in one column order, each of them a list of sorted
-runs. The directory has the same rows in parts, in the same form (`streaming.state.segment`). After
-a commit, the sum of the parts of an arrangement is the sum of its runs in memory. So the parts can
-take the place of the runs, as after a restart::
+The state consists of arrangements and dictionaries. An arrangement is a relation in one column
+order, a list of sorted runs. The directory has the same rows in parts, in the same form
+(`streaming.state.segment`). After a commit, the sum of the parts of an arrangement is the sum of
+its runs in memory. So the parts can take the place of the runs, as after a restart::
 
     runs in memory     100,000,000     9,000     700
     parts on disk       90,000,000     8,000,000     2,000,000     9,000     700
@@ -14,9 +14,11 @@ them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapp
 by the compactor of the directory, and its result is mapped after the commit that names it.
 
 If the limit is exceeded, `MemoryLimit.after_commit` replaces the runs of the arrangements with the
-most bytes in memory by their parts, until at most half of the limit is in use. So most commits
-replace nothing. It also replaces the runs of arrangements that map a file which is no longer part
-of the version, so that the disk space of removed files is freed.
+most bytes in memory by their parts, until at most half of the limit is in use. If this is not
+enough, it moves the largest dictionaries to scratch files
+(`streaming.state.mapped.dictionary_memory`). So most commits replace nothing. It also replaces the
+runs of arrangements that map a file which is no longer part of the version, so that the disk space
+of removed files is freed.
 
 Pages of mapped files that a step touches belong to the system, which drops them when memory is
 short. They count as resident memory of the process until then. If they and the state in memory
@@ -24,7 +26,8 @@ exceed the limit, the pages of all maps are released, once in `COMMITS_BETWEEN_R
 the next access gets them from the cache of the system, if they are still there. After a release in
 each commit, each step would have to map its pages again.
 
-A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones.
+A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones. It
+also maps the large parts of dictionaries, from which they are loaded a slice at a time.
 
 Cost: O(runs) for each commit. To replace the runs of an arrangement, its small parts are read. This
 is done for the limit only if they have at most half of the bytes that it has in memory.
@@ -48,6 +51,7 @@ from streaming.errors import StateError
 from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
 from streaming.state.mapped.trusted_files import (
     Identity,
     RunFile,
@@ -58,7 +62,15 @@ from streaming.state.mapped.trusted_files import (
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference
-from streaming.state.verified_files import FileCache, check_size, decode_run, find_part
+from streaming.state.verified_files import (
+    FileCache,
+    MappedFiles,
+    check_size,
+    check_strings,
+    decode_run,
+    find_part,
+    map_verified,
+)
 
 __all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]
 
@@ -81,8 +93,8 @@ class MemoryUse(NamedTuple):
 
     Attributes:
         heap_bytes: Bytes of the runs and dictionaries in memory.
-        mapped_bytes: Bytes of the runs that are memory maps of files.
-        mapped_runs: The number of these runs.
+        mapped_bytes: Bytes of the runs and dictionaries that are memory maps of files.
+        mapped_runs: The number of runs that are memory maps of files.
     """
 
     heap_bytes: int
@@ -91,7 +103,7 @@ class MemoryUse(NamedTuple):
 
 
 class MemoryLimit:
-    """Moves runs of a circuit from memory to memory maps of the files that have the same rows.
+    """Moves runs and dictionaries of a circuit from memory to maps of files.
 
     Args:
         files: The state directory.
@@ -110,6 +122,7 @@ class MemoryLimit:
         # The mapped files by name, and the names of those that each arrangement uses.
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
+        self._dictionary_memory = DictionaryMemory(files, self._min_mapped_bytes)
         # Resident pages of files that are not those of the state, such as libraries.
         self._other_file_bytes = _resident_file_bytes()
         self._trusted = TrustedFiles(files)
@@ -129,11 +142,11 @@ class MemoryLimit:
         self._maps.clear()
         self._files_of.clear()
 
-    def map_files(self, manifest: Manifest) -> FileCache:
-        """Map the large runs of a version that is being loaded; return their files.
+    def map_files(self, manifest: Manifest) -> MappedFiles:
+        """Map the large runs and strings of a version that is being loaded.
 
-        Files that have not changed since this library wrote or verified them are verified in the
-        background (`finish_verification`), the others at once.
+        Files of runs that have not changed since this library wrote or verified them are verified
+        in the background (`finish_verification`), the others at once.
 
         Raises:
             StateDamagedError: A file is damaged.
@@ -141,7 +154,7 @@ class MemoryLimit:
         """
         self.forget()
         self._trusted.read()
-        # Dictionaries are read to memory, and so are the small runs in the same files.
+        # The small runs in the files of dictionaries are read to memory.
         read_files = {
             part.file for references in manifest.dictionaries.values() for part in references
         }
@@ -165,7 +178,43 @@ class MemoryLimit:
                 verify(self._files, file)
         if unverified:
             self._verification = Verification(self._files, unverified)
-        return {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
+        cache = {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
+        string_files, maps = self._map_strings(manifest)
+        sizes = {name: DictionarySize.in_version(manifest, name) for name in manifest.dictionaries}
+        excess = self._excess(sum(sum(size) for size in sizes.values()))
+
+        def release_pages() -> None:
+            for mapped in maps:
+                mapped.release_pages()
+
+        return MappedFiles(
+            cache | string_files, self._dictionary_memory.choose(sizes, excess), release_pages
+        )
+
+    def _map_strings(self, manifest: Manifest) -> tuple[FileCache, list[MappedMemory]]:
+        """Map and verify the files with large parts of dictionaries and nothing else."""
+        run_files = {
+            part.file
+            for orders in manifest.traces.values()
+            for references in orders.values()
+            for part in references
+        }
+        cache: FileCache = {}
+        maps: list[MappedMemory] = []
+        for name, references in manifest.dictionaries.items():
+            for reference in references:
+                file, checksum = reference.file, manifest.files[reference.file]
+                if file in run_files or reference.size < self._min_mapped_bytes:
+                    continue
+                if file not in cache:
+                    mapped = map_verified(self._files, file, checksum)
+                    maps.append(mapped)
+                    path = f"{self._files.location}/{file}"
+                    cache[file] = checksum, decode_segment(mapped.memory, path)
+                part = find_part(self._files, cache[file][1], reference, name)
+                check_strings(self._files, part, reference)
+                mapped.release_pages()
+        return cache, maps
 
     def finish_verification(self) -> None:
         """Wait until the files are verified that `map_files` has not verified.
@@ -186,6 +235,7 @@ class MemoryLimit:
         """Remove the pages of all maps from the memory of this process."""
         for mapped, _ in list(self._maps.values()):
             mapped.release_pages()
+        self._dictionary_memory.release_pages()
 
     def check(self) -> None:
         """Check that no mapped file was cut short; a system call per file.
@@ -206,15 +256,13 @@ class MemoryLimit:
             StateDamagedError: A file of the version is damaged.
         """
         sizes = self._heap_bytes()
-        dictionary_bytes = sum(
-            entry.nbytes for entry in self._circuit.graph.registry.dictionaries.values()
-        )
+        dictionaries = self._circuit.graph.registry.dictionaries
         # An arrangement that is not needed any more has no runs.
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
-        excess = sum(sizes.values()) + dictionary_bytes - self._limit
+        heap_bytes = sum(sizes.values()) + sum(entry.heap_bytes for entry in dictionaries.values())
+        excess = self._excess(heap_bytes)
         if excess > 0:
-            excess += round(self._limit * (1 - MAX_SHARE_AFTER_REPLACEMENT))
             for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
                 if excess <= 0:
                     break
@@ -236,9 +284,14 @@ class MemoryLimit:
                     error,
                 )
             sizes = self._heap_bytes()
-        self.use = self._measure(sum(sizes.values()) + dictionary_bytes)
+        memories = self._dictionary_memory.choose(
+            {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}, excess
+        )
+        if memories:
+            self._circuit.move_dictionaries(memories)
+        self.use = self._measure(sum(sizes.values()))
         self._commits_until_release -= 1
-        is_due = bool(keys) or self._commits_until_release <= 0
+        is_due = bool(keys or memories) or self._commits_until_release <= 0
         if is_due and self.use.heap_bytes + self._mapped_resident_bytes() > self._limit:
             self.release_pages()
             self._commits_until_release = COMMITS_BETWEEN_RELEASES
@@ -260,6 +313,13 @@ class MemoryLimit:
                 estimates[name] = min(rows[name], total) if total >= 0 else rows[name]
         return estimates
 
+    def _excess(self, heap_bytes: int) -> int:
+        """Return the bytes to free, or at most 0 if the limit is not exceeded."""
+        excess = heap_bytes - self._limit
+        if excess > 0:
+            excess += round(self._limit * (1 - MAX_SHARE_AFTER_REPLACEMENT))
+        return excess
+
     def _heap_bytes(self) -> dict[ArrangementKey, int]:
         """Return the bytes in memory of each arrangement."""
         return {
@@ -268,7 +328,10 @@ class MemoryLimit:
             for arrangement in trace.arrangements
         }
 
-    def _measure(self, heap_bytes: int) -> MemoryUse:
+    def _measure(self, run_heap_bytes: int) -> MemoryUse:
+        dictionaries = self._circuit.graph.registry.dictionaries.values()
+        dictionary_heap_bytes = sum(entry.heap_bytes for entry in dictionaries)
+        dictionary_bytes = sum(entry.nbytes for entry in dictionaries)
         mapped = [
             run.nbytes
             for trace in self._circuit.graph.traces.values()
@@ -276,11 +339,16 @@ class MemoryLimit:
             for run in arrangement.spine.runs
             if run.is_mapped
         ]
-        return MemoryUse(heap_bytes, sum(mapped), len(mapped))
+        return MemoryUse(
+            run_heap_bytes + dictionary_heap_bytes,
+            sum(mapped) + dictionary_bytes - dictionary_heap_bytes,
+            len(mapped),
+        )
 
     def _mapped_resident_bytes(self) -> int:
         """Return the bytes of mapped files that are in the memory of this process, about."""
-        return max(_resident_file_bytes() - self._other_file_bytes, 0) if self._maps else 0
+        has_maps = bool(self._maps) or self._dictionary_memory.is_in_use
+        return max(_resident_file_bytes() - self._other_file_bytes, 0) if has_maps else 0
 
     def _unmapped_bytes(self, references: Iterable[SegmentReference]) -> int:
         """Return the bytes of the parts that an exchange would leave in memory."""

@@ -72,7 +72,10 @@ def test_every_run_is_mapped_after_each_commit_under_the_least_limit(tmp_path):
         runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
         assert runs and all(run.is_mapped for run in runs)
         metrics = sink.metrics[-1]
-        assert metrics.mapped_bytes == sum(run.nbytes for run in runs)
+        texts = sink.circuit.graph.registry.dictionaries["text"]
+        strings = texts.nbytes - texts.heap_bytes
+        assert metrics.mapped_bytes == sum(run.nbytes for run in runs) + strings
+        assert strings > 0 == texts.string_heap_bytes == texts.slot_heap_bytes
     sink.close()
 
 
