@@ -456,7 +456,7 @@ class _Task:
         else:
             slices = partial(InternerOverlay(values).slices, STRINGS_PER_SLICE)
         encoded = encode_strings(name_of_parts(key), partial(self._check_stop_after_each, slices))
-        return self._write(encoded.count, encoded.size, encoded.chunks)
+        return self._write(encoded.rows, encoded.size, encoded.chunks)
 
     def _check_stop_after_each(self, slices: Slices) -> Iterator[CodedStrings]:
         for strings in slices():

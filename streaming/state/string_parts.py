@@ -79,12 +79,12 @@ class EncodedStrings(NamedTuple):
     """A file with one part of a dictionary.
 
     Attributes:
-        count: The number of strings.
+        rows: The number of strings.
         size: The number of bytes of the part.
         chunks: The bytes of the file; they can be read more than once.
     """
 
-    count: int
+    rows: int
     size: int
     chunks: Iterable[Bytes]
 

@@ -18,10 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_sql
+from circuits.state import dictionary_sweep
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.values import sweep
 from streaming import StateDamagedError, StateError, ViewSink
-from streaming.state import compaction, writer
+from streaming.state import compaction, string_parts, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
 from streaming.state.mapped.file_merge import FileMerge
@@ -115,6 +117,67 @@ def test_views_over_mapped_runs_equal_recomputation(steps, tmp_path_factory):
         (view,) = sink.circuit.outputs
         assert bag_of(sink.table(view)) == count_triangles(total)
     sink.close()
+
+
+TEXTS = "SELECT x.k, y.v, y.n FROM r x JOIN r y ON x.v = y.k"
+TEXT = pa.schema([("k", pa.string()), ("v", pa.string()), ("n", pa.int64())])
+KEYS = st.integers(0, 30).map(lambda n: f"key {n} " + "x" * (n % 7))
+TEXT_STEPS = st.one_of(
+    st.just("restart"), st.sets(st.tuples(KEYS, KEYS, st.integers(0, 1)), max_size=12)
+)
+
+
+def text_sink(place, **options):
+    circuit = compile_sql(TEXTS, {"r": TEXT}, materialize=True)
+    return ViewSink(circuit, state_dir=place, **options)
+
+
+def join_texts(live):
+    return Counter((k, w, n) for k, v, _ in live for other, w, n in live if other == v)
+
+
+@contextmanager
+def busy_sweeps_and_merges():
+    """Remove unused strings after each commit, and merge stored parts in the background."""
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
+        patch.object(dictionary_sweep, "MIN_NEW_VALUES", 0),
+        patch.object(dictionary_sweep, "MAX_NEW_SHARE", 0),
+        patch.object(dictionary_sweep, "MIN_WORK", 20),
+        patch.object(sweep, "_MIN_REMOVED_SHARE", 10**9),
+        patch.object(string_parts, "STRINGS_PER_SLICE", 3),
+    ):
+        yield
+
+
+@settings(max_examples=20, deadline=None)
+@given(steps=st.lists(TEXT_STEPS, max_size=10))
+def test_dictionaries_in_files_and_in_memory_give_the_same_views(steps, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("state")
+    limits = {"mapped": NOTHING, "memory": None}
+    sinks = {name: text_sink(folder / name, memory_limit=limits[name]) for name in limits}
+    live, number = set(), 0
+    with busy_sweeps_and_merges():
+        for step in steps:
+            if step == "restart":
+                for name, sink in sinks.items():
+                    sink.close()
+                    sinks[name] = text_sink(folder / name, memory_limit=limits[name])
+                continue
+            rows = sorted(step)  # those that are live are deleted, the others are inserted
+            weights = [-1 if row in live else 1 for row in rows]
+            live ^= step
+            for sink in sinks.values():
+                sink(Frame(table_of(TEXT, rows, weights), "q"), number)
+                (view,) = sink.circuit.outputs
+                assert bag_of(sink.table(view)) == join_texts(live)
+            number += 1
+            texts = sinks["mapped"].circuit.graph.registry.dictionaries["text"]
+            assert not texts.string_count or texts.string_heap_bytes == 0
+    for sink in sinks.values():
+        sink.close()
 
 
 def test_merged_files_are_mapped_in_place_of_their_parts(tmp_path):
