@@ -87,6 +87,8 @@ class DictionaryMemory:
         self._location = files.location
         self._arrays = ScratchArrays(files, DATA, is_random=True)
         self._min_bytes = min_bytes
+        # True after an error, until the next call of `choose`: the disk may be full.
+        self._has_failed = False
 
     def choose(self, sizes: Mapping[str, DictionarySize], excess: int) -> dict[str, ArrayMemory]:
         """Choose the arrays to move so that at least ``excess`` bytes are freed, if possible.
@@ -98,6 +100,7 @@ class DictionaryMemory:
         Returns:
             The memory to move each of the chosen dictionaries to (`Interner.move`).
         """
+        self._has_failed = False
         memories: dict[str, ArrayMemory] = {}
         for field in DictionarySize._fields:
             memory = ArrayMemory(**{field: self._allocate})
@@ -119,12 +122,15 @@ class DictionaryMemory:
         return not self._arrays.is_empty
 
     def _allocate(self, words: int) -> Int64Array | None:
+        if self._has_failed:
+            return None
         try:
             return self._arrays.allocate(words)
         except OSError as error:
+            self._has_failed = True
             log.warning(
                 "state directory %s: %d bytes of a dictionary are in memory instead of in a file: "
-                "%s; free space on the disk",
+                "%s; this is tried again in the next micro-batch",
                 self._location,
                 8 * words,
                 error,
