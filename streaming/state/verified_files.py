@@ -71,9 +71,9 @@ def map_verified(files: MappableFiles, name: str, expected: FileChecksum) -> Map
         StateDamagedError: It is missing, cut short or changed.
     """
     check_size(files, name, expected)
-    mapped = files.map(name, expected.size)
+    # First, because a directory of copies replaces a damaged copy.
     _compare_checksum(files, name, files.checksum(name), expected)
-    return mapped
+    return files.map(name, expected.size)
 
 
 def check_size(files: Files, name: str, expected: FileChecksum) -> None:
@@ -190,16 +190,28 @@ def find_part(
 
 
 def decode_run(
-    files: Files, part: SegmentPart, reference: SegmentReference, *, is_new: bool = True
+    files: Files,
+    part: SegmentPart,
+    reference: SegmentReference,
+    *,
+    is_new: bool = True,
+    on_chunk: Callable[[], object] = lambda: None,
 ) -> Run:
     """Decode a part as a run; O(words) to check its positions if it is new.
+
+    Args:
+        files: The directory.
+        part: The part.
+        reference: What the manifest says about it.
+        is_new: True if the positions are to be checked.
+        on_chunk: Called after some megabytes are checked, for example to release their pages.
 
     Raises:
         StateDamagedError: It is not a run, or its number of rows differs from the manifest.
     """
     try:
         run = Run.from_words(part.words, is_mapped=part.is_mapped)
-        damage = run.find_damage() if is_new else ""
+        damage = run.find_damage(on_chunk) if is_new else ""
     except DbspWcojError as error:
         damage = str(error)
     if not damage and run.rows != reference.rows:

@@ -81,6 +81,9 @@ class DictionaryMemory:
     Args:
         files: The state directory.
         min_bytes: Smaller arrays are not moved.
+
+    Attributes:
+        is_in_use: True after `choose` has chosen a dictionary.
     """
 
     def __init__(self, files: MappableFiles, min_bytes: int) -> None:
@@ -89,8 +92,9 @@ class DictionaryMemory:
         self._min_bytes = min_bytes
         # True after an error, until the next call of `choose`: the disk may be full.
         self._has_failed = False
+        self.is_in_use = False
 
-    def choose(self, sizes: Mapping[str, DictionarySize], excess: int) -> dict[str, ArrayMemory]:
+    def choose(self, sizes: Mapping[str, DictionarySize], excess: float) -> dict[str, ArrayMemory]:
         """Choose the arrays to move so that at least ``excess`` bytes are freed, if possible.
 
         Args:
@@ -110,16 +114,12 @@ class DictionaryMemory:
                     break
                 memories[name] = memory.after(memories.get(name, ArrayMemory()))
                 excess -= bytes_of[name]
+        self.is_in_use |= bool(memories)
         return memories
 
     def release_pages(self) -> None:
         """Remove the pages of the scratch files from the memory of this process."""
         self._arrays.release_pages()
-
-    @property
-    def is_in_use(self) -> bool:
-        """True if an array is in a scratch file."""
-        return not self._arrays.is_empty
 
     def _allocate(self, words: int) -> Int64Array | None:
         if self._has_failed:

@@ -54,13 +54,6 @@ class ScratchArrays:
             for _, scratch in self._scratch:
                 scratch.release_pages()
 
-    @property
-    def is_empty(self) -> bool:
-        """True if no array is in use."""
-        with self._lock:
-            self._drop_unused()
-            return not self._scratch
-
     def _drop_unused(self) -> None:
         """Drop the files of arrays that are not in use any more, which frees their space."""
         self._scratch = [

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest.mock import Mock, patch
 
@@ -29,7 +30,9 @@ from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
 from streaming.state.mapped.file_merge import FileMerge
+from streaming.state.mapped.mapped_file import MappedFile
 from streaming.state.mapped.memory_limit import MemoryLimit
+from streaming.state.mapped.resident_pages import ResidentPages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
@@ -343,7 +346,10 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tm
         assert resident_bytes(tmp_path) == 0
         rows = random.choice(values, (2, 2000))
         table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(2000, np.int64)})
-        with patch.object(MemoryLimit, "after_commit", lambda *args: None):
+        with (
+            patch.object(MemoryLimit, "after_commit", lambda *args: None),
+            patch.object(ResidentPages, "check", lambda *args: None),
+        ):
             sink(Frame(table, "q"), number)
         return resident_bytes(tmp_path)
 
@@ -475,6 +481,57 @@ def test_a_changed_file_is_verified_before_it_is_used(written_state, record):
         (written_state / "verified.json").write_text("{}")
     with pytest.raises(StateDamagedError, match="has the checksum"), replayed(written_state, NEVER):
         pass
+
+
+def test_a_disk_that_fails_while_files_are_mapped_is_named_and_can_recover(tmp_path):
+    sink = sink_on(tmp_path, memory_limit=NOTHING)
+    feed(sink, *range(4))
+    error = OSError(errno.EIO, os.strerror(errno.EIO))
+    with (
+        patch.object(MappedFile, "check", Mock(side_effect=error)),
+        pytest.raises(StateError, match=r"cannot be read: .*Input/output error"),
+    ):
+        feed(sink, 4)
+    feed(sink, 4)
+    check(sink, 5)
+    sink.close()
+
+
+@pytest.mark.parametrize("call", ["map", "checksum", "scratch"])
+def test_an_error_of_the_disk_during_a_merge_fails_no_step(tmp_path, call, caplog):
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    error = OSError(errno.EIO, os.strerror(errno.EIO), "data/a")
+    random, total, number = np.random.default_rng(0), Counter(), 0
+
+    def add_rows():
+        nonlocal number
+        rows = [tuple(row) for row in random.integers(0, 30, (20, 2)).tolist()]
+        sink(Frame(table_of(EDGE, rows, [1] * len(rows)), "q"), number)
+        total.update(rows)
+        number += 1
+
+    def run_with_fault(function):
+        with patch.object(LocalFiles, call, Mock(side_effect=error)):
+            function()
+
+    with (
+        patch.object(compaction, "STEPS_AFTER_FAILURE", 1),
+        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
+    ):
+        with patch.object(
+            compaction, "start_thread", lambda run: PolledThread(partial(run_with_fault, run), 0)
+        ):
+            for _ in range(12):
+                add_rows()
+        assert "were not merged: [Errno 5] Input/output error" in caplog.text
+        with patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)):
+            for _ in range(12):
+                add_rows()
+    assert all(len(arrangement.spine.runs) <= 14 for arrangement in arrangements(sink))
+    (view,) = sink.circuit.outputs
+    assert bag_of(sink.table(view)) == count_triangles(total)
+    sink.close()
 
 
 def test_a_file_of_another_size_is_not_mapped(tmp_path):
