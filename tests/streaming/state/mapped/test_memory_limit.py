@@ -57,6 +57,14 @@ def arrangements(sink):
     ]
 
 
+def texts_of(sink):
+    return sink.circuit.graph.registry.dictionaries["text"]
+
+
+def mapped_text_bytes(sink):
+    return texts_of(sink).nbytes - texts_of(sink).heap_bytes
+
+
 def edge_sink(place, **options):
     circuit = compile_sql(TRIANGLES, {"e": EDGE}, materialize=True)
     return ViewSink(circuit, state_dir=place, **options)
@@ -79,9 +87,9 @@ def test_every_run_is_mapped_after_each_commit_under_the_least_limit(tmp_path):
         runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
         assert runs and all(run.is_mapped for run in runs)
         metrics = sink.metrics[-1]
-        texts = texts_of(sink)
-        strings = texts.nbytes - texts.heap_bytes
+        strings = mapped_text_bytes(sink)
         assert metrics.mapped_bytes == sum(run.nbytes for run in runs) + strings
+        texts = texts_of(sink)
         assert strings > 0 == texts.string_heap_bytes == texts.slot_heap_bytes
     sink.close()
 
@@ -195,10 +203,6 @@ def written_texts(tmp_path):
             rows = TEXT_ROWS[50 * number : 50 * number + 50]
             sink(Frame(table_of(TEXT, rows, [1] * 50), "q"), number)
     return tmp_path
-
-
-def texts_of(sink):
-    return sink.circuit.graph.registry.dictionaries["text"]
 
 
 def test_a_restart_loads_dictionaries_into_files_a_slice_at_a_time(written_texts):
