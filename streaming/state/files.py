@@ -118,6 +118,24 @@ class Files(Protocol):
         """Admit other writers."""
 
 
+#: A file of more bytes is renamed before text is appended to it by writing it again.
+MAX_REWRITTEN_BYTES: Final = 1 << 20
+
+
+def append_by_rewriting(files: Files, name: str, text: str) -> None:
+    """Append text to a file by writing the whole file again.
+
+    A file of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing an older
+    one.
+    """
+    size = files.size(name)
+    if size is not None and size > MAX_REWRITTEN_BYTES:
+        files.rename(name, f"{name}.1")
+        size = None
+    content = b"" if size is None else bytes(files.read(name))
+    files.write(name, [content, text.encode()])
+
+
 class ReleasableMemory(Protocol):
     """Maps of files, whose pages may be in the memory of the process."""
 
