@@ -559,15 +559,15 @@ class Store:
                 f"process with: python -m streaming rescale {self.files.location} --embedded"
             )
         now = microseconds_of(self._clock()) if self.circuit.reads_now else None
-        memory = self._memory
-        if memory is None:
-            self._pending = change_program(
-                self.files, manifest, self.circuit, self._change, now, unwritten
-            )
-        else:
-            self._pending = change_program(
-                self.files, manifest, self.circuit, self._change, now, unwritten, memory.map_files
-            )
+        self._pending = change_program(
+            self.files,
+            manifest,
+            self.circuit,
+            self._change,
+            now,
+            unwritten,
+            map_files=None if self._memory is None else self._memory.map_files,
+        )
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)
         self._is_loaded = True

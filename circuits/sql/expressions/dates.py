@@ -62,6 +62,8 @@ SPARK_FIELDS: Final = {
 }
 # The fields of a TIME that are computed as those of a timestamp.
 _FIELDS_OF_TIME: Final = frozenset(("millisecond", "microsecond", "epoch"))
+# The fields that have a fraction in PostgreSQL, with the microseconds of one unit.
+_MICROS_BY_FIELD: Final = {"second": 1_000_000, "millisecond": 1_000}
 #: Fields of intervals.
 INTERVAL_FIELDS: Final = {
     **{name: "interval_days" for name in ("day", "days", "d")},
@@ -110,16 +112,27 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -
                 node, f"field {field!r} of an interval", f"there are: {known}"
             )
         part = clause.call(node, INTERVAL_FIELDS[field], value)
-        if not is_spark and INTERVAL_FIELDS[field] == "interval_seconds":
+        is_whole = not is_spark and not clause.source.is_postgres
+        if is_whole and INTERVAL_FIELDS[field] == "interval_seconds":
             part = clause.call(node, "cast", clause.call(node, "trunc", part), type=pa.int64())
         return part
     if is_spark:
         (value,) = coerce(clause, node, [value], "m")  # m is a timestamp
+    if clause.source.is_postgres and fields[field] in _MICROS_BY_FIELD:
+        return _second_with_fraction(clause, node, value, fields[field])
     value = _on_epoch_date(clause, node, value, fields[field])
     part = clause.call(node, fields[field], value)
     if is_spark and fields[field] == "day_of_week":
         part = clause.call(node, "add", part, integer_literal(1))
     return part
+
+
+def _second_with_fraction(
+    clause: Clause, node: exp.Expr, value: Expression, field: str
+) -> Expression:
+    """Return the second of PostgreSQL, or its milliseconds, with the fraction."""
+    micros = clause.call(node, "microsecond", _on_epoch_date(clause, node, value, "microsecond"))
+    return clause.call(node, "divide", micros, integer_literal(_MICROS_BY_FIELD[field]))
 
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:

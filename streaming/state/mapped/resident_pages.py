@@ -35,7 +35,7 @@ from weakref import ref
 
 import pyarrow as pa
 
-from streaming.state.files import MappedMemory
+from streaming.state.files import ReleasableMemory
 
 __all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
@@ -59,7 +59,7 @@ class ResidentPages:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._maps: tuple[MappedMemory, ...] = ()
+        self._maps: tuple[ReleasableMemory, ...] = ()
         # The resident pages of other files when the first file was mapped; or fewer, if all files
         # together have had fewer since then.
         self._other_bytes = 0
@@ -68,7 +68,7 @@ class ResidentPages:
         self._must_stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def watch(self, maps: Iterable[MappedMemory]) -> None:
+    def watch(self, maps: Iterable[ReleasableMemory]) -> None:
         """Limit the pages of these maps, and of no others."""
         is_first = not self._maps
         self._maps = tuple(maps)
