@@ -36,7 +36,7 @@ from streaming.state.mapped.resident_pages import ResidentPages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import check, feed, sink_on
+from tests.support.fed_sink import LINK, ROWS, VIEWS, check, expected, feed, sink_on
 from tests.support.polled_thread import PolledThread
 from tests.support.tables import bag_of, table_of
 
@@ -654,3 +654,16 @@ def test_maps_of_files_of_other_arrangements_are_replaced(tmp_path):
         limit.after_commit(read_manifest(files, 5))
         limit.after_commit(read_manifest(files, 5))
         circuit.replace_runs.assert_called_once()
+
+
+def test_other_views_start_from_maps_of_dictionaries(tmp_path):
+    with closing(sink_on(tmp_path, memory_limit=NOTHING)) as sink:
+        feed(sink, *range(6))
+    more = VIEWS + "CREATE VIEW names AS SELECT DISTINCT city FROM link;"
+    circuit = compile_sql(more, {"link": LINK}, materialize=True)
+    with closing(ViewSink(circuit, state_dir=tmp_path, memory_limit=NOTHING)) as sink:
+        feed(sink, *range(6, 12))
+        for view, bag in expected(12).items():
+            assert bag_of(sink.table(view)) == bag
+        cities = {city for batch in ROWS for *_, city in batch}
+        assert bag_of(sink.table("names")) == Counter((city,) for city in cities)
