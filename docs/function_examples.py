@@ -1,6 +1,6 @@
 """Examples of the functions for `docs.functions`: a title, and an expression of each function.
 
-An expression is in dialect duckdb, unless it starts with ``spark:``.
+An expression is in dialect duckdb, unless it starts with ``spark:`` or ``postgres:``.
 """
 
 from __future__ import annotations
@@ -215,6 +215,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "printf": "spark: format_string('%05d', 42)",
         "c_printf": "printf('%05d', 42)",
         "java_float": "spark: CAST(1e10 AS STRING)",
+        "postgres_float": "postgres: CAST(1e10::float8 AS TEXT)",
         "to_char": "spark: to_char(454, '999')",
         "to_number": "spark: to_number('454', '999')",
         "try_to_number": "spark: try_to_number('x', '99')",

@@ -18,7 +18,16 @@ the traces and no queue of deltas are needed. If an operator is in both
 programs and its rows are needed, its state is computed a second time; the second copy is dropped at
 the end.
 
-The new views become visible all at once, with the sum of their changes in all slices.
+A new view is emitted after that, with the rows of all slices: all at once; or in slices as well, if
+the caller names the view in ``sliced_views``. The rows of the view so far are kept in a trace, and
+a cursor goes through this trace in the same way::
+
+    slice of the view  =  delta of the view up to its cursor  +  next rows of its trace
+
+So the slices that were emitted always add up to the rows of the view at or before its cursor: each
+of them is a row of the view as it is now, and never an intermediate result such as the count of a
+part of a group. The backfill goes on with each step meanwhile, and is complete when the cursors of
+these views are at the end, too. The last slice is emitted with the next step of the new circuit.
 
 Not possible in slices:
 
@@ -35,7 +44,7 @@ slice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -44,7 +53,7 @@ from circuits.errors import ProgramChangeError
 from circuits.runtime.graph import NOW
 from circuits.runtime.operators.integrate import Integrate
 from circuits.state.program_change import ProgramChange
-from dbsp_wcoj import ZSet
+from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
 
@@ -62,11 +71,13 @@ class SlicedBackfill:
 
     Args:
         change: The change; it must only add and remove views.
+        sliced_views: The new views that are emitted in slices.
 
     Attributes:
         change: As given.
         rows_read: The number of rows that slices have read.
         rows: The number of rows to read in all slices, as it was known after the last one.
+        rows_emitted: The number of rows of the slices of new views, including those in ``slices``.
 
     Raises:
         ProgramChangeError: The change is not possible in slices, or rows are not kept.
@@ -85,9 +96,9 @@ class SlicedBackfill:
     [{'src': 0, 'n': 3, 'weight': 1}, {'src': 1, 'n': 3, 'weight': 1}]
     """
 
-    def __init__(self, change: ProgramChange) -> None:
+    def __init__(self, change: ProgramChange, sliced_views: Collection[str] = ()) -> None:
         self.change = change
-        self.rows_read = 0
+        self.rows_read = self.rows_emitted = 0
         self.rows = change.rows_to_read
         self._check_possible()
         change.begin()
@@ -107,6 +118,11 @@ class SlicedBackfill:
             for view in change.views
             if view.kind == "new"
         }
+        self._emissions = {
+            view: ViewEmission(integral.trace)
+            for view, integral in self._new_views.items()
+            if view in sliced_views and change.new.schema(view).arity
+        }
 
     @property
     def is_valid(self) -> bool:
@@ -119,9 +135,46 @@ class SlicedBackfill:
 
     @property
     def is_complete(self) -> bool:
-        """True if the new views have all rows."""
+        """True if the new views have all rows, and all slices of them are emitted but the last."""
+        return self.has_all_rows and all(
+            emission.is_complete for emission in self._emissions.values()
+        )
+
+    @property
+    def has_all_rows(self) -> bool:
+        """True if the new views have all rows, so that `emit` can begin."""
         has_constants = self.change.graph.steps > 0 or self.change.backfill.is_empty
         return has_constants and all(cursor.is_complete for cursor in self._cursors.values())
+
+    @property
+    def slices(self) -> dict[str, pa.Table]:
+        """The next slice of each view that is emitted in slices, once all rows have been read.
+
+        Emit it with the next step of the old circuit, and call `confirm_slices` when that step is
+        committed, before `advance`.
+        """
+        if not self.has_all_rows:
+            return {}
+        return {
+            view: self.change.new.schema(view).to_table(emission.pending, self.change.old.codecs)
+            for view, emission in self._emissions.items()
+        }
+
+    @property
+    def sliced_views(self) -> frozenset[str]:
+        """The views that are emitted in slices."""
+        return frozenset(self._emissions)
+
+    @property
+    def emitted_views(self) -> frozenset[str]:
+        """The views of which `confirm_slices` has confirmed a slice."""
+        return frozenset(view for view, e in self._emissions.items() if e.is_begun)
+
+    def confirm_slices(self) -> None:
+        """Record that the `slices` were emitted."""
+        if self.has_all_rows:
+            for emission in self._emissions.values():
+                emission.confirm()
 
     def advance(self, changes: Iterable[TraceStep], max_rows: int, now: int | None = None) -> int:
         """Compute the next slice.
@@ -167,23 +220,49 @@ class SlicedBackfill:
             )
             step.commit()
             for view, integral in self._new_views.items():
-                integral.step(step.deltas[graph.views[view]])
+                rows_of_view = step.deltas[graph.views[view]]
+                integral.step(rows_of_view)
+                if view in self._emissions:
+                    self._emissions[view].add_passed_rows(rows_of_view)
             old.keep_codes()
         self.rows_read += read
         self.rows = max(self.change.rows_to_read, self.rows_read)
         self._step = self._old_graph.steps
         return read
 
+    def emit(self, max_rows: int) -> int:
+        """Add the next rows of the new views to their `slices`, after `advance`.
+
+        Args:
+            max_rows: The limit on these rows, at least 1.
+
+        Returns:
+            The number of rows; 0 until all rows have been read.
+        """
+        count = 0
+        if self.has_all_rows:
+            for emission in self._emissions.values():
+                count += emission.add_next_rows(max_rows - count)
+        self.rows_emitted += count
+        return count
+
     def finish(self) -> dict[str, pa.Table]:
         """Give the new circuit its state; the old one accepts no more steps.
 
         Returns:
-            The rows of the new views, as `ProgramChange.apply`.
+            The rows of the new views, as `ProgramChange.apply`; of a view that is emitted in
+            slices, those that no step has emitted.
+
+        Complexity:
+            O(traces + joins + rows to return): the traces keep their runs.
         """
         assert self.is_complete
         self._step = None  # an interrupted call is not repeated
         graph = self.change.graph
-        deltas = {view: integral.total for view, integral in self._new_views.items()}
+        deltas = {
+            view: self._emissions[view].pending if view in self._emissions else integral.total
+            for view, integral in self._new_views.items()
+        }
         now = graph.watermarks.get(NOW)
         return self.change.finish(deltas, {}, now, keep_orders=True)
 
@@ -215,3 +294,45 @@ class SlicedBackfill:
                 f"{', '.join(changed)}: a view that was published before changes, which is not "
                 "possible in slices: leave out the limit of the slices"
             )
+
+
+class ViewEmission:
+    """The slices of a view.
+
+    Args:
+        trace: The rows of the view, at least one column; the caller adds the deltas.
+
+    Attributes:
+        is_begun: True if a slice is confirmed.
+        pending: The rows of the next slice so far.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.is_begun = False
+        self.pending = ZSet.empty(trace.arity)
+        self._trace = trace
+        self._cursor = TraceCursor(trace)
+
+    @property
+    def is_complete(self) -> bool:
+        """True if all rows are in slices."""
+        return self._cursor.is_complete or self._trace.is_empty
+
+    def add_passed_rows(self, delta: ZSet) -> None:
+        """Add the rows of a delta of the view that are at or before the cursor."""
+        self.pending = self.pending + self._cursor.passed(delta)
+
+    def add_next_rows(self, max_rows: int) -> int:
+        """Add the next rows of the view; return their number."""
+        count = reads = 0
+        while not self.is_complete and count < max_rows and reads < MAX_READS:
+            rows = self._cursor.next_rows(max_rows - count)
+            self.pending = self.pending + rows
+            count += len(rows)
+            reads += 1
+        return count
+
+    def confirm(self) -> None:
+        """Record that the slice so far is emitted."""
+        self.is_begun = True
+        self.pending = ZSet.empty(self._trace.arity)

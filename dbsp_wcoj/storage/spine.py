@@ -10,7 +10,8 @@ So sizes grow geometrically, and a trace of n rows has O(log n / log GROWTH_FACT
 merge is open. A merge is done in small pieces, so no step has to rewrite a large run: each step
 does merge work in proportion to its rows, its *fuel*. The fuel is enough to finish a merge before
 the next one of its size starts. Small merges are done at once. The memory of large merges comes in
-small pages, and is freed in slices as well (`dbsp_wcoj.storage.small_pages`).
+small pages, and is freed in slices as well or used by later merges
+(`dbsp_wcoj.storage.small_pages`).
 
 A small step does not append a run: kernels replace the newest run, the *tail*, by the sum of the
 tail and the step. They write to the *table* of the spine, an array with the addresses of its runs
@@ -26,7 +27,8 @@ as above.
 
 A run may be a memory map of a file (`Run.is_mapped`). The spine does not merge it with others,
 because the sum would be in memory again: whoever maps the files also merges them, and replaces the
-runs (`Spine.load`). `Spine.compact` merges all runs, as correctness requires.
+runs (`Spine.load`). For the same reason, `Spine.max_merge_rows` can exclude merges of large runs
+in memory, which will be maps later. `Spine.compact` merges all runs, as correctness requires.
 
 Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. A step of k rows
 copies at most O(GROWTH_FACTOR · k + FUEL_PER_STEP) rows in each open merge; all steps of a tail
@@ -79,6 +81,7 @@ class Spine:
     Attributes:
         table: The number of runs, their addresses and the state of the tail, for the kernels.
         table_address: The address of the table, which never changes.
+        max_merge_rows: Two runs with more rows together are not merged, except by `compact`.
     """
 
     __slots__ = (
@@ -91,19 +94,21 @@ class Spine:
         "_tail",
         "_tail_buffer",
         "_without_overlay",
+        "max_merge_rows",
         "table",
         "table_address",
     )
 
     def __init__(self) -> None:
         """Create an empty spine."""
+        self.max_merge_rows: int = MAX_INT64
         # The runs without the tail and the overlay.
         self._runs: list[Run] = []
         # The tail as of the last read, and the buffer that later tails are written to.
         self._tail: Run | None = None
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
-        # The memory of merged runs, which is freed in slices once no reader has the runs.
+        # The memory of merged runs, which later steps free once no reader has the runs.
         self._released: list[SmallPages] = []
         # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
@@ -340,7 +345,7 @@ class Spine:
     def _needs_merge(self, position: int) -> bool:
         """Return whether to start a merge of the run at ``position`` and the one before it."""
         older, newer = self._runs[position - 1], self._runs[position]
-        if older.is_mapped or newer.is_mapped:
+        if older.is_mapped or newer.is_mapped or newer.rows + older.rows > self.max_merge_rows:
             return False
         if newer.rows * GROWTH_FACTOR < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False
@@ -356,6 +361,7 @@ class Spine:
         if older.rows + newer.rows <= fuel:
             merged = Run.merged(older, newer)
             self._runs[position - 1 : position + 1] = [merged] if merged.rows else []
+            self._release(older, newer)
             return
         merge = Merge(older, newer)
         self._merges.append(merge)
@@ -367,9 +373,15 @@ class Spine:
         if merged is None:
             return
         self._merges.remove(merge)
-        self._released += [run.pages for run in (merge.older, merge.newer) if run.pages is not None]
+        self._release(merge.older, merge.newer)
         position = self._runs.index(merge.older)
         self._runs[position : position + 2] = [merged] if merged.rows else []
+
+    def _release(self, older: Run, newer: Run) -> None:
+        """Free the memory of two merged runs with the next steps."""
+        for run in (older, newer):
+            if run.pages is not None and run.pages.is_mapped:
+                self._released.append(run.pages)
 
     def _refresh(self, changed: int) -> None:
         """Write the addresses of the runs from position ``changed`` on to the table."""

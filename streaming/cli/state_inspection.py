@@ -59,29 +59,32 @@ MAX_METRICS_BYTES: Final = 1 << 18
 MAX_DEAD_LETTER_FILES: Final = 1000
 
 
-def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dict[str, Any]:
+def inspect_state(
+    location: str | os.PathLike[str], *, check: bool = False, letters: int = 5
+) -> dict[str, Any]:
     """Describe the contents of a state directory as JSON values.
 
     Args:
-        folder: The directory; a URI of an object store may have lost a slash, as in ``s3:/b/d``.
+        location: The directory: a path, or a URI. A URI that was a path may have lost a slash, as
+            in ``s3:/b/d``.
         check: True to read all files and compare checksums.
         letters: The maximum number of dead letters to show, the newest first.
 
     Raises:
         StateError: The folder is not a state directory.
     """
-    files = open_files(folder)
-    is_local = isinstance(files, LocalFiles)
-    if is_local and folder.exists() and not folder.is_dir():
+    files = open_files(location)
+    folder = Path(location) if isinstance(files, LocalFiles) else None
+    if folder is not None and folder.exists() and not folder.is_dir():
         raise StateError(f"{folder} is a file: name the folder that was given as --state")
     try:
         batch_ids = list_batch_ids(files)
         has_identity = files.size(STATE_FILE) is not None
     except OSError as error:
-        raise StateError(f"{folder} cannot be read: {error}") from error
+        raise StateError(f"{location} cannot be read: {error}") from error
     if not batch_ids and not has_identity:
         raise StateError(
-            f"{folder} is not a state directory: it contains neither {STATE_FILE} nor "
+            f"{location} is not a state directory: it contains neither {STATE_FILE} nor "
             f"{MANIFESTS}/; name the folder that was given as state_dir or --state"
         )
     manifests: dict[int, Manifest] = {}
@@ -93,9 +96,9 @@ def inspect_state(folder: Path, *, check: bool = False, letters: int = 5) -> dic
     intact = [version["batch"] for version in versions if version["damage"] is None]
     newest = manifests[intact[-1]] if intact else None
     return {
-        "location": str(folder) if is_local else files.location,
+        "location": files.location if folder is None else str(folder),
         **_identity(files),
-        "writer": writer_of(folder) if is_local else None,
+        "writer": None if folder is None else writer_of(folder),
         "versions": versions,
         "arrangements": [] if newest is None else _describe_state(files, newest),
         "bytes": _disk_usage(files, newest),
@@ -266,16 +269,8 @@ def _disk_usage(files: Files, newest: Manifest | None) -> dict[str, int]:
 
 def _size_of_folder(files: Files, folder: str) -> int:
     try:
-        return sum(_size_of_file(files, name) for name in files.names(folder))
+        return sum(status.size for status in files.list_files(folder))
     except StateDamagedError:  # the folder is a link
-        return 0
-
-
-def _size_of_file(files: Files, name: str) -> int:
-    """Return the bytes of a file; 0 if it is not a regular file."""
-    try:
-        return files.size(name) or 0
-    except StateDamagedError:
         return 0
 
 

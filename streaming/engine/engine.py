@@ -160,10 +160,14 @@ class StagedBatch:
         """Return a reader of a materialized view as it is after the step."""
         return self._output.after(view)
 
-    def write(self, tables: Mapping[str, pa.Table]) -> VersionSummary:
+    def write(self, tables: Mapping[str, pa.Table], begun: Collection[str] = ()) -> VersionSummary:
         """Make the step the next durable version, with the published tables of the views.
 
         After this call the version exists, even if the process ends before `commit`.
+
+        Args:
+            tables: The published tables.
+            begun: As for `streaming.state.store.Store.write`.
 
         Raises:
             StateError: The state directory cannot be written; see `streaming.state.store.Store`.
@@ -177,6 +181,7 @@ class StagedBatch:
             digests=self._prepared.digests,
             dead_letters=dead_letters if dead_letters.num_rows else None,
             cells=self._output.cells,
+            begun=begun,
         )
 
     def commit(self) -> None:
@@ -267,11 +272,22 @@ class Engine(ABC):
         self._continue_with(applied, options)
 
     def begin_backfill(
-        self, circuit: Circuit, options: ChangeOptions, *, dropped: Collection[str]
+        self,
+        circuit: Circuit,
+        options: ChangeOptions,
+        *,
+        dropped: Collection[str],
+        sliced_views: Collection[str],
     ) -> SlicedBackfill:
         """Begin to compute the state of other views in slices; the views stay as they are.
 
-        The arguments and errors are those of `change_views`.
+        The other arguments and the errors are those of `change_views`.
+
+        Args:
+            circuit: The new circuit.
+            options: What the change may do.
+            dropped: The views that are removed on purpose.
+            sliced_views: The views whose initial content is published in slices.
         """
         change = self._plan_change(circuit, options, dropped)
         check_allowed(
@@ -280,11 +296,13 @@ class Engine(ABC):
             where=self.versions.description,
             batch_id=self.versions.last_batch_id,
         )
-        return SlicedBackfill(change)
+        return SlicedBackfill(change, sliced_views)
 
     def finish_backfill(self, backfill: SlicedBackfill, options: ChangeOptions) -> None:
         """Go on with the views of a complete backfill; the next micro-batch commits the change."""
-        self._continue_with(AppliedChange(backfill.change, backfill.finish()), options)
+        outputs = backfill.finish()
+        applied = AppliedChange(backfill.change, outputs, backfill.emitted_views)
+        self._continue_with(applied, options)
 
     def settings(self) -> Mapping[str, Any]:
         """Return what a change of the views changes, for `undo_change`."""

@@ -28,7 +28,7 @@ from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.targets.frame import FrameTarget
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
-from streaming.targets.target import RecordingTarget, Target, ViewDelta
+from streaming.targets.target import RecordingTarget, ReplacingTarget, Target, ViewDelta
 
 __all__ = [
     "MODE_KEY",
@@ -88,6 +88,14 @@ class Output:
         return OutputMode(self.mode, self.keys)
 
     @property
+    def accepts_slices(self) -> bool:
+        """True if the initial content of the view can be written in several micro-batches."""
+        if self.mode != "delta":
+            return False
+        target = self.target
+        return target is None or (isinstance(target, ReplacingTarget) and target.replaces_views)
+
+    @property
     def target_name(self) -> str:
         """The kind of the target, for messages."""
         if self.target is None:
@@ -112,6 +120,10 @@ class OutputRouting:
     def output_of(self, view: str) -> Output:
         """Return the output of a view."""
         return self.outputs.get(view) or Output(view)
+
+    def with_further(self, other: OutputRouting | None) -> OutputRouting:
+        """Return these outputs, and those of views that have none here."""
+        return self if other is None else OutputRouting({**other.outputs, **self.outputs})
 
     def tables(
         self, deltas: Mapping[str, pa.Table], after: Callable[[str], PostStepReader]

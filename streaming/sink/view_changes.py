@@ -12,8 +12,16 @@ loaded its state; otherwise when the next micro-batch has loaded it. The next mi
 views from before the change, and the caller requests the change again.
 
 With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
-after the commit of each micro-batch (`circuits.state.sliced_backfill`), and the change is made when
-it is complete. Nothing of it is written before. If the state has to be loaded again after an error,
+after the commit of each micro-batch (`circuits.state.sliced_backfill`). Then the rows of the views
+are published in slices as well: each version has the next slice of a new view beside the changes of
+the others, as it was after the micro-batch before. The change is made when only the last slices are
+left, and the next micro-batch commits it. The state of the new views is not written before. So the
+program of the directory has a view only when its target has all rows. If the backfill begins again,
+the first slice is the whole view so far (`ViewDelta.previous` is `NO_BATCH`), which replaces what
+the target has. Views in other modes than ``delta``, or whose targets cannot replace rows
+(`streaming.targets.target.ReplacingTarget`), are published by one micro-batch.
+
+If the state has to be loaded again after an error,
 or a slice or the change itself is interrupted (Ctrl-C), the backfill begins again. Without a state
 directory, an interrupt of the change itself may lose the state; later micro-batches then raise
 `BatchOrderError`. If the job stops, the change is lost, and the caller requests it again.
@@ -32,6 +40,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Final, Protocol
 
+import pyarrow as pa
+
 from circuits import Circuit
 from circuits.program_edits import add_views, remove_view
 from circuits.state.sliced_backfill import SlicedBackfill
@@ -40,6 +50,7 @@ from dbsp_wcoj.storage.trace import TraceStep
 from streaming.errors import TargetError
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
 from streaming.state.program_change import ChangeOptions
+from streaming.targets.output_mode import PostStepReader
 
 __all__ = [
     "AddViews",
@@ -67,11 +78,13 @@ class BackfillProgress:
         views: The new views.
         rows_read: The kept rows that were read.
         rows: The kept rows to read in all; the number changes with the state.
+        rows_published: The rows of the new views that micro-batches have published.
     """
 
     views: tuple[str, ...]
     rows_read: int
     rows: int
+    rows_published: int = 0
 
 
 @dataclass(frozen=True)
@@ -164,7 +177,29 @@ class RunningBackfill:
     routing: OutputRouting
     backfill: SlicedBackfill
     clock: Callable[[], float] = perf_counter
+    rows_published: int = 0
     _slice_rows: int = FIRST_SLICE_ROWS
+    _publication_rows: int = FIRST_SLICE_ROWS
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Return the next slice of each new view that is published in slices."""
+        return self.routing.tables(self.backfill.slices, _no_reader)
+
+    @property
+    def begun(self) -> Collection[str]:
+        """The views of which the next slice is the first one."""
+        return self.backfill.sliced_views - self.backfill.emitted_views
+
+    def confirm_tables(self) -> None:
+        """Record that a micro-batch with the `tables` is committed."""
+        self.backfill.confirm_slices()
+        self.rows_published = self.backfill.rows_emitted
+
+    def record_publication(self, seconds: float) -> None:
+        """Adapt the size of the slices that are published to the time that the last one took."""
+        limit = self.request.options.seconds_per_batch
+        if limit is not None:
+            self._publication_rows = _adapted(self._publication_rows, seconds, limit)
 
     def advance(self, changes: Iterable[TraceStep], now: int | None) -> None:
         """Compute slices up to the limit of the change, after a commit.
@@ -181,23 +216,29 @@ class RunningBackfill:
         if options.seconds_per_batch is None:
             assert rows is not None
             self.backfill.advance(changes, rows, now)
+            self.backfill.emit(rows)
             return
-        end = self.clock() + options.seconds_per_batch
+        self._advance_for(options.seconds_per_batch, changes, rows, now)
+        emitted_rows = self._publication_rows
+        self.backfill.emit(emitted_rows if rows is None else min(rows, emitted_rows))
+
+    def _advance_for(
+        self, limit: float, changes: Iterable[TraceStep], rows: int | None, now: int | None
+    ) -> None:
+        """Compute slices for some seconds, and up to a number of rows."""
+        end = self.clock() + limit
         while True:
             start = self.clock()
             slice_rows = self._slice_rows if rows is None else min(rows, self._slice_rows)
             read = self.backfill.advance(changes, slice_rows, now)
             changes = ()
             seconds = self.clock() - start
-            if seconds > options.seconds_per_batch * MAX_SLICE_SHARE:
-                self._slice_rows = max(1, self._slice_rows // 2)
-            elif seconds < options.seconds_per_batch * MAX_SLICE_SHARE / 4:
-                self._slice_rows *= 2
+            self._slice_rows = _adapted(self._slice_rows, seconds, limit)
             if rows is not None:
                 rows -= read
             is_at_limit = rows is not None and rows <= 0
             # The next slice may take twice as long as this one.
-            if self.backfill.is_complete or is_at_limit or self.clock() + 2 * seconds > end:
+            if self.backfill.has_all_rows or is_at_limit or self.clock() + 2 * seconds > end:
                 return
 
 
@@ -251,7 +292,25 @@ class ViewChanges:
             return None
         backfill = running.backfill
         views = tuple(view.view for view in backfill.change.views if view.kind == "new")
-        return BackfillProgress(views, backfill.rows_read, backfill.rows)
+        return BackfillProgress(views, backfill.rows_read, backfill.rows, running.rows_published)
+
+    @property
+    def publishing(self) -> RunningBackfill | None:
+        """The running backfill, if micro-batches publish the new views in slices."""
+        running = self._running
+        if running is None or not running.backfill.is_valid or not running.backfill.has_all_rows:
+            return None
+        return running if running.backfill.sliced_views else None
+
+    def record_publication(self, seconds: float) -> None:
+        """Record how long a slice of a new view took to publish."""
+        if self._running is not None:
+            self._running.record_publication(seconds)
+
+    @property
+    def routing(self) -> OutputRouting | None:
+        """The outputs of the running backfill."""
+        return None if self._running is None else self._running.routing
 
     def request(
         self, request: RequestedChange, circuit: Circuit, routing: OutputRouting, *, at_once: bool
@@ -388,6 +447,17 @@ class ViewChanges:
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None
         running.backfill.abandon()
+
+
+def _adapted(rows: int, seconds: float, limit: float) -> int:
+    """Return the rows of the next slice, from the time of one with so many rows."""
+    if seconds > limit * MAX_SLICE_SHARE:
+        return max(1, rows // 2)
+    return rows * 2 if seconds < limit * MAX_SLICE_SHARE / 4 else rows
+
+
+def _no_reader(view: str) -> PostStepReader:
+    raise AssertionError(f"view {view!r} is in mode 'delta', which reads no view")
 
 
 def _fail(request: RequestedChange, error: Exception) -> None:

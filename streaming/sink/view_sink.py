@@ -47,6 +47,7 @@ from concurrent.futures import Future
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from threading import RLock
+from time import perf_counter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -125,8 +126,8 @@ class ViewSink:
         keep: The number of versions of the state in the directory, at least 2.
         memory_limit: Bytes of the state that may be in memory, as a number or a text such as
             ``"4 GB"``. After a commit that exceeds it, large parts of the state are mapped from the
-            files of ``state_dir``, which must be on a local disk. By default all state is in
-            memory.
+            files of ``state_dir``, or on S3 from their copies in the local cache. By default all
+            state is in memory.
         relation: The input of all rows, if they have no column ``relation``. Not needed if the
             circuit has one input.
         feed: The change feed that decodes the rows, or its name
@@ -161,8 +162,8 @@ class ViewSink:
         TargetError: An output mode does not fit its view or ``mode``.
         FeedError: The feed is unknown.
         StateError: ``keep`` is too small, ``state_mode`` excludes this user, the location is not a
-            folder, ``memory_limit`` is not a size or the state is not in files on a local disk, or
-            dead letters have no state directory.
+            folder, ``memory_limit`` is not a size or the state is neither on a local disk nor on
+            S3, or dead letters have no state directory.
     """
 
     def __init__(
@@ -336,7 +337,8 @@ class ViewSink:
             text: The views, in the language and dialect of the program: ``CREATE VIEW``
                 statements, or rules. They may read all inputs and views.
             outputs: The outputs of the new views: a list of `Output`, or one target for all.
-            name: The name of the view, if ``text`` is a plain SELECT.
+            name: The name of the view, if ``text`` is one SELECT; other statements and rules name
+                their views.
             materialize: The new views that are kept whole.
             functions: User-defined functions that the new views call.
             change: Rows of inputs for the backfill; or ``rows_per_batch`` or ``seconds_per_batch``,
@@ -407,7 +409,10 @@ class ViewSink:
         circuit, routing = request.edit.apply(self._circuit, self._routing)
         options, dropped = request.options.with_tables(), request.edit.dropped
         if options.is_sliced:
-            backfill = self._engine.begin_backfill(circuit, options, dropped=dropped)
+            sliced_views = [v for v in circuit.outputs if routing.output_of(v).accepts_slices]
+            backfill = self._engine.begin_backfill(
+                circuit, options, dropped=dropped, sliced_views=sliced_views
+            )
             return RunningBackfill(request, circuit, routing, backfill)
         now = self._microseconds_now() if circuit.reads_now else None
         self._switch(
@@ -636,10 +641,16 @@ class ViewSink:
         batch = MicroBatch(batch_id, query_id, changes, df, watermarks, now)
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         try:
+            publishing = self._changes.publishing
             with watch.phase("write", "state and deltas"):
-                summary = staged.write(self._routing.tables(staged.deltas, staged.after))
+                tables = self._routing.tables(staged.deltas, staged.after)
+                if publishing is not None:
+                    tables |= publishing.tables()
+                summary = staged.write(tables, () if publishing is None else publishing.begun)
             with watch.phase("merge", "the step into the state"):
                 staged.commit()
+                if publishing is not None:
+                    publishing.confirm_tables()
         except BaseException:
             staged.abandon()
             raise
@@ -662,10 +673,13 @@ class ViewSink:
             self._versions.confirm_published()
 
     def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
+        further = self._changes.routing  # of new views that are published in slices
+        routing = self._routing.with_further(further)
         for view, table in summary.outputs.items():
-            target = self._routing.output_of(view).target_name
+            start = perf_counter()
+            target = routing.output_of(view).target_name
             watch.set_subject(f"{target} of view {view}, {table.num_rows:,} rows")
-            self._routing.publish(
+            routing.publish(
                 view,
                 summary.batch_id,
                 table,
@@ -674,6 +688,8 @@ class ViewSink:
                 previous=summary.previous.get(view),
                 session=df.sparkSession,
             )
+            if view not in self._circuit.outputs:
+                self._changes.record_publication(perf_counter() - start)
 
     def last_batch_of_target(self, view: str) -> int | None:
         """The last micro-batch of a view in its target, see `OutputRouting.last_batch`."""

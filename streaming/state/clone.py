@@ -1,4 +1,4 @@
-"""Clone: a copy of a state directory on the local disk, for another job.
+"""Clone: a copy of a state directory, for another job.
 
 ::
 
@@ -6,7 +6,13 @@
 
 The files that a version lists never change. So the copy has hard links to them if both directories
 are on one file system, and copies of them otherwise. Jobs can then use both directories: neither
-job writes to such a file again, and removing it from one directory leaves it in the other.
+job writes to such a file again, and removing it from one directory leaves it in the other. Between
+two folders of one bucket, the object store copies the files by itself
+(`streaming.state.object_store.object_files`).
+
+The manifest is written last. A crash before that leaves a directory without a version, which no job
+has used. An object store has no lock, so the source may be in use there. If its job removes a file
+before it is copied, the clone ends with an error.
 
 The copy has an id of its own, by which targets tell its rows from those of the original. Its views
 count as not published: a sink on the copy writes all rows of each view with its next micro-batch
@@ -21,16 +27,19 @@ import uuid
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from streaming.errors import StateError
 from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.directory_identity import IDENTITY_FILE
-from streaming.state.files import read_small_file
-from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import MANIFESTS, manifest_name
+from streaming.state.files import Files, create_atomically, read_small_file, replace_atomically
+from streaming.state.local_files import LocalFiles, make_folder
+from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
+from streaming.state.object_store.object_files import ObjectFiles
+from streaming.state.open_files import open_files
 from streaming.state.program_change import definition_name, newest_version
-from streaming.state.verified_files import check_size
-from streaming.state.versions import DATA
+from streaming.state.verified_files import check_size, read_verified
+from streaming.state.versions import DATA, OUTPUTS
 from streaming.state.view_definitions import DEFINITION_FILE
 
 __all__ = ["CloneResult", "clone_state"]
@@ -53,65 +62,104 @@ class CloneResult:
     copied_bytes: int
 
 
-def clone_state(source: Path, target: Path, *, folders: Collection[str] = ()) -> CloneResult:
+def clone_state(source: Any, target: Any, *, folders: Collection[str] = ()) -> CloneResult:
     """Copy the newest version of a state directory that no process writes to; the copy is durable.
 
     Args:
-        source: The directory.
-        target: The new directory; it must not exist, or be empty.
-        folders: The names of other folders of the source, such as Spark's checkpoint; those that
-            exist are copied, without links.
+        source: The directory: a path, a URI, or another location (`open_files`).
+        target: The new directory, a location too; it must not exist, or be empty.
+        folders: The names of other folders of the source, such as Spark's checkpoint. Those that
+            exist are copied, without links. Both directories must be on local disks for that.
 
     Raises:
-        StateError: The source has no version or is distributed, or the target is not empty.
-        StateLockedError: A process writes to the source.
+        StateError: The source has no version or is distributed, the target is not empty or is
+            inside of the source, or a folder cannot be copied; nothing was written.
+        StateLockedError: A process writes to the source; known on local disks only.
         StateDamagedError: The newest version is damaged.
     """
-    files = LocalFiles(str(source))
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StateError(f"{target} exists and is not an empty folder: name a new one")
-    if target.resolve().is_relative_to(source.resolve()):
-        raise StateError(f"{target} is inside of {source}: name a folder beside it")
-    if not source.is_dir():
-        raise StateError(f"{source} is not a folder")
-    files.lock()
+    files, copy = open_files(source), open_files(target)
+    if isinstance(files, LocalFiles):
+        if not os.path.isdir(files.location):
+            raise StateError(f"{source} is not a folder")
+        mode = os.stat(files.location).st_mode & 0o777
+        if isinstance(copy, LocalFiles):
+            copy = LocalFiles(copy.location, mode)
     try:
-        return _clone(files, source, target, folders)
+        _check_target(files, copy)
+        if isinstance(files, LocalFiles):
+            files.lock()
+        try:
+            return _clone(files, copy, folders)
+        finally:
+            files.unlock()
     except OSError as error:
         raise StateError(
-            f"{source} cannot be cloned to {target}: {error}; remove {target}, correct this and "
-            "try again"
+            f"{files.location} cannot be cloned to {copy.location}: {error}; stop the job that "
+            f"writes to it, remove {copy.location} if it was made, correct this and try again"
         ) from error
-    finally:
-        files.unlock()
 
 
-def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[str]) -> CloneResult:
+def _check_target(files: Files, copy: Files) -> None:
+    """Check that the target is new, and not inside of the source."""
+    inside = f"{copy.location} is inside of {files.location}: name a folder beside it"
+    if isinstance(copy, LocalFiles):
+        path = Path(copy.location)
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise StateError(f"{path} exists and is not an empty folder: name a new one")
+        if isinstance(files, LocalFiles) and path.resolve().is_relative_to(
+            Path(files.location).resolve()
+        ):
+            raise StateError(inside)
+        return
+    if f"{copy.location}/".startswith(f"{files.location}/"):
+        raise StateError(inside)
+    for folder in ("", DATA, MANIFESTS, OUTPUTS):
+        if names := copy.names(folder):
+            raise StateError(
+                f"{copy.location} is not empty, it contains {names[0]}: name a new folder, or "
+                "remove its contents"
+            )
+
+
+def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
     manifest = newest_version(files)
     if manifest is None:
-        raise StateError(f"{source} has no version that could be cloned")
+        raise StateError(f"{files.location} has no version that could be cloned")
     if manifest.cells is not None:
         raise StateError(
-            f"{source} is distributed over cells: move the state to one process first, with "
-            f"dbsp-wcoj rescale {source} --embedded"
+            f"{files.location} is distributed over cells: move the state to one process first, "
+            f"with dbsp-wcoj rescale {files.location} --embedded"
         )
     names = manifest.data_files
     for name in names:
         check_size(files, name, manifest.files[name])
+    existing = _existing_folders(files, copy, folders)
     id = str(uuid.uuid4())
-    mode = source.stat().st_mode & 0o777
-    for path in (target, target / DATA, target / MANIFESTS):
-        path.mkdir(parents=True, exist_ok=True, mode=mode)
-    linked = copied = 0
+    identity = encode_checked(
+        {
+            **decode_checked(
+                read_small_file(files, IDENTITY_FILE), f"{files.location}/{IDENTITY_FILE}"
+            ),
+            "id": id,
+        }
+    )
+    definition = read_small_file(files, definition_name(files, manifest))
+    if isinstance(copy, LocalFiles):
+        for folder in ("", DATA, MANIFESTS):
+            make_folder(Path(copy.location) / folder, copy.mode)
+    if not create_atomically(copy, IDENTITY_FILE, identity):
+        raise StateError(
+            f"{copy.location}/{IDENTITY_FILE} was written by another process meanwhile: name "
+            "another folder"
+        )
+    linked = 0
     for name in names:
-        if _link(source / name, target / name):
+        if _copy_file(files, copy, name, manifest):
             linked += manifest.files[name].size
-        else:
-            copied += manifest.files[name].size
-    for folder_name in folders:
-        if (source / folder_name).is_dir():
-            shutil.copytree(source / folder_name, target / folder_name, copy_function=_copy)
-    copy = LocalFiles(str(target))
+    for folder in existing:
+        shutil.copytree(
+            Path(files.location) / folder, Path(copy.location) / folder, copy_function=_copy
+        )
     # The first version of a new history: no writer, no version before it, no change of views.
     new = replace(
         manifest,
@@ -124,17 +172,47 @@ def _clone(files: LocalFiles, source: Path, target: Path, folders: Collection[st
         link=None,
         dead_letter_file=None,
     )
-    identity = decode_checked(read_small_file(files, IDENTITY_FILE), f"{source}/{IDENTITY_FILE}")
-    for name, data in (
-        (DEFINITION_FILE, read_small_file(files, definition_name(files, manifest))),
-        (IDENTITY_FILE, encode_checked({**identity, "id": id})),
-        (manifest_name(manifest.batch_id), new.encode()),  # last: it makes the copy valid
-    ):
-        copy.write(name, [data])
-        copy.sync(name)
-    for folder in (DATA, MANIFESTS, ""):
+    replace_atomically(copy, DEFINITION_FILE, definition)
+    for folder in (DATA, ""):
         copy.sync_folder(folder)
-    return CloneResult(manifest.batch_id, id, linked, copied)
+    # Last, because it makes the copy valid.
+    replace_atomically(copy, manifest_name(manifest.batch_id), new.encode())
+    copy.sync_folder(MANIFESTS)
+    total = sum(manifest.files[name].size for name in names)
+    return CloneResult(manifest.batch_id, id, linked, total - linked)
+
+
+def _existing_folders(files: Files, copy: Files, folders: Collection[str]) -> list[str]:
+    """Return the folders to copy.
+
+    Raises:
+        StateError: There are some, and the target is not on a local disk.
+    """
+    if not isinstance(files, LocalFiles):
+        return []
+    existing = [folder for folder in folders if (Path(files.location) / folder).is_dir()]
+    if existing and not isinstance(copy, LocalFiles):
+        raise StateError(
+            f"{files.location}/{existing[0]} cannot be copied to {copy.location}: Spark keeps its "
+            "checkpoint on a local disk; move this folder out of the state directory, and give its "
+            "new place with --checkpoint to the jobs of the state and of a copy of it"
+        )
+    return existing
+
+
+def _copy_file(files: Files, copy: Files, name: str, manifest: Manifest) -> bool:
+    """Copy a data file durably; return whether both directories share it."""
+    if isinstance(files, LocalFiles) and isinstance(copy, LocalFiles):
+        return _link(Path(files.location) / name, Path(copy.location) / name)
+    size = manifest.files[name].size
+    if not (
+        isinstance(files, ObjectFiles)
+        and isinstance(copy, ObjectFiles)
+        and files.copy_to(copy, name, size)
+    ):
+        copy.write(name, [read_verified(files, name, manifest.files[name])])
+        copy.sync(name)
+    return False
 
 
 def _link(source: Path, target: Path) -> bool:

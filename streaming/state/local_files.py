@@ -183,6 +183,11 @@ class LocalFiles:
         ):
             return MappedFile(file, str(self._path / name), size)
 
+    @property
+    def record_files(self) -> Files:
+        """This directory."""
+        return self
+
     def checksum(self, name: str) -> int:
         """Return the CRC-32 of a file, of which a few megabytes at a time are in memory."""
         with (

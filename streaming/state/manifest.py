@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -294,6 +294,7 @@ def next_changes(
     tables: Mapping[str, pa.Table],
     manifest: Manifest | None,
     link: ProgramLink | None,
+    begun: Collection[str] = (),
 ) -> dict[str, LastChanges]:
     """Return the last changes of the next version.
 
@@ -302,6 +303,8 @@ def next_changes(
         tables: The published table of each view.
         manifest: The version before; None if there is none.
         link: The views that the next version continues; None if it has the same views.
+        begun: The views of which the next version publishes the first rows, whatever an earlier
+            version has published under their names.
 
     >>> tables = {"v": pa.table({"n": [1]}), "w": pa.table({"n": []})}
     >>> next_changes(0, tables, None, None)
@@ -310,7 +313,7 @@ def next_changes(
 
     def previous_of(view: str) -> int | None:
         old_view = view if link is None else link.views.get(view)
-        if manifest is None or old_view is None:
+        if manifest is None or old_view is None or view in begun:
             return -1
         return manifest.changes[old_view].last if old_view in manifest.changes else None
 

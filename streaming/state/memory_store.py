@@ -8,7 +8,7 @@ whose first micro-batch has id 0; any other first id raises an error.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -96,6 +96,7 @@ class InMemoryStore:
         digests: Mapping[str, int],
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
+        begun: Collection[str] = (),
     ) -> VersionSummary:
         """Keep the output of a step; it replaces the output of the previous step."""
         total = 0 if self._last is None else self._last.dead_letters
@@ -103,7 +104,9 @@ class InMemoryStore:
             total += dead_letters.num_rows
         self._is_circuit_behind = True
         self._query = query_id
-        previous = {view: self._last_changes.get(view, -1) for view in outputs}
+        previous = {
+            view: -1 if view in begun else self._last_changes.get(view, -1) for view in outputs
+        }
         self._last_changes |= {view: batch_id for view, rows in outputs.items() if rows.num_rows}
         self._last = VersionSummary(batch_id, outputs, {}, digests, total, previous)
         self.pending_outputs, self.has_pending_change = {}, False

@@ -14,7 +14,7 @@ from streaming.state.arrow_files import ArrowFiles
 from streaming.state.files import Files
 from streaming.state.local_files import LocalFiles
 from streaming.state.object_store.local_cache import LocalCache
-from streaming.state.object_store.object_files import ObjectFiles
+from streaming.state.object_store.object_files import MappableObjectFiles
 
 __all__ = ["open_files"]
 
@@ -61,7 +61,7 @@ def _object_files(location: str) -> Files:
             "the region and the credentials are in environment variables such as AWS_ENDPOINT_URL"
         )
     try:
-        return ObjectFiles(location, LocalCache.of(location))
+        return MappableObjectFiles(location, LocalCache.of(location))
     except ModuleNotFoundError as error:
         raise StateError(
             f"{location}: object stores need the package obstore, which is not installed: run "

@@ -85,7 +85,8 @@ class PartReader:
         Raises:
             StateDamagedError: Its file is damaged.
         """
-        return decode_run(self._files, self.read_part(key, reference), reference)
+        part = self.read_part(key, reference)
+        return decode_run(self._files, part, reference, on_chunk=self.release_pages)
 
     def read_strings(self, key: StateKey, reference: SegmentReference) -> CodedStrings:
         """Read a part of a dictionary.

@@ -140,10 +140,12 @@ class AppliedChange:
     Attributes:
         change: The change.
         outputs: The rows that views publish because of the change, besides the micro-batch.
+        begun_views: The new views of which earlier micro-batches have published a part.
     """
 
     change: ProgramChange
     outputs: Mapping[str, pa.Table]
+    begun_views: Collection[str] = ()
 
     @property
     def link(self) -> ProgramLink:
@@ -153,6 +155,7 @@ class AppliedChange:
             for view in self.change.views
             if view.old_view is not None and view.kind != "replaced"
         }
+        continued |= {view: view for view in self.begun_views}
         return ProgramLink(continued, self.change.has_same_inputs)
 
     def outputs_after(self, earlier: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

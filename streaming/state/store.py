@@ -34,7 +34,7 @@ memory-maps the large files, and reads all bytes once to verify the checksums.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -154,8 +154,9 @@ class Store:
         if memory_limit is not None:
             if not isinstance(files, MappableFiles):
                 raise StateError(
-                    f"memory_limit needs a state directory on a local disk, and {files.location} "
-                    "is on another file system: give a path of a local disk, or no limit"
+                    f"memory_limit needs a state directory on a local disk, or on S3 with a local "
+                    f"cache, and {files.location} is on another file system: give a path of a "
+                    "local disk, a URI such as s3://bucket/folder, or no limit"
                 )
             self._memory = MemoryLimit(files, circuit, memory_limit)
             self._compactor = Compactor(files, files)
@@ -175,7 +176,10 @@ class Store:
         """
         self._open()
         if self._memory is not None and self._is_loaded:
-            self._memory.check()
+            try:
+                self._memory.check()
+            except OSError as error:
+                raise self._unreadable(error) from error
         while True:
             newest = self._versions.newest
             check_order(self._versions, batch_id, self.files.location)
@@ -190,10 +194,7 @@ class Store:
             except (OSError, StateDamagedError) as error:
                 self._directory.raise_if_replaced()
                 if isinstance(error, OSError):
-                    raise StateError(
-                        f"state directory {self.files.location} cannot be read: {error}; correct "
-                        "this and start the query again"
-                    ) from error
+                    raise self._unreadable(error) from error
                 self._fall_back(batch_id, error)
             else:
                 # On an object store, an earlier writer may still commit a version that names
@@ -213,6 +214,7 @@ class Store:
         digests: Mapping[str, int],
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
+        begun: Collection[str] = (),
     ) -> VersionSummary:
         """Make a prepared step the next version; the circuit does not change.
 
@@ -227,6 +229,7 @@ class Store:
             digests: A checksum of the rows of each input, to compare a replay with.
             dead_letters: The rejected rows; None if there are none.
             cells: The versions that the cells have written for the step.
+            begun: The views whose initial content begins with this version.
 
         Raises:
             StateError: The file system failed; nothing has changed. If the last rename failed, its
@@ -271,7 +274,7 @@ class Store:
                 parent=parent,
                 dead_letter_file=dead_letter_file,
                 link=link,
-                changes=next_changes(batch_id, outputs, self._current, link),
+                changes=next_changes(batch_id, outputs, self._current, link, begun),
             )
             if self._pending is not None:
                 self._directory.check_owner()
@@ -320,6 +323,12 @@ class Store:
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._directory.confirm_commit()
         return summarize(self.files, manifest, outputs)
+
+    def _unreadable(self, error: OSError) -> StateError:
+        return StateError(
+            f"state directory {self.files.location} cannot be read: {error}; correct this and "
+            "start the query again"
+        )
 
     def _finish_verification(self, memory: MemoryLimit) -> None:
         """Wait until all files are verified that were mapped unread at the start."""

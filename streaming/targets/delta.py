@@ -62,6 +62,8 @@ class DeltaTarget:
         storage_options: Options of object stores, as in ``deltalake.DeltaTable``.
     """
 
+    replaces_views = True
+
     def __init__(self, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
         self.path = str(path)
         self.storage_options = None if storage_options is None else dict(storage_options)

@@ -75,6 +75,8 @@ class MemoryTarget:
     ([{'n': 2, 'weight': 1}], 2)
     """
 
+    replaces_views = True
+
     def __init__(self, keep: int = 100) -> None:
         if keep < 1:
             raise TargetError(f"keep={keep}: give 1 or more deltas per view")

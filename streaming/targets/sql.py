@@ -92,6 +92,8 @@ class SqlTarget:
     [(1, 3)]
     """
 
+    replaces_views = True
+
     def __init__(
         self,
         connect: Callable[[], Any],

@@ -21,7 +21,8 @@ restored from an older copy. So each delta names the last earlier micro-batch wi
 (``ViewDelta.previous``), and a target that does not hold it raises `MissedBatchesError`. A delta
 that is the whole view replaces what the target holds. A sink with a state directory writes the
 whole view to a target that holds nothing of it, such as one of an added output: before the first
-micro-batch it asks each `RecordingTarget` for its last micro-batch.
+micro-batch it asks each `RecordingTarget` for its last micro-batch. A view that is added to a sink
+that runs is new, so its first delta is the whole view, whatever the target holds.
 
 A target is a value until the first ``write``: its constructor opens nothing, and it can be pickled,
 because in Spark Connect it runs in another process.
@@ -46,6 +47,7 @@ __all__ = [
     "NO_BATCH",
     "CheckedTarget",
     "RecordingTarget",
+    "ReplacingTarget",
     "Target",
     "ViewDelta",
     "address_of",
@@ -206,6 +208,18 @@ class RecordingTarget(Target, Protocol):
             TargetError: The target cannot be read.
         """
         ...
+
+
+@runtime_checkable
+class ReplacingTarget(Target, Protocol):
+    """A target in which a whole view atomically replaces the rows that it holds of this view.
+
+    Only to such a target is the initial content of a new view written in several micro-batches
+    (`streaming.sink.view_changes`): if the job stops in between, it is written from the beginning.
+    """
+
+    #: True for the classes and objects that do this (`ViewDelta.is_whole`).
+    replaces_views: bool
 
 
 def expand_template(template: str, view: str, *, quoted: bool = True) -> str:

@@ -35,9 +35,10 @@ def test_a_small_run_with_a_limit_is_measured_and_checked(tmp_path):
     measured = beyond_memory.run(tmp_path / "state", SIZES, limit=10_000)
     assert measured.count == count_triangles(SIZES)
     assert len(measured.step_s) == len(measured.join_s) == SIZES.steps
-    assert len(measured.memory) == 3 + SIZES.steps
+    assert measured.batches == 3 + SIZES.steps
+    assert measured.peak_private > 0 and measured.peak_resident > 0
     assert measured.mapped_bytes > 0
     row = beyond_memory.row_of("with a memory limit", SIZES, 10_000, measured)
     assert row["restart s"] <= row["with a first step s"]
-    samples = beyond_memory.samples_of("with a memory limit", measured)
+    samples = beyond_memory.samples_of("with a memory limit", SIZES, measured)
     assert [sample["steps"] for sample in samples] == list(range(1, SIZES.steps + 1))

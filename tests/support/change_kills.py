@@ -23,7 +23,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from random import Random
@@ -146,13 +146,17 @@ class Job:
         views = sorted(sink.circuit.plans)
         if len(views) >= 5 or (len(views) > 1 and self.random.random() < 0.3):
             return {sink.drop_view(self.random.choice(views)): "D"}
-        view = self._new_name()
-        rows = self.random.choice([None, None, None, 40, 200])
+        view = self._new_name(views)
+        rows = self.random.choice([None, None, None, 20, 40, 200])
         change = ChangeOptions(rows_per_batch=rows)
         future = sink.add_view(self._statement(view), [self._output(view)], change=change)
         return {future: "A" if rows is None else "B"}
 
-    def _new_name(self) -> str:
+    def _new_name(self, present: Collection[str] = ()) -> str:
+        """Return a new name; or one of which a target may have rows, or a part of them."""
+        absent = {folder.name for folder in self.place.glob("v*")} - set(present)
+        if absent and present and self.random.random() < 0.5:
+            return self.random.choice(sorted(absent))
         self._new_views += 1
         return f"v{self._new_views}"
 

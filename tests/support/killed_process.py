@@ -100,7 +100,9 @@ class KillingFiles(LocalFiles):
 
 
 class FolderTarget:
-    """A folder with a file for each micro-batch."""
+    """A folder with a file for each micro-batch; the file of a whole view replaces older ones."""
+
+    replaces_views = True
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder = folder
@@ -110,7 +112,7 @@ class FolderTarget:
         self._plan.point("before")
         self._folder.mkdir(parents=True, exist_ok=True)
         rows = sorted(([list(row), n] for row, n in bag_of(delta.table).items()), key=repr)
-        path = self._folder / f"{delta.batch_id}.json"
+        path = self._folder / f"{delta.batch_id}{'.whole' if delta.is_whole else ''}.json"
         if path.exists():
             assert json.loads(path.read_text()) == rows, f"{delta} was other rows before"
             return
@@ -122,7 +124,11 @@ class FolderTarget:
     @staticmethod
     def rows(folder: Path) -> Counter:
         total: Counter = Counter()
-        for path in folder.glob("*.json"):
+        files = {int(path.name.split(".")[0]): path for path in folder.glob("*.json")}
+        whole = [number for number, path in files.items() if path.name.endswith(".whole.json")]
+        for number, path in files.items():
+            if number < max(whole, default=0):
+                continue
             for row, weight in json.loads(path.read_text()):
                 total[tuple(row)] += weight
         return Counter({row: weight for row, weight in total.items() if weight})

@@ -39,9 +39,14 @@ from tests.support.tables import bag_of
 
 
 class RecordingTarget:
-    """A target that remembers each micro-batch, and checks that a replay has the same rows."""
+    """A target that remembers each micro-batch, and checks that a replay has the same rows.
 
-    def __init__(self) -> None:
+    With ``replaces_views``, a whole view replaces all earlier micro-batches, so that the initial
+    content of a view arrives in slices.
+    """
+
+    def __init__(self, *, replaces_views: bool = False) -> None:
+        self.replaces_views = replaces_views
         self.batches: dict[int, Counter] = {}
         self.files: SimulatedFiles | None = None
 
@@ -49,6 +54,10 @@ class RecordingTarget:
         assert self.files is not None
         self.files.point(f"target, before {delta}")
         bag = bag_of(delta.table)
+        if self.replaces_views and delta.is_whole and delta.batch_id not in self.batches:
+            self.batches.clear()
+        if self.replaces_views and not delta.is_whole and delta.previous is not None:
+            assert max(self.batches, default=-1) >= delta.previous
         assert self.batches.setdefault(delta.batch_id, bag) == bag, f"{delta} was other rows before"
         self.files.point(f"target, after {delta}")
 
@@ -80,6 +89,8 @@ class ProgramSchedule:
         # The fingerprint of the last program that was requested of the running sink.
         self.requested = ""
         self.changes: list[Future[int]] = []  # of all sinks
+        # The last target of each view that replaces views.
+        self.replacing: dict[str, RecordingTarget] = {}
         self.faults = self.random.choice([0, 1, 2, 4])
         self.mean_calls = self.random.choice([3, 10, 30])
         # With a limit of one byte, every part of the state is mapped after every commit.
@@ -141,13 +152,13 @@ class ProgramSchedule:
         if fingerprint in self.jobs:
             return
         if is_added:
-            targets[view] = RecordingTarget()
+            targets[view] = self._target_of_new_view(view)
             targets[view].files = next(iter(targets.values())).files
             committed = sink.add_view(
                 changed.statement(view),
                 [Output(view, targets[view])],
                 materialize=[view] if is_materialized else [],
-                change=ChangeOptions(rows_per_batch=self.random.choice([None, 3, 10, 30])),
+                change=ChangeOptions(rows_per_batch=self.random.choice([None, 2, 3, 10, 30])),
             )
         else:
             del targets[view]
@@ -156,6 +167,14 @@ class ProgramSchedule:
         self.changes.append(committed)
         self.requested = fingerprint
         self.jobs[fingerprint] = Job(changed, targets)
+
+    def _target_of_new_view(self, view: str) -> RecordingTarget:
+        """Return a target; one that replaces views may have rows of the view from before."""
+        if self.random.random() < 0.4:
+            return RecordingTarget()
+        if view not in self.replacing or self.random.random() < 0.3:
+            self.replacing[view] = RecordingTarget(replaces_views=True)
+        return self.replacing[view]
 
     def _other_program(self) -> Program:
         """Return other views over inputs with the same columns, which the replayed rows have."""

@@ -150,6 +150,8 @@ class SimulatedDisk:
         self._new_folders: set[str] = set()
         self._living: list[SimulatedFiles] = []
         self._processes = 0
+        #: The disk with the local cache of an object store; it has no faults.
+        self._cache_disk = SimulatedDisk(seed) if has_objects else None
         self._fault: Fault | None = None
         # Requests of dead processes, and the number of calls after which they take effect.
         self.has_late_request = False
@@ -355,6 +357,11 @@ class SimulatedFiles:
 
         return self._run(f"read {name}", map_content)
 
+    @property
+    def record_files(self) -> SimulatedFiles:
+        cache_disk = self._disk._cache_disk
+        return self if cache_disk is None else cache_disk.files()
+
     def map(self, name: str, size: int) -> SimulatedMap:
         def map_content() -> SimulatedMap:
             inode = self._disk.inode(name)
@@ -369,7 +376,10 @@ class SimulatedFiles:
     def scratch(self, folder: str, words: int) -> SimpleNamespace:
         def reserve() -> SimpleNamespace:
             return SimpleNamespace(
-                take_array=lambda: np.zeros(words, np.int64), release_pages=lambda: None
+                # As the array of a map, it does not own its memory.
+                take_array=lambda: np.zeros(words, np.int64)[:],
+                release_pages=lambda: None,
+                expect_random_access=lambda: None,
             )
 
         return self._run(f"scratch {folder} ({words})", reserve)

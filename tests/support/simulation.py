@@ -132,7 +132,7 @@ class Schedule:
         self.target = Target(self.stream)
         self.keep = random.choice([2, 2, 3, 5])
         # With a limit of one byte, every part of the state is mapped after every commit.
-        self.memory_limit = None if objects else Random(f"memory {seed}").choice([None, 1])
+        self.memory_limit = Random(f"memory {seed}").choice([None, 1])
         self.modes = CASES[case].modes if random.random() < 0.5 else {}
         self.faults = random.choice([1, 2, 3, 5, 8] if long else [1, 1, 2, 3])
         self.mean_calls = random.choice([3, 10, 30, 100])

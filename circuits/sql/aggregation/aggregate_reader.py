@@ -20,7 +20,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.interval_keys import normalize_interval
-from circuits.sql.binding.ordering import SortKey, read_order
+from circuits.sql.binding.ordering import SortKey, read_argument_order
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types import functions
 
@@ -195,13 +195,7 @@ class AggregateReader:
 
     def _read_order(self, node: exp.Expr) -> None:
         assert isinstance(node, exp.Order)
-        # In sqlglot, an ORDER BY in a call contains the argument before it. Read a copy without it,
-        # and restore the parents of the keys, which the copy has changed.
-        only_keys = exp.Order(expressions=node.expressions)
-        for key in node.expressions:
-            key.parent = node
-        self.source.allow_arguments(node, "this", "expressions")
-        self.order = read_order(self.source, only_keys, self.clause.read)
+        self.order = read_argument_order(self.source, node, self.clause.read)
 
     def _check(self) -> None:
         definition, source = self.definition, self.source

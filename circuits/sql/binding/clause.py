@@ -80,6 +80,9 @@ class ReaderTable:
             functions that have no class in sqlglot, and those whose meaning depends on the dialect
             (`circuits.sql.syntax.parsing`); their calls are ``exp.Anonymous`` nodes.
         spark_by_name: The same for dialect spark.
+        postgres_by_class: By class: constructs with another meaning in PostgreSQL and the engines
+            that follow it.
+        postgres_by_name: The same by name.
         spark_results: For dialect spark, by name or class: the integer type that the result of a
             function has in Spark. Its kernel returns int64, so the result is cast.
         postgres_results: The same for PostgreSQL and the engines that follow it.
@@ -89,15 +92,23 @@ class ReaderTable:
     by_class: Mapping[type[exp.Expr], Reader]
     by_name: Mapping[str, Reader]
     spark_by_name: Mapping[str, Reader]
+    postgres_by_class: Mapping[type[exp.Expr], Reader] = field(default_factory=dict)
+    postgres_by_name: Mapping[str, Reader] = field(default_factory=dict)
     spark_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
     postgres_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
     spark_casts: ArgumentCast = _keep_arguments
 
-    def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
+    def find(
+        self, node: exp.Expr, *, is_spark: bool = False, is_postgres: bool = False
+    ) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
         if isinstance(node, exp.Anonymous):
             name = node.name.lower()
+            if is_postgres and name in self.postgres_by_name:
+                return self.postgres_by_name[name]
             return (self.spark_by_name if is_spark else self.by_name).get(name)
+        if is_postgres and type(node) in self.postgres_by_class:
+            return self.postgres_by_class[type(node)]
         return self.by_class.get(type(node))
 
     def function_names(self, *, is_spark: bool) -> Iterable[str]:
@@ -185,7 +196,9 @@ class Clause:
         """
         if isinstance(node, exp.Anonymous):
             self.source.allow_arguments(node, "this", "expressions")
-        reader = self.readers.find(node, is_spark=self.source.is_spark)
+        reader = self.readers.find(
+            node, is_spark=self.source.is_spark, is_postgres=self.source.is_postgres
+        )
         if reader is not None:
             value = reader(self, node)
             return self._as_dialect_type(node, value)

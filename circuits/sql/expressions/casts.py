@@ -3,6 +3,9 @@
 Spark differs from DuckDB in these rules: a cast to an integer cuts off the fraction; a string with
 a fraction or an exponent is not an integer; a float is formatted differently as a string; and it is
 cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a DECIMAL(5, 2).
+
+PostgreSQL differs in these: a whole float has no fraction as a text, ``1`` and not ``1.0``, and a
+cast to VARCHAR(n) or CHAR(n) keeps the first n characters.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_binary, is_interval, is_number, is_text
 
-__all__ = ["READERS", "spark_cast", "spark_text"]
+__all__ = ["READERS", "dialect_text", "spark_cast"]
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
@@ -58,12 +61,16 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         value = clause.call(node, "cast", value, type=INTERVAL)
     if source.dialect == "duckdb" and is_nested(value.type) and pa.types.is_string(target):
         return clause.call(node, "nested_text", value)
+    if source.is_postgres and pa.types.is_string(target):
+        value = dialect_text(clause, node, value)
     bytes_function = None if source.is_spark else _bytes_function(value.type, target)
     if bytes_function:
         cast = clause.call(node, bytes_function, value)
         cast = clause.call(node, "try", cast) if is_lenient else cast
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
+    if source.is_postgres and pa.types.is_string(target):
+        cast = _limit_length(clause, node, cast)
     literal_error = source.error(
         node, f"{given} is not a valid {target}; correct it, or use TRY_CAST"
     )
@@ -102,6 +109,15 @@ def _cast_to_spark_interval(
     if target != INTERVAL:
         return clause.call(node, "duration_of_micros", amount, integer_literal(1))
     return clause.call(node, "make_interval", amount, integer_literal(0), integer_literal(0))
+
+
+def _limit_length(clause: Clause, node: exp.Cast, text: Expression) -> Expression:
+    """Return the first characters of a text that is cast to VARCHAR(n), CHAR(n) or CHAR."""
+    kind, parameters = node.to.this, node.to.expressions
+    if kind not in _SIZED_TEXTS or (not parameters and kind not in _SINGLE_CHARACTERS):
+        return text
+    size = int(parameters[0].name) if parameters else 1
+    return clause.call(node, "substring", text, integer_literal(1), integer_literal(size))
 
 
 def _bytes_function(source: pa.DataType, target: pa.DataType) -> str | None:
@@ -180,7 +196,7 @@ def _apply_spark_rules(
             value = clause.call(node, "case", is_in_range, value, Literal(None, value.type))
         return clause.call(node, "shortest_decimal", value, integer_literal(target.scale))
     if pa.types.is_string(target):
-        return spark_text(clause, node, value)
+        return dialect_text(clause, node, value)
     if pa.types.is_timestamp(value.type) and is_number(target):
         return _seconds_of(clause, node, value, target)
     if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
@@ -237,8 +253,13 @@ def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
     return re.fullmatch(r"\s*[+-]?\d+\s*", text) is None
 
 
-def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return a value in a form whose cast to text is that of Spark: a float as ``1.0E10``."""
+def dialect_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a value in a form whose cast to text is that of the dialect.
+
+    A float is ``1.0E10`` in Spark, ``10000000000`` in PostgreSQL, and ``10000000000.0`` in DuckDB.
+    """
+    if clause.source.is_postgres and pa.types.is_floating(value.type):
+        return clause.call(node, "postgres_float", value)
     if not clause.source.is_spark:
         return value
     if pa.types.is_floating(value.type):
@@ -324,6 +345,14 @@ def _is_cast_date(value: Expression) -> bool:
 
 #: The least float64 that is rounded to an infinite float32.
 _FLOAT_OVERFLOW: Final = 2.0**128 - 2.0**103
+
+#: Types of texts with a length; CHAR alone is CHAR(1).
+_SINGLE_CHARACTERS: Final = frozenset({exp.DType.CHAR, exp.DType.NCHAR})
+_SIZED_TEXTS: Final = _SINGLE_CHARACTERS | {
+    exp.DType.VARCHAR,
+    exp.DType.NVARCHAR,
+    exp.DType.BPCHAR,
+}
 
 _UNITS_IN_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _TEXT_UNITS: Final = {

@@ -65,6 +65,8 @@ SPARK_FIELDS: Final = {
 }
 # The fields of a TIME that are computed as those of a timestamp.
 _FIELDS_OF_TIME: Final = frozenset(("millisecond", "microsecond", "epoch"))
+# The fields that have a fraction in PostgreSQL, with the microseconds of one unit.
+_MICROS_BY_FIELD: Final = {"second": 1_000_000, "millisecond": 1_000}
 #: Fields of intervals in DuckDB.
 INTERVAL_FIELDS: Final = (
     *("millennium", "century", "decade", "year", "quarter", "month", "day", "hour", "minute"),
@@ -114,6 +116,8 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -
         return _extract_interval_field(clause, node, field, value)
     if is_spark:
         (value,) = coerce(clause, node, [value], "m")  # m is a timestamp
+    if clause.source.is_postgres and fields[field] in _MICROS_BY_FIELD:
+        return _second_with_fraction(clause, node, value, fields[field])
     value = _on_epoch_date(clause, node, value, fields[field])
     part = clause.call(node, fields[field], value)
     if is_spark and fields[field] == "day_of_week":
@@ -142,7 +146,18 @@ def _extract_interval_field(
         return clause.call(node, name, value)
     if name == "epoch":
         return clause.call(node, "interval_epoch", value)
+    if clause.source.is_postgres and name in _MICROS_BY_FIELD:
+        micros = clause.call(node, "interval_field", value, string_literal("microsecond"))
+        return clause.call(node, "divide", micros, integer_literal(_MICROS_BY_FIELD[name]))
     return clause.call(node, "interval_field", value, string_literal(name))
+
+
+def _second_with_fraction(
+    clause: Clause, node: exp.Expr, value: Expression, field: str
+) -> Expression:
+    """Return the second of PostgreSQL, or its milliseconds, with the fraction."""
+    micros = clause.call(node, "microsecond", _on_epoch_date(clause, node, value, "microsecond"))
+    return clause.call(node, "divide", micros, integer_literal(_MICROS_BY_FIELD[field]))
 
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:

@@ -84,7 +84,8 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
         for parameter in node.expressions:
             _read_parameter(source, parameter)  # an error about it precedes one about the type
-        if kind in SIZED_TYPES and len(node.expressions) == 1:
+        is_sized = len(node.expressions) == 1 or (kind == exp.DType.CHAR and source.is_postgres)
+        if kind in SIZED_TYPES and is_sized:
             return pa.binary() if "BINARY" in kind.name else pa.string()
         if kind in WALL_CLOCK_TYPES and len(node.expressions) == 1 and not source.is_spark:
             return _timestamp_type(source, node)

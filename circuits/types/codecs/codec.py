@@ -281,7 +281,7 @@ class Codecs:
     >>> codecs.codec(pa.large_string()).encode(pa.array(["y"], pa.large_string())).tolist()
     [1]
     >>> copy = Codecs()
-    >>> copy.dictionary("text").load(codecs.interners["text"].arena())
+    >>> copy.dictionary("text").load([codecs.interners["text"].arena()])
     >>> copy.codec(pa.string()).code_of("y")
     1
     """

@@ -27,6 +27,7 @@ from streaming.cli.arguments.sink import (
     check_locations,
 )
 from streaming.cli.arguments.source import SourceArgument
+from streaming.cli.arguments.state_location import StateLocation, check_folder
 from streaming.cli.arguments.views import (
     DUCKDB,
     compile_query,
@@ -46,9 +47,8 @@ from streaming.errors import (
 from streaming.sink.execution_mode import check_outputs
 from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import missing_order_warning
-from streaming.state.directory_identity import find_identity, read_identity
-from streaming.state.manifest import MANIFESTS, Manifest, parse_manifest_name
-from streaming.state.open_files import open_files
+from streaming.state.directory_identity import IDENTITY_FILE, find_identity, read_identity
+from streaming.state.manifest import list_batch_ids, read_manifest
 from streaming.state.program_change import (
     ChangeOptions,
     check_allowed,
@@ -56,11 +56,9 @@ from streaming.state.program_change import (
     plan_change,
 )
 from streaming.state.view_definitions import check_definition
-from streaming.targets.folder_checks import check_writable
 from streaming.targets.target import CheckedTarget, ViewDelta
 
 __all__ = [
-    "CHECKPOINT",
     "Checks",
     "ProblemsError",
     "check_memory",
@@ -71,10 +69,6 @@ __all__ = [
     "materialized_views",
 ]
 
-#: Spark's checkpoint, in the folder of ``--state``.
-CHECKPOINT: Final = "checkpoint"
-#: A location in another file system, such as ``s3://``; `Path` merges its two slashes into one.
-_REMOTE_LOCATION: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 #: A size as Spark's JVM reads it.
 _MEMORY_SIZE: Final = re.compile(r"\d+[kmgt]b?", re.IGNORECASE)
 
@@ -259,51 +253,49 @@ def materialized_views(sinks: Mapping[str, SinkArgument]) -> list[str]:
 
 def check_state(
     checks: Checks,
-    state: Path,
+    state: str,
     circuit: Circuit | None,
     cells: int | None,
     label: str = "--state",
     *,
     change: ChangeOptions | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_label: str = "--checkpoint",
 ) -> tuple[str, int]:
-    """Check the folder of ``--state``, and compare the state in it with the views.
+    """Check the location of ``--state``, and compare the state in it with the views.
 
     Args:
         checks: Receives the results.
-        state: The folder.
+        state: The location.
         circuit: The views; None if they could not be compiled.
         cells: The number of cells on Spark's executors; None to run in one process.
         label: The name of the option in error messages.
         change: As for `check_usable`.
+        checkpoint: The value of ``--checkpoint``.
+        checkpoint_label: The name of this option in error messages.
 
     Returns:
         The id of the state directory, empty if it has none yet, and the newest micro-batch, or -1.
     """
     identity, newest = "", -1
     with checks.check():
-        if _REMOTE_LOCATION.match(str(state)):
-            raise StateError(
-                f"{label} {state}: the command keeps state on a local disk; for S3 and other file "
-                "systems write a job with ViewSink(state_dir=...)"
-            )
-        if state.exists() and not state.is_dir():
-            raise StateError(f"{label} {state}: is a file; name a folder")
-        if str(state) in ("", ".") or not state.name:
-            raise StateError(
-                f"{label} {state}: name a folder of its own, as in --state state/, since state and "
-                "checkpoint have many files"
-            )
+        location = StateLocation.parse(state, label)
+        if location.folder is not None:
+            check_folder(location.folder, label)
+        folder = location.checkpoint(checkpoint, checkpoint_label)
+        if checkpoint is not None:
+            check_folder(folder, checkpoint_label)
         try:
-            check_writable(state)
+            batch_ids = list_batch_ids(location.files)
         except OSError as error:
             raise StateError(
-                f"{label} {state}: {error.filename} {error.strerror}: name a folder that this "
-                "user may write to"
-            ) from None
-        if circuit is not None and state.is_dir():
-            directory_id = check_usable(state, circuit, label, change=change)
+                f"{label} {state} cannot be read: {error}; correct this, or name another location"
+            ) from error
+        if circuit is not None and (batch_ids or location.files.size(IDENTITY_FILE) is not None):
+            directory_id = check_usable(location, circuit, label, change=change)
             identity = directory_id or ""
-        newest = _check_versions(state, circuit, cells, label)
+        newest = max(batch_ids, default=-1)
+        _check_versions(location, folder, newest, circuit, cells, label)
         checks.passed.append(
             ("state", f"{state}, {'new' if newest < 0 else f'at micro-batch {newest:,}'}")
         )
@@ -311,15 +303,19 @@ def check_state(
 
 
 def check_usable(
-    state: Path, circuit: Circuit, label: str = "--state", *, change: ChangeOptions | None = None
+    state: StateLocation,
+    circuit: Circuit,
+    label: str = "--state",
+    *,
+    change: ChangeOptions | None = None,
 ) -> str | None:
     """Check that views can go on from a state directory, and that no process writes to it.
 
     The sink checks the same, but only when it receives the first rows. That is too late here,
-    because Spark's checkpoint is in the same folder.
+    because Spark has begun its checkpoint then. On S3, a process that writes is not known.
 
     Args:
-        state: The folder.
+        state: The location.
         circuit: The views.
         label: The name of the option in error messages.
         change: What a change of the views may do, and the rows that are given for it.
@@ -334,7 +330,7 @@ def check_usable(
         StateDamagedError: The file with the identity of the views is damaged.
         StateLockedError: Another process writes to the directory.
     """
-    files = open_files(str(state))
+    files = state.files
     check_definition(files, circuit.spec)
     identity = find_identity(files, circuit)
     manifest = None if identity is None else newest_version(files, state_id=identity.id)
@@ -348,42 +344,42 @@ def check_usable(
             where=f"state directory {files.location}",
             batch_id=manifest.batch_id,
         )
-    writer = writer_of(state)
+    writer = None if state.folder is None else writer_of(state.folder)
     if writer is not None:
         raise StateLockedError(
-            f"{label} {state}: process {writer or 'unknown'} writes to it: stop that process, or "
-            "name another folder"
+            f"{label} {state.text}: process {writer or 'unknown'} writes to it: stop that process, "
+            "or name another folder"
         )
     return None if identity is None else identity.id
 
 
-def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, label: str) -> int:
-    """Compare the newest version with the checkpoint and ``cells``; return its batch id, or -1."""
-    files = open_files(str(state))
-    batch_ids = [
-        batch_id
-        for name in files.names(MANIFESTS)
-        if (batch_id := parse_manifest_name(name)) is not None
-    ]
-    newest = max(batch_ids, default=-1)
-    commits = state / CHECKPOINT / "commits"
+def _check_versions(
+    state: StateLocation,
+    checkpoint: Path,
+    newest: int,
+    circuit: Circuit | None,
+    cells: int | None,
+    label: str,
+) -> None:
+    """Compare the newest version, or -1, with the checkpoint and ``cells``."""
+    commits = checkpoint / "commits"
     committed_ids = (
         [int(p.name) for p in commits.iterdir() if p.name.isdecimal()] if commits.is_dir() else []
     )
     committed = max(committed_ids, default=-1)
     if committed not in (newest, newest - 1):
+        where = f"{checkpoint}" if state.folder is None else "Spark's checkpoint"
         raise StateMismatchError(
-            f"{label} {state}: the state is at micro-batch {newest} and Spark's checkpoint at "
+            f"{label} {state.text}: the state is at micro-batch {newest} and {where} at "
             f"{committed} (-1: none): one of them was deleted or restored from a copy. Restore "
             "both from one copy, or start again with an empty folder and empty targets"
         )
     if newest < 0 or circuit is None:
-        return newest
+        return
     try:
-        name = next(n for n in reversed(files.names(MANIFESTS)) if parse_manifest_name(n) == newest)
-        stored_cells = Manifest.decode(bytes(files.read(name)), name).cells
+        stored_cells = read_manifest(state.files, newest).cells
     except StateDamagedError:
-        return newest  # the version before it may be usable; the sink checks that
+        return  # the version before it may be usable; the sink checks that
     stored = None if stored_cells is None else stored_cells.count
     requested = None if circuit.recursions else cells
     if stored != requested:
@@ -391,10 +387,9 @@ def _check_versions(state: Path, circuit: Circuit | None, cells: int | None, lab
         run_option = "without --cells" if stored is None else f"with --cells {stored}"
         rescale_option = "--embedded" if requested is None else f"--cells {requested}"
         raise StateMismatchError(
-            f"{label} {state}: the state is {current_mode}: run {run_option}, or convert the "
-            f"state with dbsp-wcoj rescale {state} {rescale_option}"
+            f"{label} {state.text}: the state is {current_mode}: run {run_option}, or convert the "
+            f"state with dbsp-wcoj rescale {state.text} {rescale_option}"
         )
-    return newest
 
 
 def check_targets(

@@ -86,10 +86,19 @@ def run(
         ),
     ] = None,
     state: Annotated[
+        str | None,
+        optional(
+            metavar="DIR",
+            help="The folder of the state and Spark's checkpoint; the next run continues from it. "
+            "For a state on S3: a URI such as s3://bucket/folder, and --checkpoint.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
         Path | None,
         optional(
             metavar="DIR",
-            help="The folder of the state and Spark's checkpoint; the next run continues from it.",
+            help="The folder of Spark's checkpoint on a local disk. By default it is in the folder "
+            "of --state.",
         ),
     ] = None,
     state_mode: Annotated[
@@ -377,14 +386,7 @@ def inspect(
 
 @implemented_in("streaming.cli.commands.rescale")
 def rescale(
-    state_dir: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR",
-            help="The state directory: a path, or a URI that pyarrow supports.",
-            show_default=False,
-        ),
-    ],
+    state_dir: StateFolder,
     cells: Annotated[
         int | None,
         optional(metavar="N", min=1, help="Distribute the state over this number of cells."),
@@ -401,14 +403,7 @@ def rescale(
 
 @implemented_in("streaming.cli.commands.compact")
 def compact(
-    state_dir: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIR",
-            help="The state directory: a path, or a URI that pyarrow supports.",
-            show_default=False,
-        ),
-    ],
+    state_dir: StateFolder,
     functions: Functions = None,
     json: Json = False,
     debug: Debug = False,
@@ -450,15 +445,18 @@ def plan_change(
 def clone(
     state_dir: StateFolder,
     copy: Annotated[
-        Path, typer.Argument(metavar="COPY", help="The new folder.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="COPY", help="The new folder: a path, or a URI.", show_default=False
+        ),
     ],
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Copy the state of a stopped query, to run it with other views and new targets beside it.
 
-    Large files are hard links where the file system has them. Every view of the copy writes all its
-    rows to its target once.
+    Large files are hard links where the file system has them. In a bucket of S3, the service copies
+    them. Every view of the copy writes all its rows to its target once.
     """
 
 

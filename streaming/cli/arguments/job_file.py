@@ -41,7 +41,7 @@ outputs         ``view``, ``target``, ``path``, ``dsn``, ``table``, ``mode``, ``
                 ``retry_attempts``, ``retry_seconds``; as the option ``--sink``
 run             ``once``, ``every``, ``bad_rows``, ``cells``, ``dialect``, ``functions``,
                 ``formula``, ``threads``, ``memory``, ``stop_timeout``
-state           ``path``, ``mode``, ``dead_letter_days``, ``dead_letter_size``,
+state           ``path``, ``checkpoint``, ``mode``, ``dead_letter_days``, ``dead_letter_size``,
                 ``memory_limit``; as ``--state``, ``--state-mode`` and the options of the same names
 limits          ``max_step_rows``, ``max_step_bytes``, ``max_seconds``
 ui              ``enabled``, ``port``, ``host``, ``token_file``
@@ -409,7 +409,8 @@ OPTIONS: Final[Mapping[str, Mapping[str, tuple[str, _Reader]]]] = {
         "stop_timeout": ("stop_timeout", _Table.number),
     },
     "state": {
-        "path": ("state", _Table.file),
+        "path": ("state", _Table.path),
+        "checkpoint": ("checkpoint", _Table.file),
         "mode": ("state_mode", _Table.text),
         "dead_letter_days": ("dead_letter_days", _Table.number),
         "dead_letter_size": ("dead_letter_size", _Table.size),

@@ -67,7 +67,12 @@ Dialect: TypeAlias = Annotated[
     ),
 ]
 StateFolder: TypeAlias = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A state directory.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="DIR",
+        help="A state directory: a path, or a URI such as s3://bucket/folder.",
+        show_default=False,
+    ),
 ]
 Functions: TypeAlias = Annotated[
     str | None,

@@ -36,7 +36,7 @@ class RunOptions:
     query: str
     sources: dict[str, SourceArgument]
     sinks: list[SinkArgument]
-    state: Path | None
+    state: str | None
     state_mode: str
     once: bool
     every: str | None
@@ -68,6 +68,7 @@ class RunOptions:
     dead_letter_days: float = 30.0
     dead_letter_size: str = "1G"
     memory_limit: str | None = None
+    checkpoint: Path | None = None
 
     @classmethod
     def of(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from streaming.cli.arguments.checks import CHECKPOINT
+from streaming.cli.arguments.state_location import CHECKPOINT
 from streaming.cli.terminal.display import console, print_json, size
 from streaming.state.clone import clone_state
+from streaming.state.local_files import LocalFiles
+from streaming.state.open_files import open_files
 
 __all__ = ["clone"]
 
 
-def clone(*, state_dir: Path, copy: Path, json: bool) -> None:
+def clone(*, state_dir: str, copy: str, json: bool) -> None:
     """Copy the state of a stopped query, to run it with other views and new targets beside it."""
     result = clone_state(state_dir, copy, folders=(CHECKPOINT,))
     if json:
@@ -23,10 +23,14 @@ def clone(*, state_dir: Path, copy: Path, json: bool) -> None:
                 "copied_bytes": result.copied_bytes,
             }
         )
-    else:
-        console().print(
-            f"{copy}: version {result.batch_id:,}; {size(result.linked_bytes)} linked, "
-            f"{size(result.copied_bytes)} copied; each view writes all its rows to its target with "
-            "the next micro-batch",
-            soft_wrap=True,
-        )
+        return
+    # Spark's checkpoint is in the directory only if that is on a local disk.
+    checkpoint = (
+        "" if isinstance(open_files(copy), LocalFiles) else "copy Spark's checkpoint, too; "
+    )
+    console().print(
+        f"{copy}: version {result.batch_id:,}; {size(result.linked_bytes)} linked, "
+        f"{size(result.copied_bytes)} copied; {checkpoint}each view writes all its rows to its "
+        "target with the next micro-batch",
+        soft_wrap=True,
+    )

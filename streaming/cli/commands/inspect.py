@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import typer
@@ -26,7 +25,7 @@ from streaming.cli.terminal.display import (
 __all__ = ["inspect"]
 
 
-def inspect(*, state_dir: Path, check: bool, letters: int, json: bool) -> None:
+def inspect(*, state_dir: str, check: bool, letters: int, json: bool) -> None:
     """Show versions, arrangements, sizes and dead letters of a state directory.
 
     Raises:

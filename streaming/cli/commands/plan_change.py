@@ -6,7 +6,6 @@ The *program* of a state directory is its views, inputs and options (`circuits.c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -42,7 +41,7 @@ ACTION_STYLES = {"reuse": "good", "backfill": "name", "drop": "warning"}
 
 def plan_change(
     *,
-    state_dir: Path,
+    state_dir: str,
     query: str,
     source: list[str] | None,
     dialect: str | None,
@@ -56,7 +55,7 @@ def plan_change(
         typer.Exit: A job would need another option for the change: ``--allow-drop`` for what it
             loses, ``--backfill`` for rows that new views need and the state does not keep.
     """
-    files = open_files(str(state_dir))
+    files = open_files(state_dir)
     manifest = program_change.newest_version(files)
     if manifest is None:
         raise StateError(f"state directory {state_dir} has no version: any views can start with it")

@@ -27,7 +27,6 @@ from rich.text import Text
 from circuits import Circuit
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.cli.arguments.checks import (
-    CHECKPOINT,
     Checks,
     check_memory,
     check_state,
@@ -44,6 +43,7 @@ from streaming.cli.arguments.limits import (
 )
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
+from streaming.cli.arguments.state_location import CHECKPOINT, StateLocation
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
 from streaming.cli.command import INTERRUPTED
 from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
@@ -200,6 +200,8 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
             options.cells,
             label,
             change=parsed_options.change,
+            checkpoint=options.checkpoint,
+            checkpoint_label=options.label("checkpoint"),
         )
     if circuit is not None and not checks.problems:
         sinks = assign_sinks(options.sinks, circuit)
@@ -240,16 +242,17 @@ def _parse_memory_limit(options: RunOptions) -> int | None:
 
 def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack: ExitStack) -> None:
     """Start Spark, and run the views until the sources or a signal end the run."""
-    remarks, state = logs.remarks, options.state
+    remarks, state = logs.remarks, None
     work_folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="dbsp-wcoj-")))
-    if state is not None:
-        try:
-            make_folder(state, parsed_options.state_mode)
-        except OSError as error:
-            raise StateError(
-                f"{options.label('state')} {state}: it cannot be created: {error.strerror}: name "
-                "another folder"
-            ) from None
+    checkpoint = work_folder / CHECKPOINT
+    if options.state is not None:
+        state = StateLocation.parse(options.state, options.label("state"))
+        checkpoint = state.checkpoint(options.checkpoint, options.label("checkpoint"))
+        if state.folder is not None:
+            _make_folder(state.folder, parsed_options.state_mode, options.label("state"))
+        if options.checkpoint is not None:
+            mode = parsed_options.state_mode
+            _make_folder(options.checkpoint, mode, options.label("checkpoint"))
     session = _start_spark(options, logs, stack, log_file=work_folder / "spark.log")
     sources = options.sources
     frames = {name: read_stream(session, source) for name, source in sources.items()}
@@ -268,7 +271,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     view_sink = ViewSink(
         circuit,
         outputs,
-        state_dir=state,
+        state_dir=options.state,
         state_mode=parsed_options.state_mode,
         bad_rows=options.bad_rows,  # type: ignore[arg-type]
         dead_letters=parsed_options.dead_letters,
@@ -309,7 +312,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         has_ended = run_query(
             stream,
             view_sink,
-            checkpoint=(state or work_folder) / CHECKPOINT,
+            checkpoint=checkpoint,
             name=name,
             every=parsed_options.interval,
             once=options.once,
@@ -324,6 +327,16 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     if page is not None and has_ended:
         page.end("all rows have been read")
         page.wait_for_interrupt(remarks)
+
+
+def _make_folder(folder: Path, mode: int, label: str) -> None:
+    """Make the folder of an option, unless it exists."""
+    try:
+        make_folder(folder, mode)
+    except OSError as error:
+        raise StateError(
+            f"{label} {folder}: it cannot be created: {error.strerror}: name another folder"
+        ) from None
 
 
 def _start_spark(
@@ -446,6 +459,11 @@ def _check_options(checks: Checks, options: RunOptions) -> None:
         if options.cells:
             checks.problems.append(
                 f"{options.label('cells')} needs a folder for files: add --state DIR"
+            )
+        if options.checkpoint is not None:
+            checks.problems.append(
+                f"{options.label('checkpoint')} {options.checkpoint}: without --state, the state "
+                "of the views ends with the run: add --state DIR, or give no checkpoint"
             )
     if options.every is not None and options.once:
         checks.problems.append(

@@ -1,9 +1,9 @@
-"""Memory limit: keeps large runs in memory maps of the state directory instead of in memory.
+"""Memory limit: keeps large runs and dictionaries in maps of files instead of in memory.
 
-The state consists of arrangements: relations in one column order, each of them a list of sorted
-runs. The directory has the same rows in parts, in the same form (`streaming.state.segment`). After
-a commit, the sum of the parts of an arrangement is the sum of its runs in memory. So the parts can
-take the place of the runs, as after a restart::
+The state consists of arrangements and dictionaries. An arrangement is a relation in one column
+order, a list of sorted runs. The directory has the same rows in parts, in the same form
+(`streaming.state.segment`). After a commit, the sum of the parts of an arrangement is the sum of
+its runs in memory. So the parts can take the place of the runs, as after a restart::
 
     runs in memory     100,000,000     9,000     700
     parts on disk       90,000,000     8,000,000     2,000,000     9,000     700
@@ -13,18 +13,21 @@ A large part is mapped, a small one is read to memory. Later steps add runs in m
 them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapped files are merged
 by the compactor of the directory, and its result is mapped after the commit that names it.
 
-If the limit is exceeded, `MemoryLimit.after_commit` replaces the runs of the arrangements with the
-most bytes in memory by their parts, until at most half of the limit is in use. So most commits
-replace nothing. It also replaces the runs of arrangements that map a file which is no longer part
-of the version, so that the disk space of removed files is freed.
+Half of the limit is for runs and dictionaries in memory. If they have more,
+`MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in memory by
+their parts, until a quarter of the limit is in use. If this is not enough, it moves the largest
+dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). So most commits replace
+nothing. It also replaces the runs of arrangements that map a file which is no longer part of the
+version, so that the disk space of removed files is freed.
 
-Pages of mapped files that a step touches belong to the system, which drops them when memory is
-short. They count as resident memory of the process until then. If they and the state in memory
-exceed the limit, the pages of all maps are released, once in `COMMITS_BETWEEN_RELEASES` commits;
-the next access gets them from the cache of the system, if they are still there. After a release in
-each commit, each step would have to map its pages again.
+The other half is for the resident pages of maps (`streaming.state.mapped.resident_pages`).
 
-A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones.
+A merge in memory needs memory for its result. So runs in memory whose sum may be larger than
+``1 / MERGED_RUN_DIVISOR`` of the limit are not merged (`Spine.max_merge_rows`): they soon become
+maps, and their files are merged in files.
+
+A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones. It
+also maps the large parts of dictionaries, from which they are loaded a slice at a time.
 
 Cost: O(runs) for each commit. To replace the runs of an arrangement, its small parts are read. This
 is done for the limit only if they have at most half of the bytes that it has in memory.
@@ -36,9 +39,7 @@ what is written to disk, because the directory has the same rows already.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Final, NamedTuple
 
 from circuits import Circuit
@@ -48,6 +49,8 @@ from streaming.errors import StateError
 from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
+from streaming.state.mapped.resident_pages import ResidentPages, free_unused_memory
 from streaming.state.mapped.trusted_files import (
     Identity,
     RunFile,
@@ -58,17 +61,34 @@ from streaming.state.mapped.trusted_files import (
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference
-from streaming.state.verified_files import FileCache, check_size, decode_run, find_part
+from streaming.state.verified_files import (
+    FileCache,
+    MappedFiles,
+    check_size,
+    check_strings,
+    decode_run,
+    find_part,
+    map_verified,
+)
 
 __all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]
 
 # A part is mapped if it has at least limit / MAPPED_PART_DIVISOR bytes, or MAX_HEAP_PART_BYTES.
 MAPPED_PART_DIVISOR: Final = 1024
 MAX_HEAP_PART_BYTES: Final = 1 << 20
-# After runs are replaced, at most this share of the limit is in use, if possible.
-MAX_SHARE_AFTER_REPLACEMENT: Final = 0.5
-# The pages of maps are released at most once in this many commits.
-COMMITS_BETWEEN_RELEASES: Final = 16
+# The share of the limit for runs and dictionaries in memory, and what is left of it, if possible,
+# after runs are replaced. The rest of the limit is for resident pages of maps.
+MAX_HEAP_SHARE: Final = 0.5
+MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.25
+# Two runs in memory are merged if their sum has at most limit / MERGED_RUN_DIVISOR bytes, if a row
+# takes at most BYTES_PER_VALUE for each column.
+MERGED_RUN_DIVISOR: Final = 16
+BYTES_PER_VALUE: Final = 16
+# Runs with at most so many rows together are merged in any case, so that there are few runs.
+MIN_MERGE_ROWS: Final = 1 << 14
+# Freed memory is returned to the system after the bytes in memory have changed by this part of the
+# limit.
+FREED_BYTES_DIVISOR: Final = 64
 
 log = logging.getLogger(__name__)
 
@@ -81,8 +101,8 @@ class MemoryUse(NamedTuple):
 
     Attributes:
         heap_bytes: Bytes of the runs and dictionaries in memory.
-        mapped_bytes: Bytes of the runs that are memory maps of files.
-        mapped_runs: The number of these runs.
+        mapped_bytes: Bytes of the runs and dictionaries that are memory maps of files.
+        mapped_runs: The number of runs that are memory maps of files.
     """
 
     heap_bytes: int
@@ -91,7 +111,7 @@ class MemoryUse(NamedTuple):
 
 
 class MemoryLimit:
-    """Moves runs of a circuit from memory to memory maps of the files that have the same rows.
+    """Moves runs and dictionaries of a circuit from memory to maps of files.
 
     Args:
         files: The state directory.
@@ -110,11 +130,12 @@ class MemoryLimit:
         # The mapped files by name, and the names of those that each arrangement uses.
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
-        # Resident pages of files that are not those of the state, such as libraries.
-        self._other_file_bytes = _resident_file_bytes()
-        self._trusted = TrustedFiles(files)
+        self._dictionary_memory = DictionaryMemory(files, self._min_mapped_bytes)
+        self._pages = ResidentPages(round(limit * (1 - MAX_HEAP_SHARE)))
+        # The bytes in memory when freed memory was last returned to the system.
+        self._bytes_at_return = 0
+        self._trusted = TrustedFiles(files.record_files)
         self._verification: Verification | None = None
-        self._commits_until_release = 0
         self.use = MemoryUse(0, 0, 0)
 
     def continue_with(self, circuit: Circuit) -> None:
@@ -127,13 +148,14 @@ class MemoryLimit:
             self._verification.stop()
             self._verification = None
         self._maps.clear()
+        self._pages.watch(())
         self._files_of.clear()
 
-    def map_files(self, manifest: Manifest) -> FileCache:
-        """Map the large runs of a version that is being loaded; return their files.
+    def map_files(self, manifest: Manifest) -> MappedFiles:
+        """Map the large runs and strings of a version that is being loaded.
 
-        Files that have not changed since this library wrote or verified them are verified in the
-        background (`finish_verification`), the others at once.
+        Files of runs that have not changed since this library wrote or verified them are verified
+        in the background (`finish_verification`), the others at once.
 
         Raises:
             StateDamagedError: A file is damaged.
@@ -141,7 +163,7 @@ class MemoryLimit:
         """
         self.forget()
         self._trusted.read()
-        # Dictionaries are read to memory, and so are the small runs in the same files.
+        # The small runs in the files of dictionaries are read to memory.
         read_files = {
             part.file for references in manifest.dictionaries.values() for part in references
         }
@@ -165,7 +187,44 @@ class MemoryLimit:
                 verify(self._files, file)
         if unverified:
             self._verification = Verification(self._files, unverified)
-        return {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
+        cache = {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
+        string_files, maps = self._map_strings(manifest)
+        sizes = {name: DictionarySize.in_version(manifest, name) for name in manifest.dictionaries}
+        excess = self._excess(sum(sum(size) for size in sizes.values()))
+
+        memories = self._dictionary_memory.choose(sizes, excess)
+        self._watch_pages()
+
+        def release_pages() -> None:
+            for mapped in maps:
+                mapped.release_pages()
+
+        return MappedFiles(cache | string_files, memories, release_pages)
+
+    def _map_strings(self, manifest: Manifest) -> tuple[FileCache, list[MappedMemory]]:
+        """Map and verify the files with large parts of dictionaries and nothing else."""
+        run_files = {
+            part.file
+            for orders in manifest.traces.values()
+            for references in orders.values()
+            for part in references
+        }
+        cache: FileCache = {}
+        maps: list[MappedMemory] = []
+        for name, references in manifest.dictionaries.items():
+            for reference in references:
+                file, checksum = reference.file, manifest.files[reference.file]
+                if file in run_files or reference.size < self._min_mapped_bytes:
+                    continue
+                if file not in cache:
+                    mapped = map_verified(self._files, file, checksum)
+                    maps.append(mapped)
+                    path = f"{self._files.location}/{file}"
+                    cache[file] = checksum, decode_segment(mapped.memory, path)
+                part = find_part(self._files, cache[file][1], reference, name)
+                check_strings(self._files, part, reference)
+                mapped.release_pages()
+        return cache, maps
 
     def finish_verification(self) -> None:
         """Wait until the files are verified that `map_files` has not verified.
@@ -184,8 +243,7 @@ class MemoryLimit:
 
     def release_pages(self) -> None:
         """Remove the pages of all maps from the memory of this process."""
-        for mapped, _ in list(self._maps.values()):
-            mapped.release_pages()
+        self._pages.release()
 
     def check(self) -> None:
         """Check that no mapped file was cut short; a system call per file.
@@ -206,15 +264,13 @@ class MemoryLimit:
             StateDamagedError: A file of the version is damaged.
         """
         sizes = self._heap_bytes()
-        dictionary_bytes = sum(
-            entry.nbytes for entry in self._circuit.graph.registry.dictionaries.values()
-        )
+        dictionaries = self._circuit.graph.registry.dictionaries
         # An arrangement that is not needed any more has no runs.
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
-        excess = sum(sizes.values()) + dictionary_bytes - self._limit
+        heap_bytes = sum(sizes.values()) + sum(entry.heap_bytes for entry in dictionaries.values())
+        excess = self._excess(heap_bytes)
         if excess > 0:
-            excess += round(self._limit * (1 - MAX_SHARE_AFTER_REPLACEMENT))
             for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
                 if excess <= 0:
                     break
@@ -236,12 +292,19 @@ class MemoryLimit:
                     error,
                 )
             sizes = self._heap_bytes()
-        self.use = self._measure(sum(sizes.values()) + dictionary_bytes)
-        self._commits_until_release -= 1
-        is_due = bool(keys) or self._commits_until_release <= 0
-        if is_due and self.use.heap_bytes + self._mapped_resident_bytes() > self._limit:
-            self.release_pages()
-            self._commits_until_release = COMMITS_BETWEEN_RELEASES
+        memories = self._dictionary_memory.choose(
+            {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}, excess
+        )
+        if memories:
+            self._circuit.move_dictionaries(memories)
+            self._watch_pages()
+        self.use = self._measure(sum(sizes.values()))
+        self._limit_merges()
+        self._pages.check()
+        change = abs(self.use.heap_bytes - self._bytes_at_return)
+        if change * FREED_BYTES_DIVISOR > self._limit:
+            free_unused_memory()
+            self._bytes_at_return = self.use.heap_bytes
 
     def live_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
         """Return estimates of the rows of traces, from the rows of their runs in memory and maps.
@@ -260,6 +323,12 @@ class MemoryLimit:
                 estimates[name] = min(rows[name], total) if total >= 0 else rows[name]
         return estimates
 
+    def _excess(self, heap_bytes: int) -> float:
+        """Return the bytes to free; 0 if runs and dictionaries have their share at most."""
+        if heap_bytes <= MAX_HEAP_SHARE * self._limit:
+            return 0
+        return heap_bytes - MAX_HEAP_SHARE_AFTER_REPLACEMENT * self._limit
+
     def _heap_bytes(self) -> dict[ArrangementKey, int]:
         """Return the bytes in memory of each arrangement."""
         return {
@@ -268,7 +337,10 @@ class MemoryLimit:
             for arrangement in trace.arrangements
         }
 
-    def _measure(self, heap_bytes: int) -> MemoryUse:
+    def _measure(self, run_heap_bytes: int) -> MemoryUse:
+        dictionaries = self._circuit.graph.registry.dictionaries.values()
+        dictionary_heap_bytes = sum(entry.heap_bytes for entry in dictionaries)
+        dictionary_bytes = sum(entry.nbytes for entry in dictionaries)
         mapped = [
             run.nbytes
             for trace in self._circuit.graph.traces.values()
@@ -276,11 +348,23 @@ class MemoryLimit:
             for run in arrangement.spine.runs
             if run.is_mapped
         ]
-        return MemoryUse(heap_bytes, sum(mapped), len(mapped))
+        return MemoryUse(
+            run_heap_bytes + dictionary_heap_bytes,
+            sum(mapped) + dictionary_bytes - dictionary_heap_bytes,
+            len(mapped),
+        )
 
-    def _mapped_resident_bytes(self) -> int:
-        """Return the bytes of mapped files that are in the memory of this process, about."""
-        return max(_resident_file_bytes() - self._other_file_bytes, 0) if self._maps else 0
+    def _limit_merges(self) -> None:
+        """Limit the sizes of merges in memory, also in arrangements that are new."""
+        for trace in self._circuit.graph.traces.values():
+            row_bytes = BYTES_PER_VALUE * trace.arity
+            for arrangement in trace.arrangements:
+                max_rows = self._limit // (MERGED_RUN_DIVISOR * row_bytes)
+                arrangement.spine.max_merge_rows = max(max_rows, MIN_MERGE_ROWS)
+
+    def _watch_pages(self) -> None:
+        dictionaries = [self._dictionary_memory] if self._dictionary_memory.is_in_use else []
+        self._pages.watch([*(mapped for mapped, _ in self._maps.values()), *dictionaries])
 
     def _unmapped_bytes(self, references: Iterable[SegmentReference]) -> int:
         """Return the bytes of the parts that an exchange would leave in memory."""
@@ -306,6 +390,7 @@ class MemoryLimit:
         self._files_of |= names_of
         used = frozenset[str]().union(*self._files_of.values())
         self._maps = {name: entry for name, entry in self._maps.items() if name in used}
+        self._watch_pages()
         self._trusted.record(
             {
                 name: _identity_of(mapped, manifest.files[name])
@@ -359,10 +444,3 @@ def parse_memory_limit(limit: int | str | None) -> int | None:
 
 def _identity_of(mapped: MappedMemory, checksum: FileChecksum) -> Identity:
     return checksum.size, checksum.crc, *mapped.identity
-
-
-def _resident_file_bytes() -> int:
-    """Return the resident pages of files of this process, in bytes; 0 if they are unknown."""
-    with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
-        return int(file.read().split()[2]) * os.sysconf("SC_PAGE_SIZE")
-    return 0

@@ -1,14 +1,18 @@
 """Local cache: copies of the files of an object store on the local disk.
 
 The data files of versions never change, so a copy is as good as the object. A sink that merges
-files, or starts again on the same machine, reads the copies; large ones are memory-mapped. The
-name of a copy ends with the checksum of its content, so a damaged copy counts as missing::
+files, or starts again on the same machine, reads the copies; large ones are memory-mapped. With a
+memory limit, large files are maps of their copies. The name of a copy ends with the checksum of its
+content, so a damaged copy counts as missing::
 
     <cache folder>/data/00000000000000000007-c1f78a08aaf0-0.arrow.561bacaf
 
 Only files in ``data/`` are copied. Each listing of this folder removes the copies of files that the
-object store does not have any more, so the cache is not larger than the state. Errors of the local
-disk are ignored: the object store has everything.
+object store does not have any more, so the cache is not larger than the state. Once a day, each
+cache that was not used for `UNUSED_CACHE_DAYS` is removed: its job runs elsewhere, or no more.
+
+Errors of the local disk are ignored, because the object store has everything. Only a file that must
+be mapped needs its copy.
 """
 
 from __future__ import annotations
@@ -16,19 +20,25 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
+import time
 import uuid
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
 from streaming.errors import StateDamagedError
-from streaming.state.files import Bytes
-from streaming.state.local_files import DEFAULT_STATE_MODE, LocalFiles
+from streaming.state.files import TEMPORARY_SUFFIX, Bytes
+from streaming.state.local_files import DEFAULT_STATE_MODE, LocalFiles, make_folder
+from streaming.state.mapped.mapped_file import MappedFile, ScratchFile
 
 __all__ = ["LocalCache"]
 
 CACHED_FOLDER: Final = "data"
+# The caches of other directories are removed if they were not used for so long.
+UNUSED_CACHE_DAYS: Final = 30
+SECONDS_PER_DAY: Final = 86_400
 _CACHE_ERRORS: Final = (OSError, StateDamagedError)
 
 
@@ -36,11 +46,15 @@ class LocalCache:
     """Copies of the data files of one directory of an object store.
 
     Args:
-        folder: The folder of the copies; this process may remove any file in it.
+        folder: The folder of the copies. This process may remove any file in it, and folders
+            beside it that are caches, too.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._files = LocalFiles(folder, DEFAULT_STATE_MODE)
+        #: The copies, and files that describe them, on the local disk.
+        self.files = LocalFiles(folder, DEFAULT_STATE_MODE)
+        self._temporary_files: set[str] = set()  # those that this process writes
+        self._last_sweep = 0.0
 
     @staticmethod
     def of(location: str) -> LocalCache:
@@ -53,42 +67,114 @@ class LocalCache:
         """Return the copy of a file; None if there is none, or it is damaged."""
         for copy in self._copies(name):
             with contextlib.suppress(*_CACHE_ERRORS):
-                data = self._files.read(copy)
+                data = self.files.read(copy)
                 if copy == _copy_name(name, zlib.crc32(data)):
                     return data
-                self._files.remove(copy)
+                self.files.remove(copy)
         return None
 
-    def write(self, name: str, chunks: Sequence[Bytes]) -> None:
-        """Copy a file, if it is in the folder of data files."""
-        if not name.startswith(f"{CACHED_FOLDER}/"):
-            return
-        crc = 0
-        for chunk in chunks:
-            crc = zlib.crc32(chunk, crc)
-        temporary = f"{name}.{uuid.uuid4().hex[:12]}.tmp"
-        try:
-            self._files.write(temporary, chunks)
-            self._files.rename(temporary, _copy_name(name, crc))
-        except _CACHE_ERRORS:
+    def map(self, name: str, size: int) -> MappedFile | None:
+        """Return the map of the copy of a file; None if there is none of this size.
+
+        Raises:
+            OSError: The copy cannot be mapped.
+        """
+        for copy in self._copies(name):
+            with contextlib.suppress(FileNotFoundError):
+                try:
+                    return self.files.map(copy, size)
+                except StateDamagedError:
+                    self.files.remove(copy)
+        return None
+
+    def checksum(self, name: str) -> int | None:
+        """Return the CRC-32 of the copy of a file; None if there is none, or it is damaged."""
+        for copy in self._copies(name):
             with contextlib.suppress(*_CACHE_ERRORS):
-                self._files.remove(temporary)
+                crc = self.files.checksum(copy)
+                if copy == _copy_name(name, crc):
+                    return crc
+                self.files.remove(copy)
+        return None
+
+    def scratch(self, words: int) -> ScratchFile:
+        """Return writable memory in a file without a name, on the disk of the copies.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
+        make_folder(Path(self.files.location) / CACHED_FOLDER, DEFAULT_STATE_MODE)
+        return self.files.scratch(CACHED_FOLDER, words)
+
+    def write(self, name: str, chunks: Iterable[Bytes]) -> None:
+        """Copy a file, if it is in the folder of data files; an error is ignored.
+
+        Args:
+            name: The name of the file.
+            chunks: Its content; it is read once.
+        """
+        if name.startswith(f"{CACHED_FOLDER}/"):
+            with contextlib.suppress(*_CACHE_ERRORS):
+                self.store(name, chunks)
+
+    def store(self, name: str, chunks: Iterable[Bytes]) -> None:
+        """Copy a file in the folder of data files.
+
+        Raises:
+            OSError: The local disk is full, or failed.
+            StateDamagedError: The folder is not a folder any more.
+        """
+        crc = 0
+
+        def count_crc() -> Iterable[Bytes]:
+            nonlocal crc
+            for chunk in chunks:
+                crc = zlib.crc32(chunk, crc)
+                yield chunk
+
+        temporary = f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
+        self._temporary_files.add(temporary)
+        try:
+            self.files.write(temporary, count_crc())
+            self.files.rename(temporary, _copy_name(name, crc))
+        except BaseException:
+            with contextlib.suppress(*_CACHE_ERRORS):
+                self.files.remove(temporary)
+            raise
+        finally:
+            self._temporary_files.discard(temporary)
 
     def remove(self, name: str) -> None:
         """Remove the copy of a file."""
         for copy in self._copies(name):
             with contextlib.suppress(*_CACHE_ERRORS):
-                self._files.remove(copy)
+                self.files.remove(copy)
 
     def keep_only(self, folder: str, names: Collection[str]) -> None:
         """Remove the copies of all files of a folder except those with these names."""
         if folder != CACHED_FOLDER:
             return
+        self._remove_unused_caches()
         kept = set(names)
         for copy in self._list():
-            if copy.rpartition(".")[0] not in kept:
+            if copy.rpartition(".")[0] not in kept and copy not in self._temporary_files:
                 with contextlib.suppress(*_CACHE_ERRORS):
-                    self._files.remove(copy)
+                    self.files.remove(copy)
+
+    def _remove_unused_caches(self) -> None:
+        """Record once a day that this cache is in use, and remove the others that are not."""
+        now = time.time()
+        folder = Path(self.files.location)
+        if now - self._last_sweep < SECONDS_PER_DAY or not folder.is_dir():
+            return
+        self._last_sweep = now
+        with contextlib.suppress(OSError):
+            os.utime(folder)
+            for other in folder.parent.iterdir():
+                unused_days = (now - other.stat().st_mtime) / SECONDS_PER_DAY
+                is_cache = other != folder and (other / CACHED_FOLDER).is_dir()
+                if is_cache and unused_days > UNUSED_CACHE_DAYS:
+                    shutil.rmtree(other, ignore_errors=True)
 
     def _copies(self, name: str) -> list[str]:
         if not name.startswith(f"{CACHED_FOLDER}/"):
@@ -97,7 +183,7 @@ class LocalCache:
 
     def _list(self) -> list[str]:
         try:
-            return self._files.names(CACHED_FOLDER)
+            return self.files.names(CACHED_FOLDER)
         except _CACHE_ERRORS:
             return []
 

@@ -12,7 +12,8 @@ of the machine. Files of versions never change, so copies of them are kept on th
 (`streaming.state.object_store.local_cache`).
 
 Cost: a request for most calls, up to four for `append`; `write` sends large files in parts. A
-micro-batch makes about ten requests, of which some list a folder.
+micro-batch makes 12 requests, two of which list a folder, and 2 for each view: to write its rows,
+and to remove those of the version that is kept no longer.
 """
 
 from __future__ import annotations
@@ -23,19 +24,21 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from streaming.state.files import Bytes, FileStatus
+from streaming.errors import StateDamagedError
+from streaming.state.files import Bytes, Files, FileStatus, append_by_rewriting
+from streaming.state.mapped.mapped_file import MappedFile, ScratchFile
 from streaming.state.object_store.local_cache import LocalCache
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta
     from obstore.store import S3Store
 
-__all__ = ["ObjectFiles"]
+__all__ = ["MappableObjectFiles", "ObjectFiles"]
 
-# `append` writes the whole object again, and renames a larger one before.
-MAX_REWRITTEN_BYTES: Final = 1 << 20
 # A larger object is sent in parts.
 MAX_BYTES_AT_ONCE: Final = 1 << 24
+# The service copies an object of at most this size by one request.
+MAX_COPIED_BYTES: Final = 5 << 30
 
 
 class ObjectFiles:
@@ -57,7 +60,7 @@ class ObjectFiles:
         self._config = config
         self._open_store: S3Store | None = None
         try:
-            self._store  # noqa: B018 - raises an error if the arguments are invalid
+            self.store  # noqa: B018 - raises an error if the arguments are invalid
         except self._library.exceptions.BaseError as error:
             raise ValueError(f"{location}: {_first_line(error)}") from error
 
@@ -67,12 +70,11 @@ class ObjectFiles:
 
     def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create an object of these bytes, or replace it; durable when this returns."""
-        views = [memoryview(chunk).cast("B") for chunk in chunks]
-        is_small = sum(view.nbytes for view in views) <= MAX_BYTES_AT_ONCE
+        data = _join_small(chunks)
         with self._os_errors(name):
-            self._library.put(self._store, name, b"".join(views) if is_small else views)
+            self._library.put(self.store, name, iter(chunks) if data is None else data)
         if self._cache is not None:
-            self._cache.write(name, views)
+            self._cache.write(name, chunks if data is None else [data])
 
     def create(self, name: str, data: Bytes) -> None:
         """Create an object, unless the name is used; the service decides this atomically.
@@ -82,7 +84,25 @@ class ObjectFiles:
                 answer was lost.
         """
         with self._os_errors(name):
-            self._library.put(self._store, name, bytes(data), mode="create", use_multipart=False)
+            self._library.put(self.store, name, bytes(data), mode="create", use_multipart=False)
+
+    def copy_to(self, other: ObjectFiles, name: str, size: int) -> bool:
+        """Copy an object to the same name in another directory, by one request.
+
+        Returns:
+            False, and nothing was done, if the service cannot do this: the directories are in
+            different buckets or have different options, or the object is too large.
+        """
+        source, target = self.store, other.store
+        if source.config != target.config or size > MAX_COPIED_BYTES:
+            return False
+        with self._os_errors(name):
+            self._library.copy(
+                self._open(f"s3://{source.config['bucket']}"),
+                "/".join(filter(None, (source.prefix, name))),
+                "/".join(filter(None, (target.prefix, name))),
+            )
+        return True
 
     def sync(self, name: str) -> None:
         """Do nothing: an object is durable."""
@@ -90,7 +110,7 @@ class ObjectFiles:
     def rename(self, old: str, new: str) -> None:
         """Copy an object and remove the old one; these are two requests."""
         with self._os_errors(old):
-            self._library.copy(self._store, old, new)
+            self._library.copy(self.store, old, new)
         self.remove(old)
 
     def rename_new(self, old: str, new: str) -> None:
@@ -110,7 +130,7 @@ class ObjectFiles:
         if self._cache is not None and (cached := self._cache.read(name)) is not None:
             return cached
         with self._os_errors(name):
-            data = self._library.get(self._store, name).bytes()
+            data = self._library.get(self.store, name).bytes()
         if self._cache is not None:
             self._cache.write(name, [memoryview(data)])
         return memoryview(bytearray(data))
@@ -119,7 +139,7 @@ class ObjectFiles:
         """Return the size of an object in bytes; None if it is missing."""
         try:
             with self._os_errors(name):
-                return int(self._library.head(self._store, name)["size"])
+                return int(self._library.head(self.store, name)["size"])
         except FileNotFoundError:
             return None
 
@@ -141,22 +161,13 @@ class ObjectFiles:
     def remove(self, name: str) -> None:
         """Remove an object; a missing object is not an error."""
         with contextlib.suppress(FileNotFoundError), self._os_errors(name):
-            self._library.delete(self._store, name)
+            self._library.delete(self.store, name)
         if self._cache is not None:
             self._cache.remove(name)
 
     def append(self, name: str, text: str) -> None:
-        """Append text by writing the object again.
-
-        An object of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing
-        an older one.
-        """
-        size = self.size(name)
-        if size is not None and size > MAX_REWRITTEN_BYTES:
-            self.rename(name, f"{name}.1")
-            size = None
-        content = b"" if size is None else bytes(self.read(name))
-        self.write(name, [content, text.encode()])
+        """Append text, see `append_by_rewriting`."""
+        append_by_rewriting(self, name, text)
 
     def lock(self) -> None:
         """Do nothing: an object store has no locks."""
@@ -172,16 +183,20 @@ class ObjectFiles:
         return obstore
 
     @property
-    def _store(self) -> S3Store:
+    def store(self) -> S3Store:
+        """The connection to the directory of the bucket; it is opened when it is first used."""
         if self._open_store is None:
-            from obstore.store import S3Store
-
-            self._open_store = S3Store.from_url(self.location, **self._config)
+            self._open_store = self._open(self.location)
         return self._open_store
+
+    def _open(self, location: str) -> S3Store:
+        from obstore.store import S3Store
+
+        return S3Store.from_url(location, **self._config)
 
     def _objects(self, folder: str) -> Sequence[ObjectMeta]:
         with self._os_errors(folder):
-            listing = self._library.list_with_delimiter(self._store, folder or None)
+            listing = self._library.list_with_delimiter(self.store, folder or None)
             objects: Sequence[ObjectMeta] = listing["objects"]
             return objects
 
@@ -200,6 +215,81 @@ class ObjectFiles:
             raise PermissionError(errno.EACCES, _first_line(error), path) from error
         except exceptions.BaseError as error:
             raise OSError(f"{path}: {_first_line(error)}") from error
+
+
+class MappableObjectFiles(ObjectFiles):
+    """A directory of a bucket, of which files can be mapped: the map is of a copy in the cache.
+
+    Args:
+        location: As for `ObjectFiles`.
+        cache: Copies of the files on the local disk.
+        config: As for `ObjectFiles`.
+    """
+
+    def __init__(self, location: str, cache: LocalCache, **config: Any) -> None:
+        super().__init__(location, cache, **config)
+        self.cache = cache
+
+    @property
+    def record_files(self) -> Files:
+        """The directory on the local disk that has the copies."""
+        return self.cache.files
+
+    def map(self, name: str, size: int) -> MappedFile:
+        """Return a copy of a file as shared memory, which is not memory of the process.
+
+        Args:
+            name: The name of the file, in the folder of data files.
+            size: The size that it must have, at least 1.
+
+        Raises:
+            StateDamagedError: The object has another size.
+            OSError: It is missing, or the local disk has no space for the copy.
+        """
+        mapped = self.cache.map(name, size)
+        if mapped is None:
+            self._download(name)
+            mapped = self.cache.map(name, size)
+        if mapped is None:
+            raise StateDamagedError(
+                f"{self.location}/{name} has {self.size(name)} bytes, it was written with {size}"
+            )
+        return mapped
+
+    def checksum(self, name: str) -> int:
+        """Return the CRC-32 of a file; a damaged copy of it is replaced."""
+        crc = self.cache.checksum(name)
+        if crc is None:
+            self._download(name)
+            crc = self.cache.checksum(name)
+        if crc is None:
+            raise OSError(f"{self.cache.files.location}: a copy of {name} was removed or changed")
+        return crc
+
+    def scratch(self, folder: str, words: int) -> ScratchFile:
+        """Return writable memory in a file of the cache, which has no name.
+
+        Raises:
+            OSError: The disk has too little space.
+        """
+        return self.cache.scratch(words)
+
+    def _download(self, name: str) -> None:
+        """Copy an object to the cache; only a part of it is in memory at a time."""
+        with self._os_errors(name):
+            chunks = self._library.get(self.store, name).stream()
+            self.cache.store(name, chunks)
+
+
+def _join_small(chunks: Iterable[Bytes]) -> bytes | None:
+    """Return chunks as one, unless they have more than ``MAX_BYTES_AT_ONCE``."""
+    views, size = [], 0
+    for chunk in chunks:
+        views.append(memoryview(chunk).cast("B"))
+        size += views[-1].nbytes
+        if size > MAX_BYTES_AT_ONCE:
+            return None
+    return b"".join(views)
 
 
 def _first_line(error: Exception) -> str:

@@ -19,6 +19,7 @@ from circuits import (
 )
 from circuits.state.program_change import ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
+from dbsp_wcoj import Trace
 from tests.generators.program_histories import (
     COLUMNS,
     VIEWS,
@@ -92,6 +93,70 @@ def test_views_that_are_computed_in_slices_equal_a_fresh_load(seed):
         check_totals(totals, fresh)
         for view in program.materialized:
             assert bag_of(circuit.views[view]) == fresh[view], view
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_emitted_slices_are_always_a_part_of_the_view(seed):
+    random = Random(f"emitted {seed}")
+    program, present = first_program(random), {name: [] for name in COLUMNS}
+    circuit = program.compile()
+    for _ in range(random.randint(1, 6)):
+        circuit.step(random_rows(random, program.schemas, present))
+    old_views, program = set(program.views), more_views(random, program)
+    new = program.compile()
+    sliced = sorted(program.views.keys() - old_views)
+    backfill = SlicedBackfill(ProgramChange(circuit, new), sliced)
+    totals: dict[str, Counter] = {view: Counter() for view in sliced}
+    max_rows = random.choice([1, 2, 5])
+    while not backfill.is_complete:
+        tables = random_rows(random, program.schemas, present) if random.random() < 0.7 else {}
+        prepared = circuit.prepare(tables)
+        slices = backfill.slices
+        if random.random() < 0.2:
+            prepared.abandon()
+            prepared = circuit.prepare(tables)
+        prepared.commit()
+        for view, table in slices.items():
+            totals[view].update(bag_of(table))
+        backfill.confirm_slices()
+        before = backfill.rows_emitted
+        backfill.advance(prepared.changes, max_rows)
+        assert backfill.emit(max_rows) <= max_rows
+        assert backfill.rows_emitted - before <= max_rows
+        fresh = fresh_views(program, present)
+        for view, table in backfill.slices.items():
+            so_far = totals[view] + Counter()
+            so_far.update(bag_of(table))
+            for row, weight in so_far.items():
+                assert weight in (0, fresh[view][row]), f"{view} has no row {row}"
+        max_rows += random.random() < 0.3
+    for view, table in backfill.finish().items():
+        totals[view].update(bag_of(table))
+    fresh = fresh_views(program, present)
+    check_totals(totals, {view: fresh[view] for view in sliced})
+    for view, table in new.step(random_rows(random, program.schemas, present)).items():
+        if view in totals:
+            totals[view].update(bag_of(table))
+    fresh = fresh_views(program, present)
+    check_totals(totals, {view: fresh[view] for view in sliced})
+
+
+def test_a_complete_backfill_with_emitted_slices_reads_no_rows_of_the_view(monkeypatch):
+    circuit = compile_sql(PATHS, E, input_options=KEEP)
+    circuit.step(rows(*((n, n % 7) for n in range(90))))
+    backfill = SlicedBackfill(
+        ProgramChange(circuit, compile_sql(PATHS + SOURCES, E, input_options=KEEP)), ["sources"]
+    )
+    sizes = []
+    while not backfill.is_complete:
+        sizes += [table.num_rows for table in backfill.slices.values()]
+        backfill.confirm_slices()
+        backfill.advance((), 8)
+        backfill.emit(8)
+    monkeypatch.setattr(Trace, "to_zset", None)
+    assert backfill.finish()["sources"].num_rows <= 8
+    assert max(sizes) == 8
+    assert backfill.rows_emitted == 90
 
 
 def check_totals(totals, fresh) -> None:

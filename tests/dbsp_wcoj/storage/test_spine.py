@@ -334,3 +334,22 @@ def test_loading_too_many_runs_merges_the_newest():
     empty_run = Run.sum_of([build({(1, 2): 1}), build({(1, 2): -1})])
     spine.load([empty_run])
     assert spine.is_empty
+
+
+@LAW
+@given(deltas=st.lists(relation_deltas(2, range(4)), max_size=10), max_rows=st.integers(0, 12))
+def test_a_spine_with_a_limit_of_merges_has_the_same_rows_and_no_larger_merged_run(
+    deltas, max_rows
+):
+    spine, total, largest = Spine(), {}, 0
+    spine.max_merge_rows = max_rows
+    for delta in deltas:
+        if delta:
+            run = build(delta)
+            spine.append(run)
+            total, largest = add(total, delta), max(largest, run.rows)
+            spine._check()
+        assert read(spine) == total
+        assert all(run.rows <= max(max_rows, largest) for run in spine.runs)
+    spine.compact()
+    assert read(spine) == total and len(spine.runs) <= 1

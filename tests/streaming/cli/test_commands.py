@@ -241,7 +241,17 @@ def test_explain_needs_no_rows_and_with_rows_shows_work(changes_path: Path) -> N
         ([*RUN, "--max-step-rows", "-1"], "greater than or equal to 0; see"),
         ([*RUN, "--every", "often"], "write a number and a unit"),
         ([*RUN, "--every", "5 s", "--once"], "remove --every"),
-        ([*RUN, "--state", "s3://bucket/state"], "keeps state on a local disk"),
+        ([*RUN, "--state", "mock://state"], "keeps state on a local disk or on S3"),
+        ([*RUN, "--state", "s3://bucket/state"], "--checkpoint is missing, and Spark cannot keep"),
+        (
+            [*RUN, "--state", "s3://bucket/state", "--checkpoint", "s3://bucket/checkpoint"],
+            "name a folder on a local disk, or a mounted one",
+        ),
+        (
+            [*RUN, "--state", "s3://bucket/state", "--checkpoint", "README.md"],
+            "--checkpoint README.md: is a file; name a folder",
+        ),
+        ([*RUN, "--checkpoint", "there"], "--checkpoint there: without --state"),
         ([*RUN, "--state", "pyproject.toml"], "is a file; name a folder"),
         ([*RUN, "--sink", "v=console"], "unknown view 'v'; views: view"),
         ([*RUN, "--sink", "kafka:t"], "unknown sink 'kafka'"),

@@ -44,9 +44,12 @@ def fill_disk(state_dir: Path, free_pages: int):
         ballast.unlink()
 
 
+@pytest.mark.parametrize("memory_limit", [None, 1])
 @pytest.mark.parametrize("free_pages", range(4))
-def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_space(disk, free_pages):
-    sink = sink_on(disk / "state")
+def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_space(
+    disk, free_pages, memory_limit
+):
+    sink = sink_on(disk / "state", memory_limit=memory_limit)
     feed(sink, 0, 1)
     with (
         fill_disk(disk, free_pages),
@@ -58,14 +61,15 @@ def test_a_full_disk_refuses_a_micro_batch_as_a_whole_until_there_is_space(disk,
     assert "start the query again" in str(raised.value)
     check(sink, 2)
     sink.close()
-    restarted = sink_on(disk / "state")
+    restarted = sink_on(disk / "state", memory_limit=memory_limit)
     check(restarted, 2)
     feed(restarted, 2, 3)
     check(restarted, 4)
 
 
-def test_each_micro_batch_is_written_once_there_is_space_again(disk):
-    sink = sink_on(disk / "state")
+@pytest.mark.parametrize("memory_limit", [None, 1])
+def test_each_micro_batch_is_written_once_there_is_space_again(disk, memory_limit):
+    sink = sink_on(disk / "state", memory_limit=memory_limit)
     for number in range(len(ROWS)):
         with fill_disk(disk, number % 4):
             try:

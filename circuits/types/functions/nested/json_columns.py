@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
@@ -118,10 +119,19 @@ def _write_maps(array: pa.Array, style: JsonStyle) -> pa.Array:
 
 def _write_lists(array: pa.Array, style: JsonStyle) -> pa.Array:
     if arrow.is_fixed_size_list(array.type):
-        array = array.cast(pa.list_(array.type.value_type))
+        array = _with_offsets(array)
     first, count = _element_range(array)
     elements = pc.fill_null(json_column(array.values.slice(first, count), style), "null")
     return _join("[", _join_elements(array, elements), "]")
+
+
+def _with_offsets(array: pa.FixedSizeListArray) -> pa.LargeListArray:
+    """Return lists of a fixed size as lists with offsets, without NULL."""
+    # Arrow's cast makes invalid arrays of lists of the type null.
+    size = array.type.list_size
+    elements = array.values.slice(array.offset * size, len(array) * size)
+    offsets = np.arange(len(array) + 1, dtype=np.int64) * size
+    return pa.LargeListArray.from_arrays(pa.array(offsets), elements)
 
 
 def _element_range(array: pa.Array) -> tuple[int, int]:

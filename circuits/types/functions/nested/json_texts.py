@@ -37,6 +37,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.nested.json_columns import JsonStyle, json_column, quote_text
+from circuits.types.functions.texts.bytes_parts import escape_bytes
 from circuits.types.functions.type_rules import is_binary, is_interval, is_text
 
 __all__ = [
@@ -391,19 +392,34 @@ def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     return json_column(fill_rows(arguments[0], 1), _STYLE)
 
 
-def _write_scalar(value: Any, data_type: pa.DataType) -> str:
-    """Return a value as DuckDB writes it in JSON; NaN and Infinity have no quotes."""
-    if isinstance(value, float | Decimal):
-        return write_json(value)
+#: DuckDB writes decimals of at most this precision as doubles.
+_MAX_DOUBLE_PRECISION: Final = 15
+
+
+def _cast_to_text(value: Any, _: pa.DataType) -> str:
+    """Return a value as DuckDB casts it to text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return format(value, "f")
     if isinstance(value, bytes):
-        return quote_text(base64.b64encode(value).decode())
-    text = value.isoformat(sep=" ") if isinstance(value, datetime) else value.isoformat()
+        return escape_bytes(value)
+    text = str(value)
     # As in DuckDB, an offset of whole hours has no minutes: +00.
     has_offset = isinstance(value, datetime) and value.tzinfo is not None
-    return quote_text(text.removesuffix(":00") if has_offset else text)
+    return text.removesuffix(":00") if has_offset else text
 
 
-_STYLE: Final = JsonStyle.of_values(_write_scalar, lambda key, _: str(key), keeps_null_fields=True)
+def _write_scalar(value: Any, data_type: pa.DataType) -> str:
+    """Return a value as DuckDB writes it in JSON; NaN and Infinity have no quotes."""
+    if isinstance(value, Decimal) and data_type.precision <= _MAX_DOUBLE_PRECISION:
+        return write_json(float(value))
+    if isinstance(value, float | Decimal):
+        return write_json(value)
+    return quote_text(_cast_to_text(value, data_type))
+
+
+_STYLE: Final = JsonStyle.of_values(_write_scalar, _cast_to_text, keeps_null_fields=True)
 
 FUNCTIONS = (
     Function(

@@ -83,7 +83,12 @@ def _unescape(text: str) -> bytes:
     return _ESCAPE.sub(replace, text.encode())
 
 
-def _escape(value: str | bytes) -> str:
+def escape_bytes(value: str | bytes) -> str:
+    """Return bytes as a text of printable ASCII characters and ``\\xHH`` escapes.
+
+    >>> print(escape_bytes(b"a'\\xff"))
+    a\\x27\\xFF
+    """
     return "".join(_TEXT_OF_BYTE[byte] for byte in as_bytes(value))
 
 
@@ -121,7 +126,7 @@ FUNCTIONS = (
         "escape_bytes",
         "bytes as a text: printable ASCII characters, and \\xHH for the others",
         Signature("y", pa.string()),
-        per_distinct_row(_escape),
+        per_distinct_row(escape_bytes),
     ),
     Function("bytes_concat", "the bytes of all arguments", Signature("y|y*", _BYTES), _concat),
     Function(

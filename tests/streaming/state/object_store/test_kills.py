@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import count
 from random import Random
 
 import pytest
 
 from streaming import ViewSink
+from streaming.state.manifest import read_manifest
 from streaming.state.object_store.local_cache import LocalCache
-from streaming.state.object_store.object_files import ObjectFiles
+from streaming.state.object_store.object_files import MappableObjectFiles, ObjectFiles
+from streaming.state.offline_compaction import compact_state
 from tests.support.fed_sink import ROWS, CheckingTarget, check, feed, sink_on, views
 
 
@@ -16,7 +19,7 @@ class ProcessEnds(BaseException):
     """Stands for the end of the process; no code that handles errors runs after it."""
 
 
-class KilledFiles(ObjectFiles):
+class KilledRequests(ObjectFiles):
     """Files of a process that ends before or after one of its requests.
 
     Args:
@@ -29,12 +32,22 @@ class KilledFiles(ObjectFiles):
     def __init__(self, location, cache, requests, *, is_answered):
         super().__init__(location, cache)
         self.requests, self.is_answered = requests, is_answered
+        #: The directory whose requests are counted, if a process uses several.
+        self.shared = self
 
     def _os_errors(self, name):
-        self.requests -= 1
-        if self.requests < 0:
+        self.shared.requests -= 1
+        if self.shared.requests < 0:
             raise ProcessEnds
-        return _Request(super()._os_errors(name), self)
+        return _Request(super()._os_errors(name), self.shared)
+
+
+class KilledFiles(KilledRequests):
+    """As `KilledRequests`; the local cache may be missing."""
+
+
+class KilledMappableFiles(KilledRequests, MappableObjectFiles):
+    """As `KilledRequests`; files can be mapped."""
 
 
 class _Request:
@@ -60,10 +73,13 @@ def play(location, tmp_path, seed, mean_requests):
         requests = int(random.expovariate(1 / mean_requests)) + processes // 4
         cache = random.choice([None, LocalCache(tmp_path / "copies")])
         is_answered = random.random() < 0.5
-        files = KilledFiles(location, cache, requests, is_answered=is_answered)
+        is_limited = cache is not None and random.random() < 0.5
+        kind = KilledMappableFiles if is_limited else KilledFiles
+        files = kind(location, cache, requests, is_answered=is_answered)
         target = CheckingTarget()
+        memory_limit = 1 if is_limited else None  # one byte: every part is mapped
         try:
-            sink = ViewSink(views(), target, state_dir=files)
+            sink = ViewSink(views(), target, state_dir=files, memory_limit=memory_limit)
             while committed < len(ROWS):
                 feed(sink, committed)  # the target checks each delta
                 committed += 1
@@ -83,6 +99,28 @@ def test_a_sink_that_is_killed_between_requests_loses_and_doubles_nothing(locati
     check(sink, len(ROWS))
     files = ObjectFiles(location)
     assert len(files.names("manifests")) <= 4
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_compaction_that_is_killed_at_any_request_loses_nothing(location, is_answered):
+    sink = sink_on(location)
+    feed(sink, *range(6))
+    sink.close()
+    for requests in count():
+        files = KilledFiles(location, None, requests, is_answered=is_answered)
+        try:
+            compact_state(files)
+        except ProcessEnds:
+            check(sink_on(location), 6)  # the newest version, old or compacted, can be read
+            continue
+        break
+    assert requests > 20
+    sink = sink_on(location)
+    feed(sink, 5, 6, 7)
+    check(sink, 8)
+    stored = ObjectFiles(location)
+    named = {name for n in (5, 6, 7) for name in read_manifest(stored, n).all_files}
+    assert named == {name for folder in ("data", "outputs") for name in stored.names(folder)}
 
 
 @pytest.mark.slow

@@ -66,7 +66,7 @@ def test_appended_lines_move_to_a_second_object_when_they_are_many(location, mon
     files = ObjectFiles(location)
     files.append("lines", "one\n")
     files.append("lines", "two\n")
-    monkeypatch.setattr(object_files, "MAX_REWRITTEN_BYTES", 7)
+    monkeypatch.setattr("streaming.state.files.MAX_REWRITTEN_BYTES", 7)
     files.append("lines", "three\n")
     assert bytes(files.read("lines.1")) == b"one\ntwo\n"
     assert bytes(files.read("lines")) == b"three\n"
@@ -259,3 +259,44 @@ def test_a_missing_package_is_an_error_that_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "obstore.store", None)
     with pytest.raises(StateError, match=r"pip install 'dbsp-wcoj\[s3\]'"):
         open_files("s3://bucket/folder")
+
+
+class ListedRequests(ObjectFiles):
+    """Records the operation and the folder of each request."""
+
+    def __init__(self, location, cache):
+        super().__init__(location, cache)
+        self.requests = []
+
+    def _os_errors(self, name):
+        operation = sys._getframe(1).f_code.co_name.strip("_")
+        self.requests.append((operation, name.partition("/")[0] if "/" in name else name))
+        return super()._os_errors(name)
+
+
+def test_the_requests_of_a_micro_batch_are_those_of_the_documentation(location, tmp_path):
+    """A later change of the number must change the documentation, too."""
+    files = ListedRequests(location, LocalCache(tmp_path))
+    sink = sink_on(files)
+    feed(sink, *range(4))  # from now on, each commit removes a version
+    files.requests.clear()
+    feed(sink, 4)
+    owner = [("size", "epoch.json"), ("read", "epoch.json")]
+    metrics = [(operation, "metrics.jsonl") for operation in ("size", "read", "write")]
+    views = len(sink.circuit.outputs)
+    assert files.requests == [
+        ("write", "data"),
+        *[("write", "outputs")] * views,
+        ("objects", "data"),
+        ("objects", "outputs"),
+        *owner,
+        ("create", "manifests"),
+        *owner,
+        ("remove", "manifests"),
+        *[("remove", "outputs")] * views,
+        *metrics,
+    ]
+    page = (Path(__file__).parents[4] / "docs/how-to/cluster.md").read_text()
+    fixed = len(files.requests) - 2 * views
+    assert f"makes {fixed} requests and 2 for each view" in page
+    sink.close()

@@ -1,0 +1,141 @@
+"""Resident pages: maps stay within their limit, and no thread outlives them."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import threading
+import time
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.run import Run
+from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import FileChecksum
+from streaming.state.mapped import resident_pages
+from streaming.state.mapped.resident_pages import (
+    REMEMBERED_RELEASES,
+    ResidentPages,
+    resident_file_bytes,
+)
+from streaming.state.part_reader import PartReader
+from streaming.state.segment import encode_run
+from streaming.state.segment_references import SegmentReference
+
+PAGES = 4096
+SIZE = PAGES * mmap.PAGESIZE
+
+
+@pytest.fixture
+def mapped(tmp_path):
+    (tmp_path / "a").write_bytes(bytes(SIZE))
+    return LocalFiles(tmp_path).map("a", SIZE)
+
+
+@pytest.fixture
+def no_thread(monkeypatch):
+    monkeypatch.setattr(resident_pages, "CHECK_INTERVAL_S", 1e6)
+
+
+def touch(mapped, pages):
+    """Read a byte of each of the first pages; the system may map some more."""
+    return int(np.asarray(mapped.memory)[: pages * mmap.PAGESIZE : mmap.PAGESIZE].sum())
+
+
+def watchers():
+    return [thread for thread in threading.enumerate() if "resident-pages" in thread.name]
+
+
+@pytest.mark.usefixtures("no_thread")
+def test_pages_above_the_limit_are_removed_and_can_be_read_again(mapped):
+    pages = ResidentPages(SIZE // 2)
+    pages.watch([mapped])
+    base = resident_file_bytes()
+    for _ in range(3):
+        touch(mapped, PAGES)
+        assert resident_file_bytes() - base > SIZE // 2
+        pages.check()
+        assert resident_file_bytes() - base < SIZE // 8
+    pages.watch(())
+
+
+@pytest.mark.usefixtures("no_thread")
+def test_pages_below_the_limit_stay_unless_they_would_exceed_it_by_growing_as_before(mapped):
+    pages = ResidentPages(SIZE // 2)
+    watched = Mock(wraps=mapped)
+    pages.watch([watched])
+    touch(mapped, PAGES // 8)
+    for _ in range(3):  # they do not grow any more
+        pages.check()
+    watched.release_pages.assert_not_called()
+    touch(mapped, 3 * PAGES // 8)
+    pages.check()
+    watched.release_pages.assert_called_once()
+    pages.watch(())
+
+
+@pytest.mark.usefixtures("no_thread")
+def test_resident_pages_of_other_files_do_not_count(mapped, tmp_path):
+    pages = ResidentPages(SIZE // 2)
+    watched = Mock(wraps=mapped)
+    pages.watch([watched])
+    (tmp_path / "other").write_bytes(bytes(SIZE))
+    other = LocalFiles(tmp_path).map("other", SIZE)
+    touch(other, PAGES)
+    for _ in range(3 * REMEMBERED_RELEASES):
+        pages.check()
+    assert watched.release_pages.call_count == REMEMBERED_RELEASES, "others have the pages"
+    other.release_pages()
+    touch(mapped, PAGES)
+    pages.check()
+    assert watched.release_pages.call_count == REMEMBERED_RELEASES, "the others had as many"
+    touch(other, PAGES)
+    pages.check()
+    assert watched.release_pages.call_count == REMEMBERED_RELEASES + 1
+    pages.watch(())
+
+
+def test_the_thread_removes_pages_while_another_thread_reads_them(mapped):
+    pages = ResidentPages(SIZE // 4)
+    released = threading.Event()
+    watched = Mock(wraps=mapped)
+    watched.release_pages.side_effect = lambda: (mapped.release_pages(), released.set())
+    pages.watch([watched])
+    deadline = time.monotonic() + 60
+    while not released.is_set() and time.monotonic() < deadline:
+        assert touch(mapped, PAGES) == 0
+    assert released.is_set()
+    pages.watch(())
+
+
+@pytest.mark.parametrize("end", ["no maps", "dropped"])
+def test_the_thread_ends_with_its_maps_or_its_object(mapped, end):
+    before = set(watchers())
+    pages = ResidentPages(SIZE)
+    pages.watch([mapped])
+    pages.watch([mapped, mapped])
+    (thread,) = set(watchers()) - before
+    if end == "no maps":
+        pages.watch(())
+    else:
+        del pages
+        gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_file_that_is_merged_is_verified_with_few_resident_pages(tmp_path):
+    rows = 1_000_000
+    columns = np.stack([np.arange(rows) // 4, np.arange(rows)])
+    run = Run.of(ZSet.from_columns(columns, np.ones(rows, np.int64)), np.arange(2))
+    chunks = encode_run("e [0,1]", run.to_parts())
+    files = LocalFiles(tmp_path)
+    files.write("data/a", chunks)
+    reference = SegmentReference("data/a", 0, run.rows, run.nbytes)
+    reader = PartReader(files, {"data/a": FileChecksum.of(chunks)}, files)
+    before = resident_file_bytes()
+    assert reader.read_run(("e", (0, 1)), reference).rows == rows
+    assert resident_file_bytes() - before < run.nbytes / 4
