@@ -28,6 +28,7 @@ import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Final
@@ -35,12 +36,14 @@ from weakref import ref
 
 import pyarrow as pa
 
-from streaming.state.files import ReleasableMemory
+from streaming.state.files import MappedMemory
 
 __all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
 # The seconds between two checks of the thread.
 CHECK_INTERVAL_S: Final = 0.005
+# The least number of bytes that remained after so many releases is that of other files.
+REMEMBERED_RELEASES: Final = 8
 # The thread does nothing for so many times the time of its last release.
 PAUSE_PER_RELEASE: Final = 16
 
@@ -50,8 +53,8 @@ log = logging.getLogger(__name__)
 class ResidentPages:
     """The maps of a state directory, and the limit of their resident pages.
 
-    Pages of other files, such as libraries, that are resident when the first file is mapped do not
-    count. The thread runs while there are maps. It ends with this object.
+    Pages of other files, such as libraries, do not count. The thread runs while there are maps. It
+    ends with this object.
 
     Args:
         limit: Bytes.
@@ -59,21 +62,18 @@ class ResidentPages:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._maps: tuple[ReleasableMemory, ...] = ()
-        # The resident pages of other files when the first file was mapped; or fewer, if all files
-        # together have had fewer since then.
-        self._other_bytes = 0
+        self._maps: tuple[MappedMemory, ...] = ()
+        # The resident pages of all files after the last releases: those of other files, and for a
+        # while those of a merge in files.
+        self._remaining_bytes = deque([resident_file_bytes()], maxlen=REMEMBERED_RELEASES)
         # The pages of maps after the last check, in bytes.
         self._last_resident = 0
         self._must_stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def watch(self, maps: Iterable[ReleasableMemory]) -> None:
+    def watch(self, maps: Iterable[MappedMemory]) -> None:
         """Limit the pages of these maps, and of no others."""
-        is_first = not self._maps
         self._maps = tuple(maps)
-        if is_first:  # no page of these maps has been read, or only few
-            self._other_bytes = resident_file_bytes()
         if not self._maps:
             self._must_stop.set()
             self._thread = None
@@ -101,21 +101,16 @@ class ResidentPages:
         if not self._maps:
             return 0.0
         seconds = 0.0
-        resident = self._count_resident()
+        resident = max(resident_file_bytes() - min(self._remaining_bytes), 0)
         growth = max(resident - self._last_resident, 0)
         if resident + growth > self._limit:
             start = time.perf_counter()
             self.release()
             seconds = time.perf_counter() - start
-            resident = self._count_resident()
+            self._remaining_bytes.append(resident_file_bytes())
+            resident = 0
         self._last_resident = resident
         return seconds
-
-    def _count_resident(self) -> int:
-        """Return the bytes of the resident pages of maps, about."""
-        total = resident_file_bytes()
-        self._other_bytes = min(self._other_bytes, total)
-        return total - self._other_bytes
 
     def release(self) -> None:
         """Remove the pages of all maps from the memory of the process."""
