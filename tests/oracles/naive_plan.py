@@ -14,6 +14,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -284,6 +285,11 @@ def window_value(plan: Window, call: WindowCall, rows: list[Row], position: int)
     keys = [tuple(row[order.column] for order in plan.order) for row in rows]
     first = keys.index(keys[position])
     size, peers = len(rows), keys.count(keys[position])
+    if call.number_column is not None:
+        number = rows[position][call.number_column]
+        if number is None:
+            return None
+        call = replace(call, number=number, number_column=None)
     match call.function:
         case "row_number":
             return position + 1

@@ -109,9 +109,6 @@ def push_filter(plan: PlanNode, predicate: Expression) -> PlanNode:
         case Window(window_input, partition) if all(i in partition for i in columns_of(predicate)):
             # A partition is kept or removed as a whole.
             return replace(plan, input=push_filter(window_input, predicate))
-        case NumberedTopK(top_input, keys) if all(i in keys for i in columns_of(predicate)):
-            # A group is kept or removed as a whole.
-            return replace(plan, input=push_filter(top_input, predicate))
     return Filter(plan, predicate)
 
 

@@ -408,10 +408,10 @@ NUMBERED_ROWS = """
     [
         # The rows of a TopK are numbered by the same node, ...
         (f"SELECT src, n FROM {NUMBERED_ROWS} WHERE n <= 2", "numbered1<e.(src, dst, 0)>"),
-        # ... after the conditions on its keys, which keep or remove whole groups; ...
+        # ... before other conditions, so that several readers share it; ...
         (
             f"SELECT src, n FROM {NUMBERED_ROWS} WHERE n <= 2 AND src < 5",
-            "numbered1<e[src < 5].(src, dst, 0)>",
+            "numbered1<e.(src, dst, 0)>[src < 5]",
         ),
         # ... and not if the number is not selected, or if nothing bounds it.
         (f"SELECT src, dst FROM {NUMBERED_ROWS} WHERE n <= 2", "top1<e.(src, dst, 0)>"),
