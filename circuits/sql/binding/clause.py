@@ -18,11 +18,13 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
+from circuits.sql.binding.interval_keys import INTERVAL_COMPARISONS, lengths_of_intervals
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import SYMBOLS, SqlSource
 from circuits.types import functions
 from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 
@@ -264,7 +266,7 @@ class Clause:
                 self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
         if self.source.is_spark:
             arguments = self.readers.spark_casts(self, node, name, arguments)
-        if self.source.is_spark and name == "nullif":
+        if name == "nullif" and (self.source.is_spark or arguments[0].type == INTERVAL):
             value, other = arguments
             equal = self.call(node, "eq", value, other)
             return self.call(node, "case", equal, Literal(None, value.type), value)
@@ -323,9 +325,17 @@ def call_function(
 ) -> Expression:
     """Return a call of a function of `circuits.types.functions`; errors point to ``node``."""
     with source.errors_at(node, name):
+        if name in INTERVAL_COMPARISONS:
+            arguments = lengths_of_intervals(arguments)
         if type is None:
-            return functions.call(name, *arguments)
-        return functions.call(name, *arguments, type=type)
+            value = functions.call(name, *arguments)
+        else:
+            value = functions.call(name, *arguments, type=type)
+    if is_nested(value.type) and INTERVAL in part_types(value.type):
+        raise source.unsupported(
+            node, "an interval with months in a list, struct or map", "cast it to a text"
+        )
+    return value
 
 
 def is_aggregate(node: exp.Expr) -> bool:

@@ -27,6 +27,7 @@ from circuits.sql.expressions.named_functions import (
     merge_tables,
 )
 from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.functions.type_rules import is_interval
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -49,6 +50,7 @@ _TYPE_NAMES: Final = {
     "time64[us]": "TIME",
     "null": '"NULL"',
     "duration[us]": "INTERVAL",
+    "month_day_nano_interval": "INTERVAL",
     "timestamp[us]": "TIMESTAMP",
     "timestamp[s]": "TIMESTAMP_S",
     "timestamp[ms]": "TIMESTAMP_MS",
@@ -150,6 +152,9 @@ def _epoch_ms(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "epoch_millisecond", value)
 
 
+_DAY_MICROS: Final = 86_400_000_000
+
+
 def _to_interval(unit_micros: int) -> Builder:
     """Return the builder of ``to_seconds`` or a similar function: an interval of some units.
 
@@ -161,10 +166,13 @@ def _to_interval(unit_micros: int) -> Builder:
         if len(arguments) != 1:
             raise count_error(clause, node, "1")
         (count,) = arguments
-        if arrow.is_integer(count.type) or arrow.is_null(count.type):
-            return clause.call(node, "duration_of_micros", count, integer_literal(unit_micros))
-        micros = _as_micros(clause, node, count, unit_micros)
-        return clause.call(node, "duration_of_micros", micros, integer_literal(1))
+        parts: list[Expression] = [integer_literal(0)] * 3  # months, days, microseconds
+        if unit_micros % _DAY_MICROS == 0 and not arrow.is_floating(count.type):
+            days = integer_literal(unit_micros // _DAY_MICROS)
+            parts[1] = clause.call(node, "multiply", count, days)
+        else:
+            parts[2] = _as_micros(clause, node, count, unit_micros)
+        return clause.call(node, "make_interval", *parts)
 
     return build
 
@@ -194,7 +202,7 @@ def _make_time(
 
 def _epoch(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Read ``epoch``: the seconds of a date, a timestamp, a TIME or an interval."""
-    if arrow.is_duration(value.type):
+    if is_interval(value.type):
         return clause.call(node, "interval_epoch", value)
     if arrow.is_time(value.type):
         value = clause.call(node, "time_on_date", EPOCH_DATE, value)

@@ -367,7 +367,7 @@ class MemoryLimit:
         self._pages.watch([*(mapped for mapped, _ in self._maps.values()), *dictionaries])
 
     def _unmapped_bytes(self, references: Iterable[SegmentReference]) -> int:
-        """Return the bytes of the parts that an exchange would leave in memory."""
+        """Return the bytes of the parts that stay in memory if runs are replaced by these parts."""
         return sum(part.size for part in references if part.size < self._min_mapped_bytes)
 
     def _replace_runs(self, manifest: Manifest, keys: Iterable[ArrangementKey]) -> None:

@@ -56,7 +56,7 @@ def test_the_name_of_a_nested_type_is_that_of_duckdb():
     names = ("l", "n", "m", "d", "CAST(f AS INT[2])", "['a']", "[m]")
     query = f"SELECT {', '.join(f'typeof({name})' for name in names)} FROM u"
     (row,) = compile_sql(query, {"u": schema}).step({"u": table})["view"].to_pylist()
-    assert tuple(row.values())[:-1] == DATABASE.execute(query).fetchone()
+    assert tuple(row.values())[:-1] == DATABASE.execute(query).fetchall()[0]
 
 
 @pytest.mark.parametrize("value", ["[1, 2.5]", "[i]", "i", "1 + 1", "[[x]]"])

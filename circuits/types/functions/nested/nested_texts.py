@@ -37,7 +37,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.numbers.number_formats import java_floats
-from circuits.types.functions.type_rules import is_binary, kernel_type
+from circuits.types.functions.type_rules import is_binary, is_interval, kernel_type
 
 __all__ = ["FUNCTIONS", "spark_texts"]
 
@@ -149,7 +149,7 @@ def _has_other_text(data_type: pa.DataType) -> bool:
     """Return whether a type has parts whose text in DuckDB is not that of Arrow."""
     if is_nested(data_type):
         return any(map(_has_other_text, part_types(data_type)))
-    return is_binary(data_type) or bool(arrow.is_duration(data_type))
+    return is_binary(data_type) or is_interval(data_type)
 
 
 def _duckdb_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:

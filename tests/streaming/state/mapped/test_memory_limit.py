@@ -593,7 +593,7 @@ def test_runs_stay_in_memory_if_files_cannot_be_mapped(tmp_path, monkeypatch, ca
     sink.close()
 
 
-def test_an_arrangement_without_files_is_not_exchanged(tmp_path):
+def test_the_runs_of_an_arrangement_without_files_are_not_replaced(tmp_path):
     with closing(sink_on(tmp_path)) as sink:
         feed(sink, *range(6))
         circuit = Mock(wraps=sink.circuit, graph=sink.circuit.graph)
