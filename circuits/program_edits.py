@@ -48,7 +48,8 @@ def add_views(
     Args:
         spec: The program.
         text: The views, in the language and the dialect of the program.
-        name: The name of the view, if ``text`` is a plain SELECT; ignored for Datalog.
+        name: The name of the view, if ``text`` is one SELECT; None for other statements and
+            for Datalog, which name their views.
         materialize: The new views that are kept whole.
         functions: User-defined functions that the new views call, besides those of the program.
 
@@ -71,6 +72,10 @@ CREATE VIEW "counts" AS\\nSELECT count(*) AS n FROM sources')
             source.text, text, query_name=source.name, new_name=name, dialect=source.dialect
         )
     else:
+        if name is not None:
+            raise ProgramChangeError(
+                f"name={name!r} is for a SELECT: rules of Datalog name their views; leave name out"
+            )
         before, added = _terminated_rules(source.text, spec.functions), text
         declarations = Declarations()
     new_inputs = [

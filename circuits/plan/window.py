@@ -169,6 +169,9 @@ class WindowCall:
         frame: The frame; ranking functions, lag and lead ignore it.
         number: The number of rows before (lag) or after (lead) the current row; negative for the
             other direction. n of nth_value; the number of buckets of ntile.
+        number_column: The column of the input with this number for each row, if it is no constant;
+            ``number`` is then 1. A row with NULL in this column has the result NULL, and so has
+            nth_value for a number below 1.
         ignore_nulls: True if rows with a NULL value are skipped.
         distinct: True if an aggregate reads each value of the frame once.
         within: The order of the values of an aggregate that depends on one, such as string_agg.
@@ -185,6 +188,7 @@ class WindowCall:
     distinct: bool = False
     within: tuple[Order, ...] = ()
     options: tuple[Any, ...] = ()
+    number_column: int | None = None
 
     def key(self) -> tuple[object, ...]:
         """Everything but the name of the result."""
@@ -197,6 +201,8 @@ class WindowCall:
             self.ignore_nulls,
             self.distinct,
         )
+        if self.number_column is not None:
+            key += (("number_column", self.number_column),)
         if not (self.within or self.options):
             return key
         order = tuple((part.column, part.descending, part.nulls_first) for part in self.within)
@@ -206,7 +212,10 @@ class WindowCall:
         """Return the call with the names of the columns, without its frame."""
         names = [fields[column].name for column in self.arguments]
         if self.function in ("lag", "lead", "nth_value", "ntile"):
-            names.insert(min(1, len(names)), str(self.number))
+            number = str(self.number)
+            if self.number_column is not None:
+                number = fields[self.number_column].name
+            names.insert(min(1, len(names)), number)
         names += [repr(option) for option in self.options]
         distinct = "distinct " if self.distinct else ""
         nulls = " ignore nulls" if self.ignore_nulls else ""
@@ -278,7 +287,8 @@ class Window(UnaryNode):
 
     @staticmethod
     def _is_never_null(call: WindowCall) -> bool:
-        return call.function in RANKING or call.function == "count"
+        is_ranking = call.function in RANKING and call.number_column is None
+        return is_ranking or call.function == "count"
 
 
 def _looks_back(call: WindowCall) -> bool:
@@ -286,6 +296,8 @@ def _looks_back(call: WindowCall) -> bool:
     if call.function in ("row_number", "rank", "dense_rank"):
         return True
     if call.function in ("lag", "lead"):
+        if call.number_column is not None:
+            return False
         return call.number >= 0 if call.function == "lag" else call.number <= 0
     if call.function in RANKING:  # percent_rank, cume_dist and ntile read the partition's size
         return False

@@ -5,6 +5,7 @@ A statement is cut out with the comments between it and the next one. The rest s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,8 +19,8 @@ from circuits.sql.syntax.source import SqlSource
 
 __all__ = ["cut_view", "join_statements"]
 
-#: In a CREATE VIEW statement, the name of the view is before the first of these words.
-_WORDS_AFTER_NAME: Final = frozenset({"AS", "SELECT", "WITH", "VALUES", "("})
+# The words after the first one of DECLARE RECURSIVE VIEW, which is no statement in a syntax tree.
+_DECLARATION: Final = ["RECURSIVE", "VIEW"]
 
 
 def join_statements(
@@ -47,7 +48,8 @@ def join_statements(
     if new_name is not None:
         if len(trees) != 1 or not isinstance(trees[0], exp.Query):
             raise ProgramChangeError(
-                f"name={new_name!r}: only the view of one plain SELECT has a name"
+                f"name={new_name!r} names the view of a text that is one SELECT; this text has "
+                "other statements, which name their views: leave name out"
             )
         text = _as_view(text, new_name, dialect)
     old = SqlSource(before, dialect)
@@ -81,17 +83,20 @@ def cut_view(text: str, view: str, *, query_name: str, dialect: str) -> str:
     tokens = source.tokenize()
     starts = _starts(tokens)
     ends = [*starts[1:], len(text)]
-    has_query = isinstance(source.parse()[-1], exp.Query)
+    trees = source.parse()
+    wanted = view.casefold()
+    cut = set()
+    for tree in trees:
+        table = tree.this.find(exp.Table) if isinstance(tree, exp.Create | exp.Insert) else None
+        if table is not None and table.name.casefold() == wanted:
+            cut.add(bisect_right(starts, table.this.meta["start"]) - 1)
+    if isinstance(trees[-1], exp.Query) and query_name == view:
+        cut.add(len(starts) - 1)
     kept = text[: starts[0]]
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        words = []
-        for token in (token for token in tokens if start <= token.start < end):
-            if token.text.upper() in _WORDS_AFTER_NAME:
-                break
-            words.append(token.text.casefold())
-        is_query = has_query and number == len(starts) - 1
-        is_cut = query_name == view if is_query else view.casefold() in words
-        if not is_cut:
+        words = [token.text.upper() for token in tokens if start <= token.start < end][:4]
+        is_declaration = words[1:3] == _DECLARATION and words[3] == view.upper()
+        if number not in cut and not is_declaration:
             kept += text[start:end]
     return kept.rstrip()
 

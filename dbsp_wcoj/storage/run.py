@@ -113,10 +113,14 @@ class Run:
             rows = older.rows + newer.rows
             if rows <= MAX_SINGLE_CALL_ROWS:
                 buffer = _reserve(older.arity, rows)
-            else:
-                words = np.empty(Merge.max_words(older, newer), np.int64)
-                buffer = _clear_header(words, older.arity)
-            return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+                return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+            pages = SmallPages(Merge.max_words(older, newer))
+            pages.allow_large_pages()  # the merge is not done in slices
+            buffer = _clear_header(pages.take_array(), older.arity)
+            merged = Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+            merged.pages = pages
+            pages.trim(merged.end)
+            return merged
         finally:
             if observer is not None:
                 observer.end_phase(older.rows + newer.rows)
@@ -281,6 +285,12 @@ class Run:
         """Bytes in use; the unused words of the buffer do not count."""
         header = self.buffer[: _header_words(self.arity)].tolist()
         return 8 * sum([section.size for section in _sections(header)])
+
+    @property
+    def end(self) -> int:
+        """The position after the last word in use; there may be unused words before it."""
+        header = self.buffer[: _header_words(self.arity)].tolist()
+        return max([section.start + section.size for section in _sections(header)])
 
     @property
     def total_weight(self) -> int:
@@ -452,12 +462,14 @@ class Merge:
                 observer.end_phase(older.rows + newer.rows if done else 0)
         if not done:
             return None
-        if self._pages is not None:
-            self._pages.allow_large_pages()
         out = self._out
         address = int(out.__array_interface__["data"][0])
         rows, largest = out[run_layout.ROWS], out[run_layout.MAX_ABS_WEIGHT]
-        return Run(out, address, int(rows), int(largest), self._pages)
+        merged = Run(out, address, int(rows), int(largest), self._pages)
+        if self._pages is not None:
+            self._pages.trim(merged.end)
+            self._pages.allow_large_pages()
+        return merged
 
 
 def _header_words(arity: int) -> int:

@@ -12,6 +12,9 @@ thread of the kernel (khugepaged).
 To free 20 MB of small pages takes about a millisecond, so that is done in slices as well
 (`SmallPages.release`).
 
+A step that merges runs frees about as much memory as it writes. So `FreeMemory` keeps some of the
+released memory for later arrays. An array in such memory needs no zeros, and nothing from the host.
+
 Cost: the first write to a megabyte takes about 0.3 ms longer than with large pages.
 """
 
@@ -19,18 +22,106 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-from typing import Final
+from threading import Lock
+from typing import Final, NamedTuple
 from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MIN_MAPPED_BYTES", "SmallPages"]
+__all__ = ["FREE_MEMORY", "MIN_MAPPED_BYTES", "FreeMemory", "SmallPages"]
 
 Words = npt.NDArray[np.int64]
 
 # Smaller arrays never get large pages, and the allocator of numpy reuses their memory.
 MIN_MAPPED_BYTES: Final = 1 << 22
+# The process keeps at most so much free memory for later arrays.
+MAX_FREE_BYTES: Final = 1 << 26
+# Memory is not reused for an array that is so many times smaller.
+MAX_SIZE_RATIO: Final = 4
+# The size of a large page, in bytes.
+LARGE_PAGE_BYTES: Final = 1 << 21
+
+
+class Block(NamedTuple):
+    """A memory map and how much of it has pages.
+
+    Attributes:
+        memory: The map.
+        written: The number of bytes, from the start, that may have pages of the system.
+    """
+
+    memory: mmap.mmap
+    written: int
+
+
+class FreeMemory:
+    """Memory that no array uses any more, for later arrays; safe in any thread.
+
+    Args:
+        max_bytes: The maximum number of bytes with pages that are kept.
+
+    Attributes:
+        reused_bytes: The total number of bytes with pages that arrays got.
+
+    >>> free = FreeMemory(1 << 20)
+    >>> free.put(Block(mmap.mmap(-1, 4096), 4096))
+    True
+    >>> block = free.take(6000)  # the map is extended
+    >>> len(block.memory), block.written, free.reused_bytes
+    (6000, 4096, 4096)
+    >>> free.take(6000) is None
+    True
+    """
+
+    __slots__ = ("_blocks", "_lock", "_max_bytes", "reused_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self._blocks: list[Block] = []
+        self._lock = Lock()
+        self._max_bytes = max_bytes
+        self.reused_bytes = 0
+
+    @property
+    def free_bytes(self) -> int:
+        """The number of bytes with pages that are kept now."""
+        return sum([block.written for block in self._blocks])
+
+    def put(self, block: Block) -> bool:
+        """Keep memory that no array uses; return False if there is no room for it."""
+        with self._lock:
+            has_room = self.free_bytes + block.written <= self._max_bytes
+            if has_room:
+                self._blocks.append(block)
+            return has_room
+
+    def take(self, count: int) -> Block | None:
+        """Return memory of at least ``count`` bytes; None if none is suitable.
+
+        The smallest map with enough bytes is best. If all are smaller, the largest is extended: the
+        system moves its pages to other addresses without a copy.
+        """
+        with self._lock:
+            suitable = [b for b in self._blocks if len(b.memory) <= MAX_SIZE_RATIO * count]
+            if not suitable:
+                return None
+            large_enough = [b for b in suitable if len(b.memory) >= count]
+            if large_enough:
+                block = min(large_enough, key=lambda b: len(b.memory))
+            else:
+                block = max(suitable, key=lambda b: len(b.memory))
+            self._blocks.remove(block)
+        if len(block.memory) < count:
+            try:
+                block.memory.resize(count)
+            except (OSError, SystemError, ValueError):  # not every system can extend a map
+                return None
+        self.reused_bytes += block.written
+        return block
+
+
+#: The free memory of the process.
+FREE_MEMORY: Final = FreeMemory(MAX_FREE_BYTES)
 
 
 class SmallPages:
@@ -38,6 +129,7 @@ class SmallPages:
 
     Args:
         words: The length of the array.
+        free_memory: Gives used memory, and keeps it when it is released.
 
     Raises:
         MemoryError: There is no memory for the array.
@@ -52,20 +144,33 @@ class SmallPages:
     True
     """
 
-    __slots__ = ("_array", "_map", "_released", "_words")
+    __slots__ = ("_array", "_free_memory", "_map", "_released", "_words", "_written")
 
-    def __init__(self, words: int) -> None:
+    def __init__(self, words: int, free_memory: FreeMemory = FREE_MEMORY) -> None:
         self._words = words
+        self._free_memory = free_memory
         self._array: ref[Words] | None = None  # None before `take_array`
         self._released = 0  # the number of bytes at the start that `release` has freed
         self._map: mmap.mmap | None = None
+        # The number of bytes, from the start, that may have pages.
+        self._written = 8 * words
         if 8 * words < MIN_MAPPED_BYTES:
+            return
+        block = free_memory.take(8 * words)
+        if block is not None:
+            self._map = block.memory
+            self._written = max(self._written, block.written)
             return
         try:
             self._map = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
             raise MemoryError(f"no memory for {8 * words:,} bytes") from error
         _advise(self._map, mmap.MADV_NOHUGEPAGE)
+
+    @property
+    def is_mapped(self) -> bool:
+        """True if the array has a memory map, which `release` frees; False for small arrays."""
+        return self._map is not None
 
     def take_array(self) -> Words:
         """Return the array, whose words are undefined. Call once.
@@ -74,7 +179,7 @@ class SmallPages:
         """
         if self._map is None:
             return np.empty(self._words, np.int64)
-        array: Words = np.frombuffer(self._map, np.int64)
+        array: Words = np.frombuffer(self._map, np.int64, self._words)
         self._array = ref(array)
         return array
 
@@ -83,8 +188,19 @@ class SmallPages:
         if self._map is not None:
             _advise(self._map, mmap.MADV_HUGEPAGE)
 
+    def trim(self, words: int) -> None:
+        """Free the memory after the first words of the array; nobody may use it any more."""
+        if self._map is None:
+            return
+        end = -(-8 * words // LARGE_PAGE_BYTES) * LARGE_PAGE_BYTES
+        if end < self._written:
+            self._map.madvise(mmap.MADV_DONTNEED, end, self._written - end)
+            self._written = end
+
     def release(self, count: int) -> bool:
         """Free up to ``count`` more bytes, if nothing refers to the array any more.
+
+        Memory that `FreeMemory` keeps is released at once.
 
         Returns:
             True if all bytes are freed. Without calls of this method, they are freed at once,
@@ -95,6 +211,10 @@ class SmallPages:
             return True
         if self._array is not None and self._array() is not None:
             return False
+        self._array = None
+        if not self._released and self._free_memory.put(Block(memory, self._written)):
+            self._map = None
+            return True
         count = max(count // mmap.PAGESIZE, 1) * mmap.PAGESIZE
         if self._released + count < len(memory):
             memory.madvise(mmap.MADV_DONTNEED, self._released, count)

@@ -10,7 +10,8 @@ So sizes grow geometrically, and a trace of n rows has O(log n / log GROWTH_FACT
 merge is open. A merge is done in small pieces, so no step has to rewrite a large run: each step
 does merge work in proportion to its rows, its *fuel*. The fuel is enough to finish a merge before
 the next one of its size starts. Small merges are done at once. The memory of large merges comes in
-small pages, and is freed in slices as well (`dbsp_wcoj.storage.small_pages`).
+small pages, and is freed in slices as well or used by later merges
+(`dbsp_wcoj.storage.small_pages`).
 
 A small step does not append a run: kernels replace the newest run, the *tail*, by the sum of the
 tail and the step. They write to the *table* of the spine, an array with the addresses of its runs
@@ -107,7 +108,7 @@ class Spine:
         self._tail: Run | None = None
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
-        # The memory of merged runs, which is freed in slices once no reader has the runs.
+        # The memory of merged runs, which later steps free once no reader has the runs.
         self._released: list[SmallPages] = []
         # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
@@ -360,6 +361,7 @@ class Spine:
         if older.rows + newer.rows <= fuel:
             merged = Run.merged(older, newer)
             self._runs[position - 1 : position + 1] = [merged] if merged.rows else []
+            self._release(older, newer)
             return
         merge = Merge(older, newer)
         self._merges.append(merge)
@@ -371,9 +373,15 @@ class Spine:
         if merged is None:
             return
         self._merges.remove(merge)
-        self._released += [run.pages for run in (merge.older, merge.newer) if run.pages is not None]
+        self._release(merge.older, merge.newer)
         position = self._runs.index(merge.older)
         self._runs[position : position + 2] = [merged] if merged.rows else []
+
+    def _release(self, older: Run, newer: Run) -> None:
+        """Free the memory of two merged runs with the next steps."""
+        for run in (older, newer):
+            if run.pages is not None and run.pages.is_mapped:
+                self._released.append(run.pages)
 
     def _refresh(self, changed: int) -> None:
         """Write the addresses of the runs from position ``changed`` on to the table."""

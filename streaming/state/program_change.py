@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from circuits import Circuit, ProgramChangeError, UserFunction
 from circuits.circuit_spec import CircuitSpec
-from circuits.state.program_change import ProgramChange
+from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.registry import is_row_ids
 from circuits.user_functions import check_functions
 from dbsp_wcoj.errors import DbspWcojError
@@ -45,7 +45,7 @@ from streaming.state.directory_identity import find_identity
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
-from streaming.state.verified_files import read_state
+from streaming.state.verified_files import MappedFiles, read_state
 from streaming.state.view_definitions import (
     DEFINITION_FILE,
     encode_definition,
@@ -59,7 +59,9 @@ __all__ = [
     "apply_change",
     "change_program",
     "check_allowed",
+    "compute_change",
     "definition_name",
+    "finish_change",
     "list_old_programs",
     "newest_version",
     "plan_change",
@@ -218,6 +220,7 @@ def plan_change(
     options: ChangeOptions,
     *,
     unwritten: Collection[str] = (),
+    map_files: Callable[[Manifest], MappedFiles] | None = None,
     load: Callable[[Circuit], object] | None = None,
 ) -> ProgramChange:
     """Compare the program of a version with that of a circuit; load the version, change nothing.
@@ -229,6 +232,7 @@ def plan_change(
         options: What the change may do.
         unwritten: Views of the old program whose rows no target holds, so that they count as
             views that were not published before.
+        map_files: Returns the files of a version that need not be read; None to read all.
         load: Loads the version into the circuit of its program; by default from its files.
 
     Raises:
@@ -241,7 +245,8 @@ def plan_change(
     find_identity(files, old)  # raises: the directory has another format
     try:
         if load is None:
-            old.load(read_state(files, manifest))
+            mapped = None if map_files is None else map_files(manifest)
+            old.load(read_state(files, manifest, mapped=mapped))
         else:
             load(old)
     except DbspWcojError as error:
@@ -267,6 +272,7 @@ def change_program(
     options: ChangeOptions,
     now: int | None,
     unwritten: Mapping[str, str] = MappingProxyType({}),
+    map_files: Callable[[Manifest], MappedFiles] | None = None,
     load: Callable[[Circuit], object] | None = None,
 ) -> PendingChange:
     """Load a version of another program into a circuit; nothing is written.
@@ -279,6 +285,7 @@ def change_program(
         now: The time in microseconds since 1970, if the circuit reads it.
         unwritten: The views whose targets hold none of their rows, with their names in the version;
             the whole views are written to the targets.
+        map_files: As for `plan_change`.
         load: As for `plan_change`.
 
     Raises:
@@ -294,7 +301,15 @@ def change_program(
             view,
             manifest.batch_id + 1,
         )
-    change = plan_change(files, manifest, circuit, options, unwritten=unwritten.values(), load=load)
+    change = plan_change(
+        files,
+        manifest,
+        circuit,
+        options,
+        unwritten=unwritten.values(),
+        map_files=map_files,
+        load=load,
+    )
     where = f"state directory {files.location}"
     applied = apply_change(
         change, options, now, where=where, batch_id=manifest.batch_id, unwritten=unwritten
@@ -325,9 +340,38 @@ def apply_change(
         StateMismatchError: The change drops something that ``options`` do not allow.
         ProgramChangeError: Rows that are needed are neither kept nor given.
     """
+    computed = compute_change(
+        change, options, now, where=where, batch_id=batch_id, unwritten=unwritten
+    )
+    return finish_change(change, computed, where=where, batch_id=batch_id)
+
+
+def compute_change(
+    change: ProgramChange,
+    options: ChangeOptions,
+    now: int | None,
+    *,
+    where: str,
+    batch_id: int | None,
+    unwritten: Collection[str] = (),
+) -> ComputedRows:
+    """Compute the rows of a change; neither circuit changes.
+
+    The arguments and errors are those of `apply_change`.
+    """
     check_allowed(change, options, where=where, batch_id=batch_id, unwritten=unwritten)
     tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
-    outputs = change.apply(tables, now=now)
+    return change.compute(tables, now=now)
+
+
+def finish_change(
+    change: ProgramChange, computed: ComputedRows, *, where: str, batch_id: int | None
+) -> AppliedChange:
+    """Make a change with its rows, the result of `compute_change`.
+
+    The arguments and errors are those of `apply_change`.
+    """
+    outputs = change.finish(computed)
     log.info(
         "micro-batch %d changes the views of %s: %s",
         0 if batch_id is None else batch_id + 1,

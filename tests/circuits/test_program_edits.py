@@ -97,7 +97,7 @@ def test_an_added_text_must_add_a_view_and_no_input():
         add_views(spec(TWO), "CREATE TABLE f (x INT); CREATE VIEW c AS SELECT x FROM f")
     with pytest.raises(ProgramChangeError, match="materialize: 'a' is not a new view"):
         add_views(spec(TWO), "CREATE VIEW c AS SELECT 1 AS x", materialize=["a"])
-    with pytest.raises(ProgramChangeError, match="only the view of one plain SELECT has a name"):
+    with pytest.raises(ProgramChangeError, match="leave name out"):
         add_views(spec(TWO), "CREATE VIEW c AS SELECT 1 AS x", name="d")
 
 
@@ -129,3 +129,45 @@ def test_a_view_that_is_needed_is_not_removed():
         remove_view(spec(TWO), "c")
     with pytest.raises(ProgramChangeError, match="built from plans"):
         remove_view(CircuitSpec(spec(TWO).plans, spec(TWO).schemas), "a")
+
+
+NAMES_LIKE_KEYWORDS = ["view", "create", "as", "select", "if", "recursive", "or", "values"]
+
+
+@pytest.mark.parametrize("name", NAMES_LIKE_KEYWORDS)
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_a_view_named_like_a_keyword_is_removed_and_no_other_one(name, dialect):
+    quoted = f'"{name}"' if dialect == "duckdb" else f"`{name}`"
+    first = "CREATE OR REPLACE VIEW a AS SELECT src AS x FROM e;\n"
+    text = (
+        f"{first}CREATE VIEW {quoted} AS SELECT dst AS x FROM e;\nCREATE VIEW b AS SELECT x FROM a"
+    )
+    edited = remove_view(compile_sql(text, E, dialect=dialect).spec, name)
+    assert list(edited.plans) == ["a", "b"]
+    assert edited.source.text == f"{first}CREATE VIEW b AS SELECT x FROM a"
+    assert list(remove_view(compile_sql(text, E, dialect=dialect).spec, "b").plans) == ["a", name]
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("CREATE VIEW s.v AS SELECT src FROM e", "s.v"),
+        ("CREATE VIEW main.v AS SELECT src FROM e", "v"),
+        ("CREATE VIEW v (a) AS SELECT src FROM e", "v"),
+        ("CREATE VIEW IF NOT EXISTS V AS VALUES (1)", "V"),
+        ("INSERT INTO v SELECT src FROM e", "v"),
+        ("DECLARE RECURSIVE VIEW v (a BIGINT); CREATE VIEW v AS SELECT src AS a FROM e", "v"),
+        ("/* view */ CREATE VIEW /* b */ v AS SELECT src AS a FROM e", "v"),
+    ],
+)
+def test_the_statements_of_a_view_are_removed_in_every_form(statement, name):
+    rest = "CREATE VIEW b AS SELECT dst AS v FROM e"
+    edited = remove_view(compile_sql(f"{rest};\n{statement};", E).spec, name)
+    assert list(edited.plans) == ["b"]
+    assert edited.source.text.removesuffix("/* view */").rstrip() == f"{rest};"
+
+
+def test_rules_name_their_views_themselves():
+    before = compile_datalog("a(x) :- e(x, _).", E).spec
+    with pytest.raises(ProgramChangeError, match="name='c' is for a SELECT: rules of Datalog"):
+        add_views(before, "b(x) :- a(x).", name="c")

@@ -187,6 +187,9 @@ def windows(draw, plan: PlanNode, *, fractions: bool = False) -> Window:
             arguments += (draw(column),) if draw(st.booleans()) else ()
         elif function in ("nth_value", "ntile"):
             number = draw(st.integers(1, 3))
+        number_column = None
+        if function in ("lag", "lead", "nth_value") and draw(st.integers(0, 3)) == 0:
+            number, number_column = 1, draw(column)
         is_value = function in ("lag", "lead", "first_value", "last_value", "nth_value")
         is_aggregate = function in ("count", "sum", "avg")
         calls.append(
@@ -199,6 +202,7 @@ def windows(draw, plan: PlanNode, *, fractions: bool = False) -> Window:
                 number,
                 is_value and draw(st.booleans()),
                 is_aggregate and bool(arguments) and draw(st.integers(0, 3)) == 0,
+                number_column=number_column,
             )
         )
     return Window(plan, partition, order, tuple(calls))

@@ -41,7 +41,7 @@ from circuits.runtime.row_batch import keeps_codes
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
 
-__all__ = ["Conditions"]
+__all__ = ["Conditions", "computes_values"]
 
 _SYMBOLS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "ne": "!="}
 
@@ -92,7 +92,7 @@ class Conditions:
         # A computed value may not exist for a row that the other conditions remove.
         columns = _not_null_checks([e for e in required if isinstance(e, Column)])
         computed = _not_null_checks([e for e in required if not isinstance(e, Column)])
-        filters = sorted(self._filters[index], key=_computes_values)  # keeps the order of equals
+        filters = sorted(self._filters[index], key=computes_values)  # keeps the order of equals
         return reduce(push_filter, [*columns, *filters, *computed], plan)
 
     def _classify(self, predicate: Expression) -> None:
@@ -158,12 +158,12 @@ class Conditions:
         return left, right
 
 
-def _computes_values(predicate: Expression) -> bool:
+def computes_values(predicate: Expression) -> bool:
     """Return whether a predicate computes values, which may fail, before it compares them."""
     if not isinstance(predicate, Call):
         return False
     if predicate.function in ("and", "or", "not", "is_true", "is_null", "same", "eq", *_SYMBOLS):
-        return any(map(_computes_values, predicate.arguments))
+        return any(map(computes_values, predicate.arguments))
     return not isinstance(_without_casts(predicate), Column)
 
 

@@ -19,7 +19,8 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
 from circuits.sql.binding.clause import Clause
-from circuits.sql.binding.ordering import SortKey, read_order
+from circuits.sql.binding.interval_keys import normalize_interval
+from circuits.sql.binding.ordering import SortKey, read_argument_order
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types import functions
 
@@ -194,13 +195,7 @@ class AggregateReader:
 
     def _read_order(self, node: exp.Expr) -> None:
         assert isinstance(node, exp.Order)
-        # In sqlglot, an ORDER BY in a call contains the argument before it. Read a copy without it,
-        # and restore the parents of the keys, which the copy has changed.
-        only_keys = exp.Order(expressions=node.expressions)
-        for key in node.expressions:
-            key.parent = node
-        self.source.allow_arguments(node, "this", "expressions")
-        self.order = read_order(self.source, only_keys, self.clause.read)
+        self.order = read_argument_order(self.source, node, self.clause.read)
 
     def _check(self) -> None:
         definition, source = self.definition, self.source
@@ -332,6 +327,9 @@ class AggregateReader:
         options: tuple[Any, ...] = (),
     ) -> Expression:
         """Return the value of a primitive aggregate."""
+        if distinct or function == "mode":
+            arguments = tuple(map(normalize_interval, arguments))
+            order = tuple(key.map(normalize_interval) for key in order)
         with self.source.errors_at(self.function):
             type_ = functions.aggregate_type(function, *(value.type for value in arguments))
         return self._register(

@@ -16,19 +16,12 @@ from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregation.aggregate_reader import AggregateDefinition, AggregateReader, Read
 from circuits.sql.binding.nested_order import has_order_key, order_key, value_of_key
-from circuits.sql.binding.ordering import SortKey
-from circuits.sql.expressions.casts import spark_text
+from circuits.sql.binding.ordering import SortKey, reverse_order
+from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types.codecs.codec import Codecs
 
 __all__ = ["DEFINITIONS"]
-
-
-def _reverse_order(order: tuple[SortKey, ...]) -> tuple[SortKey, ...]:
-    return tuple(
-        replace(key, descending=not key.descending, nulls_first=not key.nulls_first)
-        for key in order
-    )
 
 
 def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read:
@@ -55,7 +48,7 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
         else:
             leaves_nulls_out = reader.nulls == "ignore"
         order = reader.order or (SortKey(value, False, False),)
-        order = _reverse_order(order) if is_last else order
+        order = reverse_order(order) if is_last else order
         # Without an order, a value is preferred to NULL.
         if not reader.order:
             order = tuple(replace(key, nulls_first=False) for key in order)
@@ -242,7 +235,7 @@ def _read_string_agg(reader: AggregateReader) -> Expression:
 def _as_text(reader: AggregateReader, value: Expression) -> Expression:
     if pa.types.is_string(value.type):
         return value
-    value = spark_text(reader.clause, reader.function, value)
+    value = dialect_text(reader.clause, reader.function, value)
     if pa.types.is_string(value.type):
         return value
     return reader.clause.call(reader.function, "cast", value, type=pa.string())

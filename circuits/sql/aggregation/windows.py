@@ -24,10 +24,19 @@ from circuits.sql.aggregation.aggregate_reader import PrimitiveAggregate
 from circuits.sql.aggregation.frames import read_frame
 from circuits.sql.aggregation.grouping import FIRST_WINDOW
 from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
-from circuits.sql.binding.ordering import SortKey, order_columns, read_order
+from circuits.sql.binding.interval_keys import normalize_interval
+from circuits.sql.binding.ordering import (
+    SortKey,
+    order_columns,
+    read_argument_order,
+    read_order,
+    reverse_order,
+)
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.expressions.constants import read_constant
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.syntax.source import SqlSource
+from circuits.types.functions import aggregate_type
 
 __all__ = ["Windows"]
 
@@ -63,9 +72,9 @@ _FUNCTIONS_BY_NAME: Final = {
 class _Call:
     """A call as it was read: a `WindowCall` with expressions in place of columns.
 
-    ``number`` is the constant argument of lag, lead, nth_value and ntile, else 1. ``bounds`` are
-    the start and the end of the frame of each row, if they are no constants
-    (`circuits.sql.aggregation.frames`).
+    ``number`` is the constant argument of lag, lead, nth_value and ntile, else 1. ``row_numbers``
+    is this argument if it is no constant. ``bounds`` are the start and the end of the frame of each
+    row, if they are no constants (`circuits.sql.aggregation.frames`).
     """
 
     partition: tuple[Expression, ...]
@@ -80,12 +89,13 @@ class _Call:
     within: tuple[SortKey, ...] = ()
     options: tuple[Any, ...] = ()
     bounds: tuple[Expression | None, Expression | None] = (None, None)
+    row_numbers: Expression | None = None
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
         keys = (*self.order, *self.within)
-        bounds = (bound for bound in self.bounds if bound is not None)
-        return (*self.partition, *(key.expression for key in keys), *self.arguments, *bounds)
+        numbers = (value for value in (*self.bounds, self.row_numbers) if value is not None)
+        return (*self.partition, *(key.expression for key in keys), *self.arguments, *numbers)
 
     def map(self, change: Callable[[Expression], Expression]) -> _Call:
         start, end = self.bounds
@@ -96,6 +106,7 @@ class _Call:
             arguments=tuple(map(change, self.arguments)),
             within=tuple(key.map(change) for key in self.within),
             bounds=(start and change(start), end and change(end)),
+            row_numbers=self.row_numbers and change(self.row_numbers),
         )
 
 
@@ -168,7 +179,14 @@ class Windows:
                 enclosing query. Every partition is divided by them.
         """
         calls = [call.map(over_groups) for call in self._calls]
-        calls = [replace(call, partition=(*domain_columns, *call.partition)) for call in calls]
+        calls = [
+            replace(
+                call,
+                partition=(*domain_columns, *map(normalize_interval, call.partition)),
+                order=tuple(key.map(normalize_interval) for key in call.order),
+            )
+            for call in calls
+        ]
         values: list[Expression] = [c for c in columns(plan) if c.index in columns_read]
         self._result_columns = {
             value.index: position
@@ -220,6 +238,7 @@ class Windows:
             call.distinct,
             order_columns(call.within, values),
             call.options,
+            None if call.row_numbers is None else values.index(call.row_numbers),
         )
         return replace(window_call, name=window_call.text(plan.fields))
 
@@ -249,27 +268,31 @@ class Windows:
             *_VALUE_FUNCTIONS,
         ):
             raise source.error(function, "FILTER is for aggregates; use CASE in the argument")
+        # The function, its arguments and type are replaced for each aggregate of the call.
+        base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False, bounds=bounds)
+
+        def register_primitive(aggregate: PrimitiveAggregate) -> Expression:
+            call = replace(
+                base,
+                function=aggregate.function,
+                arguments=aggregate.arguments,
+                type=aggregate.type,
+                distinct=aggregate.distinct,
+                within=aggregate.order,
+                options=aggregate.options,
+            )
+            return register(call)
+
         if name is None:  # the function is an aggregate, or unknown
-            # The function, its arguments and type are replaced for each aggregate of the call.
-            base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False, bounds=bounds)
-
-            def register_primitive(aggregate: PrimitiveAggregate) -> Expression:
-                call = replace(
-                    base,
-                    function=aggregate.function,
-                    arguments=aggregate.arguments,
-                    type=aggregate.type,
-                    distinct=aggregate.distinct,
-                    within=aggregate.order,
-                    options=aggregate.options,
-                )
-                return register(call)
-
             return read_aggregate(clause, node.this, register_primitive, order)
-        parts = self._function_arguments(clause, function)
-        call = _Call(
-            partition, order, name, (), pa.null(), frame, 1, ignore_nulls, False, bounds=bounds
-        )
+        parts, argument_order = self._function_arguments(clause, function)
+        call = replace(base, function=name, ignore_nulls=ignore_nulls)
+        if argument_order is not None:
+            keys = self._read_argument_order(clause, function, argument_order)
+            if name in ("first_value", "last_value", "nth_value"):
+                call = self._read_value_call(clause, function, name, parts, call)
+                return _value_in_order(clause, function, call, keys, register_primitive)
+            call = self._order_partition(clause, function, call, keys)
         if name not in RANKING:
             return register(self._read_value_call(clause, function, name, parts, call))
         rank = register(self._read_ranking_call(clause, function, name, parts, call))
@@ -281,15 +304,14 @@ class Windows:
         self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call
     ) -> _Call:
         """Read row_number, rank, dense_rank, percent_rank, cume_dist or ntile."""
-        number = 1
         if name == "ntile":
-            number = self._read_count(clause, node, parts, index=0)
+            call = self._read_number(clause, node, parts, 0, call)
         elif parts:
             raise clause.source.error(node, f"{name}() takes no arguments")
         if call.ignore_nulls:
             raise clause.source.unsupported(node, f"IGNORE NULLS of {name}()")
         type_ = pa.float64() if name in ("percent_rank", "cume_dist") else pa.int64()
-        return replace(call, type=type_, frame=WHOLE_PARTITION, number=number, bounds=(None, None))
+        return replace(call, type=type_, frame=WHOLE_PARTITION, bounds=(None, None))
 
     def _read_value_call(
         self, clause: Clause, node: exp.Expr, name: str, parts: list[exp.Expr], call: _Call
@@ -306,53 +328,101 @@ class Windows:
             )
         value = clause.read(parts[0])
         arguments = [value]
-        number = 1
         if name in ("lag", "lead"):
-            number = self._read_count(clause, node, parts, index=1, default=1, signed=True)
+            if len(parts) > 1:
+                call = self._read_number(clause, node, parts, 1, call)
             if len(parts) == 3:
                 default = clause.read(parts[2])
                 if default.type != value.type:
                     default = clause.call(parts[2], "cast", default, type=value.type)
                 arguments.append(default)
-        elif name == "nth_value":
-            number = self._read_count(clause, node, parts, index=1)
-        if name in ("lag", "lead"):
             call = replace(call, frame=WHOLE_PARTITION, bounds=(None, None))
-        return replace(call, arguments=tuple(arguments), type=arguments[0].type, number=number)
+        elif name == "nth_value":
+            call = self._read_number(clause, node, parts, 1, call)
+        return replace(call, arguments=tuple(arguments), type=arguments[0].type)
 
-    def _function_arguments(self, clause: Clause, node: exp.Expr) -> list[exp.Expr]:
-        """The arguments of a call in their order."""
+    def _function_arguments(
+        self, clause: Clause, node: exp.Expr
+    ) -> tuple[list[exp.Expr], exp.Order | None]:
+        """Return the arguments of a call, and the ORDER BY after the last one."""
         if isinstance(node, exp.Anonymous):
             clause.source.allow_arguments(node, "this", "expressions")
-            return list(node.expressions)
-        names = ("this", "offset", "default")
-        clause.source.allow_arguments(node, *names)
-        return [part for name in names if isinstance(part := node.args.get(name), exp.Expr)]
+            parts = list(node.expressions)
+        else:
+            names = ("this", "offset", "default")
+            values = [node.args.get(name) for name in names] + node.expressions
+            clause.source.allow_arguments(node, *names, "expressions")
+            parts = [value for value in values if isinstance(value, exp.Expr)]
+        if not parts or not isinstance(order := parts[-1], exp.Order):
+            return parts, None
+        parts[-1:] = [] if order.this is None else [order.this]
+        return parts, order
 
-    def _read_count(
-        self,
-        clause: Clause,
-        node: exp.Expr,
-        parts: list[exp.Expr],
-        *,
-        index: int,
-        default: int | None = None,
-        signed: bool = False,
-    ) -> int:
-        """Return the constant integer argument at an index, or ``default`` if it is not given."""
-        if len(parts) <= index:
-            if default is not None:
-                return default
-            raise clause.source.error(node, "an argument is missing: a whole number")
-        value = read_constant(clause, parts[index])
-        number = value.value if isinstance(value, Literal) else None
-        if not isinstance(number, int) or isinstance(number, bool):
+    @staticmethod
+    def _read_argument_order(
+        clause: Clause, node: exp.Expr, order: exp.Order
+    ) -> tuple[SortKey, ...]:
+        """Return the ORDER BY in the brackets of a call, which only DuckDB has."""
+        source = clause.source
+        if source.is_spark:
+            name = source.name_in_text(node).lower()
+            raise source.error(order, f"{name}() takes no ORDER BY; write it in OVER (...)")
+        return read_argument_order(source, order, clause.read)
+
+    @staticmethod
+    def _order_partition(
+        clause: Clause, node: exp.Expr, call: _Call, keys: tuple[SortKey, ...]
+    ) -> _Call:
+        """Return a call over its partition in another order; its frame must be the partition."""
+        name = clause.source.name_in_text(node).lower()
+        if call.function == "dense_rank":
+            raise clause.source.error(node, f"{name}() takes no ORDER BY; write it in OVER (...)")
+        if call.frame != WHOLE_PARTITION:
             raise clause.source.unsupported(
-                parts[index], "a number of rows that is not a constant", "write a whole number"
+                node,
+                f"{name}() with an ORDER BY in its brackets over a part of a partition",
+                "write the ORDER BY in OVER (...) only, or add the frame ROWS BETWEEN UNBOUNDED "
+                "PRECEDING AND UNBOUNDED FOLLOWING",
             )
-        if number < 1 and not signed:
-            raise clause.source.error(parts[index], f"{number}: write a whole number from 1 on")
-        return number
+        # Rows that are equal in the new order keep that of the window, unless they have one rank.
+        is_rank = call.function in ("rank", "percent_rank", "cume_dist")
+        return replace(call, order=keys if is_rank else (*keys, *call.order))
+
+    @staticmethod
+    def _read_number(
+        clause: Clause, node: exp.Expr, parts: list[exp.Expr], index: int, call: _Call
+    ) -> _Call:
+        """Return a call with the whole number that is the argument at an index."""
+        source = clause.source
+        if len(parts) <= index:
+            raise source.error(node, "an argument is missing: a whole number")
+        part = parts[index]
+        is_signed = call.function in ("lag", "lead")
+        value = read_constant(clause, part)
+        number = value.value if isinstance(value, Literal) else None
+        if isinstance(number, int) and not isinstance(number, bool):
+            if number >= 1 or is_signed:
+                return replace(call, number=number)
+            if source.is_spark or call.function == "ntile":
+                raise source.error(part, f"{number}: write a whole number from 1 on")
+        if source.is_spark:
+            raise source.error(
+                part, f"the number of {call.function}() is not a constant; write a whole number"
+            )
+        numbers = value if isinstance(value, Literal) else clause.read(part)
+        if not (pa.types.is_integer(numbers.type) or pa.types.is_null(numbers.type)):
+            raise source.error(
+                part, f"the number of {call.function}() is a whole number, not a {numbers.type}"
+            )
+        numbers = clause.call(part, "cast", numbers, type=pa.int64())
+        if call.function == "ntile":
+            error = clause.call(
+                part, "raise_error", string_literal("the number of ntile() is below 1")
+            )
+            error = clause.call(part, "cast", error, type=pa.int64())
+            is_below = clause.call(part, "lt", numbers, integer_literal(1))
+            numbers = clause.call(part, "case", is_below, error, numbers)
+        return replace(call, row_numbers=numbers)
 
     def window_parts(
         self, clause: Clause, node: exp.Window, referring: tuple[str, ...] = ()
@@ -387,3 +457,29 @@ class Windows:
                 node, f"window {alias.name!r} has an ORDER BY already; leave one out"
             )
         return partition or base_partition, order or base_order, spec or base_spec
+
+
+def _value_in_order(
+    clause: Clause,
+    node: exp.Expr,
+    call: _Call,
+    order: tuple[SortKey, ...],
+    register: Callable[[PrimitiveAggregate], Expression],
+) -> Expression:
+    """Return first_value, last_value or nth_value of a frame whose rows have another order."""
+    (value,) = call.arguments
+    # A primitive aggregate leaves out the rows in which a further argument is NULL.
+    arguments = (value, value) if call.ignore_nulls else (value,)
+    if call.function == "last_value":
+        order = reverse_order(order)
+    function = "list" if call.function == "nth_value" else "first"
+    with clause.source.errors_at(node):
+        type_ = aggregate_type(function, *(argument.type for argument in arguments))
+    result = register(PrimitiveAggregate(function, arguments, type_, False, order, ()))
+    if function == "first":
+        return result
+    number = integer_literal(call.number) if call.row_numbers is None else call.row_numbers
+    is_valid = clause.call(node, "ge", number, integer_literal(1))
+    return clause.call(
+        node, "case", is_valid, clause.call(node, "list_element", result, number), NULL
+    )

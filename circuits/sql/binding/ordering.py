@@ -17,7 +17,16 @@ from circuits.plan.nodes import Order
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.source import SqlSource
 
-__all__ = ["Limit", "SortKey", "order_columns", "read_limit", "read_order", "read_position"]
+__all__ = [
+    "Limit",
+    "SortKey",
+    "order_columns",
+    "read_argument_order",
+    "read_limit",
+    "read_order",
+    "read_position",
+    "reverse_order",
+]
 
 
 @dataclass(frozen=True)
@@ -81,6 +90,27 @@ def order_columns(
         column = expressions.index(key.expression)
         orders.setdefault(column, Order(column, key.descending, key.nulls_first))
     return tuple(orders.values())
+
+
+def read_argument_order(
+    source: SqlSource, node: exp.Order, read: Callable[[exp.Expr], Expression]
+) -> tuple[SortKey, ...]:
+    """Return the sort keys of the ORDER BY after the last argument of a call."""
+    # In sqlglot, this ORDER BY contains the argument before it. Read a copy without it, and restore
+    # the parents of the keys, which the copy has changed.
+    only_keys = exp.Order(expressions=node.expressions)
+    for key in node.expressions:
+        key.parent = node
+    source.allow_arguments(node, "this", "expressions")
+    return read_order(source, only_keys, read)
+
+
+def reverse_order(sort_keys: Sequence[SortKey]) -> tuple[SortKey, ...]:
+    """Return the sort keys of the opposite order."""
+    return tuple(
+        replace(key, descending=not key.descending, nulls_first=not key.nulls_first)
+        for key in sort_keys
+    )
 
 
 def read_position(source: SqlSource, node: exp.Expr, count: int) -> int:

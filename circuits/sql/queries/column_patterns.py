@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from circuits.sql.binding.scope import Scope, ScopeColumn
 
-__all__ = ["expand_condition", "expand_items"]
+__all__ = ["expand_condition", "expand_items", "selected_names"]
 
 
 class _SelectedColumn(NamedTuple):
@@ -49,6 +49,17 @@ def expand_condition(scope: Scope, condition: exp.Expr) -> list[exp.Expr]:
     if expanded != [condition]:  # only its copies are compiled, so count all parts of it as read
         scope.source.mark_read(condition)
     return [part.unalias() for part in expanded]
+
+
+def selected_names(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[str]:
+    """Return the names of the columns that a star, or the argument of COLUMNS, selects.
+
+    Args:
+        scope: The columns.
+        node: The star or the call, for the place of an error.
+        selector: The star or the argument.
+    """
+    return [selected.column.name for selected in _select_columns(scope, node, selector)]
 
 
 def _expand(scope: Scope, item: exp.Expr) -> list[exp.Expr]:

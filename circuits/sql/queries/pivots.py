@@ -7,6 +7,7 @@
                                             FROM t GROUP BY g       g: all other columns of t
     t UNPIVOT (v FOR n IN (a, b))           SELECT g, 'a' AS n, a AS v FROM t WHERE a IS NOT NULL
                                             UNION ALL the same for b
+    UNPIVOT t ON a + 1 AS x, COLUMNS('b.')  the same for a + 1, and for each column of the pattern
 
 The values of a PIVOT must be constants, because they name the columns of a view. In Spark an
 aggregate of no rows is NULL, also a count.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import product
 from typing import Final, NamedTuple
 
@@ -27,6 +29,8 @@ from circuits.sql.binding.environment import (
     Environment,
     rename_columns,
 )
+from circuits.sql.binding.scope import Scope, scope_columns_of
+from circuits.sql.queries.column_patterns import selected_names
 from circuits.sql.syntax.source import SqlSource
 
 __all__ = ["apply_pivots", "pivoted_name", "plan_pivot_statement"]
@@ -72,12 +76,11 @@ def _apply_pivot(environment: Environment, pivot: exp.Pivot, derived: DerivedTab
     if derived.domain is not None:
         raise source.unsupported(pivot, "PIVOT of a correlated query", "pivot outside of it")
     source.mark_read(pivot)
-    names = [field.name for field in derived.plan.fields]
     query: exp.Expr
     if pivot.args.get("unpivot"):
-        query = _unpivot_query(source, pivot, names)
+        query = _unpivot_query(Scope(source, scope_columns_of(derived.plan, "")), pivot)
     else:
-        query = _pivot_query(source, pivot, names)
+        query = _pivot_query(source, pivot, [field.name for field in derived.plan.fields])
     alias = exp.TableAlias(this=exp.to_identifier(PIVOTED))
     # The rows of the table are a WITH query, which the rewritten query reads.
     rows = CommonTable(exp.CTE(this=query, alias=alias), environment, plans={(): derived})
@@ -145,8 +148,11 @@ def _pivot_item(
 def _read_values(source: SqlSource, pivot: exp.Pivot, field: exp.Expr) -> Iterator[_PivotValue]:
     """Yield the values of ``k IN ('x', 'y' AS z)``."""
     if not isinstance(field, exp.In) or not field.expressions:
+        text = source.text_of(field)
         raise source.unsupported(
-            field, "PIVOT without values", "write the values: ... IN ('x', 'y')", "pivot"
+            field,
+            f"PIVOT by the values that {text} has",
+            f"write the values, because they name the columns of the view: {text} IN ('x', 'y')",
         )
     compared = field.this.unnest()
     compared_columns = compared.expressions if isinstance(compared, exp.Tuple) else [compared]
@@ -178,8 +184,9 @@ def _name_of(value: exp.Expr) -> str:
     return value.name if isinstance(value, exp.Literal | exp.Column) else value.sql()
 
 
-def _unpivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) -> exp.Expr:
-    """Return one SELECT per group of columns, combined by UNION ALL."""
+def _unpivot_query(scope: Scope, pivot: exp.Pivot) -> exp.Expr:
+    """Return one SELECT per group of values, combined by UNION ALL."""
+    source, names = scope.source, [column.name for column in scope.columns]
     if pivot.args.get("fields"):
         (field,) = pivot.args["fields"]
         name, items = field.this.name, field.expressions
@@ -190,46 +197,77 @@ def _unpivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) ->
         into, items = pivot.args.get("into"), pivot.expressions
         name = into.this.name if into else "name"
         value_names = [part.name for part in into.expressions] if into else ["value"]
-    groups: list[tuple[str, list[str]]] = []  # the value of the name column, and the columns
+    groups: list[tuple[str, list[exp.Expr]]] = []  # the value of the name column, and the values
     for item in items:
         alias = ""
         if isinstance(item, exp.PivotAlias | exp.Alias):
             alias_node = item.args["alias"]
             alias, item = alias_node.name, item.this
-        columns = item.expressions if isinstance(item, exp.Tuple) else [item]
-        if not all(isinstance(column, exp.Column) for column in columns):
-            raise source.unsupported(item, "an expression in UNPIVOT", "name columns")
-        if len(columns) != len(value_names):
-            raise source.error(item, f"UNPIVOT needs {len(value_names)} columns per name")
-        column_names = [column.name for column in columns]
-        groups.append((alias or "_".join(column_names), column_names))
+        selected = _selected_columns(scope, item)
+        if selected is not None:
+            groups += [(alias or column.name, [column]) for column in selected]
+            continue
+        parts = item.expressions if isinstance(item, exp.Tuple) else [item.unnest()]
+        if source.is_spark and not all(isinstance(part, exp.Column) for part in parts):
+            raise source.error(item, "UNPIVOT takes names of columns; compute values in FROM")
+        label = "_".join(_read_one_column(source, part) for part in parts)
+        groups.append((alias or label, parts))
+    for _, parts in groups:
+        if len(parts) != len(value_names):
+            place = next((part for part in parts if part.find(exp.Identifier)), pivot)
+            raise source.error(place, f"UNPIVOT needs {len(value_names)} columns per name")
     known = {name.casefold() for name in names}
-    used = {column.casefold() for _, column_names in groups for column in column_names}
-    for column in sorted(used - known):
-        raise source.error(pivot, f"unknown column {column!r} in UNPIVOT", "unpivot")
+    used = {
+        column.name.casefold(): column
+        for _, parts in groups
+        for part in parts
+        for column in part.find_all(exp.Column)
+    }
+    for column_name, column in used.items():
+        if column_name not in known:
+            raise source.error(column, f"unknown column {column.name!r} in UNPIVOT")
     other_names = [column for column in names if column.casefold() not in used]
-    query: exp.Expr | None = None
-    for label, column_names in groups:
-        pairs = zip(column_names, value_names, strict=True)
+    # With several values, Spark leaves a row out if all are NULL, DuckDB if any one is.
+    connective = exp.or_ if source.is_spark else exp.and_
+    selects: list[exp.Expr] = []
+    for label, parts in groups:
+        pairs = zip(parts, value_names, strict=True)
         select = exp.Select(
             expressions=[
                 *(_column(column) for column in other_names),
                 _alias(exp.Literal.string(label), name),
-                *(_alias(_column(column), new) for column, new in pairs),
+                *(_alias(part.copy(), new) for part, new in pairs),
             ],
             from_=exp.From(this=exp.Table(this=exp.to_identifier(PIVOTED))),
         )
         if not pivot.args.get("include_nulls"):
-            condition: exp.Expr | None = None
-            for column in column_names:
-                is_not_null = exp.Not(this=exp.Is(this=_column(column), expression=exp.Null()))
-                condition = (
-                    exp.Or(this=condition, expression=is_not_null) if condition else is_not_null
-                )
-            select.set("where", exp.Where(this=condition))
-        query = exp.Union(this=query, expression=select, distinct=False) if query else select
-    assert query is not None
-    return query
+            checks = [
+                exp.Not(this=exp.Is(this=exp.Paren(this=part.copy()), expression=exp.Null()))
+                for part in parts
+            ]
+            select.set("where", exp.Where(this=connective(*checks)))
+        selects.append(select)
+    return reduce(
+        lambda query, select: exp.Union(this=query, expression=select, distinct=False), selects
+    )
+
+
+def _read_one_column(source: SqlSource, value: exp.Expr) -> str:
+    """Return the name of the one column that a value of UNPIVOT reads."""
+    names = {column.name.casefold(): column.name for column in value.find_all(exp.Column)}
+    if len(names) != 1:
+        raise source.error(value, f"a value of UNPIVOT reads one column, not {len(names)}")
+    return next(iter(names.values()))
+
+
+def _selected_columns(scope: Scope, item: exp.Expr) -> list[exp.Column] | None:
+    """Return the columns that ``*`` or COLUMNS selects in UNPIVOT; None for another item."""
+    if isinstance(item, exp.Column) and isinstance(item.this, exp.Star):
+        item = item.this
+    if not isinstance(item, exp.Star | exp.Columns):
+        return None
+    selector = item.this if isinstance(item, exp.Columns) else item
+    return list(map(_column, selected_names(scope, item, selector)))
 
 
 def _column(name: str) -> exp.Column:

@@ -28,6 +28,7 @@ _WINDOW_CLOSE: Final = "write EMIT ON WINDOW CLOSE; without it, a view emits eve
 _GROUP_WINDOW: Final = "write GROUP BY TUMBLE(ts, INTERVAL '1' HOUR), HOP(...) or SESSION(...)"
 _CHANGES: Final = "write the query as CREATE VIEW or SELECT; the caller takes its changes"
 _REFRESH: Final = "leave it out: each step brings every view up to date"
+_FROM_LAST: Final = "leave it out, and reverse the ORDER BY and the frame of the window"
 _LATEST: Final = "write DISTINCT ON (key) ... ORDER BY key, ts DESC"
 # The words at the start of a construct, and the advice. The word "0" stands for any number, and "*"
 # for any word. The name of a construct ends before a "*".
@@ -59,6 +60,8 @@ _CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
     ("WITH", "NO", "DATA"): "leave it out: a view has the rows of its inputs",
     ("ADD", "JAR"): "pass functions of Python by functions={...}",
     ("CURSOR", "FOR"): _CHANGES,
+    **{("FROM", "FIRST", word): "leave it out" for word in ("OVER", "IGNORE", "RESPECT")},
+    **{("FROM", "LAST", word): _FROM_LAST for word in ("OVER", "IGNORE", "RESPECT")},
 }
 _CONSTRUCTS_BY_WORD: Final = {
     first: [(key, advice) for key, advice in _CONSTRUCTS.items() if key[0] == first]

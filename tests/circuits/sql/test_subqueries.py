@@ -173,6 +173,13 @@ QUERIES = [
     "SELECT * FROM t UNPIVOT (v FOR n IN (a, b))",
     "SELECT * FROM t UNPIVOT INCLUDE NULLS (v FOR n IN (a, b AS 'bb'))",
     "UNPIVOT t ON a, b INTO NAME n VALUE v",
+    "UNPIVOT t ON a + 1 AS x, (b * 2) INTO NAME n VALUE v",
+    "UNPIVOT t ON CAST(a AS VARCHAR), upper(s) AS up INTO NAME n VALUE v",
+    "SELECT * FROM t UNPIVOT (v FOR n IN (a + 1 AS 'x', COLUMNS('^b')))",
+    "UNPIVOT t ON * EXCLUDE (s) INTO NAME n VALUE v",
+    "UNPIVOT (SELECT a, b, s FROM t) ON COLUMNS(* EXCLUDE (s)) INTO NAME n VALUE v",
+    "FROM t UNPIVOT ((v, w) FOR n IN ((a, b) AS x, (b, b) AS y))",
+    "FROM t UNPIVOT INCLUDE NULLS ((v, w) FOR n IN ((a, b) AS x, (b, a) AS y))",
     (
         "SELECT a, (SELECT b FROM u WHERE u.x = t.a ORDER BY y, x FETCH FIRST 1 ROW ONLY) AS "
         "z FROM t"
@@ -298,7 +305,10 @@ def test_apply_of_other_dialects_is_a_lateral_join():
         ("SELECT a FROM t WHERE (a, b) < ANY (SELECT x, y FROM u)", "comparison of rows"),
         ("SELECT a FROM t WHERE (a, b) = (1, 2, 3)", "a row of 2 values"),
         ("SELECT a FROM t WHERE (a, b) = 1", "a row is compared with a single value"),
-        ("PIVOT t ON s USING sum(b)", "write the values"),
+        ("PIVOT t ON s USING sum(b)", "column 12: PIVOT by the values that s has .*: s IN"),
+        ("UNPIVOT t ON a + b AS x INTO NAME n VALUE v", "reads one column, not 2"),
+        ("UNPIVOT t ON (a, b) AS x INTO NAME n VALUE v", "column 15: UNPIVOT needs 1 columns"),
+        ("UNPIVOT t ON COLUMNS('q') INTO NAME n VALUE v", "no column matches"),
         ("SELECT * FROM t UNPIVOT (v FOR n IN (a, zz))", "unknown column 'zz' in UNPIVOT"),
         ("SELECT * REPLACE (1 AS zz) FROM t", "unknown column 'zz' in REPLACE"),
         ("SELECT * FROM t RIGHT JOIN LATERAL (SELECT x FROM u WHERE x = t.a) l ON TRUE", "names"),

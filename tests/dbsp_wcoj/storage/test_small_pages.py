@@ -1,7 +1,8 @@
-"""Small pages: a slice of a merge gets and frees memory in proportion to its rows."""
+"""Small pages: a slice of a merge gets and frees memory in proportion to its rows; free memory."""
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,15 @@ import pytest
 
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.storage.small_pages import MIN_MAPPED_BYTES, SmallPages
+from dbsp_wcoj.storage.small_pages import (
+    FREE_MEMORY,
+    LARGE_PAGE_BYTES,
+    MAX_FREE_BYTES,
+    MIN_MAPPED_BYTES,
+    Block,
+    FreeMemory,
+    SmallPages,
+)
 from dbsp_wcoj.storage.spine import Spine
 
 SMAPS = Path("/proc/self/smaps")
@@ -56,7 +65,7 @@ def test_a_slice_of_a_large_merge_gets_memory_in_proportion_to_its_rows():
 
 @needs_smaps
 def test_a_write_gets_one_small_page():
-    memory = SmallPages(MIN_MAPPED_BYTES // 8)
+    memory = SmallPages(MIN_MAPPED_BYTES // 8, FreeMemory(0))
     array = memory.take_array()
     before = resident_bytes(array)
     array[len(array) // 2] = 1
@@ -82,7 +91,7 @@ def test_too_much_memory_is_a_memory_error():
 
 
 def test_memory_is_freed_in_slices_once_nobody_refers_to_the_array():
-    memory = SmallPages(MIN_MAPPED_BYTES // 8)
+    memory = SmallPages(MIN_MAPPED_BYTES // 8, FreeMemory(0))
     array = memory.take_array()
     array[:] = 7
     views = [array[5:], memoryview(array), array[::3].T]
@@ -115,3 +124,63 @@ def test_a_spine_frees_the_runs_of_a_large_merge_in_slices():
     assert not spine._released
     spine._check()
     assert spine.rows == 60 * rows + 200 * 1024
+
+
+def test_a_later_array_gets_released_memory_which_nothing_refers_to():
+    free = FreeMemory(1 << 30)
+    memory = SmallPages(MIN_MAPPED_BYTES // 8, free)
+    array = memory.take_array()
+    array[:] = 7
+    view = array[5:]
+    del array
+    assert not memory.release(1 << 30)
+    other = SmallPages(MIN_MAPPED_BYTES // 8, free).take_array()
+    other[:] = 8
+    assert np.all(view == 7) and free.reused_bytes == 0
+    del view
+    assert memory.release(1)
+    assert free.free_bytes == MIN_MAPPED_BYTES
+    for words in (MIN_MAPPED_BYTES // 4, MIN_MAPPED_BYTES // 8):  # larger, then smaller again
+        memory = SmallPages(words, free)
+        array = memory.take_array()
+        assert array.shape == (words,) and np.all(array[: MIN_MAPPED_BYTES // 8] == 7)
+        del array
+        assert memory.release(1)
+    assert free.reused_bytes == 3 * MIN_MAPPED_BYTES
+
+
+def test_free_memory_is_bounded_and_used_by_arrays_of_about_its_size():
+    free = FreeMemory(5 * 4096)
+    blocks = [Block(mmap.mmap(-1, pages * 4096), pages * 4096) for pages in (1, 3, 2)]
+    assert [free.put(block) for block in blocks] == [True, True, False]
+    assert free.free_bytes == 4 * 4096
+    assert free.take(1) is None  # both are many times larger
+    assert free.take(2 * 4096) is blocks[1]
+    assert free.take(2 * 4096) is blocks[0] and len(blocks[0].memory) == 2 * 4096
+    assert free.take(4096) is None and free.free_bytes == 0
+
+
+@needs_smaps
+def test_trimmed_memory_is_free_and_the_rest_is_kept():
+    memory = SmallPages(4 * LARGE_PAGE_BYTES // 8, FreeMemory(0))
+    array = memory.take_array()
+    array[:] = 7
+    memory.trim(LARGE_PAGE_BYTES // 8 + 1)
+    assert resident_bytes(array) < 4 * LARGE_PAGE_BYTES
+    assert np.all(array[: 2 * LARGE_PAGE_BYTES // 8] == 7)
+
+
+def test_merges_of_a_growing_spine_get_memory_of_the_merges_before():
+    spine = Spine()
+    rows, steps = 1 << 16, 7
+    reused = FREE_MEMORY.reused_bytes
+    for step in range(steps):
+        numbers = np.arange(rows) * steps + step
+        spine.append(Run.of(ZSet.from_columns([numbers, *[-numbers] * 5]), np.arange(6)))
+    assert len(spine.runs) == 1  # each step has merged all rows
+    merged = sum(8 * 6 * rows * step for step in range(2, steps + 1))
+    assert FREE_MEMORY.reused_bytes - reused > merged // 3
+    assert FREE_MEMORY.free_bytes <= MAX_FREE_BYTES
+    spine._check()
+    first, *_ = spine.runs[0].read()[0]
+    assert np.array_equal(first, np.arange(rows * steps))

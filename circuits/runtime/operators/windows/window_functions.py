@@ -188,7 +188,7 @@ class WindowFunctions:
         function = call.function
         if function in _POSITIONS:
             compute = _POSITIONS[function]
-            return lambda rows: compute(rows, call.number)
+            return lambda rows: compute(rows, *_read_numbers(call, rows))
         if function in ("lag", "lead"):
             return lambda rows: self._lag(call, rows)
         if function in ("first_value", "last_value", "nth_value"):
@@ -221,16 +221,18 @@ class WindowFunctions:
         If the partition has no such row, it is the default, or NULL without a default.
         """
         value = rows.codes[call.arguments[0]]
-        distance = call.number if call.function == "lag" else -call.number
+        numbers, has_number = _read_numbers(call, rows)
+        distance = numbers if call.function == "lag" else -numbers
         partitions = rows.partitions
         if call.ignore_nulls:
             source_row = _nth_present(rows, call.arguments[0], distance)
         else:
-            source_row = partitions.row - max(-_MAX_DISTANCE, min(distance, _MAX_DISTANCE))
+            source_row = partitions.row - distance
             inside = (source_row >= partitions.start) & (source_row < partitions.stop)
             source_row = np.where(inside, source_row, _NO_ROW)
         default = rows.codes[call.arguments[1]] if len(call.arguments) > 1 else np.int64(NULL)
-        return np.where(source_row == _NO_ROW, default, value[source_row])
+        results = np.where(source_row == _NO_ROW, default, value[source_row])
+        return np.where(has_number, results, np.int64(NULL))
 
     def _compile_extreme(self, call: WindowCall) -> Callable[[_Rows], Int64Array]:
         column = call.arguments[0]
@@ -340,11 +342,11 @@ class WindowFunctions:
         return compute
 
 
-def _row_number(rows: _Rows, number: int) -> Int64Array:
+def _row_number(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
     return _position(rows, rows.partitions.row)
 
 
-def _rank(rows: _Rows, number: int) -> Int64Array:
+def _rank(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
     return _position(rows, rows.partitions.group_start)
 
 
@@ -356,19 +358,19 @@ def _position(rows: _Rows, row: Int64Array) -> Int64Array:
     return position
 
 
-def _percent_rank(rows: _Rows, number: int) -> Int64Array:
+def _percent_rank(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
     partitions = rows.partitions
     other_rows = partitions.stop - partitions.start - 1
-    return codes_of((_rank(rows, number) - 1) / np.maximum(other_rows, 1))
+    return codes_of((_rank(rows, numbers, has_number) - 1) / np.maximum(other_rows, 1))
 
 
-def _cume_dist(rows: _Rows, number: int) -> Int64Array:
+def _cume_dist(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
     partitions = rows.partitions
     before = partitions.group_stop - partitions.start
     return codes_of(before / (partitions.stop - partitions.start))
 
 
-def _dense_rank(rows: _Rows, number: int) -> Int64Array:
+def _dense_rank(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
     partitions = rows.partitions
     rank = partitions.group_index - partitions.group_index[partitions.start] + 1
     if rows.totals is not None and rows.totals.groups is not None:
@@ -376,23 +378,23 @@ def _dense_rank(rows: _Rows, number: int) -> Int64Array:
     return rank
 
 
-def _ntile(rows: _Rows, number: int) -> Int64Array:
-    """Buckets of equal size, the first ones one row larger."""
+def _ntile(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
+    """Buckets of equal size, the first ones one row larger; NULL for a row without a number."""
     partitions = rows.partitions
     size_of_partition = partitions.stop - partitions.start
     position = partitions.row - partitions.start
-    size, larger = np.divmod(size_of_partition, number)
+    size, larger = np.divmod(size_of_partition, np.where(has_number, numbers, 1))
     in_larger = larger * (size + 1)
     bucket: Int64Array = np.where(
         position < in_larger,
         position // (size + 1),
         larger + (position - in_larger) // np.maximum(size, 1),
     )
-    return bucket + 1
+    return np.where(has_number, bucket + 1, np.int64(NULL))
 
 
-# Functions of the positions of rows; their second argument is the literal argument of the call.
-_POSITIONS: Final[dict[str, Callable[[_Rows, int], Int64Array]]] = {
+# Functions of the positions of rows; the further arguments are the result of `_read_numbers`.
+_POSITIONS: Final[dict[str, Callable[[_Rows, Int64Array, BoolArray], Int64Array]]] = {
     "row_number": _row_number,
     "rank": _rank,
     "dense_rank": _dense_rank,
@@ -400,6 +402,18 @@ _POSITIONS: Final[dict[str, Callable[[_Rows, int], Int64Array]]] = {
     "cume_dist": _cume_dist,
     "ntile": _ntile,
 }
+
+
+def _read_numbers(call: WindowCall, rows: _Rows) -> tuple[Int64Array, BoolArray]:
+    """Return the number of each row (`WindowCall.number`), and a mask of the rows that have one.
+
+    Numbers are at most `_MAX_DISTANCE` from zero, so sums of a number and a position are int64.
+    """
+    if call.number_column is None:
+        number = max(-_MAX_DISTANCE, min(call.number, _MAX_DISTANCE))
+        return np.full(len(rows.partitions), number), np.ones(len(rows.partitions), np.bool)
+    column = rows.codes[call.number_column]
+    return np.clip(column, -_MAX_DISTANCE, _MAX_DISTANCE), column != NULL
 
 
 def _count(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
@@ -437,9 +451,11 @@ def _value_at(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
                 index_range.stop > index_range.start, index_range.stop - 1, selected
             )
     else:
-        remaining = np.full(
-            len(selected), call.number - 1 if call.function == "nth_value" else 0, np.int64
-        )
+        remaining = np.zeros(len(selected), np.int64)
+        if call.function == "nth_value":
+            numbers, has_number = _read_numbers(call, rows)
+            # A row without a number, or with one below 1, selects no row: -1 is not in any frame.
+            remaining = np.where(has_number & (numbers > 0), numbers - 1, -1)
         for index_range in frames:
             size = index_range.stop - index_range.start
             here = (selected == _NO_ROW) & (remaining >= 0) & (remaining < size)
@@ -455,22 +471,25 @@ def _value_at(call: WindowCall, rows: _Rows, frames: FrameRanges) -> Int64Array:
 
 def reads_first_row(call: WindowCall) -> bool:
     """Return True if a call returns the value of the first row of its partition."""
-    is_first = call.function == "first_value" or (call.function == "nth_value" and call.number == 1)
+    is_first = call.function == "first_value" or (
+        call.function == "nth_value" and call.number == 1 and call.number_column is None
+    )
     frame = call.frame
     return is_first and frame.start is None and frame.exclude == "none" and not call.ignore_nulls
 
 
-def _nth_present(rows: _Rows, column: int, distance: int) -> Int64Array:
-    """The row with the ``distance``-th value before each row (negative: after), skipping NULLs."""
+def _nth_present(rows: _Rows, column: int, distance: Int64Array) -> Int64Array:
+    """The row with the n-th value before each row, skipping NULLs; n is its distance.
+
+    A negative distance finds a row after it, and 0 the row itself, even if its value is NULL.
+    """
     counts = rows.prefix_counts(column)
     present = np.flatnonzero(rows.codes[column] != NULL)
     partitions = rows.partitions
-    distance = max(-_MAX_DISTANCE, min(distance, _MAX_DISTANCE))
-    if distance == 0:
-        return partitions.row
-    index = counts[:-1] - distance if distance > 0 else counts[1:] - distance - 1
+    index = np.where(distance > 0, counts[:-1] - distance, counts[1:] - distance - 1)
     inside = (index >= counts[partitions.start]) & (index < counts[partitions.stop])
-    return np.where(inside, _take(present, np.where(inside, index, _NO_ROW)), _NO_ROW)
+    other_row = np.where(inside, _take(present, np.where(inside, index, _NO_ROW)), _NO_ROW)
+    return np.where(distance == 0, partitions.row, other_row)
 
 
 def _position_of_least(ranks: Int64Array, start: Int64Array, stop: Int64Array) -> Int64Array:

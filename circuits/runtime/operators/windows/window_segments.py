@@ -9,7 +9,7 @@ total of the rows before the segment, which the trace returns without reading th
 =================================== ================================ ============================
 call                                affected rows                    read in addition
 =================================== ================================ ============================
-lag(x, n)                           up to n rows after the change    n rows before these
+lag(x, 3)                           up to 3 rows after the change    3 rows before these
 sum(x) ROWS BETWEEN a PRECEDING     from b rows before to a after    a rows before, b after
 AND b FOLLOWING
 the same with RANGE                 the same, by value               the same, by value
@@ -126,7 +126,7 @@ def _call_reach(call: WindowCall, can_search_values: bool) -> Reach | None:
         return Reach(own_group=True, from_start=True)
     if function in ("lag", "lead"):
         distance = call.number if function == "lag" else -call.number
-        if call.ignore_nulls:
+        if call.ignore_nulls or call.number_column is not None:
             return None
         return Reach(max(distance, 0), max(-distance, 0))
     if function in ("percent_rank", "cume_dist", "ntile"):
