@@ -5,6 +5,8 @@ in FROM                                    in the SELECT list      columns
 ========================================== ======================= ================================
 UNNEST(a) [WITH ORDINALITY], explode(a)    unnest(a), explode(a)   the element; of a map: key, value
 UNNEST(a) AS t(x, y)                                               the fields of the structs
+UNNEST(a, b) AS t(x, y) of PostgreSQL      unnest(a), unnest(b)    the elements side by side; NULL
+                                                                   after the end of a list
 posexplode(a)                              posexplode(a)           the position from 0, the element
 inline(a)                                  inline(a)               the fields of the structs
 json_tuple(j, 'a', 'b')                    json_tuple(j, 'a')      one text per key
@@ -152,13 +154,18 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         )
     elif isinstance(function, exp.Unnest):
         source.allow_arguments(function, "expressions", "alias", "offset")
-        if len(function.expressions) != 1:
+        if len(function.expressions) != 1 and not source.is_postgres:
             raise source.unsupported(
                 node, "UNNEST of several lists", "unnest them WITH ORDINALITY and join by position"
             )
-        value = clause.read(function.expressions[0])
+        lists = [clause.read(part) for part in function.expressions]
+        value = lists[0] if len(lists) == 1 else clause.call(node, "list_zip", *lists)
         first_position = 1 if ordinality else None
         fields = _fields_to_name(node, value, ordinality)
+        field_names = fields
+        if len(lists) > 1:
+            fields = [str(position) for position in range(len(lists))]
+            field_names = ["unnest"] * len(lists)
         default_names = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
         default_names += ["ordinality"] if ordinality else []
         generated = _unnest(builder, node, value, default_names, first_position, outer)
@@ -167,7 +174,7 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             values = [
                 clause.call(node, "struct_field", element, string_literal(name)) for name in fields
             ]
-            generated = _Generated([*fields, *default_names[1:]], [*values, *positions])
+            generated = _Generated([*field_names, *default_names[1:]], [*values, *positions])
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)
     _add_to_scope(builder, node, generated)

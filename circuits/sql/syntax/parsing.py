@@ -221,6 +221,7 @@ def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
 
         generate_series(1, n) in SELECT    unnest(generate_series(1, n)); in DuckDB it is a list
         regexp_split_to_table(s, p)        unnest(regexp_split_to_array(s, p))
+        ROWS FROM (f(x), g(y))             UNNEST of several lists
     """
     for node in list(tree.find_all(exp.ExplodingGenerateSeries, exp.Anonymous)):
         rows: exp.Expr
@@ -236,7 +237,25 @@ def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
             rows = exp.Explode(this=rows)
             rows.meta.update(node.meta)
         node.replace(rows)
+    for table in list(tree.find_all(exp.Table)):
+        _replace_rows_from(table)
     return tree
+
+
+def _replace_rows_from(table: exp.Table) -> None:
+    """Replace ``ROWS FROM (generate_series(1, n), unnest(a)) AS t(x, y)`` by UNNEST of lists."""
+    lists: list[exp.Expr] = []
+    for part in table.args.get("rows_from") or ():
+        function = part.this if isinstance(part, exp.Table) else part
+        if isinstance(function, exp.Unnest):
+            lists += function.expressions
+        elif isinstance(function, exp.GenerateSeries):
+            lists.append(function)
+        else:
+            return  # an error when the table is read
+    if lists:
+        alias, ordinality = table.args.get("alias"), bool(table.args.get("ordinality"))
+        table.replace(exp.Unnest(expressions=lists, alias=alias, offset=ordinality))
 
 
 @cache
