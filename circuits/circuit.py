@@ -85,6 +85,7 @@ from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, TraceStep
+from dbsp_wcoj.values.array_memory import ArrayMemory
 
 __all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -692,6 +693,20 @@ columns 'nmae'; the relation needs name, age and may have weight
             O(runs).
         """
         self._state.replace_runs(runs)
+
+    def move_dictionaries(self, memories: Mapping[str, ArrayMemory]) -> None:
+        """Move the values of some dictionaries to other memory, for example to maps of files.
+
+        Args:
+            memories: The memory for the values of each dictionary (`Interner.move`).
+
+        Raises:
+            BrokenCircuitError: A commit has failed.
+
+        Complexity:
+            O(bytes of the values).
+        """
+        self._state.move_dictionaries(memories)
 
     def keep_values(self, is_kept: bool) -> None:
         """Remove no values from the dictionaries while another circuit computes rows with them.

@@ -1,6 +1,6 @@
 """Examples of the functions for `docs.functions`: a title, and an expression of each function.
 
-An expression is in dialect duckdb, unless it starts with ``spark:``.
+An expression is in dialect duckdb, unless it starts with ``spark:`` or ``postgres:``.
 """
 
 from __future__ import annotations
@@ -121,11 +121,13 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "epoch_microsecond": "epoch_us(TIMESTAMP '1970-01-02 00:00:00')",
         "epoch_day": 'spark: unix_date(DATE("1970-01-02"))',
         "julian_day": "julian(DATE '2024-02-29')",
-        "interval_days": "extract(day FROM INTERVAL '50 hours')",
-        "interval_hours": "extract(hour FROM INTERVAL '50 hours')",
-        "interval_minutes": "extract(minute FROM INTERVAL '90 minutes')",
-        "interval_seconds": "extract(second FROM INTERVAL '90 seconds')",
+        "interval_days": "spark: extract(DAY FROM INTERVAL '50' HOUR)",
+        "interval_hours": "spark: extract(HOUR FROM INTERVAL '50' HOUR)",
+        "interval_minutes": "spark: extract(MINUTE FROM INTERVAL '90' MINUTE)",
+        "interval_seconds": "spark: extract(SECOND FROM INTERVAL '90' SECOND)",
         "interval_epoch": "extract(epoch FROM INTERVAL '1 hour')",
+        "interval_field": "extract(hour FROM INTERVAL '50 hours')",
+        "interval_key": "INTERVAL '1 month' = INTERVAL '30 days'",
     },
     "Formatted dates": {
         "date_format": "spark: date_format('2016-04-08', 'y')",
@@ -134,6 +136,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "date_parse_local": "spark: to_timestamp_ntz('2024 +02:00', 'yyyy XXX')",
         "spark_date_text": "spark: CAST('2024-3' AS DATE)",
         "spark_timestamp_text": "spark: CAST('2024-03-01 01:02:03 UTC+2' AS TIMESTAMP)",
+        "parse_interval": "spark: CAST(CAST('1-2' AS INTERVAL YEAR TO MONTH) AS STRING)",
         "interval_text": "spark: CAST(INTERVAL '1 02' DAY TO HOUR AS STRING)",
         "strftime": "strftime(DATE '2024-02-29', '%d.%m.%Y')",
         "strptime": "strptime('29.02.2024', '%d.%m.%Y')",
@@ -156,7 +159,11 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "to_zone": "spark: from_utc_timestamp('2024-01-01', 'Asia/Tokyo')",
         "from_zone": "spark: to_utc_timestamp('2024-01-01', 'Asia/Tokyo')",
         "from_zone_latest": "TIMESTAMP '2024-10-27 02:30:00' AT TIME ZONE 'Europe/Berlin'",
-        "duration_of_micros": "to_hours(2)",
+        "duration_of_micros": "spark: make_dt_interval(0, 2)",
+        "make_interval": "to_months(n)::VARCHAR",
+        "normalized_interval": (
+            "(SELECT i::VARCHAR FROM (SELECT DISTINCT INTERVAL '30 days' AS i))"
+        ),
         "micros_of_duration": (
             "spark: sequence(DATE '2024-01-01', DATE '2024-01-03', make_dt_interval(1))"
         ),
@@ -208,6 +215,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "printf": "spark: format_string('%05d', 42)",
         "c_printf": "printf('%05d', 42)",
         "java_float": "spark: CAST(1e10 AS STRING)",
+        "postgres_float": "postgres: CAST(1e10::float8 AS TEXT)",
         "to_char": "spark: to_char(454, '999')",
         "to_number": "spark: to_number('454', '999')",
         "try_to_number": "spark: try_to_number('x', '99')",

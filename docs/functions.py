@@ -78,7 +78,7 @@ as a dead letter instead.
 The letters `a`, `b` and `c` in the descriptions are the first, second and third argument. In
 Datalog, call a function by its name in the first column: `y = lower(x)`. In SQL, write it as in the
 column *example*: the name in the dialect may differ (`ascii` for `code_point`). An example that
-begins with `spark:` is for `dialect="spark"`.
+begins with `spark:` or `postgres:` is for that dialect.
 
 See also [Functions of dates and times](date-functions.md);
 [Functions of lists, structs, maps and JSON](nested-functions.md);
@@ -381,8 +381,10 @@ def _page(introduction: str, titles: Sequence[str]) -> str:
 
 def result_of(example: str, dialect: str = "duckdb") -> str:
     """Return the value of an SQL expression as an SQL literal."""
-    dialect = "spark" if example.startswith("spark: ") else dialect
-    text = f"SELECT {example.removeprefix('spark: ')} AS x FROM t"
+    named, separator, expression = example.partition(": ")
+    if separator and named in ("spark", "postgres"):
+        dialect, example = named, expression
+    text = f"SELECT {example} AS x FROM t"
     circuit = compile_sql(text, {"t": "n BIGINT"}, dialect=dialect)
     (row,) = circuit.step({"t": [{"n": 1}]})["view"].to_pylist()
     return _as_sql(row["x"])

@@ -26,7 +26,7 @@ A store must handle two cases:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from circuits.errors import SchemaError, SnapshotError, StaleStepError
@@ -36,7 +36,8 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder
-from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
+from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.interner import Interner, InternerArrays
 
 __all__ = [
@@ -101,21 +102,24 @@ class State:
     Attributes:
         steps: The number of steps that led to the state.
         traces: The runs, oldest first, per trace and column order.
-        dictionaries: The values of each dictionary, in parts, in the order of their codes.
+        dictionaries: The values of each dictionary, in parts, in the order of their codes. The
+            parts are read several times.
         watermarks: As `StateStep.watermarks`.
         plans: As `StateStep.plans`; None if the joins are to be planned from statistics.
         lengths: The number of codes of each dictionary, including removed ones; by default, up to
             the last code of its values.
         values_after_sweep: As `StateStep.values_after_sweep`.
+        memories: The memory for the values of each dictionary, by default memory of the process.
     """
 
     steps: int
     traces: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]
-    dictionaries: Mapping[str, Sequence[CodedStrings]]
+    dictionaries: Mapping[str, Iterable[CodedStrings]]
     watermarks: Mapping[str, int] = field(default_factory=dict)
     plans: object = None
     lengths: Mapping[str, int] = field(default_factory=dict)
     values_after_sweep: int = 0
+    memories: Mapping[str, ArrayMemory] = field(default_factory=dict)
 
     @staticmethod
     def empty() -> State:
@@ -227,10 +231,9 @@ def _check_names(graph: Graph, state: State) -> None:
 
 def _fill(dictionary: Interner, name: str, state: State) -> None:
     """Load the strings of a dictionary, with their codes."""
-    parts = state.dictionaries[name]
-    strings = parts[0] if len(parts) == 1 else concatenate_strings(parts)
+    dictionary.move(state.memories.get(name, PROCESS_MEMORY))
     try:
-        dictionary.load(strings, state.lengths.get(name, 0))
+        dictionary.load(state.dictionaries[name], state.lengths.get(name, 0))
     except ColumnTypeError as error:
         raise SnapshotError(f"dictionary {name!r}: {error}") from error
 

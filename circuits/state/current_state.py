@@ -26,6 +26,7 @@ from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder
+from dbsp_wcoj.values.array_memory import ArrayMemory
 
 __all__ = ["CurrentState", "GraphBuilder", "PreparedStep"]
 
@@ -243,6 +244,18 @@ class CurrentState:
         for name, arrangements in runs.items():
             self.graph.traces[name].replace_runs(arrangements)
         self.published = self.published.with_runs(runs.keys())
+
+    def move_dictionaries(self, memories: Mapping[str, ArrayMemory]) -> None:
+        """Move the values of dictionaries to other memory; see `Circuit.move_dictionaries`."""
+        self.turns.run_exclusively(self._move_dictionaries, memories)
+
+    def _move_dictionaries(self, memories: Mapping[str, ArrayMemory]) -> None:
+        self.check_writable()
+        try:
+            for name, memory in memories.items():
+                self.graph.registry.dictionaries[name].move(memory)
+        finally:
+            self.published = self.published.with_dictionaries()
 
     def keep_values(self, is_kept: bool) -> None:
         """Remove no values from the dictionaries until this is called with False, or a `load`."""

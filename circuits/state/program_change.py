@@ -51,7 +51,7 @@ from circuits.state.reuse import Reuse, is_partial
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
 
-__all__ = ["ProgramChange", "TraceChange", "ViewChange", "ViewChangeKind"]
+__all__ = ["ComputedRows", "ProgramChange", "TraceChange", "ViewChange", "ViewChangeKind"]
 
 ViewChangeKind = Literal["unchanged", "renamed", "changed", "replaced", "new"]
 
@@ -90,6 +90,21 @@ class TraceChange:
     action: Literal["reuse", "backfill", "drop"]
     rows: int | None
     bytes: int | None
+
+
+@dataclass(frozen=True)
+class ComputedRows:
+    """The rows of views, computed for a change of the program.
+
+    Attributes:
+        deltas: The rows of the views of the new program that are not unchanged.
+        old_deltas: The rows of the old views that have changed, by their old names.
+        now: The time of the rows, if the new program reads it.
+    """
+
+    deltas: Mapping[str, ZSet]
+    old_deltas: Mapping[str, ZSet]
+    now: int | None
 
 
 class ProgramChange:
@@ -288,6 +303,15 @@ class ProgramChange:
             O(rows that are read), and the work of a first step over them. State that is taken over
             is not read, unless a new join needs it in another order.
         """
+        return self.finish(self.compute(tables, now=now))
+
+    def compute(
+        self, tables: Mapping[str, pa.Table] | None = None, *, now: int | None = None
+    ) -> ComputedRows:
+        """Compute the new state, for `finish`; neither circuit changes.
+
+        The arguments, errors and the complexity are those of `apply`.
+        """
         self.begin()
         old, graph = self.old, self._graph
         stored_now = old.graph.watermarks.get(NOW)
@@ -299,7 +323,7 @@ class ProgramChange:
             step = self._backfill.run(zsets, old.codecs, now if graph.reads_now else None)
             step.commit()
             deltas = {name: step.deltas[position] for name, position in graph.views.items()}
-        return self.finish(deltas, self._old_view_rows(zsets, now), now)
+        return ComputedRows(deltas, self._old_view_rows(zsets, now), now)
 
     def begin(self) -> None:
         """Begin the backfill: rows can be computed from here on.
@@ -311,20 +335,11 @@ class ProgramChange:
             raise ProgramChangeError("; ".join(self.missing.values()))
         self._reuse.share_row_ids()
 
-    def finish(
-        self,
-        deltas: Mapping[str, ZSet],
-        old_deltas: Mapping[str, ZSet],
-        now: int | None,
-        *,
-        keep_orders: bool = False,
-    ) -> dict[str, pa.Table]:
+    def finish(self, computed: ComputedRows, *, keep_orders: bool = False) -> dict[str, pa.Table]:
         """Give the new circuit its state, after its new state has been computed.
 
         Args:
-            deltas: The rows of the views that are not unchanged.
-            old_deltas: The rows of the old views that have changed, by their old names.
-            now: The time of the rows, if the new circuit reads it.
+            computed: The rows of the views.
             keep_orders: True if the new traces have all rows, so that a trace that is taken over
                 keeps the column orders that only the new program has.
 
@@ -350,17 +365,17 @@ class ProgramChange:
         self._plan_joins()
         graph.steps = old.graph.steps
         graph.watermarks = dict(self._watermarks)
-        if graph.reads_now and now is not None:
-            graph.watermarks[NOW] = now
+        if graph.reads_now and computed.now is not None:
+            graph.watermarks[NOW] = computed.now
         graph.rows, graph.seconds, graph.drop_limits = (), (), {}
         changes = {}
         for view in self.views:
             if view.kind in ("unchanged", "renamed") or not self._has_state:
                 continue
-            delta = deltas[view.view]
+            delta = computed.deltas[view.view]
             if view.kind == "changed":
                 assert view.old_view is not None
-                delta = delta - old_deltas[view.old_view]
+                delta = delta - computed.old_deltas[view.old_view]
             changes[view.view] = self.new.schema(view.view).to_table(delta, codecs)
         old.end()  # the circuits share dictionaries, which only one of them may sweep
         graph.values_after_sweep = old.graph.values_after_sweep

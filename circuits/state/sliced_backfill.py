@@ -52,7 +52,7 @@ import pyarrow as pa
 from circuits.errors import ProgramChangeError
 from circuits.runtime.graph import NOW
 from circuits.runtime.operators.integrate import Integrate
-from circuits.state.program_change import ProgramChange
+from circuits.state.program_change import ComputedRows, ProgramChange
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
@@ -264,7 +264,7 @@ class SlicedBackfill:
             for view, integral in self._new_views.items()
         }
         now = graph.watermarks.get(NOW)
-        return self.change.finish(deltas, {}, now, keep_orders=True)
+        return self.change.finish(ComputedRows(deltas, {}, now), keep_orders=True)
 
     def abandon(self) -> None:
         """Give up the backfill; the old circuit goes on."""

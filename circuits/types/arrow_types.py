@@ -59,6 +59,7 @@ class Family(Enum):
     TIME = "time"
     TIMESTAMP = "timestamp"
     DURATION = "duration"
+    INTERVAL = "interval"
     DICTIONARY = "dictionary"
     NESTED = "nested"
     UNSUPPORTED = "unsupported"
@@ -86,8 +87,8 @@ class TypeRow:
         kernel_type: Returns the type in which kernels compute; Arrow has few kernels for some
             types.
         lake_type: Returns the type of a column in Delta Lake or Spark that can represent every
-            value: text for a time of day, an integer for a duration. The exceptions are decimals
-            of more than 38 digits, for which neither has a type.
+            value: text for a time of day or an interval, an integer for a duration. The exceptions
+            are decimals of more than 38 digits, for which neither has a type.
         ddl: The names in a schema text.
         sql: The names in a CAST, as sqlglot calls them.
     """
@@ -234,6 +235,13 @@ _ROWS: Final = (
     _timestamp(pa.timestamp("ms"), "timestamp_ms", "TIMESTAMP_MS"),
     _timestamp(pa.timestamp("ns"), "timestamp_ns", "TIMESTAMP_NS"),
     TypeRow(pa.duration("us"), Family.DURATION, "i8", lake_type=_always(pa.int64())),
+    TypeRow(
+        pa.month_day_nano_interval(),
+        Family.INTERVAL,
+        lake_type=_TO_TEXT,
+        ddl=("interval",),
+        sql=("INTERVAL",),
+    ),
     TypeRow(pa.decimal32(9, 0), Family.DECIMAL, kernel_type=_decimal128, lake_type=_lake_decimal),
     TypeRow(pa.decimal64(18, 0), Family.DECIMAL, kernel_type=_decimal128, lake_type=_lake_decimal),
     TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake_type=_lake_decimal),

@@ -48,6 +48,7 @@ _TARGETS: Final[dict[Family, frozenset[Family]]] = {
             Family.TIME,
             Family.TIMESTAMP,
             Family.DURATION,
+            Family.INTERVAL,
         )
     },
 }

@@ -14,6 +14,7 @@ earlier version would see a wrong string.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -89,6 +90,29 @@ class CodeMap(NamedTuple):
     def replace_positions(self, positions: Int64Array) -> None:
         """Replace positions by their codes, in place; negative ones stay."""
         sweep_kernels.to_codes(positions, self.codes, self.next_code)
+
+    def slices(self, size: int, length: int) -> Iterator[Int64Array]:
+        """Yield the codes of the first ``size`` positions, ascending, about ``length`` at a time.
+
+        Memory: O(length), and O(codes that came into use after a sweep had passed them).
+
+        >>> codes = CodeMap.of(np.array([3, 7, 9, 4, 8]), 3, 10)
+        >>> [part.tolist() for part in codes.slices(6, 2)]
+        [[3, 4, 7], [8, 9], [10]]
+        """
+        codes, sorted_count, _, _, next_code = self
+        passed = np.sort(codes[sorted_count:])
+        first_passed = 0
+        for first in range(0, max(sorted_count, min(len(passed), 1)), length):
+            part = codes[first : min(first + length, sorted_count)]
+            end_passed = len(passed)
+            if first + length < sorted_count:
+                end_passed = int(np.searchsorted(passed, part[-1]))
+            yield np.sort(np.concatenate((part, passed[first_passed:end_passed])))
+            first_passed = end_passed
+        end = next_code + size - len(codes)
+        for code in range(next_code, end, length):
+            yield np.arange(code, min(code + length, end))
 
     def count_before(self, code: int) -> int:
         """Return the number of positions whose codes are below ``code``, at least ``next_code``."""

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj.kernels.values import intern as intern_kernels
+from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory, is_external
 
 __all__ = ["ArrayCopy", "Growth", "SlotsCopy", "Table"]
 
@@ -77,13 +78,14 @@ class SlotsCopy:
 
     Args:
         length: The number of slots.
+        memory: The memory of the slots. External memory is already 0.
     """
 
     __slots__ = ("cleared", "copied", "slots")
 
-    def __init__(self, length: int) -> None:
-        self.slots: npt.NDArray[np.int64] = np.empty(length, np.int64)
-        self.cleared = 0
+    def __init__(self, length: int, memory: ArrayMemory = PROCESS_MEMORY) -> None:
+        self.slots: npt.NDArray[np.int64] = memory.new_slots(length)
+        self.cleared = length if is_external(self.slots) else 0
         self.copied = 0
 
     def clear(self, count: int) -> int:
@@ -120,15 +122,20 @@ class SlotsCopy:
 class Growth:
     """The larger arrays of an interner that are not complete yet.
 
+    Args:
+        memory: The memory of the larger arrays.
+
     Attributes:
+        memory: As above. Another one applies to the next arrays.
         slots: The copy of the slots; None if they do not grow. Set it to None to drop it.
         bounds: The copy of the bounds.
         arena: The copy of the arena.
     """
 
-    __slots__ = ("arena", "bounds", "slots")
+    __slots__ = ("arena", "bounds", "memory", "slots")
 
-    def __init__(self) -> None:
+    def __init__(self, memory: ArrayMemory = PROCESS_MEMORY) -> None:
+        self.memory = memory
         self.slots: SlotsCopy | None = None
         self.bounds: ArrayCopy | None = None
         self.arena: ArrayCopy | None = None
@@ -150,19 +157,19 @@ class Growth:
         slots, bounds, arena = table
         strings = SPEED * (size - size_before) + MIN_COPIED_STRINGS
         if self.bounds is None and _is_nearly_full(size, len(bounds) - 1):
-            self.bounds = ArrayCopy(np.empty(2 * len(bounds), bounds.dtype))
+            self.bounds = ArrayCopy(self.memory.new_words(2 * len(bounds)))
         if self.bounds is not None and self.bounds.advance(bounds, size + 1, strings):
             bounds, self.bounds = self.bounds.array, None
         end = int(bounds[size])
         if self.arena is None and _is_nearly_full(end, len(arena)):
-            self.arena = ArrayCopy(np.empty(2 * len(arena), arena.dtype))
+            self.arena = ArrayCopy(self.memory.new_arena(2 * len(arena)))
         if self.arena is not None:
             added = end - int(bounds[size_before])
             if self.arena.advance(arena, end, SPEED * added + MIN_COPIED_BYTES):
                 arena, self.arena = self.arena.array, None
         # A hash table is full when half of its slots are in use.
         if self.slots is None and _is_nearly_full(2 * size, len(slots)):
-            self.slots = SlotsCopy(2 * len(slots))
+            self.slots = SlotsCopy(2 * len(slots), self.memory)
         if self.slots is not None and self.slots.advance(bounds, arena, size, strings):
             slots, self.slots = self.slots.slots, None
         return Table(slots, bounds, arena)

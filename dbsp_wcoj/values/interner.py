@@ -24,6 +24,9 @@ While an array fills, it is copied to one of twice the size, a slice with each i
 with about one cache miss if the slots do not fit in the caches. Strings chosen to collide make it
 slow, never wrong.
 
+The arrays may be in memory that is not memory of the process, for example in writable maps of files
+(`Interner.move`, `dbsp_wcoj.values.array_memory`).
+
 Alternatives considered: a Python dict takes ten times as long and a hundred bytes more per string;
 Arrow's dictionary_encode starts with an empty dictionary for each array.
 
@@ -34,7 +37,8 @@ overlay (`dbsp_wcoj.values.overlay`).
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -42,6 +46,7 @@ import numpy.typing as npt
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.kernels.values import sweep as sweep_kernels
+from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory, heap_bytes, is_external
 from dbsp_wcoj.values.code_map import IDENTITY, CodeMap, read_only_codes
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.growth import Growth, Table
@@ -52,6 +57,7 @@ __all__ = ["ABSENT", "Interner", "InternerArrays"]
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
+Array = TypeVar("Array", Int64Array, Bytes)
 
 #: The code of a string that is not in the interner, or that the mask excludes.
 ABSENT: Final = -1
@@ -109,10 +115,21 @@ class Interner:
     ([0, 3, 6], b'bobbob')
     """
 
-    __slots__ = ("_arena", "_bounds", "_code_map", "_growth", "_size", "_slots", "_sweep", "_words")
+    __slots__ = (
+        "_arena",
+        "_bounds",
+        "_code_map",
+        "_growth",
+        "_memory",
+        "_size",
+        "_slots",
+        "_sweep",
+        "_words",
+    )
 
     def __init__(self, *, words: int | None = None) -> None:
         self._words = words
+        self._memory = PROCESS_MEMORY
         self._size = 0
         self._code_map = IDENTITY
         self._sweep: Sweep | None = None
@@ -138,6 +155,21 @@ class Interner:
         """Bytes of memory that are reserved, without those of a running sweep."""
         arrays = self._slots.nbytes + self._bounds.nbytes + self._arena.nbytes
         return arrays + self._code_map.codes.nbytes + self._code_map.directory.nbytes
+
+    @property
+    def heap_bytes(self) -> int:
+        """Those of `nbytes` that are memory of the process."""
+        return self.string_heap_bytes + self.slot_heap_bytes + self._code_map.directory.nbytes
+
+    @property
+    def string_heap_bytes(self) -> int:
+        """The bytes of memory of the process for the strings, their ends and their codes."""
+        return heap_bytes(self._bounds, self._arena, self._code_map.codes)
+
+    @property
+    def slot_heap_bytes(self) -> int:
+        """The bytes of memory of the process for the hash table."""
+        return heap_bytes(self._slots)
 
     def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
         """Return the codes of n byte strings, adding those that are new.
@@ -297,6 +329,17 @@ class Interner:
         data = self._arena[bounds[0] : bounds[-1]].copy()
         return CodedStrings(bounds - bounds[0], data, np.arange(first, self._next_code))
 
+    def slices(self, length: int) -> Iterator[CodedStrings]:
+        """Yield the strings that `arena` returns, in copies of about ``length`` strings at a time.
+
+        >>> names = Interner()
+        >>> _ = names.intern(np.array([0, 1, 2, 3]), np.frombuffer(b"abc", np.uint8))
+        >>> [(part.codes.tolist(), part.data.tobytes()) for part in names.slices(2)]
+        [([0, 1], b'ab'), ([2], b'c')]
+        """
+        for codes in self._code_map.slices(self._size, length):
+            yield CodedStrings(*self.gather(codes), codes)
+
     def append(self, offsets: Any, data: Any) -> None:
         """Assign the next codes to strings, in their order.
 
@@ -309,6 +352,7 @@ class Interner:
         """
         size_before = self._size
         offsets, data = self._check_appended(offsets, data)
+        self._reserve(len(offsets) - 1, int(offsets[-1] - offsets[0]))
         positions = self._add(offsets, data, None)
         expected = np.arange(size_before, size_before + len(positions))
         if not np.array_equal(positions, expected):
@@ -320,16 +364,16 @@ class Interner:
                 "once, in order, to an empty interner"
             )
 
-    def load(self, strings: CodedStrings, next_code: int = 0) -> None:
+    def load(self, parts: Iterable[CodedStrings], next_code: int = 0) -> None:
         """Fill an empty interner with strings and their codes: the inverse of `arena`.
 
         A string that occurs several times gets the last of its codes: it was stored, a sweep
         removed it from memory, and later it was added again with another code.
 
         Args:
-            strings: The strings, with ascending codes.
-            next_code: The least code of the next string, which is always above those of
-                ``strings``.
+            parts: The strings, with ascending codes. They are read two or three times, one part
+                after the other, so they need not be in memory at the same time.
+            next_code: The least code of the next string, which is always above those of ``parts``.
 
         Raises:
             ColumnTypeError: The interner is not empty, the codes do not ascend, or the length of a
@@ -338,29 +382,70 @@ class Interner:
         Complexity:
             O(n + bytes).
         """
-        codes = np.ascontiguousarray(strings.codes)
-        offsets, data = self._check_appended(strings.offsets, strings.data)
-        is_ascending = len(codes) == len(offsets) - 1 and (np.diff(codes, prepend=-1) > 0).all()
-        if len(self) or not is_ascending:
-            raise ColumnTypeError(
-                f"{len(offsets) - 1} strings with {len(codes)} codes for {self!r}; load ascending "
-                "codes into an empty interner"
+        count = code_count = lengths = 0
+        last_code, is_ascending = -1, not len(self)
+        for part in parts:
+            offsets, _ = self._check_appended(part.offsets, part.data)
+            codes = part.codes
+            is_ascending &= bool(
+                len(codes) == len(offsets) - 1 and (np.diff(codes, prepend=last_code) > 0).all()
             )
-        positions = self._add(offsets, data, None)
-        if self._size < len(codes):
-            last_rows = np.empty(self._size, np.int64)
-            last_rows[positions] = np.arange(len(codes))
-            rows = np.sort(last_rows)
+            last_code = int(codes[-1]) if len(codes) else last_code
+            count += len(offsets) - 1
+            code_count += len(codes)
+            lengths += int(offsets[-1] - offsets[0])
+        if not is_ascending:
+            raise ColumnTypeError(
+                f"{count} strings with {code_count} codes for {self!r}; load ascending codes into "
+                "an empty interner"
+            )
+        self._reserve(count, lengths)
+        # The last row of each position; None as long as no string has occurred twice.
+        last_rows: Int64Array | None = None
+        try:
+            row = 0
+            for part in parts:
+                rows = len(part.codes)
+                positions = self._add(*_check_strings(part.offsets, part.data), None)
+                if last_rows is None and self._size < row + rows:
+                    last_rows = np.empty(count, np.int64)
+                    last_rows[:row] = np.arange(row)
+                if last_rows is not None:
+                    last_rows[positions] = np.arange(row, row + rows)
+                row += rows
+            is_last = _ALL_VALID
+            if last_rows is not None:
+                is_last = np.zeros(count, np.bool_)
+                is_last[last_rows[: self._size]] = True
+                self._remove_latest(0)
+                row = 0
+                for part in parts:
+                    offsets, data = _check_strings(part.offsets, part.data)
+                    rows = len(part.codes)
+                    self._add(offsets, data, is_last[row : row + rows])
+                    row += rows
+            next_code = max(next_code, last_code + 1)
+            if next_code > self._size:
+                self._code_map = self._load_code_map(parts, is_last, next_code)
+        except BaseException:
             self._remove_latest(0)
-            kept_offsets = np.empty(len(rows) + 1, np.int64)
-            intern_kernels.write_offsets(read_only_codes(rows), offsets, kept_offsets)
-            kept_data = np.empty(int(kept_offsets[-1]), np.uint8)
-            intern_kernels.gather(read_only_codes(rows), offsets, data, kept_offsets, kept_data)
-            self._add(kept_offsets, kept_data, None)
-            codes = codes[rows]
-        next_code = max(next_code, int(codes.max(initial=-1)) + 1)
-        if next_code > len(codes):
-            self._code_map = CodeMap.of(codes.copy(), len(codes), next_code)
+            raise
+
+    def _load_code_map(
+        self, parts: Iterable[CodedStrings], is_kept: BoolArray, next_code: int
+    ) -> CodeMap:
+        """Return the map to the codes of the strings that `load` has kept; empty: all of them."""
+        codes = self._memory.new_words(self._size)
+        row = position = 0
+        for part in parts:
+            part_codes = part.codes
+            rows = len(part_codes)
+            if len(is_kept):
+                part_codes = part_codes[is_kept[row : row + rows]]
+            codes[position : position + len(part_codes)] = part_codes
+            position += len(part_codes)
+            row += rows
+        return CodeMap.of(codes, len(codes), next_code)
 
     def truncate(self, length: int) -> None:
         """Remove the codes from ``length`` on; the caller must not use them afterwards.
@@ -374,6 +459,37 @@ class Interner:
         """
         self._check_length(length)
         self._remove_latest(self._code_map.count_before(length))
+
+    def move(self, memory: ArrayMemory) -> None:
+        """Move arrays from memory of the process to other memory, which later arrays use as well.
+
+        No other thread may add strings meanwhile. Readers keep the earlier arrays. An array stays
+        where it is if there is no other memory for it. So do the larger arrays that a sweep or a
+        growth is filling; a later call moves them.
+
+        Args:
+            memory: External memory for the strings, the hash table or both.
+
+        Complexity:
+            O(bytes of the moved arrays); O(1) for arrays that have external memory already.
+
+        >>> names = Interner()
+        >>> names.move(ArrayMemory(*2 * [lambda words: np.zeros(words, np.int64)[:]]))
+        >>> names.intern(np.array([0, 1]), np.frombuffer(b"x", np.uint8)).tolist()
+        [0]
+        >>> names.heap_bytes == names._code_map.directory.nbytes
+        True
+        """
+        self._memory = self._growth.memory = memory = memory.after(self._memory)
+        size, end, codes = self._size, self._byte_count, self._code_map.codes
+        if memory.strings is not None:
+            self._bounds = _move(self._bounds, size + 1, memory.new_words)
+            self._arena = _move(self._arena, end, memory.new_arena)
+            if len(codes):
+                codes = _move(codes, len(codes), memory.new_words)
+                self._code_map = self._code_map._replace(codes=codes)
+        if memory.slots is not None:
+            self._slots = _move(self._slots, len(self._slots), memory.new_slots)
 
     def begin_sweep(self) -> Sweep:
         """Begin to remove strings; return the sweep, on which the codes to keep are marked.
@@ -391,7 +507,7 @@ class Interner:
         >>> names.find(np.array([0, 3, 6, 9]), text).tolist(), len(names), names.string_count
         ([-1, 1, -1], 3, 1)
         """
-        self._sweep = Sweep(self._code_map, self._size)
+        self._sweep = Sweep(self._code_map, self._size, self._memory)
         return self._sweep
 
     def advance_sweep(self, work: int) -> tuple[bool, int]:
@@ -416,7 +532,7 @@ class Interner:
         if result.table is not None:
             self._slots, self._bounds, self._arena = result.table
             self._code_map, self._size = result.code_map, result.size
-            self._growth = Growth()
+            self._growth = Growth(self._memory)
         self._sweep = None
         return True, remaining
 
@@ -459,7 +575,7 @@ class Interner:
         return positions
 
     def _check_appended(self, offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
-        """Check strings that are to be appended, and reserve memory for them."""
+        """Check strings that are to be appended."""
         offsets, data = _check_strings(offsets, data)
         if self._words is not None and (np.diff(offsets) != _WORD_BYTES * self._words).any():
             raise ColumnTypeError(
@@ -467,7 +583,6 @@ class Interner:
                 f"for rows of {_WORD_BYTES * self._words}; append the result of `arena` of an "
                 f"interner with such rows"
             )
-        self._reserve(len(offsets) - 1, int(offsets[-1] - offsets[0]))
         return offsets, data
 
     def _find(self, offsets: Int64Array, data: Bytes, valid: BoolArray | None) -> Int64Array:
@@ -528,11 +643,11 @@ class Interner:
         """
         size, end = self._size, self._byte_count
         if size + strings > len(self._bounds) - 1:
-            bounds = np.empty(max(2 * size, 8 * (size + strings) // 7) + 2, np.int64)
+            bounds = self._memory.new_words(max(2 * size, 8 * (size + strings) // 7) + 2)
             bounds[: size + 1] = self._bounds[: size + 1]
             self._bounds, self._growth.bounds = bounds, None
         if end + length > len(self._arena):
-            arena = np.empty(max(2 * len(self._arena), 8 * (end + length) // 7 + 1), np.uint8)
+            arena = self._memory.new_arena(max(2 * len(self._arena), 8 * (end + length) // 7 + 1))
             arena[:end] = self._arena[:end]
             self._arena, self._growth.arena = arena, None
         # The kernel adds a string only if less than half of the slots are in use before.
@@ -540,7 +655,9 @@ class Interner:
             slot_count = 2 * len(self._slots)
             while 16 * (size + strings) > 7 * slot_count:
                 slot_count *= 2
-            slots = np.zeros(slot_count, np.int64)
+            slots = self._memory.new_slots(slot_count)
+            if not is_external(slots):
+                slots[:] = 0
             intern_kernels.rebuild_slots(slots, self._bounds, self._arena, 0, size)
             self._slots, self._growth.slots = slots, None
 
@@ -576,6 +693,20 @@ class Interner:
         offsets, data, codes = self.arena()
         assert len(codes) == size and (np.diff(codes, prepend=-1) > 0).all()
         assert self.find(offsets, data).tolist() == codes.tolist()
+
+
+def _move(array: Array, used: int, allocate: Callable[[int], Array]) -> Array:
+    """Return a copy in external memory of an array of which the first elements are in use.
+
+    If it has external memory already, or there is none for it, return the array itself.
+    """
+    if is_external(array):
+        return array
+    copy = allocate(len(array))
+    if not is_external(copy):
+        return array
+    copy[:used] = array[:used]
+    return copy
 
 
 def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:

@@ -21,6 +21,7 @@ step; a copy per reader, which costs as much as the interner itself.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ __all__ = ["InternerOverlay"]
 class InternerOverlay(Interner):
     """The shared strings of an interner, with private strings after them.
 
-    `arena` and `share` return the shared strings only, and an overlay is never swept.
+    `arena`, `slices` and `share` return the shared strings only, and an overlay is never swept.
 
     Only one thread at a time may add to an overlay. As long as the overlay is in use, no thread may
     truncate the interner to fewer strings than the shared ones.
@@ -169,7 +170,7 @@ class InternerOverlay(Interner):
         """
         raise ColumnTypeError("an overlay is for reading; append to its interner")
 
-    def load(self, strings: CodedStrings, next_code: int = 0) -> None:
+    def load(self, parts: Iterable[CodedStrings], next_code: int = 0) -> None:
         """Not supported by an overlay.
 
         Raises:

@@ -36,6 +36,7 @@ import numpy.typing as npt
 
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.kernels.values import sweep as sweep_kernels
+from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory
 from dbsp_wcoj.values.code_map import CodeMap, read_only_codes
 from dbsp_wcoj.values.growth import SlotsCopy, Table
 
@@ -77,13 +78,15 @@ class Sweep:
     Args:
         code_map: The codes of the strings.
         size: The number of strings; later ones are kept.
+        memory: The memory of the new arrays.
 
     Attributes:
         kept_again: The number of strings that were kept because they were encoded again.
     """
 
-    def __init__(self, code_map: CodeMap, size: int) -> None:
+    def __init__(self, code_map: CodeMap, size: int, memory: ArrayMemory = PROCESS_MEMORY) -> None:
         self.kept_again = 0
+        self._memory = memory
         self._code_map = code_map
         self._marks = np.zeros(size, np.uint8)
         # Positions that were marked during the copy, and those of them that it had passed.
@@ -170,7 +173,7 @@ class Sweep:
             target.grow(int(np.diff(bounds[: size + 1]).max()))
         if self._cursors.tolist() == [code_map.sorted_count, len(code_map.codes), size]:
             target.append(np.concatenate([*self._passed, _NO_POSITIONS]), code_map, bounds, arena)
-            target.codes = target.codes[: target.size].copy()
+            target.codes = self._memory.trim(target.codes, target.size)
             self._is_copied = True
         return work
 
@@ -208,7 +211,7 @@ class Sweep:
         ):
             self._is_needless = True
             return False
-        self._target = _Target(live, live_bytes)
+        self._target = _Target(live, live_bytes, self._memory)
         return True
 
     def _find_passed(self) -> None:
@@ -225,16 +228,17 @@ class Sweep:
 class _Target:
     """The arrays that the remaining strings are copied to."""
 
-    def __init__(self, strings: int, length: int) -> None:
+    def __init__(self, strings: int, length: int, memory: ArrayMemory) -> None:
+        self._memory = memory
         capacity = int(strings * _CAPACITY) + _FREE_STRINGS
         slot_count = 64
         while slot_count < 2 * capacity:
             slot_count *= 2
-        self._slots = SlotsCopy(slot_count)
-        self.bounds = np.empty(capacity + 1, np.int64)
+        self._slots = SlotsCopy(slot_count, memory)
+        self.bounds = memory.new_words(capacity + 1)
         self.bounds[0] = 0
-        self.arena = np.empty(int(length * _CAPACITY) + _FREE_BYTES, np.uint8)
-        self.codes = np.empty(capacity, np.int64)
+        self.arena = memory.new_arena(int(length * _CAPACITY) + _FREE_BYTES)
+        self.codes = memory.new_words(capacity)
         self.size = 0
         #: The number of strings that were copied in the order of their codes.
         self.sorted_count = 0
@@ -287,15 +291,15 @@ class _Target:
 
     def grow(self, length: int) -> None:
         """Double the arrays, and make room for ``length`` more bytes."""
-        bounds, arena, codes = self.bounds, self.arena, self.codes
+        bounds, arena, codes, memory = self.bounds, self.arena, self.codes, self._memory
         end = int(bounds[self.size])
-        self.bounds = np.empty(2 * len(bounds), np.int64)
+        self.bounds = memory.new_words(2 * len(bounds))
         self.bounds[: self.size + 1] = bounds[: self.size + 1]
-        self.arena = np.empty(2 * len(arena) + length, np.uint8)
+        self.arena = memory.new_arena(2 * len(arena) + length)
         self.arena[:end] = arena[:end]
-        self.codes = np.empty(2 * len(codes), np.int64)
+        self.codes = memory.new_words(2 * len(codes))
         self.codes[: self.size] = codes[: self.size]
-        self._slots = SlotsCopy(2 * len(self.slots))
+        self._slots = SlotsCopy(2 * len(self.slots), memory)
         self._slots.clear(len(self.slots))
         self.add_slots(0)
 

@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from circuits.inputs.rejected_rows import LATE
-from circuits.state.program_change import ProgramChange
+from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from dbsp_wcoj.storage.trace import TraceStep
 from streaming.engine.prepare import PreparedBatch, prepare_batch
@@ -42,8 +42,9 @@ from streaming.state.memory_store import InMemoryStore
 from streaming.state.program_change import (
     AppliedChange,
     ChangeOptions,
-    apply_change,
     check_allowed,
+    compute_change,
+    finish_change,
 )
 from streaming.state.store import Store
 from streaming.state.version_summary import VersionSummary
@@ -239,18 +240,18 @@ class Engine(ABC):
             StreamingError: They cannot.
         """
 
-    def change_views(
+    def compute_change(
         self,
         circuit: Circuit,
         options: ChangeOptions,
         *,
         dropped: Collection[str],
         now: int | None,
-    ) -> None:
-        """Go on with other views between two micro-batches; the next one commits the change.
+    ) -> tuple[ProgramChange, ComputedRows]:
+        """Compute the rows of other views for `change_views`; the views stay as they are.
 
         Args:
-            circuit: The new circuit, without state; afterwards it has the state.
+            circuit: The new circuit, without state.
             options: What the change may do.
             dropped: The views that are removed on purpose.
             now: The time in microseconds since 1970, if the new circuit reads it.
@@ -259,13 +260,34 @@ class Engine(ABC):
             StreamingError: As `check_changeable`.
             StateMismatchError: The change drops something that ``options`` do not allow.
             ProgramChangeError: Rows that are needed are neither kept nor given.
-            DbspWcojError: The new views fail for the rows. In all these cases nothing has changed.
+            DbspWcojError: The new views fail for the rows.
         """
         change = self._plan_change(circuit, options, dropped)
-        applied = apply_change(
+        computed = compute_change(
             change,
             options,
             now,
+            where=self.versions.description,
+            batch_id=self.versions.last_batch_id,
+        )
+        return change, computed
+
+    def change_views(
+        self, change: ProgramChange, computed: ComputedRows, options: ChangeOptions
+    ) -> None:
+        """Go on with other views between two micro-batches; the next one commits the change.
+
+        Args:
+            change: The change; afterwards the new circuit has the state.
+            computed: Its rows, the result of `compute_change`.
+            options: What the change may do.
+
+        Raises:
+            ProgramChangeError: Kept rows do not fit the options of an input. Nothing has changed.
+        """
+        applied = finish_change(
+            change,
+            computed,
             where=self.versions.description,
             batch_id=self.versions.last_batch_id,
         )
@@ -281,7 +303,7 @@ class Engine(ABC):
     ) -> SlicedBackfill:
         """Begin to compute the state of other views in slices; the views stay as they are.
 
-        The other arguments and the errors are those of `change_views`.
+        The other arguments and the errors are those of `compute_change`.
 
         Args:
             circuit: The new circuit.

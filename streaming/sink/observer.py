@@ -9,9 +9,10 @@
     sink = ViewSink(circuit, target, observers=[Log()])
 
 For each micro-batch a sink sends ``batch_started``, a ``phase_completed`` for each of its phases,
-and then ``batch_completed`` or ``batch_failed``. The sink calls the observer in the thread of the
-micro-batch and waits for it. An exception of an observer is logged and has no other effect. A
-pickled sink does not contain its observers.
+and then ``batch_completed`` or ``batch_failed``. When the views change while the sink runs, it
+sends ``views_changed``. The sink calls the observer in the thread of the micro-batch, or of the
+change, and waits for it. An exception of an observer is logged and has no other effect. A pickled
+sink does not contain its observers.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from circuits import Circuit
 from streaming.sink.metrics import BatchMetrics
 
 __all__ = ["Published", "SinkObserver", "notify"]
@@ -61,6 +63,13 @@ class SinkObserver:
         """A micro-batch is part of the state, and the targets have its tables.
 
         A replayed micro-batch sends the event again, with ``metrics.replayed``.
+        """
+
+    def views_changed(self, circuit: Circuit) -> None:
+        """The sink goes on with other views; the next micro-batch commits the change.
+
+        Args:
+            circuit: The new views. The old circuit is not used any more.
         """
 
     def batch_failed(self, batch_id: int, error: BaseException) -> None:

@@ -21,10 +21,10 @@ the first slice is the whole view so far (`ViewDelta.previous` is `NO_BATCH`), w
 the target has. Views in other modes than ``delta``, or whose targets cannot replace rows
 (`streaming.targets.target.ReplacingTarget`), are published by one micro-batch.
 
-If the state has to be loaded again after an error,
-or a slice or the change itself is interrupted (Ctrl-C), the backfill begins again. Without a state
-directory, an interrupt of the change itself may lose the state; later micro-batches then raise
-`BatchOrderError`. If the job stops, the change is lost, and the caller requests it again.
+If the state has to be loaded again after an error, or a slice is interrupted (Ctrl-C), the backfill
+begins again. The change itself is short, and an interrupt takes effect after it
+(`streaming.sink.uninterrupted`). If the job stops, the change is lost, and the caller requests it
+again.
 
 If the state is not loaded, the rows that a new view needs are not known yet. An error is then not
 raised to the caller but set on the future of the change, and the query goes on with its views.
@@ -44,11 +44,13 @@ import pyarrow as pa
 
 from circuits import Circuit
 from circuits.program_edits import add_views, remove_view
+from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from circuits.user_functions import UserFunction
 from dbsp_wcoj.storage.trace import TraceStep
 from streaming.errors import TargetError
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
+from streaming.sink.uninterrupted import run_uninterrupted
 from streaming.state.program_change import ChangeOptions
 from streaming.targets.output_mode import PostStepReader
 
@@ -242,6 +244,25 @@ class RunningBackfill:
                 return
 
 
+@dataclass(frozen=True)
+class ComputedChange:
+    """A change whose rows are computed at once.
+
+    Attributes:
+        request: The change.
+        circuit: The circuit of the edited program.
+        routing: Its outputs.
+        change: The change of the program.
+        rows: Its rows.
+    """
+
+    request: RequestedChange
+    circuit: Circuit
+    routing: OutputRouting
+    change: ProgramChange
+    rows: ComputedRows
+
+
 class ChangeableSink(Protocol):
     """A sink whose views can be changed."""
 
@@ -250,12 +271,12 @@ class ChangeableSink(Protocol):
         """The views of the sink."""
         ...
 
-    def begin_change(self, request: RequestedChange) -> RunningBackfill | None:
-        """Make a change, or begin its backfill."""
+    def begin_change(self, request: RequestedChange) -> RunningBackfill | ComputedChange:
+        """Compute the rows of a change, or begin its backfill."""
         ...
 
-    def finish_change(self, running: RunningBackfill) -> None:
-        """Make a change whose backfill is complete."""
+    def finish_change(self, change: RunningBackfill | ComputedChange) -> None:
+        """Make a change whose rows are computed."""
         ...
 
 
@@ -336,6 +357,7 @@ class ViewChanges:
             return
         if self._running is not None:
             circuit, routing = self._running.circuit, self._running.routing
+        self._next_request()
         for earlier in self._requests:
             circuit, routing = earlier.edit.apply(circuit, routing)
         request.edit.apply(circuit, routing)
@@ -349,18 +371,12 @@ class ViewChanges:
         running = self._running
         if running is not None and not running.backfill.is_valid:
             self.restart_backfill()
-        while self._requests and self._running is None:
-            request = self._requests.popleft()
-            if request.committed.cancelled():
-                continue
+        while self._next_request() is not None and self._running is None:
+            request = self._requests[0]  # it is removed later, so that an interrupt keeps it
             try:
                 self._make(request)
             except Exception as error:
                 _fail(request, error)
-            except BaseException:
-                if self._running is None and not self._is_made(request):
-                    self._requests.appendleft(request)  # the next micro-batch makes it
-                raise
 
     def advance(self, changes: Iterable[TraceStep], now: Callable[[], int]) -> None:
         """Compute the next part of the running backfill, after the commit of a micro-batch.
@@ -406,36 +422,50 @@ class ViewChanges:
                 self._add_made(running.request)
             self._running = None
             return
+        if self._next_request() is not running.request:
+            self._requests.appendleft(running.request)
         self._end_backfill(running)
-        self._requests.appendleft(running.request)
 
     def confirm(self, batch_id: int) -> None:
         """Set the results of the changes that a micro-batch has committed."""
         while self._uncommitted:
             committed = self._uncommitted[0].committed
-            if committed.running() or (
-                not committed.done() and committed.set_running_or_notify_cancel()
-            ):
+            if _can_be_set(committed):
                 committed.set_result(batch_id)
             del self._uncommitted[0]
 
-    def _make(self, request: RequestedChange) -> None:
-        self._running = self._sink.begin_change(request)
-        if self._running is None:
-            self._add_made(request)
-        elif self._running.backfill.is_complete:
-            self._finish(self._running)
+    def _next_request(self) -> RequestedChange | None:
+        """Return the next request; remove those before it, which are made, begun or cancelled."""
+        running = self._running
+        while self._requests:
+            request = self._requests[0]
+            is_begun = running is not None and running.request is request
+            if not (is_begun or request.committed.done() or self._is_made(request)):
+                return request
+            self._requests.popleft()
+        return None
 
-    def _finish(self, running: RunningBackfill) -> None:
-        # After an interrupt, the backfill is not valid any more, and the next micro-batch begins it
-        # again.
-        try:
-            self._sink.finish_change(running)
-        except Exception:
-            self._end_backfill(running)
-            raise
-        self._add_made(running.request)
-        self._running = None
+    def _make(self, request: RequestedChange) -> None:
+        change = self._sink.begin_change(request)
+        if isinstance(change, ComputedChange):
+            self._finish(change)
+            return
+        self._running = change
+        if change.backfill.is_complete:
+            self._finish(change)
+
+    def _finish(self, change: RunningBackfill | ComputedChange) -> None:
+        def finish() -> None:
+            try:
+                self._sink.finish_change(change)
+            except Exception:
+                if isinstance(change, RunningBackfill):
+                    self._end_backfill(change)
+                raise
+            self._add_made(change.request)
+            self._running = None
+
+        run_uninterrupted(finish)
 
     def _add_made(self, request: RequestedChange) -> None:
         self._uncommitted.append(request)
@@ -462,5 +492,10 @@ def _no_reader(view: str) -> PostStepReader:
 
 def _fail(request: RequestedChange, error: Exception) -> None:
     log.warning("a change of the views failed, and they stay as they are: %s", error)
-    if request.committed.set_running_or_notify_cancel():
+    if _can_be_set(request.committed):
         request.committed.set_exception(error)
+
+
+def _can_be_set(future: Future[int]) -> bool:
+    """Return True if a future waits for its result, also if an earlier call was interrupted."""
+    return future.running() or (not future.done() and future.set_running_or_notify_cancel())

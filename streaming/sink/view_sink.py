@@ -80,6 +80,7 @@ from streaming.sink.query_identity import QueryIdentity
 from streaming.sink.view_changes import (
     AddViews,
     BackfillProgress,
+    ComputedChange,
     DropView,
     RequestedChange,
     RunningBackfill,
@@ -404,8 +405,8 @@ class ViewSink:
             self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed
 
-    def begin_change(self, request: RequestedChange) -> RunningBackfill | None:
-        """Make a change of the views, or begin its backfill; `ViewChanges` calls this."""
+    def begin_change(self, request: RequestedChange) -> RunningBackfill | ComputedChange:
+        """Compute the rows of a change, or begin its backfill; `ViewChanges` calls this."""
         circuit, routing = request.edit.apply(self._circuit, self._routing)
         options, dropped = request.options.with_tables(), request.edit.dropped
         if options.is_sliced:
@@ -415,20 +416,20 @@ class ViewSink:
             )
             return RunningBackfill(request, circuit, routing, backfill)
         now = self._microseconds_now() if circuit.reads_now else None
-        self._switch(
-            lambda: self._engine.change_views(circuit, options, dropped=dropped, now=now),
-            circuit,
-            routing,
-        )
-        return None
+        change, rows = self._engine.compute_change(circuit, options, dropped=dropped, now=now)
+        return ComputedChange(request, circuit, routing, change, rows)
 
-    def finish_change(self, running: RunningBackfill) -> None:
-        """Make a change of the views whose backfill is complete; `ViewChanges` calls this."""
-        self._switch(
-            lambda: self._engine.finish_backfill(running.backfill, running.request.options),
-            running.circuit,
-            running.routing,
-        )
+    def finish_change(self, change: RunningBackfill | ComputedChange) -> None:
+        """Make a change of the views whose rows are computed; `ViewChanges` calls this."""
+        options = change.request.options
+
+        def finish() -> None:
+            if isinstance(change, RunningBackfill):
+                self._engine.finish_backfill(change.backfill, options)
+            else:
+                self._engine.change_views(change.change, change.rows, options)
+
+        self._switch(finish, change.circuit, change.routing)
 
     def _switch(self, change: Callable[[], None], circuit: Circuit, routing: OutputRouting) -> None:
         """Go on with other views; after an error or interrupt, with those before."""
@@ -454,6 +455,8 @@ class ViewSink:
         self._circuit, self._routing = circuit, routing
         self._recorder.state_names = StateNames(circuit.graph)
         FROZEN_OBJECTS.release(self)  # so that the state that was dropped can be freed
+        last = self._versions.last_batch_id
+        self._notify(lambda observer: observer.views_changed(circuit), -1 if last is None else last)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch. A call in a second thread waits for the first.

@@ -13,16 +13,12 @@ import errno
 import os
 import time
 from collections.abc import Iterable, Iterator
-from typing import Final
 
 import pyarrow.fs as arrow_fs
 
-from streaming.state.files import Bytes, FileStatus
+from streaming.state.files import Bytes, FileStatus, append_by_rewriting
 
 __all__ = ["ArrowFiles"]
-
-# Appending rewrites the file, so the file must stay small.
-MAX_REWRITTEN_BYTES: Final = 1 << 20
 
 
 class ArrowFiles:
@@ -115,17 +111,8 @@ class ArrowFiles:
                 self._system.delete_file(self._path(name))
 
     def append(self, name: str, text: str) -> None:
-        """Append text by rewriting the file, because few file systems can append.
-
-        A file of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing an
-        older one.
-        """
-        size = self.size(name)
-        if size is not None and size > MAX_REWRITTEN_BYTES:
-            self.rename(name, f"{name}.1")
-            size = None
-        content = b"" if size is None else bytes(self.read(name))
-        self.write(name, [content, text.encode()])
+        """Append text, see `append_by_rewriting`; few file systems can append."""
+        append_by_rewriting(self, name, text)
 
     def lock(self) -> None:
         """Do nothing: such a file system has no locks."""

@@ -42,13 +42,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
 
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.values.coded_strings import concatenate_strings
+from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
 from dbsp_wcoj.values.interner import InternerArrays
 from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StreamingError
@@ -63,6 +63,8 @@ from streaming.state.segment_references import (
     find_full_level,
     has_removed_values,
 )
+from streaming.state.string_parts import STRINGS_PER_SLICE, Slices, StoredStrings, encode_strings
+from streaming.state.verified_files import check_strings
 
 __all__ = ["CompactedPart", "Compactor", "PartGroup"]
 
@@ -133,8 +135,8 @@ class Compactor:
 
     Args:
         files: The directory.
-        mappable_files: The directory, to merge large runs in maps of files; None to merge them in
-            memory.
+        mappable_files: The directory, to merge large runs and strings in maps of files; None to
+            merge them in memory.
     """
 
     def __init__(self, files: Files, mappable_files: MappableFiles | None = None) -> None:
@@ -262,7 +264,16 @@ class Compactor:
             group = PartGroup((name, None), references)
             if self._task is None and not self._steps_to_wait:
                 reader = PartReader(self._files, {})
-                self._run_task(_Task(self._files, reader, group, file_name(), values))
+                self._run_task(
+                    _Task(
+                        self._files,
+                        reader,
+                        group,
+                        file_name(),
+                        values,
+                        mappable_files=self._mappable_files,
+                    )
+                )
             elif self._task is None or self._task.group.key != group.key:
                 self._must_rewrite = True
 
@@ -316,9 +327,8 @@ class Compactor:
     def _merge_parts(
         self, group: PartGroup, checksums: Mapping[str, FileChecksum], file: str
     ) -> None:
-        # Strings are merged in memory, because they are read as a whole.
-        mappable_files = None if group.key[1] is None else self._mappable_files
-        reader = PartReader(self._files, checksums, mappable_files)
+        reader = PartReader(self._files, checksums, self._mappable_files)
+        mappable_files = self._mappable_files
         self._run_task(_Task(self._files, reader, group, file, mappable_files=mappable_files))
 
     def _run_task(self, task: _Task) -> None:
@@ -367,7 +377,7 @@ class _Task:
         group: The parts to merge.
         file: The name of the file of the result.
         values: The values that remain of the parts of a dictionary; None to read the parts.
-        mappable_files: The directory, to merge runs in maps of files; None to merge in memory.
+        mappable_files: The directory, to merge in maps of files; None to merge in memory.
     """
 
     def __init__(
@@ -414,6 +424,8 @@ class _Task:
 
     def _compact(self, reader: PartReader, values: InternerArrays | None) -> CompactedPart:
         key, references = self.group.key, self.group.references
+        if key[1] is None and self._mappable_files is not None:
+            return self._merge_strings(reader, values)
         if values is not None:
             remaining = InternerOverlay(values).arena()
             rows, part = values.size, string_part(name_of_parts(key), remaining)
@@ -427,6 +439,29 @@ class _Task:
         else:
             return self._merge_runs(reader)
         return self._write(rows, part.size, encode_segment([part]))
+
+    def _merge_strings(self, reader: PartReader, values: InternerArrays | None) -> CompactedPart:
+        """Write the parts of a dictionary, or its remaining values, a slice at a time."""
+        key = self.group.key
+        if values is None:
+            parts = [(reader.read_part(key, part), part) for part in self.group.references]
+            for part, reference in parts:
+                check_strings(self._files, part, reference)
+                reader.release_pages()
+                self._check_stop()
+            strings = StoredStrings(
+                [(part, reference.rows) for part, reference in parts], reader.release_pages
+            )
+            slices: Slices = strings.__iter__
+        else:
+            slices = partial(InternerOverlay(values).slices, STRINGS_PER_SLICE)
+        encoded = encode_strings(name_of_parts(key), partial(self._check_stop_after_each, slices))
+        return self._write(encoded.rows, encoded.size, encoded.chunks)
+
+    def _check_stop_after_each(self, slices: Slices) -> Iterator[CodedStrings]:
+        for strings in slices():
+            yield strings
+            self._check_stop()
 
     def _merge_runs(self, reader: PartReader) -> CompactedPart:
         """Merge the parts of an arrangement: in memory, or in files if those can be mapped."""

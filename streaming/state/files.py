@@ -118,6 +118,24 @@ class Files(Protocol):
         """Admit other writers."""
 
 
+#: A file of more bytes is renamed before text is appended to it by writing it again.
+MAX_REWRITTEN_BYTES: Final = 1 << 20
+
+
+def append_by_rewriting(files: Files, name: str, text: str) -> None:
+    """Append text to a file by writing the whole file again.
+
+    A file of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing an older
+    one.
+    """
+    size = files.size(name)
+    if size is not None and size > MAX_REWRITTEN_BYTES:
+        files.rename(name, f"{name}.1")
+        size = None
+    content = b"" if size is None else bytes(files.read(name))
+    files.write(name, [content, text.encode()])
+
+
 class MappedMemory(Protocol):
     """The bytes of a file as shared memory.
 
@@ -141,6 +159,9 @@ class MappedMemory(Protocol):
 
 class ScratchMemory(Protocol):
     """Writable memory that is not memory of the process."""
+
+    def expect_random_access(self) -> None:
+        """Read no pages ahead: the words are searched, not read in their order."""
 
     def take_array(self) -> npt.NDArray[np.int64]:
         """Return the words, which are 0; the array keeps the memory."""

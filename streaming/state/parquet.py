@@ -26,6 +26,8 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from circuits.types.arrow_types import is_nested, part_types, with_parts
+from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.files import Bytes
 
@@ -40,8 +42,8 @@ _SCHEMA_KEY: Final = b"dbsp_wcoj.schema"
 def stored_type(type: pa.DataType) -> pa.DataType:
     """Return a type that Parquet has and that contains all values of an Arrow type.
 
-    Parquet has no decimals with a negative scale, and no binary values of the fixed length 0. Other
-    types are unchanged.
+    Parquet has no decimals with a negative scale, no binary values of the fixed length 0, and no
+    intervals, which are stored as text. Other types are unchanged.
 
     >>> stored_type(pa.decimal128(5, -2)), stored_type(pa.list_(pa.binary(0)))
     (Decimal128Type(decimal128(7, 0)), ListType(list<item: binary>))
@@ -51,6 +53,8 @@ def stored_type(type: pa.DataType) -> pa.DataType:
         return pa.decimal128(digits, 0) if digits <= 38 else pa.decimal256(digits, 0)
     if type == pa.binary(0):
         return pa.binary()
+    if type == INTERVAL:
+        return pa.string()
     if is_nested(type):
         parts = part_types(type)
         stored = [stored_type(part) for part in parts]
@@ -135,7 +139,8 @@ def _with_stored_types(table: pa.Table) -> pa.Table:
         if type == field.type:
             continue
         try:
-            column = table.column(index).cast(type)
+            chunks = [cast_intervals(chunk, type) for chunk in table.column(index).chunks]
+            column = pa.chunked_array(chunks, type)
         except pa.ArrowInvalid as error:
             raise StateError(
                 f"column {field.name!r} of type {field.type} cannot be stored as {type}, the "
@@ -167,5 +172,6 @@ def _with_written_types(table: pa.Table, metadata: Mapping[bytes, bytes]) -> pa.
     for index, field in enumerate(schema):
         column = table.column(index)
         if column.type != field.type and not pa.types.is_dictionary(field.type):
-            table = table.set_column(index, field, column.cast(field.type))
+            chunks = [cast_intervals(chunk, field.type) for chunk in column.chunks]
+            table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
     return table

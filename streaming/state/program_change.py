@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from circuits import Circuit, ProgramChangeError, UserFunction
 from circuits.circuit_spec import CircuitSpec
-from circuits.state.program_change import ProgramChange
+from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.registry import is_row_ids
 from circuits.user_functions import check_functions
 from dbsp_wcoj.errors import DbspWcojError
@@ -59,7 +59,9 @@ __all__ = [
     "apply_change",
     "change_program",
     "check_allowed",
+    "compute_change",
     "definition_name",
+    "finish_change",
     "list_old_programs",
     "newest_version",
     "plan_change",
@@ -318,9 +320,38 @@ def apply_change(
         StateMismatchError: The change drops something that ``options`` do not allow.
         ProgramChangeError: Rows that are needed are neither kept nor given.
     """
+    computed = compute_change(
+        change, options, now, where=where, batch_id=batch_id, unwritten=unwritten
+    )
+    return finish_change(change, computed, where=where, batch_id=batch_id)
+
+
+def compute_change(
+    change: ProgramChange,
+    options: ChangeOptions,
+    now: int | None,
+    *,
+    where: str,
+    batch_id: int | None,
+    unwritten: Collection[str] = (),
+) -> ComputedRows:
+    """Compute the rows of a change; neither circuit changes.
+
+    The arguments and errors are those of `apply_change`.
+    """
     check_allowed(change, options, where=where, batch_id=batch_id, unwritten=unwritten)
     tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
-    outputs = change.apply(tables, now=now)
+    return change.compute(tables, now=now)
+
+
+def finish_change(
+    change: ProgramChange, computed: ComputedRows, *, where: str, batch_id: int | None
+) -> AppliedChange:
+    """Make a change with its rows, the result of `compute_change`.
+
+    The arguments and errors are those of `apply_change`.
+    """
+    outputs = change.finish(computed)
     log.info(
         "micro-batch %d changes the views of %s: %s",
         0 if batch_id is None else batch_id + 1,

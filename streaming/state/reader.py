@@ -16,7 +16,7 @@ from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
-from streaming.state.verified_files import FileCache, check_size, read_state
+from streaming.state.verified_files import MappedFiles, check_size, read_state
 
 __all__ = ["Reader", "load"]
 
@@ -90,7 +90,7 @@ def load(
     manifest_of: Callable[[int], Manifest],
     *,
     cells: int | None = None,
-    map_files: Callable[[Manifest], FileCache] | None = None,
+    map_files: Callable[[Manifest], MappedFiles] | None = None,
 ) -> Manifest | None:
     """Load a version into a circuit, or an empty state if there is none; return its manifest.
 
@@ -112,8 +112,8 @@ def load(
         _check_cells(files, manifest, cells)
     state = State.empty()
     if manifest is not None:
-        mapped_files = None if map_files is None else map_files(manifest)
-        state = read_state(files, manifest, mapped_files)
+        mapped = None if map_files is None else map_files(manifest)
+        state = read_state(files, manifest, mapped=mapped)
     try:
         circuit.load(state)
     except DbspWcojError as error:

@@ -8,23 +8,26 @@ whatever a file contains, no memory outside of it is accessed.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-
-import numpy as np
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from circuits.state.circuit_state import State
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.values.array_memory import ArrayMemory
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from streaming.errors import StateDamagedError
 from streaming.state.files import Files, MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.segment import SegmentPart, decode_segment, part_name, read_string_part
 from streaming.state.segment_references import SegmentReference
+from streaming.state.string_parts import StoredStrings
 
 __all__ = [
     "FileCache",
+    "MappedFiles",
     "check_size",
+    "check_strings",
     "decode_run",
     "decode_strings",
     "map_verified",
@@ -87,7 +90,27 @@ def check_size(files: Files, name: str, expected: FileChecksum) -> None:
         raise StateDamagedError(f"{path} has {size} bytes, it was written with {expected.size}")
 
 
-def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None) -> State:
+class MappedFiles(NamedTuple):
+    """The files of a version that need not be read before it is loaded.
+
+    Attributes:
+        cache: The files.
+        memories: The memory for the values of each dictionary, by default memory of the process.
+        release_pages: Gives back the pages of the files of dictionaries.
+    """
+
+    cache: FileCache
+    memories: Mapping[str, ArrayMemory]
+    release_pages: Callable[[], None]
+
+
+def read_state(
+    files: Files,
+    manifest: Manifest,
+    cache: FileCache | None = None,
+    *,
+    mapped: MappedFiles | None = None,
+) -> State:
     """Return the state of a version as views of its files; nothing is copied.
 
     Args:
@@ -95,6 +118,7 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
         manifest: The version.
         cache: Files of this directory that need not be read again, because files never change;
             this function adds the files of the version.
+        mapped: Verified files of the version; ``cache`` is not used then.
 
     Raises:
         StateDamagedError: A file is missing, cut short or changed.
@@ -102,7 +126,8 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
     Complexity:
         O(bytes) of the files that are not in the cache, for their checksums.
     """
-    cache = {} if cache is None else cache
+    mapped = mapped or MappedFiles({} if cache is None else cache, {}, lambda: None)
+    cache = mapped.cache
     parts_by_file, new_files = {}, set()
     for name in manifest.data_files:
         expected = manifest.files[name]
@@ -116,9 +141,11 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
         part = find_part(files, parts_by_file[reference.file], reference, expected_name)
         return decode_run(files, part, reference, is_new=reference.file in new_files)
 
-    def read_strings(reference: SegmentReference, expected_name: str) -> CodedStrings:
+    def find_strings(reference: SegmentReference, expected_name: str) -> tuple[SegmentPart, int]:
         part = find_part(files, parts_by_file[reference.file], reference, expected_name)
-        return decode_strings(files, part, reference, is_new=reference.file in new_files)
+        if reference.file in new_files:
+            check_strings(files, part, reference)
+        return part, reference.rows
 
     _check_lengths(files, manifest)
     return State(
@@ -131,13 +158,16 @@ def read_state(files: Files, manifest: Manifest, cache: FileCache | None = None)
             for name, orders in manifest.traces.items()
         },
         dictionaries={
-            name: [read_strings(reference, name) for reference in references]
+            name: StoredStrings(
+                [find_strings(reference, name) for reference in references], mapped.release_pages
+            )
             for name, references in manifest.dictionaries.items()
         },
         watermarks=manifest.watermarks,
         plans=manifest.plans,
         lengths=manifest.dictionary_lengths,
         values_after_sweep=manifest.values_after_sweep,
+        memories=mapped.memories,
     )
 
 
@@ -194,28 +224,29 @@ def decode_run(
     return run
 
 
-def decode_strings(
-    files: Files, part: SegmentPart, reference: SegmentReference, *, is_new: bool = True
-) -> CodedStrings:
-    """Decode a part as strings; O(strings) to check them if it is new.
+def decode_strings(files: Files, part: SegmentPart, reference: SegmentReference) -> CodedStrings:
+    """Decode a part as strings; O(strings) to check them.
 
     Raises:
         StateDamagedError: They are not strings, or their number differs from the manifest.
     """
+    check_strings(files, part, reference)
     strings = read_string_part(part, reference.rows)
-    if strings is not None and is_new:
-        offsets, data, codes = strings
-        is_ascending = bool(
-            (np.diff(offsets) >= 0).all() and (np.diff(codes, prepend=-1) > 0).all()
-        )
-        is_valid = offsets[0] == 0 and offsets[-1] == len(data) and is_ascending
-        strings = strings if is_valid else None
-    if strings is None:
+    assert strings is not None
+    return strings
+
+
+def check_strings(files: Files, part: SegmentPart, reference: SegmentReference) -> None:
+    """Check that a part has strings with ascending offsets and codes; O(strings).
+
+    Raises:
+        StateDamagedError: They are not strings, or their number differs from the manifest.
+    """
+    if not StoredStrings([(part, reference.rows)]).are_valid:
         raise StateDamagedError(
             f"{files.location}/{reference.file}: {part.name!r} at position {reference.position} "
             f"does not contain {reference.rows} strings"
         )
-    return strings
 
 
 def _check_lengths(files: Files, manifest: Manifest) -> None:

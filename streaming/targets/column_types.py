@@ -33,6 +33,7 @@ from pyarrow import types
 
 from circuits.types.arrow_types import type_row, value_type
 from circuits.types.codecs.arrow_buffers import expand_encoding
+from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import TargetError
 from streaming.state.parquet import stored_type
 
@@ -66,7 +67,9 @@ in the view
         if type_ == field.type:
             continue
         try:
-            chunks = [expand_encoding(chunk).cast(type_) for chunk in table.column(i).chunks]
+            chunks = [
+                cast_intervals(expand_encoding(chunk), type_) for chunk in table.column(i).chunks
+            ]
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise TargetError(
                 f"{subject}: column {field.name!r} of type {field.type} holds values that {type_} "

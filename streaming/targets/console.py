@@ -20,6 +20,7 @@ from pyarrow import types
 
 from circuits.schema import WEIGHT
 from circuits.types.codecs.arrow_buffers import expand_encoding
+from circuits.types.functions.casting.interval_texts import cast_intervals
 from circuits.types.functions.casting.text_formatting import format_unrepresentable
 from streaming.targets.target import ViewDelta
 
@@ -102,7 +103,9 @@ def _format_values(name: str, column: pa.ChunkedArray) -> list[str]:
     if name == WEIGHT:
         return [f"{weight:+d}" for weight in column.to_pylist()]
     if types.is_temporal(column.type) and not types.is_duration(column.type):
-        column = column.cast(pa.string())  # Python has fewer years and no nanoseconds
+        # Python has fewer years and no nanoseconds.
+        chunks = [cast_intervals(chunk, pa.string()) for chunk in column.chunks]
+        column = pa.chunked_array(chunks, pa.string())
     column = format_unrepresentable(pa.table([column], [name])).column(0)
     chunks = [expand_encoding(chunk) for chunk in column.chunks]
     if types.is_duration(column.type):

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
+from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import TargetError
 from streaming.targets.table_check import TableShape
 
@@ -187,7 +188,8 @@ def iso_texts(column: pa.ChunkedArray) -> list[Any]:
         return values_of(pc.binary_join_element_wise(texts, zone, ""))
     if types.is_date(type_):
         _check_years(column, type_)
-    return values_of(column.cast(pa.string()))
+    chunks = [cast_intervals(chunk, pa.string()) for chunk in column.chunks]
+    return values_of(pa.chunked_array(chunks, pa.string()))
 
 
 def _check_years(column: pa.ChunkedArray, type_: pa.DataType) -> None:

@@ -5,7 +5,8 @@
     GET /                 the page, or the sign-in form if a token is set and there is no session
     POST /sign-in         the token from that form; begins a session
     GET /assets/NAME      scripts, styles and icon, from this package
-    GET /events           server-sent events: ``snapshot`` first, then ``update`` for each change
+    GET /events           server-sent events: ``snapshot`` first, then ``update`` for each change,
+                          and ``snapshot`` again when the views have changed
     GET /snapshot         the data of the event ``snapshot``, once, for scripts
     GET /metrics          the metrics of the sink (`streaming.monitoring.prometheus`)
     GET /healthz, /readyz the health of the sink, without a token
@@ -161,7 +162,7 @@ def application(
         )
 
     async def snapshot(request: Request) -> Response:
-        _, _, text = await texts.snapshot()
+        text = (await texts.snapshot()).text
         return Response(text, media_type="application/json")
 
     metrics_registry: list[Any] = []  # made by the first request

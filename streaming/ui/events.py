@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from streaming.ui.history import History
 
-__all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams"]
+__all__ = ["POLL_INTERVAL_S", "EventStream", "EventTexts", "OpenStreams", "events_of"]
 
 #: Seconds between two reads of the history, and so the minimum time between two events.
 POLL_INTERVAL_S: Final = 0.2
@@ -31,9 +31,10 @@ SNAPSHOT: Final = -1
 
 
 class EventText(NamedTuple):
-    """The version of the history, its number of micro-batches, and the data as JSON text."""
+    """The version of the history and of its views, its micro-batches, and the data as JSON text."""
 
     version: int
+    views_version: int
     batches: int
     text: str
 
@@ -70,7 +71,7 @@ class EventTexts:
 
     def _format(self, key: int) -> EventText:
         data = self._history.snapshot() if key == SNAPSHOT else self._history.since(key)
-        return EventText(data["version"], data["batches"], _json(data))
+        return EventText(data["version"], data["views_version"], data["batches"], _json(data))
 
 
 class OpenStreams:
@@ -112,7 +113,7 @@ class EventStream(StreamingResponse):
         seconds: float,
         headers: dict[str, str],
     ) -> None:
-        events = _events(texts, history, is_over, seconds)
+        events = events_of(texts, history, is_over, seconds)
         super().__init__(events, media_type="text/event-stream", headers=headers)
         self._streams = streams
 
@@ -125,12 +126,19 @@ class EventStream(StreamingResponse):
             self._streams.open -= 1
 
 
-async def _events(
+async def events_of(
     texts: EventTexts, history: History, is_over: Callable[[], bool], seconds: float
 ) -> AsyncIterator[str]:
-    """Yield events; the framework cancels this when the client disconnects."""
+    """Yield the events of a stream; the framework cancels this when the client disconnects.
+
+    Args:
+        texts: The JSON texts of the history.
+        history: The history.
+        is_over: Returns True when the server stops.
+        seconds: The maximum duration.
+    """
     end = time.monotonic() + seconds
-    version, batches, text = await texts.snapshot()
+    version, views_version, batches, text = await texts.snapshot()
     yield f"retry: 1000\nevent: snapshot\ndata: {text}\n\n"
     silent_seconds = 0.0
     ending = False
@@ -140,8 +148,13 @@ async def _events(
         ending = is_over() or time.monotonic() > end
         silent_seconds += POLL_INTERVAL_S
         if history.version != version:
-            version, batches, text = await texts.since(batches)
-            yield f"event: update\ndata: {text}\n\n"
+            event, shown_views = "update", views_version
+            version, views_version, next_batches, text = await texts.since(batches)
+            if views_version != shown_views:
+                event = "snapshot"
+                version, views_version, next_batches, text = await texts.snapshot()
+            batches = next_batches
+            yield f"event: {event}\ndata: {text}\n\n"
             silent_seconds = 0.0
         elif silent_seconds >= KEEP_ALIVE_INTERVAL_S:
             yield ": keep-alive\n\n"

@@ -17,7 +17,7 @@ from __future__ import annotations
 import ast
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
@@ -119,12 +119,9 @@ class History(SinkObserver):
         self._lock = Lock()
         self._drawing = Drawing.of(circuit)
         self._counts = {view: ViewCounts(circuit, view) for view in circuit.outputs}
-        self._matches = {}
-        for view in circuit.outputs:
-            pattern = pattern_of(circuit.graph, view)
-            if pattern is not None:
-                names = [field.name for field in circuit.schema(view).fields]
-                self._matches[view] = Matches(pattern, names)
+        self._matches = _matches_of(circuit, circuit.outputs)
+        # Views that were published before they were views of the circuit: in slices.
+        self._early_views: set[str] = set()
         self._recent: deque[dict[str, Any]] = deque(maxlen=MAX_RECENT_BATCHES)
         self._timeline: list[dict[str, Any]] = []
         self._batches = 0
@@ -136,6 +133,8 @@ class History(SinkObserver):
         self._status: dict[str, Any] = {"state": "waiting", "reason": ""}
         #: Increases with every change.
         self.version = 0
+        #: Increases when the views change, so that a page needs a whole snapshot.
+        self.views_version = 0
         #: The total duration of ``batch_completed`` in seconds.
         self.seconds_spent = 0.0
 
@@ -150,6 +149,9 @@ class History(SinkObserver):
             start, batch_id = self._timer(), published.batch_id
             values, last_changes = {}, {}
             for view, table in published.outputs.items():
+                if view not in self._counts:
+                    self._early_views.add(view)
+                    continue
                 mode = output_mode_of(table)
                 weights = weights_of(table)
                 counts = self._counts[view].update(
@@ -179,6 +181,8 @@ class History(SinkObserver):
                 "dead_letters": metrics.dead_letters,
                 "dead_letters_total": metrics.dead_letters_total,
                 "bytes_written": metrics.bytes_written,
+                "heap_bytes": metrics.heap_bytes,
+                "mapped_bytes": metrics.mapped_bytes,
                 "values": values,
             }
             with self._lock:
@@ -189,6 +193,36 @@ class History(SinkObserver):
                 self._add_point({key: entry[key] for key in ("number", "id", "time", "values")})
                 self._status = {"state": "running", "reason": ""}
                 self.version += 1
+
+    def views_changed(self, circuit: Circuit) -> None:
+        """Show other views from now on; views of the same name go on.
+
+        Complexity:
+            O(operators and views of the circuit).
+        """
+        with self._measure_time():
+            drawing = Drawing.of(circuit)
+            new_views = [view for view in circuit.outputs if view not in self._counts]
+            counts = {view: self._counts.get(view) for view in circuit.outputs}
+            new_matches = _matches_of(circuit, new_views)
+            with self._lock:
+                self._circuit, self._drawing = circuit, drawing
+                self._counts = {
+                    view: known or ViewCounts(circuit, view, is_new=view not in self._early_views)
+                    for view, known in counts.items()
+                }
+                for known in self._counts.values():
+                    known.continue_with(circuit)
+                matches = {**self._matches, **new_matches}
+                self._matches = {v: m for v, m in matches.items() if v in self._counts}
+                self._last_changes = {
+                    v: change for v, change in self._last_changes.items() if v in self._counts
+                }
+                self._early_views.clear()
+                self._state, self._operators = [], []
+                self._sample_time = float("-inf")
+                self.version += 1
+                self.views_version += 1
 
     def end(self, reason: str = "", *, failed: bool = False) -> None:
         """Record the end of the run and its reason; do not call it during a micro-batch."""
@@ -201,18 +235,17 @@ class History(SinkObserver):
 
     def snapshot(self) -> dict[str, Any]:
         """Return all data as JSON values, for the first event of a stream."""
-        schemas = {view: self._circuit.schema(view).arrow for view in self._circuit.outputs}
-        views = [
-            {
-                "name": view,
-                "columns": columns_of(schemas[view]),
-                "numbers": counts.names,
-                "single_row": counts.is_single,
-                "pattern": self._pattern(view),
-            }
-            for view, counts in self._counts.items()
-        ]
         with self._lock:
+            views = [
+                {
+                    "name": view,
+                    "columns": columns_of(self._circuit.schema(view).arrow),
+                    "numbers": counts.names,
+                    "single_row": counts.is_single,
+                    "pattern": self._pattern(view),
+                }
+                for view, counts in self._counts.items()
+            ]
             return {
                 "name": self.name,
                 "inputs": list(self._circuit.inputs),
@@ -233,6 +266,7 @@ class History(SinkObserver):
         """Return the data that every event contains. The caller has the lock."""
         return {
             "version": self.version,
+            "views_version": self.views_version,
             "batches": self._batches,
             "partial": [view for view, counts in self._counts.items() if counts.is_partial],
             "status": self._status,
@@ -267,6 +301,17 @@ class History(SinkObserver):
             yield
         finally:
             self.seconds_spent += self._timer() - start
+
+
+def _matches_of(circuit: Circuit, views: Iterable[str]) -> dict[str, Matches]:
+    """Return the matches of the views that find a pattern in a graph."""
+    matches = {}
+    for view in views:
+        pattern = pattern_of(circuit.graph, view)
+        if pattern is not None:
+            names = [field.name for field in circuit.schema(view).fields]
+            matches[view] = Matches(pattern, names)
+    return matches
 
 
 def output_mode_of(table: pa.Table) -> str:

@@ -100,6 +100,10 @@ class Page(SinkObserver):
                 "the live page could not show micro-batch %d", published.batch_id, exc_info=True
             )
 
+    def views_changed(self, circuit: Circuit) -> None:
+        """Show other views from now on."""
+        self.history.views_changed(circuit)
+
     def end(self, reason: str = "", *, failed: bool = False) -> None:
         """Show on the page that the stream has ended, and the reason."""
         self.history.end(reason, failed=failed)

@@ -17,6 +17,7 @@ from pyarrow import types
 from circuits.schema import WEIGHT
 from circuits.types.arrow_types import NUMBERS, family_of
 from circuits.types.codecs.arrow_buffers import expand_encoding
+from circuits.types.functions.casting.interval_texts import cast_intervals
 from circuits.types.functions.casting.text_formatting import format_unrepresentable
 
 __all__ = [
@@ -107,7 +108,9 @@ def _values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     if types.is_temporal(column.type):
         # Python has fewer years and no nanoseconds.
         is_duration = types.is_duration(column.type)
-        column = column.cast(pa.int64() if is_duration else pa.string())
+        type_ = pa.int64() if is_duration else pa.string()
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        column = pa.chunked_array([cast_intervals(chunk, type_) for chunk in chunks], type_)
     column = format_unrepresentable(pa.table([column], ["column"])).column(0)
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return [value for chunk in chunks for value in expand_encoding(chunk).to_pylist()]

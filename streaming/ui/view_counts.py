@@ -34,9 +34,10 @@ class ViewCounts:
     Args:
         circuit: The circuit, at the state before the first counted delta.
         view: The name of an output.
+        is_new: True if the view was empty before its first delta, although the circuit has state.
     """
 
-    def __init__(self, circuit: Circuit, view: str) -> None:
+    def __init__(self, circuit: Circuit, view: str, *, is_new: bool = False) -> None:
         self._circuit = circuit
         self._view = view
         # By the `id` of a run of the view: the run, and the sum of its weights.
@@ -57,7 +58,13 @@ class ViewCounts:
         self._numbers: list[float | None] = [None] * len(self.names)
         self._total = 0
         self._has_begun = False
+        self._is_new = is_new
         self._was_stepped = circuit.graph.steps > 0
+
+    def continue_with(self, circuit: Circuit) -> None:
+        """Continue with the same view of another circuit, which has its state."""
+        self._circuit = circuit
+        self._run_sums.clear()
 
     def update(
         self, table: pa.Table, weights: Int64Array, mode: str, *, batch_id: int, replayed: bool
@@ -80,7 +87,7 @@ class ViewCounts:
         # earlier process published it, and this process has not counted it yet.
         was_counted = replayed and not is_first
         if is_first and not self.is_single and not self._is_materialized:
-            self.is_partial = batch_id > 0 or self._was_stepped
+            self.is_partial = not self._is_new and (batch_id > 0 or self._was_stepped)
         if self.is_single:
             self._update_row(table, weights, mode, is_first=is_first)
         elif mode == "complete":

@@ -376,7 +376,10 @@ class SimulatedFiles:
     def scratch(self, folder: str, words: int) -> SimpleNamespace:
         def reserve() -> SimpleNamespace:
             return SimpleNamespace(
-                take_array=lambda: np.zeros(words, np.int64), release_pages=lambda: None
+                # As the array of a map, it does not own its memory.
+                take_array=lambda: np.zeros(words, np.int64)[:],
+                release_pages=lambda: None,
+                expect_random_access=lambda: None,
             )
 
         return self._run(f"scratch {folder} ({words})", reserve)

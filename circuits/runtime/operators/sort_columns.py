@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.arrow_buffers import NULL, expand_encoding
 from circuits.types.codecs.codec import Codec
+from circuits.types.codecs.intervals import INTERVAL
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["OrderedColumn"]
@@ -81,8 +82,8 @@ class OrderedColumn:
         if self.codec.ordered:
             (sort_column,) = self.sort_columns(codes)
             return sort_column
-        if is_nested(self.codec.type):
-            # Arrow cannot sort nested values.
+        if is_nested(self.codec.type) or self.codec.type == INTERVAL:
+            # Arrow cannot sort nested values and intervals.
             value_ranks = self.codec.ranks(codes)
             if self.descending:
                 value_ranks = ~value_ranks

@@ -36,7 +36,9 @@ from circuits.sql.aggregation.aggregate_reader import (
 )
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.ordering import SortKey
-from circuits.sql.expressions.literals import NULL, integer_literal
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.functions.type_rules import is_interval
 
 __all__ = ["read_aggregate"]
 
@@ -83,7 +85,7 @@ def _read_sum(reader: AggregateReader) -> Expression:
     if pa.types.is_boolean(value.type) and not reader.is_spark:
         value = reader.cast(value, pa.int64())
     if _is_interval(reader, value):
-        return _as_interval(reader, _sum_micros(reader, value))
+        return _sum_intervals(reader, value)
     total = reader.aggregate("sum", value, distinct=reader.distinct)
     if reader.source.is_postgres and pa.types.is_int64(value.type):
         return reader.cast(total, pa.decimal128(38, 0))
@@ -124,21 +126,45 @@ def _read_average(reader: AggregateReader) -> Expression:
 def _is_interval(reader: AggregateReader, value: Expression) -> bool:
     """Return whether a value is an interval in a dialect that adds them; DuckDB does not."""
     adds_intervals = reader.is_spark or reader.source.is_postgres
-    return adds_intervals and bool(pa.types.is_duration(value.type))
+    return adds_intervals and is_interval(value.type)
 
 
-def _sum_micros(reader: AggregateReader, value: Expression) -> Expression:
-    micros = reader.call("micros_of_duration", value)
-    return reader.aggregate("sum", micros, distinct=reader.distinct)
+def _sum_intervals(reader: AggregateReader, value: Expression) -> Expression:
+    """Return the sum of intervals; months, days and shorter units are added for themselves."""
+    if value.type != INTERVAL or reader.is_spark:
+        return _as_interval(reader, _sum_ticks(reader, value), value.type)
+    if reader.distinct:
+        raise reader.source.unsupported(
+            reader.function, "DISTINCT of intervals in a sum", "add the rows of a SELECT DISTINCT"
+        )
+    parts = (
+        reader.aggregate("sum", reader.call("interval_field", value, string_literal(part)))
+        for part in ("months", "days", "microseconds")
+    )
+    return reader.call("make_interval", *parts)
 
 
-def _as_interval(reader: AggregateReader, micros: Expression) -> Expression:
-    return reader.call("duration_of_micros", micros, integer_literal(1))
+def _sum_ticks(reader: AggregateReader, value: Expression) -> Expression:
+    """Return the sum of the microseconds of intervals, or of their months."""
+    if value.type == INTERVAL:
+        ticks = reader.call("interval_field", value, string_literal("months"))
+    else:
+        ticks = reader.call("micros_of_duration", value)
+    return reader.aggregate("sum", ticks, distinct=reader.distinct)
+
+
+def _as_interval(reader: AggregateReader, ticks: Expression, type_: pa.DataType) -> Expression:
+    if type_ == INTERVAL:
+        return reader.call("make_interval", ticks, integer_literal(0), integer_literal(0))
+    return reader.call("duration_of_micros", ticks, integer_literal(1))
 
 
 def _mean_interval(reader: AggregateReader, value: Expression) -> Expression:
-    """Return the mean of intervals in microseconds, rounded half away from zero."""
-    total = _sum_micros(reader, value)
+    """Return the mean of intervals in microseconds or months, rounded half away from zero."""
+    if value.type == INTERVAL and not reader.is_spark:
+        count = reader.aggregate("count", value)
+        return reader.call("divide_interval", _sum_intervals(reader, value), count)
+    total = _sum_ticks(reader, value)
     count = reader.aggregate("count", value, distinct=reader.distinct)
     divisor = reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
     doubled = reader.call("multiply", reader.call("abs", total), integer_literal(2))
@@ -147,7 +173,8 @@ def _mean_interval(reader: AggregateReader, value: Expression) -> Expression:
         reader.call("add", doubled, divisor),
         reader.call("multiply", divisor, integer_literal(2)),
     )
-    return _as_interval(reader, reader.call("multiply", rounded, reader.call("sign", total)))
+    mean = reader.call("multiply", rounded, reader.call("sign", total))
+    return _as_interval(reader, mean, value.type)
 
 
 def _as_number(reader: AggregateReader, value: Expression) -> Expression:

@@ -19,6 +19,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
 from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.ordering import SortKey, read_argument_order
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types import functions
@@ -326,6 +327,9 @@ class AggregateReader:
         options: tuple[Any, ...] = (),
     ) -> Expression:
         """Return the value of a primitive aggregate."""
+        if distinct or function == "mode":
+            arguments = tuple(map(normalize_interval, arguments))
+            order = tuple(key.map(normalize_interval) for key in order)
         with self.source.errors_at(self.function):
             type_ = functions.aggregate_type(function, *(value.type for value in arguments))
         return self._register(

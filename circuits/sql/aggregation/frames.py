@@ -31,6 +31,7 @@ from circuits.sql.expressions.constants import read_constant
 from circuits.sql.expressions.intervals import is_interval_sum, read_interval_sum
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.types.arrow_types import value_type
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.coercion import unify
 
 __all__ = ["Bounds", "read_frame"]
@@ -198,7 +199,7 @@ def _is_range_type(type_: pa.DataType) -> bool:
     """Return whether an offset can be added: floats, and types whose codes are in value order."""
     is_number: bool = pa.types.is_integer(type_) or pa.types.is_floating(type_)
     is_code: bool = pa.types.is_decimal(type_) and type_.precision <= 18
-    return is_number or is_code or bool(pa.types.is_temporal(type_))
+    return is_number or is_code or bool(pa.types.is_temporal(type_) and type_ != INTERVAL)
 
 
 def _read_bound(

@@ -41,6 +41,7 @@ from circuits.plan.nodes import (
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
 from circuits.sql.aggregation.aggregate_reader import CALL_WRAPPERS, PrimitiveAggregate
 from circuits.sql.binding.clause import Clause, is_aggregate
+from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
 from circuits.sql.expressions.literals import integer_literal
@@ -209,12 +210,18 @@ class Grouping:
     def _aggregate(self, keys: Sequence[int], *constants: Expression) -> Aggregate:
         """Return the aggregates, grouped by constants and by some of the keys."""
         arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
-        expressions = [*constants, *(self.keys[number] for number in keys)]
+        expressions = [*constants, *map(self._key_value, keys)]
         names = column_names([*expressions, *arguments], self.builder.plan.fields)
         inputs = Map(self.builder.plan, (*expressions, *arguments), names)
         positions = {value: len(expressions) + number for number, value in enumerate(arguments)}
         calls = tuple(aggregate_call(call, positions, inputs.fields) for call in self._aggregates)
         return Aggregate(inputs, tuple(range(len(expressions))), calls)
+
+    def _key_value(self, number: int) -> Expression:
+        """Return the expression of a key, which has equal codes for equal values."""
+        # The columns of the domain are compared with those of the outer rows by their codes.
+        is_domain_column = number < len(self.builder.domain_columns)
+        return self.keys[number] if is_domain_column else normalize_interval(self.keys[number])
 
     def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
         """Return the groups by some of the keys; the others are NULL.

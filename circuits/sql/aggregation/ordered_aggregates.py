@@ -17,7 +17,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregation.aggregate_reader import AggregateDefinition, AggregateReader, Read
 from circuits.sql.binding.nested_order import has_order_key, order_key, value_of_key
 from circuits.sql.binding.ordering import SortKey, reverse_order
-from circuits.sql.expressions.casts import spark_text
+from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types.codecs.codec import Codecs
 
@@ -235,7 +235,7 @@ def _read_string_agg(reader: AggregateReader) -> Expression:
 def _as_text(reader: AggregateReader, value: Expression) -> Expression:
     if pa.types.is_string(value.type):
         return value
-    value = spark_text(reader.clause, reader.function, value)
+    value = dialect_text(reader.clause, reader.function, value)
     if pa.types.is_string(value.type):
         return value
     return reader.clause.call(reader.function, "cast", value, type=pa.string())

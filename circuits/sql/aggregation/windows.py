@@ -24,6 +24,7 @@ from circuits.sql.aggregation.aggregate_reader import PrimitiveAggregate
 from circuits.sql.aggregation.frames import read_frame
 from circuits.sql.aggregation.grouping import FIRST_WINDOW
 from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
+from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.ordering import (
     SortKey,
     order_columns,
@@ -178,7 +179,14 @@ class Windows:
                 enclosing query. Every partition is divided by them.
         """
         calls = [call.map(over_groups) for call in self._calls]
-        calls = [replace(call, partition=(*domain_columns, *call.partition)) for call in calls]
+        calls = [
+            replace(
+                call,
+                partition=(*domain_columns, *map(normalize_interval, call.partition)),
+                order=tuple(key.map(normalize_interval) for key in call.order),
+            )
+            for call in calls
+        ]
         values: list[Expression] = [c for c in columns(plan) if c.index in columns_read]
         self._result_columns = {
             value.index: position

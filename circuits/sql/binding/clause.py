@@ -18,11 +18,13 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
+from circuits.sql.binding.interval_keys import INTERVAL_COMPARISONS, lengths_of_intervals
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import SYMBOLS, SqlSource
 from circuits.types import functions
 from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 
@@ -78,6 +80,9 @@ class ReaderTable:
             functions that have no class in sqlglot, and those whose meaning depends on the dialect
             (`circuits.sql.syntax.parsing`); their calls are ``exp.Anonymous`` nodes.
         spark_by_name: The same for dialect spark.
+        postgres_by_class: By class: constructs with another meaning in PostgreSQL and the engines
+            that follow it.
+        postgres_by_name: The same by name.
         spark_results: For dialect spark, by name or class: the integer type that the result of a
             function has in Spark. Its kernel returns int64, so the result is cast.
         postgres_results: The same for PostgreSQL and the engines that follow it.
@@ -87,15 +92,23 @@ class ReaderTable:
     by_class: Mapping[type[exp.Expr], Reader]
     by_name: Mapping[str, Reader]
     spark_by_name: Mapping[str, Reader]
+    postgres_by_class: Mapping[type[exp.Expr], Reader] = field(default_factory=dict)
+    postgres_by_name: Mapping[str, Reader] = field(default_factory=dict)
     spark_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
     postgres_results: Mapping[str | type[exp.Expr], pa.DataType] = field(default_factory=dict)
     spark_casts: ArgumentCast = _keep_arguments
 
-    def find(self, node: exp.Expr, *, is_spark: bool = False) -> Reader | None:
+    def find(
+        self, node: exp.Expr, *, is_spark: bool = False, is_postgres: bool = False
+    ) -> Reader | None:
         """Return the reader of a node; None if its construct is not supported."""
         if isinstance(node, exp.Anonymous):
             name = node.name.lower()
+            if is_postgres and name in self.postgres_by_name:
+                return self.postgres_by_name[name]
             return (self.spark_by_name if is_spark else self.by_name).get(name)
+        if is_postgres and type(node) in self.postgres_by_class:
+            return self.postgres_by_class[type(node)]
         return self.by_class.get(type(node))
 
     def function_names(self, *, is_spark: bool) -> Iterable[str]:
@@ -183,7 +196,9 @@ class Clause:
         """
         if isinstance(node, exp.Anonymous):
             self.source.allow_arguments(node, "this", "expressions")
-        reader = self.readers.find(node, is_spark=self.source.is_spark)
+        reader = self.readers.find(
+            node, is_spark=self.source.is_spark, is_postgres=self.source.is_postgres
+        )
         if reader is not None:
             value = reader(self, node)
             return self._as_dialect_type(node, value)
@@ -251,7 +266,7 @@ class Clause:
                 self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
         if self.source.is_spark:
             arguments = self.readers.spark_casts(self, node, name, arguments)
-        if self.source.is_spark and name == "nullif":
+        if name == "nullif" and (self.source.is_spark or arguments[0].type == INTERVAL):
             value, other = arguments
             equal = self.call(node, "eq", value, other)
             return self.call(node, "case", equal, Literal(None, value.type), value)
@@ -310,9 +325,17 @@ def call_function(
 ) -> Expression:
     """Return a call of a function of `circuits.types.functions`; errors point to ``node``."""
     with source.errors_at(node, name):
+        if name in INTERVAL_COMPARISONS:
+            arguments = lengths_of_intervals(arguments)
         if type is None:
-            return functions.call(name, *arguments)
-        return functions.call(name, *arguments, type=type)
+            value = functions.call(name, *arguments)
+        else:
+            value = functions.call(name, *arguments, type=type)
+    if is_nested(value.type) and INTERVAL in part_types(value.type):
+        raise source.unsupported(
+            node, "an interval with months in a list, struct or map", "cast it to a text"
+        )
+    return value
 
 
 def is_aggregate(node: exp.Expr) -> bool:

@@ -3,6 +3,9 @@
 Spark differs from DuckDB in these rules: a cast to an integer cuts off the fraction; a string with
 a fraction or an exponent is not an integer; a float is formatted differently as a string; and it is
 cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a DECIMAL(5, 2).
+
+PostgreSQL differs in these: a whole float has no fraction as a text, ``1`` and not ``1.0``, and a
+cast to VARCHAR(n) or CHAR(n) keeps the first n characters.
 """
 
 from __future__ import annotations
@@ -20,13 +23,15 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
-from circuits.sql.syntax.types import arrow_type
+from circuits.sql.syntax.types import arrow_type, interval_fields
 from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.functions.casting.interval_texts import INTERVAL_UNITS
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
-from circuits.types.functions.type_rules import is_binary, is_number, is_text
+from circuits.types.functions.type_rules import is_binary, is_interval, is_number, is_text
 
-__all__ = ["READERS", "spark_cast", "spark_text"]
+__all__ = ["READERS", "dialect_text", "spark_cast"]
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
@@ -44,20 +49,30 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     given = value
     if source.is_spark and is_nested(value.type) and is_nested(target):
         return spark_cast(clause, node, value, target, lenient=is_lenient)
+    if source.is_spark and isinstance(node.to.this, exp.Interval):
+        return _cast_to_spark_interval(clause, node, value, target, lenient=is_lenient)
     if source.is_spark:
         value = _apply_spark_rules(clause, node, value, target, is_lenient)
         if is_lenient and _is_invalid_spark_integer(value, target):
             return Literal(None, target)
     if is_lenient and not source.is_spark and _has_no_cast(value.type, target):
         return Literal(None, target)
+    if not source.is_spark and pa.types.is_duration(value.type) and pa.types.is_string(target):
+        value = clause.call(node, "cast", value, type=INTERVAL)
     if source.dialect == "duckdb" and is_nested(value.type) and pa.types.is_string(target):
         return clause.call(node, "nested_text", value)
+    if source.is_postgres and pa.types.is_string(target):
+        value = dialect_text(clause, node, value)
+    if source.is_postgres and is_text(value.type) and pa.types.is_boolean(target):
+        value = _postgres_boolean_text(clause, node, value)
     bytes_function = None if source.is_spark else _bytes_function(value.type, target)
     if bytes_function:
         cast = clause.call(node, bytes_function, value)
         cast = clause.call(node, "try", cast) if is_lenient else cast
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
+    if source.is_postgres and pa.types.is_string(target):
+        cast = _limit_length(clause, node, cast)
     literal_error = source.error(
         node, f"{given} is not a valid {target}; correct it, or use TRY_CAST"
     )
@@ -71,6 +86,49 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         except EvaluationError:
             raise literal_error from None
     return cast
+
+
+def _cast_to_spark_interval(
+    clause: Clause, node: exp.Cast, value: Expression, target: pa.DataType, *, lenient: bool
+) -> Expression:
+    """Return a text or a number of units as an interval with the fields of a type of Spark."""
+    first, last = interval_fields(node.to.this)
+    if value.type == target or pa.types.is_null(value.type):
+        return clause.call(node, "cast", value, type=target)
+    if is_text(value.type):
+        fields = map(string_literal, (first, last))
+        amount = clause.call(node, "parse_interval", value, *fields, Literal(lenient, pa.bool_()))
+    elif pa.types.is_integer(value.type) and first == last:
+        months, days, micros = INTERVAL_UNITS[first.lower()]
+        size = months or days * 86_400_000_000 + micros
+        amount = clause.call(node, "multiply", value, integer_literal(size))
+    else:
+        raise clause.source.unsupported(
+            node,
+            f"the cast of a {value.type} to an interval",
+            "cast a text, or an integer of units",
+        )
+    if target != INTERVAL:
+        return clause.call(node, "duration_of_micros", amount, integer_literal(1))
+    return clause.call(node, "make_interval", amount, integer_literal(0), integer_literal(0))
+
+
+def _limit_length(clause: Clause, node: exp.Cast, text: Expression) -> Expression:
+    """Return the first characters of a text that is cast to VARCHAR(n), CHAR(n) or CHAR."""
+    kind, parameters = node.to.this, node.to.expressions
+    if kind not in _SIZED_TEXTS or (not parameters and kind not in _SINGLE_CHARACTERS):
+        return text
+    size = int(parameters[0].name) if parameters else 1
+    return clause.call(node, "substring", text, integer_literal(1), integer_literal(size))
+
+
+def _postgres_boolean_text(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+    """Return a text to cast to BOOLEAN, in which ``on`` and ``off`` are words, too."""
+    word = clause.call(node, "lower", clause.call(node, "trim", text))
+    branches: list[Expression] = []
+    for name, value in (("on", "true"), ("off", "false")):
+        branches += [clause.call(node, "eq", word, string_literal(name)), string_literal(value)]
+    return clause.call(node, "case", *branches, word)
 
 
 def _bytes_function(source: pa.DataType, target: pa.DataType) -> str | None:
@@ -90,7 +148,7 @@ def _family_of(type: pa.DataType) -> str | None:
     """Return the family of a type; None for other types. DuckDB has no casts between families."""
     if is_number(type) or pa.types.is_boolean(type):
         return "number"
-    if pa.types.is_temporal(type) and not pa.types.is_duration(type):
+    if pa.types.is_temporal(type) and not is_interval(type):
         return "time"
     return "nested" if is_nested(type) else None
 
@@ -149,7 +207,7 @@ def _apply_spark_rules(
             value = clause.call(node, "case", is_in_range, value, Literal(None, value.type))
         return clause.call(node, "shortest_decimal", value, integer_literal(target.scale))
     if pa.types.is_string(target):
-        return spark_text(clause, node, value)
+        return dialect_text(clause, node, value)
     if pa.types.is_timestamp(value.type) and is_number(target):
         return _seconds_of(clause, node, value, target)
     if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
@@ -206,8 +264,13 @@ def _is_invalid_spark_integer(value: Expression, target: pa.DataType) -> bool:
     return re.fullmatch(r"\s*[+-]?\d+\s*", text) is None
 
 
-def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return a value in a form whose cast to text is that of Spark: a float as ``1.0E10``."""
+def dialect_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a value in a form whose cast to text is that of the dialect.
+
+    A float is ``1.0E10`` in Spark, ``10000000000`` in PostgreSQL, and ``10000000000.0`` in DuckDB.
+    """
+    if clause.source.is_postgres and pa.types.is_floating(value.type):
+        return clause.call(node, "postgres_float", value)
     if not clause.source.is_spark:
         return value
     if pa.types.is_floating(value.type):
@@ -216,7 +279,7 @@ def spark_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         return clause.call(node, "spark_text", value)
     if pa.types.is_timestamp(value.type) and value.type.tz is not None:
         return clause.call(node, "cast", value, type=pa.timestamp("us"))
-    if pa.types.is_duration(value.type):
+    if is_interval(value.type):
         units = _units_in_text(clause, node, value)
         return clause.call(node, "interval_text", value, *map(string_literal, units))
     return value
@@ -228,7 +291,10 @@ def _units_in_text(clause: Clause, node: exp.Expr, value: Expression) -> tuple[s
     In Spark they are a part of the type. Here they are known for a literal and for a computed
     interval, not for a column.
     """
-    intervals = [part for part in node.find_all(exp.Interval) if clause.read(part) == value]
+    literals = [
+        part for part in node.find_all(exp.Interval) if not isinstance(part.parent, exp.DataType)
+    ]
+    intervals = [part for part in literals if clause.read(part) == value]
     if isinstance(value, Literal) and intervals:
         unit = intervals[0].args.get("unit")
         names = re.findall(r"[A-Za-z]+", intervals[0].this.name)  # of '3 days 2 hours'
@@ -238,6 +304,9 @@ def _units_in_text(clause: Clause, node: exp.Expr, value: Expression) -> tuple[s
             names = [unit.name]
         units = [_TEXT_UNITS[name.lower().removesuffix("s")] for name in names]
         return min(units, key=_UNITS_IN_ORDER.index), max(units, key=_UNITS_IN_ORDER.index)
+    months = _month_fields(node.this) if value.type == INTERVAL else None
+    if months is not None:
+        return months
     if isinstance(value, Literal):  # computed from constants
         sides = [
             (clause.read(part.left), clause.read(part.right)) for part in node.find_all(exp.Sub)
@@ -254,6 +323,29 @@ def _units_in_text(clause: Clause, node: exp.Expr, value: Expression) -> tuple[s
     )
 
 
+def _month_fields(node: exp.Expr) -> tuple[str, str] | None:
+    """Return the first and last field in the type of an interval of months; None if not known."""
+    match node:
+        case exp.Paren() | exp.Neg():
+            return _month_fields(node.this)
+        case exp.Cast() if isinstance(node.to.this, exp.Interval):
+            return interval_fields(node.to.this)
+        case exp.Interval(args={"unit": exp.Var() as unit}):
+            name = _TEXT_UNITS.get(unit.name.lower().removesuffix("s"), "")
+            return name, name
+        case exp.Add() | exp.Sub():
+            sides = [_month_fields(side) for side in (node.left, node.right)]
+            fields = [field for side in sides if side for field in side]
+            if None in sides or not fields:
+                return None
+            return min(fields, key=_UNITS_IN_ORDER.index), max(fields, key=_UNITS_IN_ORDER.index)
+        case exp.Mul() | exp.Div():
+            return "YEAR", "MONTH"
+        case exp.Anonymous() if node.name.lower() == "make_ym_interval":
+            return "YEAR", "MONTH"
+    return None
+
+
 def _is_cast_date(value: Expression) -> bool:
     return (
         isinstance(value, Call)
@@ -265,8 +357,18 @@ def _is_cast_date(value: Expression) -> bool:
 #: The least float64 that is rounded to an infinite float32.
 _FLOAT_OVERFLOW: Final = 2.0**128 - 2.0**103
 
-_UNITS_IN_ORDER: Final = ("DAY", "HOUR", "MINUTE", "SECOND")
+#: Types of texts with a length; CHAR alone is CHAR(1).
+_SINGLE_CHARACTERS: Final = frozenset({exp.DType.CHAR, exp.DType.NCHAR})
+_SIZED_TEXTS: Final = _SINGLE_CHARACTERS | {
+    exp.DType.VARCHAR,
+    exp.DType.NVARCHAR,
+    exp.DType.BPCHAR,
+}
+
+_UNITS_IN_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _TEXT_UNITS: Final = {
+    "year": "YEAR",
+    "month": "MONTH",
     **dict.fromkeys(("day", "week"), "DAY"),
     "hour": "HOUR",
     "minute": "MINUTE",

@@ -6,7 +6,6 @@ subqueries and window functions.
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -16,9 +15,15 @@ from circuits.errors import SqlError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.current_time import is_local_timestamp
-from circuits.sql.expressions.literals import NULL, integer_literal
+from circuits.sql.expressions.literals import NULL
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
-from circuits.sql.expressions.spark.arithmetic import convert_operands, read_arithmetic
+from circuits.sql.expressions.spark.arithmetic import (
+    convert_operands,
+    divide_months,
+    read_arithmetic,
+)
+from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.functions.type_rules import is_interval
 
 __all__ = ["READERS"]
 
@@ -78,14 +83,14 @@ def _read_collation(clause: Clause, node: exp.Collate) -> Expression:
 
 
 def _read_product(clause: Clause, node: exp.Mul) -> Expression:
-    """Read ``*`` of numbers, or of an integer and an interval without months."""
+    """Read ``*`` of numbers, or of a number and an interval."""
     left, right = clause.read_arguments(node, "this", "expression")
     if clause.source.is_spark:
         return read_arithmetic(clause, node, "multiply", left, right)
-    for interval, count in ((left, right), (right, left)):
-        if isinstance(interval, Literal) and pa.types.is_duration(interval.type):
-            micros = integer_literal(interval.value // timedelta(microseconds=1))
-            return clause.call(node, "duration_of_micros", count, micros)
+    for interval, number in ((left, right), (right, left)):
+        if is_interval(interval.type):
+            value = clause.call(node, "cast", interval, type=INTERVAL)
+            return clause.call(node, "multiply_interval", value, number)
     return clause.call(node, "multiply", left, right)
 
 
@@ -99,8 +104,13 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
     # sqlglot marks the dialects whose quotient of integers is an integer as typed.
     if node.args.get("typed") and all(pa.types.is_integer(side.type) for side in sides):
         return clause.call(node, "int_divide", *sides)
+    if clause.source.is_spark and sides[0].type == INTERVAL:
+        return divide_months(clause, node, *sides)
     if clause.source.is_spark and pa.types.is_duration(sides[0].type):
         return clause.call(node, "divide_interval", *sides)
+    if is_interval(sides[0].type) and not clause.source.is_spark:
+        value = clause.call(node, "cast", sides[0], type=INTERVAL)
+        return clause.call(node, "divide_interval", value, sides[1])
     if clause.source.is_spark:
         return clause.call(node, "divide_ansi", *convert_operands(clause, node, *sides))
     return clause.call(node, "divide", *sides)

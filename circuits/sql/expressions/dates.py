@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import pyarrow as pa
@@ -16,11 +17,13 @@ from circuits.sql.expressions.intervals import (
     read_interval_value,
     shift_by_interval,
     shift_by_make_interval,
+    shift_by_value,
 )
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.sql.expressions.spark.arithmetic import read_arithmetic
-from circuits.types.functions.type_rules import is_text
+from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.functions.type_rules import is_interval, is_temporal, is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -62,13 +65,19 @@ SPARK_FIELDS: Final = {
 }
 # The fields of a TIME that are computed as those of a timestamp.
 _FIELDS_OF_TIME: Final = frozenset(("millisecond", "microsecond", "epoch"))
-#: Fields of intervals.
-INTERVAL_FIELDS: Final = {
+# The fields that have a fraction in PostgreSQL, with the microseconds of one unit.
+_MICROS_BY_FIELD: Final = {"second": 1_000_000, "millisecond": 1_000}
+#: Fields of intervals in DuckDB.
+INTERVAL_FIELDS: Final = (
+    *("millennium", "century", "decade", "year", "quarter", "month", "day", "hour", "minute"),
+    *("second", "millisecond", "microsecond", "epoch"),
+)
+#: Fields of intervals without months in Spark.
+SPARK_INTERVAL_FIELDS: Final = {
     **{name: "interval_days" for name in ("day", "days", "d")},
     **{name: "interval_hours" for name in ("hour", "hours", "h", "hr", "hrs")},
     **{name: "interval_minutes" for name in ("minute", "minutes", "m", "min", "mins")},
     **{name: "interval_seconds" for name in ("second", "seconds", "s", "sec", "secs")},
-    "epoch": "interval_epoch",
 }
 DATE_UNITS: Final = (
     *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
@@ -103,23 +112,52 @@ def _extract_field(clause: Clause, node: exp.Expr, field: str, time: exp.Expr) -
         known = ", ".join(fields)
         raise clause.source.unsupported(node, f"field {field!r} of a date", f"there are: {known}")
     value = clause.read(time)
-    if pa.types.is_duration(value.type):
-        if field not in INTERVAL_FIELDS:
-            known = ", ".join(INTERVAL_FIELDS)
-            raise clause.source.unsupported(
-                node, f"field {field!r} of an interval", f"there are: {known}"
-            )
-        part = clause.call(node, INTERVAL_FIELDS[field], value)
-        if not is_spark and INTERVAL_FIELDS[field] == "interval_seconds":
-            part = clause.call(node, "cast", clause.call(node, "trunc", part), type=pa.int64())
-        return part
+    if is_interval(value.type):
+        return _extract_interval_field(clause, node, field, value)
     if is_spark:
         (value,) = coerce(clause, node, [value], "m")  # m is a timestamp
+    if clause.source.is_postgres and fields[field] in _MICROS_BY_FIELD:
+        return _second_with_fraction(clause, node, value, fields[field])
     value = _on_epoch_date(clause, node, value, fields[field])
     part = clause.call(node, fields[field], value)
     if is_spark and fields[field] == "day_of_week":
         part = clause.call(node, "add", part, integer_literal(1))
     return part
+
+
+def _extract_interval_field(
+    clause: Clause, node: exp.Expr, field: str, value: Expression
+) -> Expression:
+    """Return a field of an interval, by its name in the dialect.
+
+    In Spark, an interval has months, or it has days and shorter units.
+    """
+    has_parts = not clause.source.is_spark or value.type == INTERVAL
+    functions: Collection[str] = SPARK_INTERVAL_FIELDS
+    if has_parts:
+        functions = ("year", "month") if clause.source.is_spark else INTERVAL_FIELDS
+    name = SPARK_INTERVAL_FIELDS.get(field, "") if not has_parts else FIELDS.get(field, "")
+    if not name or (has_parts and name not in functions):
+        known = ", ".join(functions)
+        raise clause.source.unsupported(
+            node, f"field {field!r} of an interval", f"there are: {known}"
+        )
+    if not has_parts:
+        return clause.call(node, name, value)
+    if name == "epoch":
+        return clause.call(node, "interval_epoch", value)
+    if clause.source.is_postgres and name in _MICROS_BY_FIELD:
+        micros = clause.call(node, "interval_field", value, string_literal("microsecond"))
+        return clause.call(node, "divide", micros, integer_literal(_MICROS_BY_FIELD[name]))
+    return clause.call(node, "interval_field", value, string_literal(name))
+
+
+def _second_with_fraction(
+    clause: Clause, node: exp.Expr, value: Expression, field: str
+) -> Expression:
+    """Return the second of PostgreSQL, or its milliseconds, with the fraction."""
+    micros = clause.call(node, "microsecond", _on_epoch_date(clause, node, value, "microsecond"))
+    return clause.call(node, "divide", micros, integer_literal(_MICROS_BY_FIELD[field]))
 
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
@@ -181,6 +219,9 @@ def _sum_reader(function: str, sign: int) -> Reader:
             shifted = shift_by_interval(clause, node, right, left, sign)
             return _cast_sum_of_text(clause, node, right, shifted)
         sides = clause.read(left), clause.read(right)
+        shifted_value = _shift_by_interval_value(clause, node, *sides, sign)
+        if shifted_value is not None:
+            return shifted_value
         if clause.source.is_spark:
             return read_arithmetic(clause, node, function, *sides)
         for day, clock in (sides, sides[::-1]):
@@ -189,6 +230,26 @@ def _sum_reader(function: str, sign: int) -> Reader:
         return clause.call(node, function, *sides)
 
     return read
+
+
+def _shift_by_interval_value(
+    clause: Clause, node: exp.Expr, left: Expression, right: Expression, sign: int
+) -> Expression | None:
+    """Return a moment plus or minus a value with months, or a sum of intervals; None for others."""
+    if is_interval(left.type) and is_interval(right.type) and not clause.source.is_spark:
+        # The sum of two differences has the hours of both, as in DuckDB, which may exceed a day.
+        sides = (clause.call(node, "cast", side, type=INTERVAL) for side in (left, right))
+        return clause.call(node, "add" if sign > 0 else "subtract", *sides)
+    if right.type == INTERVAL and is_moment(left.type):
+        return shift_by_value(clause, node, left, right, sign)
+    if left.type == INTERVAL and is_moment(right.type) and sign > 0:
+        return shift_by_value(clause, node, right, left, sign)
+    return None
+
+
+def is_moment(data_type: pa.DataType) -> bool:
+    """Return True for a date, a timestamp or a TIME."""
+    return is_temporal(data_type) or bool(pa.types.is_time(data_type))
 
 
 def _cast_sum_of_text(

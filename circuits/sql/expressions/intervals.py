@@ -1,26 +1,37 @@
 """Intervals: literals, values, and moments moved by them.
 
-An interval that is added or subtracted (by ``+``, ``-`` or ``date_add``) consists of months, days
-and microseconds, which are added in this order; it may be multiplied by a number. Elsewhere it is a
-value, a duration of microseconds, and has no months.
+An interval consists of months, days and microseconds, which are added to a moment in this order. If
+an operand of ``+``, ``-`` or ``date_add`` is an interval as written, or its product with a number,
+its parts are known here. Elsewhere an interval is a value (`circuits.types.codecs.intervals`). In
+dialect spark, an interval without months is a duration, and so is a difference of timestamps in all
+dialects.
 """
 
 from __future__ import annotations
 
-import re
 from datetime import date, timedelta
-from fractions import Fraction
-from typing import Final, NamedTuple
+from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
-from circuits.sql.expressions.literals import integer_literal
+from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT
 from circuits.sql.syntax.source import MAX_NUMBER_CHARACTERS
+from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.functions.casting.interval_texts import (
+    INTERVAL_UNITS,
+    SECOND,
+    Interval,
+    UnknownUnitError,
+    add_intervals,
+    parse_interval,
+    parse_span,
+)
+from circuits.types.functions.type_rules import is_interval
 
 __all__ = [
     "EPOCH_DATE",
@@ -34,37 +45,13 @@ __all__ = [
     "read_interval_value",
     "shift_by_interval",
     "shift_by_make_interval",
+    "shift_by_value",
 ]
 
 
-class Interval(NamedTuple):
-    """The parts of an interval."""
-
-    months: int
-    days: int
-    microseconds: int
-
-
-SECOND: Final = 1_000_000  # microseconds
 MAX_INTERVAL_US: Final = timedelta.max // timedelta(microseconds=1)
-INTERVAL_UNITS: Final = {
-    "millennium": Interval(12_000, 0, 0),
-    "century": Interval(1_200, 0, 0),
-    "decade": Interval(120, 0, 0),
-    "year": Interval(12, 0, 0),
-    "quarter": Interval(3, 0, 0),
-    "month": Interval(1, 0, 0),
-    "week": Interval(0, 7, 0),
-    "day": Interval(0, 1, 0),
-    "hour": Interval(0, 0, 3600 * SECOND),
-    "minute": Interval(0, 0, 60 * SECOND),
-    "second": Interval(0, 0, SECOND),
-    "millisecond": Interval(0, 0, 1000),
-    "microsecond": Interval(0, 0, 1),
-}
 #: The date of a TIME in computations with timestamps.
 EPOCH_DATE: Final = Literal(date(1970, 1, 1), pa.date32())
-IRREGULAR_PLURALS: Final = {"centuries": "century", "millennia": "millennium"}
 
 
 def interval_operand(node: exp.Expr) -> tuple[exp.Interval, exp.Expr | None] | None:
@@ -163,9 +150,9 @@ def shift_by_interval(
     value = clause.read(moment)
     if clause.source.is_spark:
         (value,) = coerce(clause, node, [value], "m")
-    if pa.types.is_duration(value.type):
-        duration = clause.read(operand)
-        return clause.call(node, "add" if sign > 0 else "subtract", value, duration)
+    if is_interval(value.type):
+        other = clause.read(operand)
+        return clause.call(node, "add" if sign > 0 else "subtract", value, other)
     is_time = bool(pa.types.is_time(value.type))
     value = clause.call(node, "time_on_date", EPOCH_DATE, value) if is_time else value
     _mark_parentheses_read(clause, operand)
@@ -242,42 +229,23 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
             node,
             f"an interval of {len(text)} characters; the maximum is {MAX_NUMBER_CHARACTERS}",
         )
-    match = _INTERVAL.fullmatch(text)
-    if match is None or not (match["units"] or match["clock"]):
+    # As in '1.5 days'. sqlglot gives INTERVAL 1.5 DAY the same form, without this argument.
+    if "." in number.this and not whole_text and not node.args.get("fraction_in_string"):
+        raise source.unsupported(
+            node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"
+        )
+    try:
+        total = parse_interval(text)
+    except UnknownUnitError as error:
+        units = ", ".join(INTERVAL_UNITS)
+        raise source.unsupported(node, f"unit {str(error)!r}", f"units: {units}") from None
+    if total is None:
         raise source.unsupported(
             node, f"interval {text!r}", "write numbers with units, as '1 year 2 months'"
         )
-    total = Interval(0, 0, 0)
-    for count, unit_name in _UNIT.findall(match["units"]):
-        # As in '1.5 days'. sqlglot gives INTERVAL 1.5 DAY the same form, without this argument.
-        if "." in count and not whole_text and not node.args.get("fraction_in_string"):
-            raise source.unsupported(
-                node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"
-            )
-        unit_of_count = INTERVAL_UNITS[_unit_name(clause, node, unit_name)]
-        total = _add(total, _multiply(unit_of_count, Fraction(count)))
-    if match["clock"]:
-        total = _add(total, _read_clock(match["clock"]))
-    if match["ago"]:
-        total = Interval(*(-part for part in total))
     if any(abs(part) >= 2**63 for part in total):
         raise source.error(node, f"interval {text!r} is too long for 64 bits")
     return total
-
-
-# Numbers with units, a time of day, or both: '@ 1 year -2.5 hours', '3 days 02:03:04.5 ago'.
-_UNIT: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zA-Z]+)")
-_INTERVAL: Final = re.compile(
-    r"@?\s*(?P<units>(?:[+-]?\d+(?:\.\d+)?\s*[a-zA-Z]+\s*)*?)"
-    r"(?P<clock>[+-]?\d+:\d{1,2}(?::\d{1,2}(?:\.\d{1,6})?)?)?\s*(?P<ago>ago)?",
-    re.ASCII,
-)
-# For the plural "s" of 2s, without the final s, the key is "".
-_SHORT_UNITS: Final = {
-    **{"y": "year", "yr": "year", "mon": "month", "w": "week", "d": "day"},
-    **{"h": "hour", "hr": "hour", "m": "minute", "min": "minute", "": "second", "sec": "second"},
-    **{"ms": "millisecond", "msec": "millisecond", "us": "microsecond", "usec": "microsecond"},
-}
 
 
 def is_interval_sum(node: exp.Expr) -> bool:
@@ -293,53 +261,7 @@ def read_interval_sum(clause: Clause, node: exp.Expr) -> Interval:
         return read_interval(clause, node)
     clause.source.allow_arguments(node, "this", "expression")
     left, right = node.this, node.args["expression"]
-    return _add(read_interval_sum(clause, left), read_interval_sum(clause, right))
-
-
-def _unit_name(clause: Clause, node: exp.Interval, word: str) -> str:
-    """Return the name of a unit that may be a plural or an abbreviation."""
-    name = word.lower()
-    for candidate in (name, name.removesuffix("s")):
-        unit = IRREGULAR_PLURALS.get(candidate, _SHORT_UNITS.get(candidate, candidate))
-        if unit in INTERVAL_UNITS:
-            return unit
-    units = ", ".join(INTERVAL_UNITS)
-    raise clause.source.unsupported(node, f"unit {word!r}", f"units: {units}")
-
-
-def _add(left: Interval, right: Interval) -> Interval:
-    return Interval(*(a + b for a, b in zip(left, right, strict=True)))
-
-
-def _multiply(unit: Interval, count: Fraction) -> Interval:
-    """Return a multiple of a unit; a fraction of a month is days, one of a day is a time.
-
-    As in DuckDB, a month has 30 days for this. A fraction of a year or of another unit of several
-    months is cut off to whole months.
-    """
-    months, month_fraction = _split(count * unit.months)
-    if unit.months > 1:
-        month_fraction = Fraction(0)
-    days, day_fraction = _split(count * unit.days + month_fraction * 30)
-    micros = round(count * unit.microseconds + day_fraction * 86_400 * SECOND)
-    return Interval(months, days, micros)
-
-
-def _split(value: Fraction) -> tuple[int, Fraction]:
-    """Return the whole part of a number, towards zero, and its fraction."""
-    whole = int(value)
-    return whole, value - whole
-
-
-def _read_clock(text: str) -> Interval:
-    """Read ``02:03`` or ``-02:03:04.5``."""
-    sign = -1 if text.startswith("-") else 1
-    hours, minutes, *seconds = text.lstrip("+-").split(":")
-    total = int(hours) * 3600 + int(minutes) * 60 + Fraction(*seconds)
-    return Interval(0, 0, sign * round(total * SECOND))
-
-
-_SPAN_UNITS: Final = ("day", "hour", "minute", "second")
+    return add_intervals(read_interval_sum(clause, left), read_interval_sum(clause, right))
 
 
 def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> Interval:
@@ -354,43 +276,78 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
     sign = -1 if is_negative else 1
     if text and text[0] in "+-":
         sign, text = (-sign if text[0] == "-" else sign), text[1:]
-    if (first, last) == ("year", "month"):
-        months = re.fullmatch(r"(\d+)-(\d+)", text)
-        if months and int(months[2]) < 12:
-            return Interval(sign * (int(months[1]) * 12 + int(months[2])), 0, 0)
-    elif first in _SPAN_UNITS and last in _SPAN_UNITS[_SPAN_UNITS.index(first) + 1 :]:
-        units = _SPAN_UNITS[_SPAN_UNITS.index(first) : _SPAN_UNITS.index(last) + 1]
-        # For DAY TO SECOND: r"(\d+) (\d+):(\d+):(\d+(?:\.\d{1,9})?)".
-        patterns = {"day": r"(\d+) ", "second": r"(\d+(?:\.\d{1,9})?)"}
-        body = ":".join(patterns.get(name, r"(\d+)") for name in units).replace(" :", " ")
-        parts = re.fullmatch(body, text)
-        if parts:
-            numbers = dict(zip(units, parts.groups(), strict=True))
-            seconds, _, fraction = numbers.get("second", "0").partition(".")
-            micros = int(seconds) * SECOND + int(f"{fraction:0<6}"[:6])
-            micros += (
-                (int(numbers.get("hour", 0)) * 60 + int(numbers.get("minute", 0))) * 60 * SECOND
-            )
-            return Interval(0, sign * int(numbers.get("day", 0)), sign * micros)
+    amount = parse_span(text, first, last)
+    if amount is not None:
+        return Interval(*(sign * part for part in amount))
     raise clause.source.unsupported(
         node, f"interval {text!r} {first} to {last}", "write it as INTERVAL '3 days 2 hours'"
     )
 
 
 def read_interval_value(clause: Clause, node: exp.Interval) -> Expression:
-    """Read an interval of days and shorter units as a value, whose type is a duration.
+    """Read an interval as a value.
 
-    A month has no fixed length, so an interval with months or years is not a value.
+    In dialect spark an interval of months and one of days and shorter units have two types. The
+    latter is a duration.
     """
+    if not _is_literal_count(node.this) and isinstance(node.args.get("unit"), exp.Var):
+        return _read_counted_units(clause, node)
     months, days, micros = read_interval(clause, node)
-    if months:
+    if clause.source.is_spark and not months:
+        total = days * 86_400 * SECOND + micros
+        if abs(total) > MAX_INTERVAL_US:
+            raise clause.source.error(node, "the interval is too long")
+        return Literal(timedelta(microseconds=total), pa.duration("us"))
+    if clause.source.is_spark and (days or micros):
         raise clause.source.unsupported(
             node,
-            "INTERVAL of months or years as a value",
-            "add it to a date or timestamp, or subtract it from one",
+            "an interval of months and of days or shorter units as a value",
+            "add both to a date or timestamp, one after the other",
             word="interval",
         )
-    total = days * 86_400 * SECOND + micros
-    if abs(total) > MAX_INTERVAL_US:
+    if max(abs(months), abs(days)) >= 2**31 or abs(micros) >= 2**63 // 1000:
         raise clause.source.error(node, "the interval is too long")
-    return Literal(timedelta(microseconds=total), pa.duration("us"))
+    return Literal(pa.MonthDayNano([months, days, micros * 1000]), INTERVAL)
+
+
+def _read_counted_units(clause: Clause, node: exp.Interval) -> Expression:
+    """Read ``INTERVAL (n) MONTH``, whose number is computed."""
+    clause.source.allow_arguments(node, "this", "unit")
+    months, days, micros = INTERVAL_UNITS[_interval_unit(clause, node)]
+    count = clause.read(node.this)
+    if not pa.types.is_integer(count.type):
+        raise clause.source.unsupported(
+            node, f"an interval times a value of type {count.type}", "cast it to an integer"
+        )
+    if clause.source.is_spark and not months:
+        total = integer_literal(days * 86_400 * SECOND + micros)
+        return clause.call(node, "duration_of_micros", count, total)
+    parts = (
+        clause.call(node, "multiply", count, integer_literal(part)) if part else integer_literal(0)
+        for part in (months, days, micros)
+    )
+    return clause.call(node, "make_interval", *parts)
+
+
+def shift_by_value(
+    clause: Clause, node: exp.Expr, moment: Expression, interval: Expression, sign: int
+) -> Expression:
+    """Return a date, timestamp or TIME plus (sign 1) or minus (sign -1) a value with months.
+
+    In Spark, a date plus months is a date.
+    """
+    is_time = bool(pa.types.is_time(moment.type))
+    start = clause.call(node, "time_on_date", EPOCH_DATE, moment) if is_time else moment
+    signed = clause.call(node, "negate", interval) if sign < 0 else interval
+    parts = (
+        clause.call(node, "interval_field", signed, string_literal(part))
+        for part in ("months", "days", "microseconds")
+    )
+    shifted = clause.call(node, "shift_timestamp", start, *parts)
+    if is_time:
+        return clause.call(node, "cast", shifted, type=pa.time64("us"))
+    if pa.types.is_timestamp(moment.type) and moment.type.tz is not None:
+        return clause.call(node, "cast", shifted, type=pa.timestamp("us", moment.type.tz))
+    if clause.source.is_spark and pa.types.is_date(moment.type):
+        return clause.call(node, "cast", shifted, type=pa.date32())
+    return shifted

@@ -7,7 +7,8 @@
     x IN a         list_contains(a, x); also a key of a map, and a part of a text
 
 ANY and ALL read a list that is NULL as a list without elements; IN with it is NULL. NULL elements
-do not count for IN. These are DuckDB's rules.
+do not count for IN. These are DuckDB's rules. In PostgreSQL, ANY and ALL of a list that is NULL are
+NULL.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def compare_with_list(clause: Clause, node: exp.Binary, function: str) -> Expres
         result = lambda_call(
             "list_exists" if is_any else "list_forall", elements, condition, (_ELEMENT,)
         )
+    if source.is_postgres:
+        return result
     is_null = clause.call(node, "is_null", elements)
     return clause.call(node, "case", is_null, Literal(not is_any, pa.bool_()), result)
 

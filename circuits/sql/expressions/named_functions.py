@@ -23,7 +23,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.casts import spark_cast, spark_text
+from circuits.sql.expressions.casts import dialect_text, spark_cast
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.functions import signature_of
@@ -168,7 +168,7 @@ def _coerce_one(clause: Clause, node: exp.Expr, value: Expression, kind: str) ->
 
 def as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     """Return a value as text, in the format of the dialect."""
-    value = spark_text(clause, node, value)
+    value = dialect_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
 

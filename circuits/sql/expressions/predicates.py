@@ -23,7 +23,8 @@ from circuits.sql.expressions.list_comparisons import (
 )
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
-from circuits.sql.expressions.row_comparisons import compare_rows, is_row
+from circuits.sql.expressions.row_comparisons import compare_rows, is_row, read_parts
+from circuits.types.functions import conjunction
 from circuits.types.functions.texts.like_patterns import glob_to_regex
 from circuits.types.functions.type_rules import is_number, is_text
 
@@ -37,7 +38,7 @@ def _comparison_reader(function: str) -> Reader:
             return compare_with_list(clause, node, function)
         if isinstance(node.right, exp.Any | exp.All):
             return clause.read_membership(clause, node)
-        if is_row(node.left) or is_row(node.right):
+        if is_row(clause, node.left) or is_row(clause, node.right):
             return compare_rows(clause, node, function, node.right)
         left, right = clause.read(node.left), clause.read(node.right)
         if function in ("eq", "ne", "same"):
@@ -71,7 +72,7 @@ def _read_not(clause: Clause, node: exp.Not) -> Expression:
 
 def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
-    if is_row(node.this) or is_row(node.expression):
+    if is_row(clause, node.this) or is_row(clause, node.expression):
         return clause.call(node, "not", compare_rows(clause, node, "same", node.expression))
     left, right = clause.read_arguments(node, "this", "expression")
     sides = cast_text_for_equality(clause, node, left, right)
@@ -80,6 +81,13 @@ def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
 
 def _read_is(clause: Clause, node: exp.Is) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
+    row = node.this.unnest()
+    if isinstance(node.expression, exp.Null) and is_row(clause, row) and clause.source.is_postgres:
+        if isinstance(node.parent, exp.Not):
+            raise clause.source.unsupported(
+                node, "IS NOT NULL of a row", "write IS NOT NULL of each value"
+            )
+        return conjunction([clause.call(node, "is_null", part) for part in read_parts(clause, row)])
     if isinstance(node.expression, exp.Null):
         return clause.call(node, "is_null", clause.read(node.this))
     if isinstance(node.expression, exp.Boolean):
@@ -129,7 +137,7 @@ def _read_in(clause: Clause, node: exp.In) -> Expression:
     clause.source.allow_arguments(node, "this", "expressions")
     if not node.expressions:
         raise clause.source.error(node, "IN () has no values; give it at least one")
-    if is_row(node.this):
+    if is_row(clause, node.this):
         comparisons = [compare_rows(clause, node, "eq", item) for item in node.expressions]
         return _any_of(clause, node, comparisons)
     value = clause.read(node.this)
@@ -181,8 +189,11 @@ def _like_reader(function: str) -> Reader:
 def _build_like(
     clause: Clause, node: exp.Expr, function: str, value: Expression, pattern: Expression
 ) -> Expression:
-    """Return LIKE without ESCAPE; the escape is the backslash in Spark, and none in DuckDB."""
-    if clause.source.is_spark:
+    """Return LIKE without ESCAPE.
+
+    The escape is the backslash in Spark and PostgreSQL; there is none in DuckDB.
+    """
+    if clause.source.is_spark or clause.source.is_postgres:
         return clause.call(node, function, value, pattern, string_literal("\\"))
     return clause.call(node, function, value, pattern)
 
@@ -199,6 +210,9 @@ def _read_like_any(
         )
     clause.source.allow_arguments(patterns, "this", "expressions")
     parts = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
+    if isinstance(parts[0], exp.Array):  # LIKE ANY (ARRAY['a%', 'b%'])
+        clause.source.allow_arguments(parts[0], "expressions", "bracket_notation")
+        parts = parts[0].expressions
     conditions = [_build_like(clause, node, function, value, clause.read(part)) for part in parts]
     if len(conditions) == 1:
         return conditions[0]

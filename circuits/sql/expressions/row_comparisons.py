@@ -2,10 +2,16 @@
 
 As in DuckDB and Spark, a row is a value whose parts are compared from left to right. In a row, NULL
 equals NULL, and it is greater than all other values (less in Spark). So the result is never NULL.
+
+In PostgreSQL, a comparison with a part that is NULL is NULL if it decides the result::
+
+    (1, NULL) = (1, 2)   NULL        (1, NULL) = (2, 2)   false
+    (1, NULL) < (2, 0)   true        (1, NULL) < (1, 2)   NULL
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -15,7 +21,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.types.functions import conjunction
 
-__all__ = ["compare_rows", "is_row"]
+__all__ = ["compare_rows", "is_row", "read_parts"]
 
 # By comparison: the result for equal rows, and whether to compare the exchanged sides by "less".
 _COMPARISONS: Final = {
@@ -26,8 +32,10 @@ _COMPARISONS: Final = {
 }
 
 
-def is_row(node: exp.Expr) -> bool:
-    """Return whether a node is a row of several values."""
+def is_row(clause: Clause, node: exp.Expr) -> bool:
+    """Return whether a node is a row of several values: ``(a, b)``, in PostgreSQL ``ROW(a, b)``."""
+    if isinstance(node, exp.Anonymous) and clause.source.is_postgres:
+        return node.name.lower() == "row" and bool(node.expressions)
     return isinstance(node, exp.Tuple)
 
 
@@ -48,6 +56,8 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
         raise clause.source.error(
             node, f"a row of {len(sides[0])} values is compared with a row of {len(sides[1])}"
         )
+    if clause.source.is_postgres and function != "same":
+        return _compare_parts(clause, node, function, *sides)
     if function in ("eq", "ne", "same"):
         equal = conjunction([_same(clause, node, *pair) for pair in zip(*sides, strict=True)])
         return clause.call(node, "not", equal) if function == "ne" else equal
@@ -66,10 +76,36 @@ def _read_row(clause: Clause, node: exp.Expr, side: exp.Expr) -> list[Expression
     while isinstance(side, exp.Paren):
         clause.source.allow_arguments(side, "this")
         side = side.this
-    if not isinstance(side, exp.Tuple):
+    if not is_row(clause, side):
         raise clause.source.error(node, "a row is compared with a single value")
-    clause.source.allow_arguments(side, "expressions")
-    return [clause.read(value) for value in side.expressions]
+    return read_parts(clause, side)
+
+
+def read_parts(clause: Clause, row: exp.Expr) -> list[Expression]:
+    """Return the values of a row."""
+    clause.source.allow_arguments(row, "this", "expressions")
+    return [clause.read(value) for value in row.expressions]
+
+
+def _compare_parts(
+    clause: Clause,
+    node: exp.Expr,
+    function: str,
+    left: Sequence[Expression],
+    right: Sequence[Expression],
+) -> Expression:
+    """Return a comparison of rows as in PostgreSQL."""
+    pairs = list(zip(left, right, strict=True))
+    equal = [clause.call(node, "eq", *pair) for pair in pairs]
+    if function in ("eq", "ne"):
+        same = conjunction(equal)
+        return clause.call(node, "not", same) if function == "ne" else same
+    strict = "lt" if function in ("lt", "le") else "gt"
+    result = clause.call(node, function, *pairs[-1])
+    for pair, is_equal in reversed([*zip(pairs[:-1], equal[:-1], strict=True)]):
+        rest = clause.call(node, "and", is_equal, result)
+        result = clause.call(node, "or", clause.call(node, strict, *pair), rest)
+    return result
 
 
 def _same(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:

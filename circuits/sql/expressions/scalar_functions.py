@@ -14,10 +14,11 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.casts import spark_text
+from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.json_values import is_json
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
+from circuits.sql.expressions.postgres.lists import join_lists
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
 
@@ -98,6 +99,8 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
             return clause.call(node, "list_append", left, right)
         if is_list(right.type) and not pa.types.is_null(left.type):
             return clause.call(node, "list_prepend", right, left)
+    if clause.source.is_postgres and (is_list(left.type) or is_list(right.type)):
+        return join_lists(clause, node, left, right)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
     if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):
@@ -111,7 +114,7 @@ def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
         return value
     if pa.types.is_binary(value.type) and not clause.source.is_spark:
         return clause.call(node, "escape_bytes", value)
-    value = spark_text(clause, node, value)
+    value = dialect_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 
 

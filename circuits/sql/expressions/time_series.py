@@ -19,8 +19,10 @@ import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression
+from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.literals import integer_literal
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.nested.lambdas import lambda_call
 
 __all__ = ["is_time_series", "read_time_series"]
@@ -66,7 +68,7 @@ def read_time_series(
         clause.call(node, "epoch_microsecond", clause.call(node, "cast", end, type=element))
         for end in (start, stop)
     ]
-    micros = clause.call(node, "micros_of_duration", clause.read(step))
+    micros = _read_step(clause, step)
     numbers = clause.call(node, function, *ends, micros)
     moment = clause.call(node, "timestamp_of_micros", Column(_ELEMENT, pa.int64()))
     with source.errors_at(node):
@@ -76,3 +78,26 @@ def read_time_series(
             clause.call(node, "cast", moment, type=element),
             (_ELEMENT, _POSITION),
         )
+
+
+def _read_step(clause: Clause, step: exp.Expr) -> Expression:
+    """Return the microseconds of an interval; a day has 24 hours.
+
+    Raises:
+        UnsupportedSqlError: The interval has months, or is computed in a way that may add months.
+    """
+    value = clause.read(step)
+    if isinstance(value, Literal) and value.type == INTERVAL and value.value is not None:
+        months, days, nanoseconds = value.value
+        if not months:
+            return integer_literal(days * 86_400 * 10**6 + nanoseconds // 1000)
+    elif isinstance(value, Call) and value.function == "make_interval":
+        months, days, micros = value.arguments
+        if months == integer_literal(0):
+            micros_of_days = clause.call(step, "multiply", days, integer_literal(86_400 * 10**6))
+            return clause.call(step, "add", micros_of_days, micros)
+    elif value.type != INTERVAL:
+        return clause.call(step, "micros_of_duration", value)
+    raise clause.source.unsupported(
+        step, "a step with months", "write an interval of days or shorter units"
+    )

@@ -53,6 +53,7 @@ from circuits.sql.binding.environment import (
 from circuits.sql.queries.recursive_keys import check_monotone, read_mode
 from circuits.sql.queries.set_operations import cast_columns, unify_columns
 from circuits.sql.syntax.source import SqlSource
+from circuits.types.codecs.intervals import INTERVAL
 
 __all__ = ["plan_recursive"]
 
@@ -105,6 +106,12 @@ def plan_recursive(table: CommonTable) -> DerivedTable:
             plan = step_environment.queries.plan_query(step_environment, step).plan
             _check_linear(source, plan, step, name, mode)
             plans.append(plan)
+        if any(field.type == INTERVAL for field in fields) and not source.is_spark:
+            raise source.unsupported(
+                node,
+                f"an interval with months in the recursive {name!r}",
+                "carry the months and the days as numbers",
+            )
         body = Union(_cast_to_base(environment, union.steps[-1], plans, name))
         if mode.column is not None:
             check_monotone(source, node, body, name, mode)

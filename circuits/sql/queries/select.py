@@ -50,6 +50,7 @@ from circuits.sql.binding.environment import (
     RowNumberBounds,
     RowNumberRange,
 )
+from circuits.sql.binding.interval_keys import normalize_interval, normalize_intervals
 from circuits.sql.binding.ordering import (
     Limit,
     SortKey,
@@ -184,7 +185,9 @@ class _SelectReader:
             filters=tuple(self._over_groups(part, condition) for part, condition in filters),
             domain=self.builder.domain,
             domain_columns=tuple(map(self._value_over_groups, self.builder.domain_columns)),
-            distinct_on=tuple(map(self._value_over_groups, distinct_on)),
+            distinct_on=tuple(
+                normalize_interval(self._value_over_groups(value)) for value in distinct_on
+            ),
         )
         return self._over_windows(selection) if self.windows else selection
 
@@ -605,7 +608,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
         keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
         plan = TopK(plan, keys, order_columns(selection.order_by, expressions), 1)
     elif distinct is not None:
-        plan = Distinct(_keep_first_columns(plan, width))
+        plan = Distinct(normalize_intervals(_keep_first_columns(plan, width)))
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
         plan = TopK(plan, domain_keys, order, limit.limit, limit.offset)

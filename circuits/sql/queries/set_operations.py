@@ -32,6 +32,7 @@ from circuits.plan.nodes import (
 )
 from circuits.sql.binding.clause import REFUSE_COLUMN, Clause, call_function
 from circuits.sql.binding.environment import DerivedTable, Environment
+from circuits.sql.binding.interval_keys import normalize_intervals
 from circuits.sql.binding.ordering import order_columns, read_limit, read_order, read_position
 from circuits.sql.binding.scope import Scope, scope_columns_of
 from circuits.sql.expressions.casts import spark_cast
@@ -64,6 +65,8 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
     plans = _cast_to_text(source, node, plans)
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
+    if distinct or not isinstance(node, exp.Union):
+        left, right = normalize_intervals(left), normalize_intervals(right)
     if isinstance(node, exp.Union):
         plan: PlanNode = Union((left, right))
         plan = Distinct(plan) if distinct else plan

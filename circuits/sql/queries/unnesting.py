@@ -5,7 +5,7 @@ in FROM                                    in the SELECT list      columns
 ========================================== ======================= ================================
 UNNEST(a) [WITH ORDINALITY], explode(a)    unnest(a), explode(a)   the element; of a map: key, value
 UNNEST(a) AS t(x, y)                                               the fields of the structs
-UNNEST(a, b) AS t(x, y) of PostgreSQL      unnest(a), unnest(b)    the elements side by side; NULL
+UNNEST(a, b) AS t(x, y)                    unnest(a), unnest(b)    the elements side by side; NULL
                                                                    after the end of a list
 posexplode(a)                              posexplode(a)           the position from 0, the element
 inline(a)                                  inline(a)               the fields of the structs
@@ -26,6 +26,7 @@ name ends in _outer keep a row without elements. The list becomes the last colum
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -154,18 +155,15 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         )
     elif isinstance(function, exp.Unnest):
         source.allow_arguments(function, "expressions", "alias", "offset")
-        if len(function.expressions) != 1 and not source.is_postgres:
-            raise source.unsupported(
-                node, "UNNEST of several lists", "unnest them WITH ORDINALITY and join by position"
-            )
-        lists = [clause.read(part) for part in function.expressions]
-        value = lists[0] if len(lists) == 1 else clause.call(node, "list_zip", *lists)
+        offset = function.args.get("offset")
+        ordinality = ordinality or bool(offset)
+        if len(function.expressions) != 1:
+            generated = _unnest_together(builder, node, function.expressions, ordinality, outer)
+            _add_to_scope(builder, node, generated, offset)
+            return
+        value = clause.read(function.expressions[0])
         first_position = 1 if ordinality else None
-        fields = _fields_to_name(node, value, ordinality)
-        field_names = fields
-        if len(lists) > 1:
-            fields = [str(position) for position in range(len(lists))]
-            field_names = ["unnest"] * len(lists)
+        fields = _fields_to_name(node, value, ordinality, offset)
         default_names = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
         default_names += ["ordinality"] if ordinality else []
         generated = _unnest(builder, node, value, default_names, first_position, outer)
@@ -174,13 +172,35 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             values = [
                 clause.call(node, "struct_field", element, string_literal(name)) for name in fields
             ]
-            generated = _Generated([*field_names, *default_names[1:]], [*values, *positions])
+            generated = _Generated([*fields, *default_names[1:]], [*values, *positions])
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)
-    _add_to_scope(builder, node, generated)
+    _add_to_scope(builder, node, generated, function.args.get("offset"))
 
 
-def _fields_to_name(node: exp.Expr, value: Expression, ordinality: bool) -> list[str]:
+def _unnest_together(
+    builder: SelectBuilder,
+    node: exp.Expr,
+    lists: Sequence[exp.Expr],
+    ordinality: bool,
+    outer: bool,
+) -> _Generated:
+    """Unnest several lists element by element; a shorter list ends with NULLs."""
+    clause = builder.clause("FROM")
+    zipped = clause.call(node, "list_zip", *map(clause.read, lists))
+    names = ["zip", *(["ordinality"] if ordinality else [])]
+    unnested = _unnest(builder, node, zipped, names, 1 if ordinality else None, outer)
+    element, *positions = unnested.values
+    values = [
+        clause.call(node, "struct_field", element, string_literal(str(number)))
+        for number in range(len(lists))
+    ]
+    return _Generated(["unnest"] * len(lists) + names[1:], [*values, *positions])
+
+
+def _fields_to_name(
+    node: exp.Expr, value: Expression, ordinality: bool, offset: exp.Expr | bool | None
+) -> list[str]:
     """Return the fields of the elements if the alias of UNNEST names each of them.
 
     Standard SQL makes a column of each field; DuckDB makes one column, which then has one name.
@@ -191,20 +211,31 @@ def _fields_to_name(node: exp.Expr, value: Expression, ordinality: bool) -> list
         return []
     fields = [field.name for field in element]
     # sqlglot takes the name of the ordinality out of the names.
-    is_named = isinstance(node.args.get("offset"), exp.Identifier)
+    is_named = isinstance(offset, exp.Identifier)
     name_count = len(alias.args.get("columns") or ()) + is_named
     return fields if name_count == len(fields) + ordinality and len(fields) > 1 else []
 
 
-def _add_to_scope(builder: SelectBuilder, node: exp.Expr, generated: _Generated) -> None:
-    """Add the new columns of an item of FROM to the scope, with the names of its alias."""
+def _add_to_scope(
+    builder: SelectBuilder,
+    node: exp.Expr,
+    generated: _Generated,
+    offset: exp.Expr | bool | None = None,
+) -> None:
+    """Add the new columns of an item of FROM to the scope, with the names of its alias.
+
+    Args:
+        builder: The rows.
+        node: The item.
+        generated: The columns.
+        offset: The name of the ordinality, which sqlglot takes out of the names of the alias.
+    """
     source, names, alias = builder.source, generated.names, node.args.get("alias")
     table = "unnest"
     if alias is not None:
         source.allow_arguments(alias, "this", "columns")
         table = alias.name or table
         alias_names = [name.name for name in alias.args.get("columns") or ()]
-        offset = node.args.get("offset")
         if isinstance(offset, exp.Identifier):
             alias_names.append(offset.name)
         if len(alias_names) > len(names):

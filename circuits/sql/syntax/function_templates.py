@@ -8,6 +8,8 @@
     timestampdiff(DAY, a, b)       date_sub('day', a, b)
     date_trunc(d, MONTH)           date_trunc('month', d)
     j #>> '{a,b}'                  json_extract_string(j, '$.a.b')
+    x = SOME (a)                   x = ANY (a)
+    EXISTS (SELECT FROM t)         EXISTS (SELECT 1 FROM t)
 
 They are functions of DuckDB, and those of PostgreSQL, Materialize, RisingWave and Feldera that
 DuckDB does not have. They are for all dialects except spark.
@@ -29,13 +31,24 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     # Lists
     "array_pop_back": (("a",), "list_slice(a, 1, len(a) - 1)"),
     "array_pop_front": (("a",), "list_slice(a, 2, len(a))"),
-    "array_push_back": (("a", "x"), "list_append(a, x)"),
-    "array_push_front": (("a", "x"), "list_prepend(x, a)"),
+    "array_push_back": (("a", "x"), "array_append(a, x)"),
+    "array_push_front": (("a", "x"), "array_prepend(x, a)"),
     "array_remove": (("a", "x"), "list_filter(a, lambda v: v IS DISTINCT FROM x)"),
     "array_replace": (
         ("a", "x", "y"),
         "list_transform(a, lambda v: CASE WHEN v IS NOT DISTINCT FROM x THEN y ELSE v END)",
     ),
+    "array_exists": (("a", "f"), "list_exists(a, f)"),
+    "array_lower": (("a", "d"), "CASE WHEN len(a) > 0 THEN 1 END"),
+    "array_positions": (
+        ("a", "x"),
+        "list_filter(generate_series(1, len(a)), lambda i: a[i] IS NOT DISTINCT FROM x)",
+    ),
+    "array_reverse": (("a",), "list_reverse(a)"),
+    "array_sum": (("a",), "list_sum(a)"),
+    "array_upper": (("a", "d"), "nullif(len(a), 0)"),
+    "list_append": (("a", "x"), "array_append(a, x)"),
+    "list_prepend": (("x", "a"), "array_prepend(x, a)"),
     "generate_subscripts": (("a", "d"), "unnest(generate_series(1, len(a)))"),
     "trim_array": (
         ("a", "n"),
@@ -67,6 +80,10 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "encode": (("b", "f"), ""),
     "regexp_count": (("s", "p"), "len(regexp_extract_all(s, p))"),
     "regexp_match": (("s", "p"), ""),
+    "regexp_substr": (
+        ("s", "p"),
+        "CASE WHEN regexp_like(s, p) THEN regexp_extract(s, p) END",
+    ),
     # Dates
     "format_date": (("f", "d"), "strftime(d, f)"),
     "parse_date": (("f", "s"), "CAST(strptime(s, f) AS DATE)"),
@@ -128,6 +145,7 @@ _PATH_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
     exp.JSONBExtract: "json_extract",
     exp.JSONBExtractScalar: "json_extract_string",
 }
+_OF_DIMENSION: Final = ("array_lower", "array_upper", "generate_subscripts")
 _PATTERN_FUNCTIONS: Final = ("to_char", "to_date", "to_timestamp")
 _UNITS: Final = (
     *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
@@ -186,6 +204,12 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
     """
     for trunc in list(tree.find_all(exp.TimestampTrunc, exp.DateTrunc)):
         _exchange_unit(trunc)
+    for comparison in list(tree.find_all(exp.Binary)):
+        _read_some_as_any(comparison)
+    for exists in tree.find_all(exp.Exists):
+        query = exists.this
+        if isinstance(query, exp.Select) and not query.expressions:  # EXISTS (SELECT FROM t)
+            query.set("expressions", [exp.Literal.number(1)])
     for node in reversed(list(tree.find_all(exp.JSONBContainsTopKey, *_PATH_FUNCTIONS))):
         arguments = {"j": node.this, "k": node.expression}
         path = _PLAIN_PATH.fullmatch(node.expression.name)
@@ -214,7 +238,7 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             call.set("this", f"{name} with these arguments")  # a name that no function has
             continue
         arguments = dict(zip(parameters, call.expressions, strict=True))
-        if name == "generate_subscripts" and arguments["d"] != exp.Literal.number(1):
+        if name in _OF_DIMENSION and arguments["d"] != exp.Literal.number(1):
             continue  # lists have one dimension
         if name == "timestampdiff" and (unit := _unit_of(arguments["u"])):
             arguments["u"] = exp.Literal.string(unit)
@@ -244,13 +268,23 @@ def _text_for_constant(name: str, constant: exp.Expr) -> str:
     if count and _OPTIONAL_GROUP.search(constant.name):
         return ""
     groups = ", ".join(f"regexp_extract(s, p, {n})" for n in range(1, count + 1))
-    return f"CASE WHEN regexp_matches(s, p) THEN [{groups or 'regexp_extract(s, p)'}] END"
+    return f"CASE WHEN regexp_like(s, p) THEN [{groups or 'regexp_extract(s, p)'}] END"
 
 
 def _unit_of(node: exp.Expr) -> str:
     """Return the unit of time that a word names; empty for any other expression."""
     is_word = isinstance(node, exp.Column | exp.Var) and not node.args.get("table")
     return node.name.casefold() if is_word and node.name.casefold() in _UNITS else ""
+
+
+def _read_some_as_any(comparison: exp.Binary) -> None:
+    """Replace ``x = SOME (a)`` of a list, which sqlglot reads as a call, by ``x = ANY (a)``."""
+    call = comparison.args.get("expression")
+    if not isinstance(call, exp.Anonymous) or call.name.casefold() != "some":
+        return
+    if len(call.expressions) == 1:
+        (value,) = call.expressions
+        comparison.set("expression", exp.Any(this=exp.Paren(this=value)))
 
 
 def _exchange_unit(node: exp.Expr) -> None:

@@ -5,21 +5,15 @@
     '1 day 02:03'::INTERVAL       INTERVAL '1 day 02:03'
     to_months(n)                  INTERVAL (n) MONTH; also to_years and other units of months
     generate_series(a, b, '1 day')  the step of a series of times
-
-An interval with months is no value. So a sum with a choice of such intervals is a choice of sums::
-
-    d + CASE WHEN c THEN INTERVAL 1 MONTH ELSE INTERVAL 1 DAY END
-    CASE WHEN c THEN d + INTERVAL 1 MONTH ELSE d + INTERVAL 1 DAY END
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["INTERVAL_TEXT", "distribute_intervals", "replace_intervals"]
+__all__ = ["INTERVAL_TEXT", "replace_intervals"]
 
 #: The key of ``meta`` of an interval for its text, of which sqlglot keeps only a part.
 INTERVAL_TEXT: Final = "interval_text"
@@ -49,35 +43,6 @@ def replace_intervals(tree: exp.Expr) -> exp.Expr:
         else:
             node.replace(interval)
     return tree
-
-
-def distribute_intervals(tree: exp.Expr) -> exp.Expr:
-    """Return a tree without sums of a time and a choice of intervals with months."""
-    for node in list(tree.find_all(exp.Add, exp.Sub)):
-        choice, time = node.expression.unnest(), node.this
-        if isinstance(node, exp.Add) and not isinstance(choice, exp.Case | exp.If):
-            choice, time = time.unnest(), node.expression
-        if not isinstance(choice, exp.Case | exp.If) or not _has_months(choice):
-            continue
-        branches = choice.args["ifs"] if isinstance(choice, exp.Case) else [choice]
-        results = [branch.args["true"] for branch in branches]
-        results += [choice.args[name] for name in ("default", "false") if choice.args.get(name)]
-        for result in results:
-            if not isinstance(result, exp.Null):
-                total = type(node)(this=time.copy(), expression=exp.Null())
-                result.replace(total)
-                total.set("expression", result)
-        node.replace(choice)
-    return tree
-
-
-def _has_months(choice: exp.Expr) -> bool:
-    """Return whether a choice of intervals has one with months, or longer units."""
-    units = r"\b(mon|month|quarter|y|yr|year|decade|centur|millenn)"
-    return any(
-        re.search(units, interval.meta.get(INTERVAL_TEXT, "") or interval.sql(), re.IGNORECASE)
-        for interval in choice.find_all(exp.Interval)
-    )
 
 
 def _interval_of(node: exp.Expr) -> exp.Interval | None:

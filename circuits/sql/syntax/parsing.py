@@ -45,7 +45,6 @@ from circuits.sql.syntax.collations import replace_collations
 from circuits.sql.syntax.function_templates import TEMPLATES, replace_templates
 from circuits.sql.syntax.interval_syntax import (
     INTERVAL_TEXT,
-    distribute_intervals,
     replace_intervals,
 )
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
@@ -146,7 +145,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
         ]
     return [
         replace_collations(
-            distribute_intervals(rewrite_tree(tree)),
+            rewrite_tree(tree),
             dialect=dialect_name,
             is_spark=is_spark_dialect,
         )

@@ -16,8 +16,9 @@ from sqlglot.errors import SqlglotError
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import SQL_TYPES
+from circuits.types.codecs.intervals import INTERVAL
 
-__all__ = ["arrow_type"]
+__all__ = ["arrow_type", "interval_fields"]
 
 ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
     exp.DType[name]: type for name, type in SQL_TYPES.items()
@@ -62,6 +63,8 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     """
     source.allow_arguments(node, "this", "expressions", "nested", "values", "kind")
     kind = node.this
+    if isinstance(kind, exp.Interval):
+        return _interval_type(source, kind)
     if source.types and not node.expressions:
         name = node.args.get("kind")
         if kind != exp.DType.USERDEFINED:  # a name that sqlglot knows, such as POINT
@@ -81,10 +84,15 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
         for parameter in node.expressions:
             _read_parameter(source, parameter)  # an error about it precedes one about the type
-        if kind in SIZED_TYPES and len(node.expressions) == 1:
+        is_sized = len(node.expressions) == 1 or (kind == exp.DType.CHAR and source.is_postgres)
+        if kind in SIZED_TYPES and is_sized:
             return pa.binary() if "BINARY" in kind.name else pa.string()
         if kind in WALL_CLOCK_TYPES and len(node.expressions) == 1 and not source.is_spark:
             return _timestamp_type(source, node)
+    if kind == exp.DType.INTERVAL and source.is_spark:
+        raise source.unsupported(
+            node, "type INTERVAL", "write INTERVAL YEAR TO MONTH or INTERVAL DAY TO SECOND"
+        )
     if kind not in ARROW_TYPES or node.expressions or node.args.get("nested"):
         types = ", ".join(sorted([*(type.value for type in ARROW_TYPES), "DECIMAL(p, s)"]))
         name = node.meta.get(NAME_IN_TEXT) or source.text_of(node)
@@ -92,6 +100,24 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
             return DUCKDB_TYPES[str(name).lower()]
         raise source.unsupported(node, f"type {name}", f"types: {types}")
     return ARROW_TYPES[kind]
+
+
+def interval_fields(kind: exp.Interval) -> tuple[str, str]:
+    """Return the first and the last field of a type such as ``INTERVAL YEAR TO MONTH``."""
+    unit = kind.args.get("unit")
+    if isinstance(unit, exp.IntervalSpan):
+        return unit.this.name.upper(), unit.expression.name.upper()
+    return (unit.name.upper(),) * 2 if unit is not None else ("", "")
+
+
+def _interval_type(source: SqlSource, kind: exp.Interval) -> pa.DataType:
+    """Return the type of ``INTERVAL YEAR TO MONTH`` or ``INTERVAL DAY TO SECOND``.
+
+    In dialect spark, these are two types; in others, the fields have no effect.
+    """
+    source.mark_read(kind)
+    has_months = interval_fields(kind)[0] in ("YEAR", "MONTH")
+    return INTERVAL if has_months or not source.is_spark else pa.duration("us")
 
 
 def _declared_type(source: SqlSource, node: exp.DataType, name: str) -> pa.DataType | None:

@@ -9,6 +9,7 @@ floats                         order-preserving bits (`dbsp_wcoj.values.bitcast`
 decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.decimals`)
 wider decimals                 0, 1, 2, … from a dictionary per scale, or inline
 strings, binaries              0, 1, 2, … from one dictionary each
+intervals with months          those of binaries (`circuits.types.codecs.intervals`)
 lists, structs, maps           0, 1, 2, … from one dictionary for all
 =============================  =======================================================
 
@@ -53,6 +54,7 @@ from circuits.types.codecs.arrow_buffers import (
 )
 from circuits.types.codecs.decimals import MAX_NARROW_DIGITS, NarrowDecimals, WideDecimals
 from circuits.types.codecs.dictionaries import Dictionaries
+from circuits.types.codecs.intervals import Intervals
 from circuits.types.codecs.nested import Nested, ranks
 from circuits.types.codecs.numbers import number_coding
 from circuits.types.codecs.strings import Strings
@@ -279,7 +281,7 @@ class Codecs:
     >>> codecs.codec(pa.large_string()).encode(pa.array(["y"], pa.large_string())).tolist()
     [1]
     >>> copy = Codecs()
-    >>> copy.dictionary("text").load(codecs.interners["text"].arena())
+    >>> copy.dictionary("text").load([codecs.interners["text"].arena()])
     >>> copy.codec(pa.string()).code_of("y")
     1
     """
@@ -357,6 +359,14 @@ class Codecs:
                 return Strings(type, self._dictionaries.text, "text")
             case Family.BINARY:
                 return Strings(type, self._dictionaries.binary, "binary")
+            case Family.INTERVAL:
+                return Intervals(type, self._dictionaries.binary, "interval")
+            case Family.NESTED if Family.INTERVAL in map(family_of, part_types(type)):
+                # Lists are compared by the codes of their parts, and equal intervals may differ.
+                raise SchemaError(
+                    f"a column cannot be of type {type}, because lists, structs and maps cannot "
+                    "contain intervals with months: take the text of the intervals"
+                )
             case Family.NESTED:
                 parts = tuple(map(self.codec, part_types(type)))
                 return Nested(type, self._dictionaries.nested(), parts)

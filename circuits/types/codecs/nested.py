@@ -45,6 +45,7 @@ from circuits.types.codecs.arrow_buffers import (
     check_dictionary_codes,
     valid_of,
 )
+from circuits.types.codecs.intervals import INTERVAL, interval_bytes
 from circuits.types.codecs.strings import WORD_BYTES
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from dbsp_wcoj.values.row_hash import hash_rows
@@ -373,6 +374,8 @@ def _sortable(array: pa.Array) -> pa.Array:
         array = array.dictionary_decode()
     if array.type == pa.string_view():
         return array.cast(pa.large_string())
+    if array.type == INTERVAL:
+        return interval_bytes(array)
     return array.cast(pa.large_binary()) if array.type == pa.binary_view() else array
 
 

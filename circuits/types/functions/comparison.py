@@ -2,7 +2,9 @@
 
 Floats: NaN = NaN, NaN is greater than all others, -0.0 = 0.0. Text and bytes compare by bytes.
 Columns of different types whose equal values have equal codes, such as two integer types or two
-text types, are compared without a cast, so that a join can compare their codes.
+text types, are compared without a cast, so that a join can compare their codes. Intervals with
+months are in the order of their lengths, but only those of equal parts are equal; the comparisons
+of SQL compare ``interval_key`` instead.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.intervals import INTERVAL, interval_bytes
 from circuits.types.codecs.nested import ranks
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.casts import convert
@@ -103,6 +106,9 @@ def compare(name: str, left: Values, right: Values) -> Values:
         return pc.invert(compare("lt", right, left))
     if is_nested(left.type):
         return _compare_nested(name, left, right)
+    if left.type == INTERVAL:
+        rows = row_count((left, right))
+        return compare(name, *(interval_bytes(fill_rows(side, rows)) for side in (left, right)))
     result = (pc.equal if name == "eq" else pc.less)(left, right)
     if not arrow.is_floating(left.type):
         return result

@@ -6,6 +6,7 @@ The common type of two types can represent every value of both:
 - for an integer and a decimal, a decimal with enough digits for both;
 - for a float and any other number, float64 (the only case that loses digits, as in SQL);
 - for two timestamps, the type with the finer unit;
+- for a duration and an interval with months, the interval;
 - for the null type and another type, the other type.
 
 Text is never a number or a date, and a bool is never a number; that needs an explicit cast.
@@ -39,6 +40,7 @@ from circuits.types.arrow_types import (
     value_type,
     with_parts,
 )
+from circuits.types.codecs.intervals import INTERVAL
 
 __all__ = [
     "aggregate_type",
@@ -46,6 +48,7 @@ __all__ = [
     "decimal_type",
     "digits_of",
     "is_binary",
+    "is_interval",
     "is_number",
     "is_temporal",
     "is_text",
@@ -74,6 +77,11 @@ def is_number(data_type: pa.DataType) -> bool:
 def is_temporal(data_type: pa.DataType) -> bool:
     """Return True for a date or a timestamp."""
     return family_of(data_type) in (Family.DATE, Family.TIMESTAMP)
+
+
+def is_interval(data_type: pa.DataType) -> bool:
+    """Return True for an interval with months, and for a duration, which has none."""
+    return data_type == INTERVAL or bool(arrow.is_duration(data_type))
 
 
 def kernel_type(data_type: pa.DataType) -> pa.DataType:
@@ -137,6 +145,8 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         return _time(_finer(left.unit, right.unit))
     if arrow.is_duration(left) and arrow.is_duration(right):
         return pa.duration(_finer(left.unit, right.unit))
+    if is_interval(left) and is_interval(right):
+        return INTERVAL
     if is_nested(left) and is_nested(right):
         nested = _common_nested(left, right)
         if nested is not None:
@@ -274,7 +284,8 @@ def _integer_type(argument: pa.DataType) -> pa.DataType | None:
 def _interpolated_type(argument: pa.DataType) -> pa.DataType | None:
     fits_word = arrow.is_decimal(argument) and argument.precision <= 18  # 64 bits
     is_float = arrow.is_floating(argument)
-    return argument if is_float or fits_word or arrow.is_temporal(argument) else None
+    is_time = arrow.is_temporal(argument) and argument != INTERVAL
+    return argument if is_float or fits_word or is_time else None
 
 
 def _argument_type(argument: pa.DataType) -> pa.DataType:

@@ -61,6 +61,10 @@ def _show(contents: dict[str, Any], terminal: Console) -> None:
             f"last micro-batch {last['batch_id']:,}: {amount(rows)} rows in "
             f"{milliseconds(last['seconds']['all'])} ms, {size(last['bytes_written'])} written"
         )
+        if last.get("heap_bytes") or last.get("mapped_bytes"):
+            terminal.print(
+                f"state: heap {size(last['heap_bytes'])}, mapped {size(last['mapped_bytes'])}"
+            )
     terminal.print()
     if not contents["versions"]:
         terminal.print("no version so far", style="warning")

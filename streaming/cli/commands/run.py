@@ -45,6 +45,12 @@ from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.state_location import CHECKPOINT, StateLocation
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
+from streaming.cli.batch_request import (
+    accepts_requests,
+    add_request_source,
+    has_other_views,
+    request_batch,
+)
 from streaming.cli.command import INTERRUPTED
 from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
 from streaming.cli.terminal.dashboard import Dashboard
@@ -266,6 +272,10 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     if dialect is not None:
         log.info("SQL dialect: %s", dialect)
     stream, stream_options = merge_streams(options.sources, frames, schemas)
+    if state is not None and accepts_requests(checkpoint, len(frames)):
+        stream = add_request_source(stream, checkpoint)
+        if has_other_views(state.files, circuit):
+            request_batch(checkpoint)
     sinks = assign_sinks(options.sinks, circuit)
     outputs = build_outputs(sinks, json=options.json)
     view_sink = ViewSink(
@@ -322,6 +332,12 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
             on_late_stop=lambda: _end_at_once(logs, view_sink),
         )
     dashboard.log_summary()
+    if state is not None and has_other_views(state.files, circuit):
+        log.warning(
+            "the new views are not in %s yet, and not in their targets, because no row has "
+            "arrived: the next rows commit them",
+            state.text,
+        )
     if options.json and not has_console:
         print_json(_summary(view_sink, dashboard))
     if page is not None and has_ended:

@@ -38,7 +38,7 @@ def transport_type(type: pa.DataType) -> pa.DataType:
     if Codecs().codec(type).ordered:
         return pa.int64()
     family = family_of(value_type(type))
-    if family is Family.NESTED:
+    if family in (Family.NESTED, Family.INTERVAL):
         raise TargetError(
             f"a distributed sink cannot transport values of type {type}: use an embedded sink, or "
             "make the parts columns"

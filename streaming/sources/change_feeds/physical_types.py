@@ -87,11 +87,12 @@ def physical_type(type: pa.DataType) -> spark.DataType:
             return spark.StringType()
         return spark.DecimalType(digits, max(type.scale, 0))
     spark_type = _SPARK_TYPES.get(type.id) or _SPARK_TYPES.get(type_row(type).lake_type(type).id)
-    if spark_type is not None and type != pa.float16():
+    if spark_type is not None and type != pa.float16() and family is not Family.INTERVAL:
         return spark_type
     raise FeedError(
-        f"a change feed cannot carry values of type {type} through Spark: declare another type "
-        "of the input (float32 for float16, a text for a nested type), or cast in the view"
+        f"a change feed cannot carry values of type {type} through Spark: declare another type of "
+        "the input (float32 for float16, a text for a nested type or an interval), or cast in the "
+        "view"
     )
 
 

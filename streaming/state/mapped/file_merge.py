@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
-from weakref import ref
 
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.zset import Int64Array
-from streaming.state.files import Bytes, MappableFiles, ScratchMemory
+from streaming.state.files import Bytes, MappableFiles
+from streaming.state.mapped.scratch_arrays import ScratchArrays
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import encode_run
 
@@ -48,13 +47,10 @@ class FileMerge:
         rows_per_slice: int,
         check_stop: Callable[[], None],
     ) -> None:
-        self._files = files
-        self._folder = folder
         self._reader = reader
         self._rows_per_slice = rows_per_slice
         self._check_stop = check_stop
-        # The scratch files in use, each with its array.
-        self._scratch: list[tuple[ref[Int64Array], ScratchMemory]] = []
+        self._arrays = ScratchArrays(files, folder)
 
     def merge(self, older: Run, newer: Run) -> Run:
         """Return the sum of two runs, in a scratch file.
@@ -62,7 +58,7 @@ class FileMerge:
         Raises:
             OSError: The disk has too little space.
         """
-        merge = Merge(older, newer, self._allocate)
+        merge = Merge(older, newer, self._arrays.allocate)
         while (merged := merge.work(self._rows_per_slice)) is None:
             self.release_pages()
             self._check_stop()
@@ -76,22 +72,7 @@ class FileMerge:
     def release_pages(self) -> None:
         """Give back the pages of all maps; their contents stay in the files."""
         self._reader.release_pages()
-        self._drop_unused()
-        for _, scratch in self._scratch:
-            scratch.release_pages()
-
-    def _allocate(self, words: int) -> Int64Array:
-        self._drop_unused()
-        scratch = self._files.scratch(self._folder, words)
-        array = scratch.take_array()
-        self._scratch.append((ref(array), scratch))
-        return array
-
-    def _drop_unused(self) -> None:
-        """Drop the scratch files of merged runs, which frees their space."""
-        self._scratch = [
-            (array, scratch) for array, scratch in self._scratch if array() is not None
-        ]
+        self._arrays.release_pages()
 
 
 class _Pieces:

@@ -109,6 +109,10 @@ class ScratchFile:
         os.posix_fallocate(handle, 0, 8 * words)
         self._map = mmap.mmap(handle, 8 * words, flags=mmap.MAP_SHARED)
 
+    def expect_random_access(self) -> None:
+        """Read no pages ahead: the words are searched, not read in their order."""
+        _advise(self._map, mmap.MADV_RANDOM)
+
     def take_array(self) -> npt.NDArray[np.int64]:
         """Return an array of the words, which are 0; this object does not keep the array."""
         return np.frombuffer(self._map, np.int64)

@@ -1,9 +1,9 @@
-"""Memory limit: keeps large runs in memory maps of the state directory instead of in memory.
+"""Memory limit: keeps large runs and dictionaries in maps of files instead of in memory.
 
-The state consists of arrangements: relations in one column order, each of them a list of sorted
-runs. The directory has the same rows in parts, in the same form (`streaming.state.segment`). After
-a commit, the sum of the parts of an arrangement is the sum of its runs in memory. So the parts can
-take the place of the runs, as after a restart::
+The state consists of arrangements and dictionaries. An arrangement is a relation in one column
+order, a list of sorted runs. The directory has the same rows in parts, in the same form
+(`streaming.state.segment`). After a commit, the sum of the parts of an arrangement is the sum of
+its runs in memory. So the parts can take the place of the runs, as after a restart::
 
     runs in memory     100,000,000     9,000     700
     parts on disk       90,000,000     8,000,000     2,000,000     9,000     700
@@ -15,17 +15,23 @@ by the compactor of the directory, and its result is mapped after the commit tha
 
 Half of the limit is for runs and dictionaries in memory. If they have more,
 `MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in memory by
-their parts, until a quarter of the limit is in use. So most commits replace nothing. It also
-replaces the runs of arrangements that map a file which is no longer part of the version, so that
-the disk space of removed files is freed.
+their parts, until a quarter of the limit is in use. If this is not enough, it moves the largest
+dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). So most commits replace
+nothing. It also replaces the runs of arrangements that map a file which is no longer part of the
+version, so that the disk space of removed files is freed.
 
-The other half is for the resident pages of maps (`streaming.state.mapped.resident_pages`).
+The other half is for the resident pages of mapped runs (`streaming.state.mapped.resident_pages`).
+The pages of dictionaries are removed only after commits, once in `COMMITS_BETWEEN_RELEASES`, if
+the state in memory and all resident pages exceed the limit. Each encoded string reads pages at
+random, and the system maps 16 pages for each: if they were removed during a step, it would map them
+again and again.
 
 A merge in memory needs memory for its result. So runs in memory whose sum may be larger than
 ``1 / MERGED_RUN_DIVISOR`` of the limit are not merged (`Spine.max_merge_rows`): they soon become
 maps, and their files are merged in files.
 
-A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones.
+A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones. It
+also maps the large parts of dictionaries, from which they are loaded a slice at a time.
 
 Cost: O(runs) for each commit. To replace the runs of an arrangement, its small parts are read. This
 is done for the limit only if they have at most half of the bytes that it has in memory.
@@ -47,7 +53,12 @@ from streaming.errors import StateError
 from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
-from streaming.state.mapped.resident_pages import ResidentPages, free_unused_memory
+from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
+from streaming.state.mapped.resident_pages import (
+    ResidentPages,
+    free_unused_memory,
+    resident_file_bytes,
+)
 from streaming.state.mapped.trusted_files import (
     Identity,
     RunFile,
@@ -58,7 +69,15 @@ from streaming.state.mapped.trusted_files import (
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, decode_segment, part_name
 from streaming.state.segment_references import SegmentReference
-from streaming.state.verified_files import FileCache, check_size, decode_run, find_part
+from streaming.state.verified_files import (
+    FileCache,
+    MappedFiles,
+    check_size,
+    check_strings,
+    decode_run,
+    find_part,
+    map_verified,
+)
 
 __all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]
 
@@ -79,6 +98,9 @@ MIN_MERGE_ROWS: Final = 1 << 14
 # limit.
 FREED_BYTES_DIVISOR: Final = 64
 
+# The pages of dictionaries are removed at most once in this many commits.
+COMMITS_BETWEEN_RELEASES: Final = 16
+
 log = logging.getLogger(__name__)
 
 #: The name of a trace and a column order.
@@ -90,8 +112,8 @@ class MemoryUse(NamedTuple):
 
     Attributes:
         heap_bytes: Bytes of the runs and dictionaries in memory.
-        mapped_bytes: Bytes of the runs that are memory maps of files.
-        mapped_runs: The number of these runs.
+        mapped_bytes: Bytes of the runs and dictionaries that are memory maps of files.
+        mapped_runs: The number of runs that are memory maps of files.
     """
 
     heap_bytes: int
@@ -100,7 +122,7 @@ class MemoryUse(NamedTuple):
 
 
 class MemoryLimit:
-    """Moves runs of a circuit from memory to memory maps of the files that have the same rows.
+    """Moves runs and dictionaries of a circuit from memory to maps of files.
 
     Args:
         files: The state directory.
@@ -119,7 +141,11 @@ class MemoryLimit:
         # The mapped files by name, and the names of those that each arrangement uses.
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
+        self._dictionary_memory = DictionaryMemory(files, self._min_mapped_bytes)
         self._pages = ResidentPages(round(limit * (1 - MAX_HEAP_SHARE)))
+        # Resident pages of files that are not those of the state, such as libraries.
+        self._other_file_bytes = resident_file_bytes()
+        self._commits_until_release = 0
         # The bytes in memory when freed memory was last returned to the system.
         self._bytes_at_return = 0
         self._trusted = TrustedFiles(files.record_files)
@@ -139,11 +165,11 @@ class MemoryLimit:
         self._pages.watch(())
         self._files_of.clear()
 
-    def map_files(self, manifest: Manifest) -> FileCache:
-        """Map the large runs of a version that is being loaded; return their files.
+    def map_files(self, manifest: Manifest) -> MappedFiles:
+        """Map the large runs and strings of a version that is being loaded.
 
-        Files that have not changed since this library wrote or verified them are verified in the
-        background (`finish_verification`), the others at once.
+        Files of runs that have not changed since this library wrote or verified them are verified
+        in the background (`finish_verification`), the others at once.
 
         Raises:
             StateDamagedError: A file is damaged.
@@ -151,7 +177,7 @@ class MemoryLimit:
         """
         self.forget()
         self._trusted.read()
-        # Dictionaries are read to memory, and so are the small runs in the same files.
+        # The small runs in the files of dictionaries are read to memory.
         read_files = {
             part.file for references in manifest.dictionaries.values() for part in references
         }
@@ -176,7 +202,43 @@ class MemoryLimit:
         self._watch_pages()
         if unverified:
             self._verification = Verification(self._files, unverified)
-        return {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
+        cache = {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
+        string_files, maps = self._map_strings(manifest)
+        sizes = {name: DictionarySize.in_version(manifest, name) for name in manifest.dictionaries}
+        excess = self._excess(sum(sum(size) for size in sizes.values()))
+
+        memories = self._dictionary_memory.choose(sizes, excess)
+
+        def release_pages() -> None:
+            for mapped in maps:
+                mapped.release_pages()
+
+        return MappedFiles(cache | string_files, memories, release_pages)
+
+    def _map_strings(self, manifest: Manifest) -> tuple[FileCache, list[MappedMemory]]:
+        """Map and verify the files with large parts of dictionaries and nothing else."""
+        run_files = {
+            part.file
+            for orders in manifest.traces.values()
+            for references in orders.values()
+            for part in references
+        }
+        cache: FileCache = {}
+        maps: list[MappedMemory] = []
+        for name, references in manifest.dictionaries.items():
+            for reference in references:
+                file, checksum = reference.file, manifest.files[reference.file]
+                if file in run_files or reference.size < self._min_mapped_bytes:
+                    continue
+                if file not in cache:
+                    mapped = map_verified(self._files, file, checksum)
+                    maps.append(mapped)
+                    path = f"{self._files.location}/{file}"
+                    cache[file] = checksum, decode_segment(mapped.memory, path)
+                part = find_part(self._files, cache[file][1], reference, name)
+                check_strings(self._files, part, reference)
+                mapped.release_pages()
+        return cache, maps
 
     def finish_verification(self) -> None:
         """Wait until the files are verified that `map_files` has not verified.
@@ -196,6 +258,7 @@ class MemoryLimit:
     def release_pages(self) -> None:
         """Remove the pages of all maps from the memory of this process."""
         self._pages.release()
+        self._dictionary_memory.release_pages()
 
     def check(self) -> None:
         """Check that no mapped file was cut short; a system call per file.
@@ -216,15 +279,13 @@ class MemoryLimit:
             StateDamagedError: A file of the version is damaged.
         """
         sizes = self._heap_bytes()
-        dictionary_bytes = sum(
-            entry.nbytes for entry in self._circuit.graph.registry.dictionaries.values()
-        )
+        dictionaries = self._circuit.graph.registry.dictionaries
         # An arrangement that is not needed any more has no runs.
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
-        heap_bytes = sum(sizes.values()) + dictionary_bytes
-        if heap_bytes > MAX_HEAP_SHARE * self._limit:
-            excess = heap_bytes - MAX_HEAP_SHARE_AFTER_REPLACEMENT * self._limit
+        heap_bytes = sum(sizes.values()) + sum(entry.heap_bytes for entry in dictionaries.values())
+        excess = self._excess(heap_bytes)
+        if excess > 0:
             for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
                 if excess <= 0:
                     break
@@ -246,8 +307,14 @@ class MemoryLimit:
                     error,
                 )
             sizes = self._heap_bytes()
-        self.use = self._measure(sum(sizes.values()) + dictionary_bytes)
+        memories = self._dictionary_memory.choose(
+            {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}, excess
+        )
+        if memories:
+            self._circuit.move_dictionaries(memories)
+        self.use = self._measure(sum(sizes.values()))
         self._limit_merges()
+        self._release_dictionaries()
         self._pages.check()
         change = abs(self.use.heap_bytes - self._bytes_at_return)
         if change * FREED_BYTES_DIVISOR > self._limit:
@@ -271,6 +338,12 @@ class MemoryLimit:
                 estimates[name] = min(rows[name], total) if total >= 0 else rows[name]
         return estimates
 
+    def _excess(self, heap_bytes: int) -> float:
+        """Return the bytes to free; 0 if runs and dictionaries have their share at most."""
+        if heap_bytes <= MAX_HEAP_SHARE * self._limit:
+            return 0
+        return heap_bytes - MAX_HEAP_SHARE_AFTER_REPLACEMENT * self._limit
+
     def _heap_bytes(self) -> dict[ArrangementKey, int]:
         """Return the bytes in memory of each arrangement."""
         return {
@@ -279,7 +352,10 @@ class MemoryLimit:
             for arrangement in trace.arrangements
         }
 
-    def _measure(self, heap_bytes: int) -> MemoryUse:
+    def _measure(self, run_heap_bytes: int) -> MemoryUse:
+        dictionaries = self._circuit.graph.registry.dictionaries.values()
+        dictionary_heap_bytes = sum(entry.heap_bytes for entry in dictionaries)
+        dictionary_bytes = sum(entry.nbytes for entry in dictionaries)
         mapped = [
             run.nbytes
             for trace in self._circuit.graph.traces.values()
@@ -287,7 +363,11 @@ class MemoryLimit:
             for run in arrangement.spine.runs
             if run.is_mapped
         ]
-        return MemoryUse(heap_bytes, sum(mapped), len(mapped))
+        return MemoryUse(
+            run_heap_bytes + dictionary_heap_bytes,
+            sum(mapped) + dictionary_bytes - dictionary_heap_bytes,
+            len(mapped),
+        )
 
     def _limit_merges(self) -> None:
         """Limit the sizes of merges in memory, also in arrangements that are new."""
@@ -300,8 +380,18 @@ class MemoryLimit:
     def _watch_pages(self) -> None:
         self._pages.watch(mapped for mapped, _ in self._maps.values())
 
+    def _release_dictionaries(self) -> None:
+        """Remove the pages of dictionaries if the limit is exceeded, once in some commits."""
+        self._commits_until_release -= 1
+        if self._commits_until_release > 0 or not self._dictionary_memory.is_in_use:
+            return
+        resident = resident_file_bytes() - self._other_file_bytes
+        if self.use.heap_bytes + resident > self._limit:
+            self._dictionary_memory.release_pages()
+            self._commits_until_release = COMMITS_BETWEEN_RELEASES
+
     def _unmapped_bytes(self, references: Iterable[SegmentReference]) -> int:
-        """Return the bytes of the parts that an exchange would leave in memory."""
+        """Return the bytes of the parts that stay in memory if runs are replaced by these parts."""
         return sum(part.size for part in references if part.size < self._min_mapped_bytes)
 
     def _replace_runs(self, manifest: Manifest, keys: Iterable[ArrangementKey]) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming.errors import StateDamagedError
-from streaming.state.files import Bytes, Files, FileStatus
+from streaming.state.files import Bytes, Files, FileStatus, append_by_rewriting
 from streaming.state.mapped.mapped_file import MappedFile, ScratchFile
 from streaming.state.object_store.local_cache import LocalCache
 
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["MappableObjectFiles", "ObjectFiles"]
 
-# `append` writes the whole object again, and renames a larger one before.
-MAX_REWRITTEN_BYTES: Final = 1 << 20
 # A larger object is sent in parts.
 MAX_BYTES_AT_ONCE: Final = 1 << 24
 # The service copies an object of at most this size by one request.
@@ -168,17 +166,8 @@ class ObjectFiles:
             self._cache.remove(name)
 
     def append(self, name: str, text: str) -> None:
-        """Append text by writing the object again.
-
-        An object of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing
-        an older one.
-        """
-        size = self.size(name)
-        if size is not None and size > MAX_REWRITTEN_BYTES:
-            self.rename(name, f"{name}.1")
-            size = None
-        content = b"" if size is None else bytes(self.read(name))
-        self.write(name, [content, text.encode()])
+        """Append text, see `append_by_rewriting`."""
+        append_by_rewriting(self, name, text)
 
     def lock(self) -> None:
         """Do nothing: an object store has no locks."""

@@ -102,7 +102,8 @@ function showTiles() {
     ["Rows per second", span ? amount(isIdle ? 0 : Math.round(rowCount / span)) : "–",
       span ? (isIdle ? `${amount(Math.round(rowCount / span))} when it ran` : `over ${span.toFixed(0) || "1"} s`) : ""],
     ["Latency", last ? milliseconds(quantile(0.5)) : "–", last ? `95 %: ${milliseconds(quantile(0.95))}` : ""],
-    ["State", bytes(total), plural(stateRows, "row")],
+    ["State", bytes(total), last?.heap_bytes || last?.mapped_bytes
+      ? `heap ${bytes(last.heap_bytes)}, mapped ${bytes(last.mapped_bytes)}` : plural(stateRows, "row")],
     ["Bad rows", amount(last?.dead_letters_total ?? 0), last?.dead_letters ? `${amount(last.dead_letters)} in the last` : ""],
   ];
   const node = byId("now");

@@ -73,6 +73,9 @@ def normalize(value: Any) -> Any:
         return value.replace(tzinfo=None)
     if isinstance(value, bytearray):
         return bytes(value)
+    if isinstance(value, pa.MonthDayNano):  # DuckDB gives the driver its length
+        micros = (value.months * 30 + value.days) * 86_400 * 10**6 + value.nanoseconds // 1000
+        return dt.timedelta(microseconds=micros)
     if isinstance(value, Decimal | float | int) and not isinstance(value, bool):
         number = float(value)
         return "nan" if math.isnan(number) else number
@@ -165,8 +168,7 @@ def test_the_functions_of_spark_agree_with_it_after_inserts_and_deletes(spark):
         ("SELECT regexp_lik(s, 'a') AS n FROM t", "line 1, column 8.*did you mean regexp_like"),
         ("SELECT md5(s, s) AS n FROM t", "md5.*takes 1 arguments, not 2"),
         ("SELECT gcd(s, 2) AS n FROM t", "argument 1 is an integer"),
-        ("SELECT INTERVAL 1 MONTH AS n FROM t", "INTERVAL of months or years as a value"),
-        ("SELECT ts + i * INTERVAL 1 DAY * 2 AS n FROM t", "not supported|does not exist"),
+        ("SELECT f + INTERVAL 1 MONTH AS n FROM t", "does not exist"),
     ],
 )
 def test_a_call_that_no_function_takes_is_an_error(text, words):

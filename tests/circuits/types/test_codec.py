@@ -258,7 +258,6 @@ def test_an_array_of_another_type_is_refused():
         pa.list_view(pa.int8()),
         pa.struct([("a", pa.month_day_nano_interval())]),
         pa.map_(pa.int8(), pa.uuid()),
-        pa.month_day_nano_interval(),
         pa.uuid(),
         pa.run_end_encoded(pa.int32(), pa.int8()),
         pa.dictionary(pa.int8(), pa.list_(pa.int8())),

@@ -179,6 +179,26 @@ def test_glob_matches_what_duckdb_matches_or_is_refused(pattern, texts):
     assert [(match,) for match in matches.to_pylist()] == expected
 
 
+@settings(max_examples=100)
+@given(
+    st.text("aA%_\\\n", max_size=6),
+    st.lists(st.text("aA%_\\\n", max_size=5), min_size=1),
+    st.sampled_from(["like", "ilike"]),
+    st.sampled_from(["", "\\"]),
+)
+def test_like_matches_what_duckdb_matches(pattern, texts, name, escape):
+    duckdb = pytest.importorskip("duckdb")
+    assume(not escape or not re.search(r"\\([^%_\\]|$)", re.sub(r"\\\\", "", pattern)))
+    (like,) = (function for function in like_patterns.FUNCTIONS if function.name == name)
+    suffix, parameters = ("ESCAPE $3", [pattern, escape]) if escape else ("", [pattern])
+    arguments = [pa.array(texts, pa.string()), *map(pa.scalar, parameters)]
+    with duckdb.connect() as database:
+        query = f"SELECT $1 {name} $2 {suffix}"
+        expected = [database.execute(query, [text, *parameters]).fetchone() for text in texts]
+    matches = like.kernel(arguments, pa.bool_())
+    assert [(match,) for match in matches.to_pylist()] == expected
+
+
 ESCAPES = [r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\b", r"\B"]
 CLASSES = [r"[\d.]", r"[^\w]", r"[\W]", r"[\S ]", r"[^\s\d]"]
 

@@ -281,7 +281,7 @@ def test_strings_of_other_lengths_are_not_appended_to_an_interner_of_rows():
         pairs.append(np.array([0, 16, 24]), np.zeros(24, np.uint8))
     assert len(pairs) == 1
     copy = Interner(words=2)
-    copy.load(pairs.arena())
+    copy.load([pairs.arena()])
     assert copy.rows(np.array([0])).tolist() == [[7], [1]]
     copy._check()
 

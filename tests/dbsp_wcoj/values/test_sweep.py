@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj.errors import ColumnTypeError
+from dbsp_wcoj.values.array_memory import ArrayMemory
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.growth import CLEARED_SLOTS
 from dbsp_wcoj.values.interner import ABSENT, Interner
@@ -17,6 +20,12 @@ from tests.generators.strategies import LAW
 
 STRINGS = [b"%d" % n * (1 + n % 5) for n in range(40)]
 TEXTS = st.lists(st.sampled_from(STRINGS), max_size=25)
+
+
+def external_words(count: int) -> np.ndarray:
+    """Return words that do not own their memory, as those of a map."""
+    assert count > 0
+    return np.frombuffer(bytearray(8 * count), np.int64)
 
 
 class Model:
@@ -70,6 +79,13 @@ class Model:
             assert 4 * len(dead) <= size + 4 * 25 and 4 * dead_bytes <= all_bytes + 4 * 25 * 10
         self.kept = None
 
+    def move(self, places: tuple[bool, bool]) -> None:
+        """Move strings or slots to other memory; later arrays are made there, too."""
+        external = ArrayMemory(*(external_words if is_moved else None for is_moved in places))
+        self.interner.move(external)
+        assert not (places[0] and self.interner.string_heap_bytes)
+        assert not (places[1] and self.interner.slot_heap_bytes)
+
     def check(self) -> None:
         interner = self.interner
         interner._check()
@@ -80,6 +96,10 @@ class Model:
         assert interner.find(*offsets_and_bytes(STRINGS)).tolist() == [
             self.codes.get(string, ABSENT) for string in STRINGS
         ]
+        parts = list(interner.slices(3))
+        assert [code for part in parts for code in part.codes] == sorted(self.codes.values())
+        texts = [text for part in parts for text in split_strings(*part)]
+        assert texts == sorted(self.codes, key=self.codes.__getitem__)
         arena = interner.arena()
         assert dict(zip(split_strings(*arena), arena.codes.tolist(), strict=True)) == self.codes
 
@@ -91,6 +111,7 @@ OPERATIONS = st.lists(
         st.tuples(st.just("begin"), TEXTS),
         st.tuples(st.just("advance"), st.integers(0, 30)),
         st.tuples(st.just("read"), TEXTS),
+        st.tuples(st.just("move"), st.tuples(st.booleans(), st.booleans())),
     ),
     max_size=25,
 )
@@ -128,9 +149,12 @@ def test_a_sweep_keeps_marked_and_encoded_strings_with_their_codes(operations):
 def test_loaded_strings_have_the_codes_that_were_stored(operations):
     model, copy = Model(), Interner()
     for name, argument in operations:
-        if name in ("intern", "advance") or (name == "begin" and model.kept is None):
+        if name == "move":
+            copy.move(ArrayMemory(*(external_words if is_moved else None for is_moved in argument)))
+        elif name in ("intern", "advance") or (name == "begin" and model.kept is None):
             getattr(model, name)(argument)
-    copy.load(model.interner.arena(), len(model.interner))
+    parts = list(model.interner.slices(3))
+    copy.load(parts, len(model.interner))
     copy._check()
     model.interner, model.kept = copy, None
     model.check()
@@ -156,22 +180,29 @@ def coded_strings(strings: list[bytes], codes: list[int]) -> CodedStrings:
 
 def test_a_string_that_was_stored_twice_gets_its_last_code():
     interner = Interner()
-    interner.load(coded_strings([b"a", b"b", b"a", b"c", b"b"], [0, 3, 4, 7, 9]), next_code=20)
-    interner._check()
-    searched = offsets_and_bytes([b"a", b"b", b"c", b"new"])
-    assert interner.intern(*searched).tolist() == [4, 9, 7, 20]
+    strings, codes = [b"a", b"b", b"a", b"c", b"b"], [0, 3, 4, 7, 9]
+    for ends in ([5], [2, 5], [1, 2, 2, 3, 4, 5]):  # in one part or several
+        parts = [
+            coded_strings(strings[first:end], codes[first:end])
+            for first, end in pairwise([0, *ends])
+        ]
+        interner = Interner()
+        interner.load(parts, next_code=20)
+        interner._check()
+        searched = offsets_and_bytes([b"a", b"b", b"c", b"new"])
+        assert interner.intern(*searched).tolist() == [4, 9, 7, 20]
 
 
 @pytest.mark.parametrize("codes", [[3, 3], [4, 1], [-1, 0], [0]])
 def test_only_ascending_codes_are_loaded_into_an_empty_interner(codes):
     interner = Interner()
     with pytest.raises(ColumnTypeError, match="load ascending codes"):
-        interner.load(coded_strings([b"a", b"b"], codes))
-    interner.load(coded_strings([b"a"], [5]))
+        interner.load([coded_strings([b"a", b"b"], codes)])
+    interner.load([coded_strings([b"a"], [5])])
     with pytest.raises(ColumnTypeError, match="into an empty interner"):
-        interner.load(coded_strings([b"b"], [6]))
+        interner.load([coded_strings([b"b"], [6])])
     with pytest.raises(ColumnTypeError, match="load its interner"):
-        InternerOverlay(interner.share()).load(coded_strings([b"b"], [6]))
+        InternerOverlay(interner.share()).load([coded_strings([b"b"], [6])])
 
 
 def test_the_hash_of_a_string_does_not_depend_on_its_code():

@@ -20,6 +20,7 @@ import pytest
 
 from streaming.cli.arguments.frames import read_stream
 from streaming.cli.arguments.source import SourceArgument
+from streaming.cli.batch_request import accepts_requests
 from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
 from streaming.errors import EventsError, FailedError
 
@@ -189,6 +190,42 @@ def test_a_run_continues_from_its_state(tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "d.db")
     assert sorted(database.execute("SELECT src, n FROM degrees")) == [(1, 1), (3, 2)]
     database.close()
+
+
+@pytest.mark.slow
+def test_a_run_with_other_views_publishes_them_without_new_rows(tmp_path: Path) -> None:
+    """Takes about 40 seconds, as each run starts Spark."""
+    write_rows(tmp_path / "in", 0, (1, 2), (2, 3), (3, 1))
+
+    def run_once(query: str, view: str) -> list[int]:
+        sink = f"{view}=console"
+        out, errors = run(
+            *(query, "--source", f"e={tmp_path}/in,keep=all", "--state", tmp_path / "state"),
+            *("--sink", sink, "--once", "--json"),
+        )
+        assert "not in" not in errors
+        return [json.loads(line)["batch"] for line in out.splitlines()]
+
+    old = "CREATE VIEW srcs AS SELECT src FROM e;"
+    assert run_once(old, "srcs") == [0, 0, 0]
+    assert run_once(old, "srcs") == []
+    new = old + "CREATE VIEW dsts AS SELECT dst FROM e;"
+    assert run_once(new, "dsts") == [1, 1, 1]
+    assert run_once(new, "dsts") == []
+    write_rows(tmp_path / "in", 1, (7, 8))
+    assert run_once(new, "dsts") == [2]
+
+
+def test_the_first_run_after_an_upgrade_goes_on_with_its_sources(tmp_path: Path) -> None:
+    assert accepts_requests(tmp_path, 1)
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    (offsets / ".9.crc").write_text("")
+    (offsets / "9").write_text('v1\n{"batchTimestampMs":1}\n{"logOffset":2}\n{"logOffset":0}')
+    (offsets / "10").write_text('v1\n{"batchTimestampMs":1}\n{"logOffset":3}')
+    assert not accepts_requests(tmp_path, 1)
+    (offsets / "11").write_text('v1\n{"batchTimestampMs":1}\n{"logOffset":3}\n-')
+    assert accepts_requests(tmp_path, 1)
 
 
 @pytest.mark.slow

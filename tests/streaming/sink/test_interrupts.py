@@ -8,9 +8,14 @@ from contextlib import contextmanager
 
 import pytest
 
-from streaming import BatchOrderError
+from circuits import compile_sql
+from streaming import BatchOrderError, ChangeOptions, ViewSink
 from streaming.state.local_files import LocalFiles
+from tests.streaming.sink.test_view_changes import BATCHES, COUNTS, KEEP, SCHEMA, E, Target
+from tests.streaming.sink.test_view_changes import table_of as edges
+from tests.streaming.sink.test_view_sink import Frame
 from tests.support.fed_sink import check, feed, sink_on, write_state
+from tests.support.tables import bag_of
 
 BATCH = 3
 SAMPLES = 50
@@ -34,12 +39,15 @@ class Interrupted(KeyboardInterrupt):
 
 
 @contextmanager
-def interrupted(line):
-    """Raise `Interrupted` before the line of this number in `FILES`; yield the counted lines."""
+def interrupted(line, files=FILES):
+    """Raise `Interrupted` before the line of this number in files; yield the counted lines.
+
+    As with Ctrl-C, only the thread of the caller is interrupted.
+    """
     counted = [0]
 
     def trace_call(frame, event, argument):
-        return trace_line if frame.f_code.co_filename.endswith(FILES) else None
+        return trace_line if frame.f_code.co_filename.endswith(files) else None
 
     def trace_line(frame, event, argument):
         if event == "line":
@@ -103,6 +111,72 @@ def test_without_a_directory_it_is_applied_once_or_the_sink_reports_its_lost_sta
             check(sink, BATCH + 2)
             applied += 1
     assert applied > len(lines) / 2
+
+
+#: The files whose lines are interrupted while views change.
+CHANGE_FILES = (
+    "streaming/sink/uninterrupted.py",
+    "streaming/sink/view_changes.py",
+    "streaming/state/program_change.py",
+    "circuits/state/program_change.py",
+    "circuits/state/sliced_backfill.py",
+)
+EDGES = "CREATE VIEW edges AS SELECT src, dst FROM e"
+
+
+class AddingTarget(Target):
+    """A target that adds a view in micro-batch 2, so that micro-batch 3 makes the change."""
+
+    def __init__(self, rows_per_batch):
+        super().__init__()
+        self.change = ChangeOptions(rows_per_batch=rows_per_batch)
+        self.sink = self.committed = None
+        self.edges = Target()
+
+    def write(self, delta):
+        super().write(delta)
+        if self.committed is None and delta.batch_id == 2:
+            self.committed = self.sink.add_view(EDGES, self.edges, change=self.change)
+
+
+@pytest.mark.parametrize("rows_per_batch", [None, 100])
+@pytest.mark.parametrize("is_on_disk", [False, True])
+def test_an_interrupt_while_views_change_loses_neither_the_change_nor_the_state(
+    rows_per_batch, is_on_disk, tmp_path
+):
+    def start(name):
+        target = AddingTarget(rows_per_batch)
+        circuit = compile_sql(COUNTS, E, input_options=KEEP)
+        sink = ViewSink(circuit, target, state_dir=tmp_path / name if is_on_disk else None)
+        target.sink = sink
+        feed_edges(sink, 0, 1, 2)
+        return sink, target
+
+    sink, target = start("count")
+    with interrupted(None, CHANGE_FILES) as counted:
+        feed_edges(sink, 3)
+    sink.close()
+    assert counted[0] > SAMPLES
+    for line in range(1, counted[0] + 1, max(counted[0] // SAMPLES, 1)):
+        sink, target = start(f"line {line}")
+        with interrupted(line, CHANGE_FILES):
+            feed_edges(sink, 3)
+        feed_edges(sink, 3)
+        number = 4
+        while not target.committed.done():
+            assert number < 9, line
+            feed_edges(sink, number)
+            number += 1
+        assert target.committed.result(0) == number - 1, line
+        feed_edges(sink, number)
+        (table,) = compile_sql(EDGES, E).step({"e": edges(*range(5))}).values()
+        assert target.edges.rows == bag_of(table), line
+        sink.close()
+
+
+def feed_edges(sink, *numbers):
+    for number in numbers:
+        sink(Frame(edges(number) if number < len(BATCHES) else SCHEMA.empty_table()), number)
 
 
 class FailingRemovals(LocalFiles):

@@ -35,6 +35,7 @@ from streaming import (
     StreamingError,
     TargetError,
     ViewSink,
+    heartbeat,
     stored_circuit,
 )
 from streaming.engine.engine import Engine
@@ -441,6 +442,34 @@ def test_the_state_of_the_other_views_is_not_written_again(tmp_path):
     after = read_manifest(LocalFiles(str(tmp_path)), 2)
     assert set(before.data_files) & set(after.files)
     assert after.link is not None and after.link.views == {"paths": "paths"}
+
+
+@pytest.mark.spark
+def test_a_heartbeat_commits_a_change_while_no_row_arrives(spark, tmp_path):
+    spark.createDataFrame([(1, 2, "a")], "src long, dst long, name string").write.parquet(
+        str(tmp_path / "in")
+    )
+    stream = spark.readStream.schema("src long, dst long, name string").parquet(
+        str(tmp_path / "in")
+    )
+    counts, sink = Target(), make_sink(state_dir=tmp_path / "state")
+    query = (
+        heartbeat(stream)
+        .writeStream.foreachBatch(sink)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(processingTime="1 second")
+        .start()
+    )
+    try:
+        for _ in range(120):
+            if sink.metrics:
+                break
+            query.awaitTermination(0.5)
+        committed = sink.add_view(COUNTS, counts)
+        assert committed.result(timeout=60) > 0
+    finally:
+        query.stop()
+    assert counts.rows == Counter({("a", 1): 1})
 
 
 class TestSlices:

@@ -17,7 +17,7 @@ import pyarrow.fs as arrow_fs
 import pytest
 
 from streaming import StateError, StateLockedError
-from streaming.state import arrow_files, local_files
+from streaming.state import local_files
 from streaming.state.arrow_files import ArrowFiles
 from streaming.state.local_files import MIN_MAPPED_BYTES, LocalFiles
 from streaming.state.open_files import open_files
@@ -336,7 +336,7 @@ class FailingFileSystem:
 
 
 def test_a_log_that_each_line_rewrites_stays_short(monkeypatch):
-    monkeypatch.setattr(arrow_files, "MAX_REWRITTEN_BYTES", 20)
+    monkeypatch.setattr("streaming.state.files.MAX_REWRITTEN_BYTES", 20)
     files = ArrowFiles(arrow_fs._MockFileSystem(), "d")
     for number in range(20):
         files.append("log", f"line {number}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections import Counter
@@ -12,11 +13,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from circuits import compile_datalog, compile_sql
-from streaming import Output, SinkObserver, ViewSink
+from circuits import InputOptions, compile_datalog, compile_sql
+from streaming import ChangeOptions, Output, SinkObserver, ViewSink
+from streaming.ui import events as events_module
 from streaming.ui import history as history_module
 from streaming.ui import matches as matches_module
 from streaming.ui.drawing import Drawing
+from streaming.ui.events import EventTexts, events_of
 from streaming.ui.history import (
     MAX_RECENT_BATCHES,
     MAX_ROWS,
@@ -465,3 +468,83 @@ def test_the_drawing_has_totals_of_each_operator_in_the_order_of_its_boxes():
         dict(zip((box["name"] for box in boxes), (rows for rows, _ in totals), strict=False))["e"]
         == 2
     )
+
+
+COUNTS = "CREATE VIEW counts AS SELECT dst, count(*) AS n FROM e GROUP BY dst;"
+DSTS = "CREATE VIEW dsts AS SELECT dst FROM e"
+SRCS = "CREATE VIEW srcs AS SELECT src FROM e;"
+KEEP = {"e": InputOptions(keep="all")}
+
+
+def test_the_page_shows_the_views_that_are_added_and_dropped_while_the_sink_runs():
+    sink = ViewSink(compile_sql(SRCS + COUNTS, {"e": EDGE}, input_options=KEEP))
+    history, feed = history_and_feed(sink.circuit, sink)
+    feed((1, 2), (2, 3))
+    before = snapshot_of(history)
+    sink.add_view("CREATE VIEW dsts AS SELECT dst FROM e")
+    sink.add_view(f"CREATE VIEW rings AS {CYCLE_QUERY}")
+    sink.drop_view("counts")
+    feed((3, 1))
+    after = snapshot_of(history)
+    assert [view["name"] for view in after["views"]] == ["srcs", "dsts", "rings"]
+    assert after["recent"][-1]["values"] == {"srcs": [3], "dsts": [3], "rings": [3]}
+    assert after["newest"].keys() == {"srcs", "dsts", "rings"}
+    assert after["matches"].keys() == {"rings"}
+    assert after["views"][2]["pattern"] is not None
+    assert {box["name"] for box in after["circuit"]["boxes"]} != {
+        box["name"] for box in before["circuit"]["boxes"]
+    }
+    assert len(after["operators"]) == len(Drawing.of(sink.circuit).operator_totals(sink.circuit))
+    assert after["views_version"] > before["views_version"]
+
+
+def test_a_view_that_is_published_in_slices_is_shown_when_it_has_all_rows():
+    sink = ViewSink(compile_sql(SRCS, {"e": EDGE}, input_options=KEEP))
+    history, feed = history_and_feed(sink.circuit, sink)
+    feed(*((n, n + 1) for n in range(9)))
+    change = ChangeOptions(rows_per_batch=4)
+    committed = sink.add_view("CREATE VIEW dsts AS SELECT dst FROM e", change=change)
+    seen = []
+    while not committed.done():
+        assert len(seen) < 20
+        feed()
+        seen.append([view["name"] for view in snapshot_of(history)["views"]])
+    assert seen[0] == ["srcs"] and seen[-1] == ["srcs", "dsts"]
+    # The rows of the first slices are not counted, so the number of rows is not known.
+    assert snapshot_of(history)["partial"] == ["dsts"]
+
+
+def test_an_open_page_receives_all_data_again_when_the_views_have_changed(monkeypatch):
+    monkeypatch.setattr(events_module, "POLL_INTERVAL_S", 0.01)
+    sink = ViewSink(compile_sql(SRCS, {"e": EDGE}, input_options=KEEP))
+    history, feed = history_and_feed(sink.circuit, sink)
+    feed((1, 2))
+
+    async def read() -> list[str]:
+        names = []
+        actions = [lambda: feed((2, 3)), lambda: sink.add_view(DSTS), lambda: feed((3, 4))]
+        stream = events_of(EventTexts(history), history, lambda: False, 20.0)
+        async for event in stream:
+            names += [
+                line.removeprefix("event: ") for line in event.splitlines() if "event:" in line
+            ]
+            if not actions:
+                return names
+            actions.pop(0)()
+        return names
+
+    assert asyncio.run(read()) == ["snapshot", "update", "snapshot", "update"]
+
+
+def test_the_page_has_the_bytes_on_the_heap_and_in_mapped_files_as_the_metrics(tmp_path):
+    sink = ViewSink(
+        compile_sql(SRCS, {"e": EDGE}, input_options=KEEP), state_dir=tmp_path, memory_limit=1
+    )
+    history, feed = history_and_feed(sink.circuit, sink)
+    feed(*((n, n + 1) for n in range(2000)))
+    entry, metrics = snapshot_of(history)["recent"][-1], sink.metrics[-1]
+    assert (entry["heap_bytes"], entry["mapped_bytes"]) == (
+        metrics.heap_bytes,
+        metrics.mapped_bytes,
+    )
+    assert metrics.heap_bytes + metrics.mapped_bytes

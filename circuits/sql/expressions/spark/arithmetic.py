@@ -16,8 +16,10 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import Arguments, Builder
 from circuits.sql.expressions.spark.operands import is_text
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions import common_type
 
 __all__ = [
@@ -64,6 +66,8 @@ def read_arithmetic(
         right: The right operand.
     """
     sides = left, right
+    if any(side.type == INTERVAL for side in sides):
+        return _compute_months(clause, node, function, left, right)
     if any(arrow.is_duration(side.type) for side in sides) and function == "multiply":
         interval, number = sides if arrow.is_duration(left.type) else sides[::-1]
         return clause.call(node, "multiply_interval", interval, number)
@@ -73,6 +77,46 @@ def read_arithmetic(
     if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in sides):
         return clause.call(node, function, left, right)
     return clause.call(node, f"{function}_ansi", *convert_operands(clause, node, left, right))
+
+
+def divide_months(
+    clause: Clause, node: exp.Expr, interval: Expression, number: Expression
+) -> Expression:
+    """Return an interval of months by a number, rounded half away from zero to whole months."""
+    months = clause.call(node, "interval_field", interval, string_literal("months"))
+    if not arrow.is_decimal(number.type):
+        months = clause.call(node, "cast", months, type=pa.float64())
+    return _interval_of_months(clause, node, clause.call(node, "divide_ansi", months, number))
+
+
+def _compute_months(
+    clause: Clause, node: exp.Expr, function: str, left: Expression, right: Expression
+) -> Expression:
+    """Return the sum or difference of intervals of months, or the product of one with a number."""
+    are_intervals = [side.type == INTERVAL for side in (left, right)]
+    if function != "multiply" and all(are_intervals):
+        return clause.call(node, function, left, right)
+    if function != "multiply" or all(are_intervals):
+        types = f"{type_text(left.type)} and {type_text(right.type)}"
+        raise clause.source.unsupported(
+            node, f"{function}() of {types}", "take two intervals of months, or one and a number"
+        )
+    interval, number = (left, right) if are_intervals[0] else (right, left)
+    months = clause.call(node, "interval_field", interval, string_literal("months"))
+    return _interval_of_months(clause, node, clause.call(node, "multiply", months, number))
+
+
+def type_text(data_type: pa.DataType) -> str:
+    """Return the name of a type for an error."""
+    if data_type == INTERVAL:
+        return "an interval of months"
+    return "an interval of days" if arrow.is_duration(data_type) else f"a {data_type}"
+
+
+def _interval_of_months(clause: Clause, node: exp.Expr, months: Expression) -> Expression:
+    if not arrow.is_integer(months.type):
+        months = clause.call(node, "cast", clause.call(node, "round", months), type=pa.int64())
+    return clause.call(node, "make_interval", months, integer_literal(0), integer_literal(0))
 
 
 def convert_operands(clause: Clause, node: exp.Expr, *values: Expression) -> Arguments:

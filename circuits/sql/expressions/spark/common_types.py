@@ -26,11 +26,13 @@ import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
+from circuits.errors import FunctionError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.casts import spark_cast
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions import common_type
-from circuits.types.functions.type_rules import is_number, is_temporal, is_text
+from circuits.types.functions.type_rules import is_interval, is_number, is_temporal, is_text
 
 __all__ = ["cast_to_common_type", "widened_type"]
 
@@ -66,6 +68,11 @@ def _widen(left: pa.DataType, right: pa.DataType) -> pa.DataType:
     if is_text(left) and (is_temporal(right) or arrow.is_boolean(right)):
         return right
     pair = (left, right)
+    if left != right and all(map(is_interval, pair)):
+        raise FunctionError(
+            "an interval of months and one of days or shorter units have no common type; "
+            "compare or combine intervals of one kind"
+        )
     if all(map(is_temporal, pair)) and any(arrow.is_timestamp(t) and t.tz for t in pair):
         return _MOMENT
     return common_type(pair)
@@ -89,7 +96,8 @@ def cast_to_common_type(
     numbers = {type for type in types if is_number(type)}
     # The literal 0.1 would be compared as the FLOAT that is nearest to it.
     has_float = pa.float32() in numbers and len(numbers) > 1
-    if not has_mixed_text and not has_moment and not has_float:
+    has_two_intervals = INTERVAL in types and any(map(arrow.is_duration, types))
+    if not (has_mixed_text or has_moment or has_float or has_two_intervals):
         return tuple(arguments)
     with clause.source.errors_at(node):
         target = widened_type(types)

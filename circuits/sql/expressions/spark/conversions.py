@@ -60,6 +60,7 @@ _TYPE_NAMES: Final = {
     "date32[day]": "date",
     "null": "void",
     "duration[us]": "interval day to second",
+    "month_day_nano_interval": "interval year to month",
 }
 
 

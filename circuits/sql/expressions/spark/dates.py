@@ -270,6 +270,18 @@ def _make_interval(clause: Clause, node: exp.Anonymous, arguments: Arguments) ->
     return clause.call(node, "duration_of_micros", total, integer_literal(1))
 
 
+def _make_month_interval(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``make_ym_interval(years, months)``, of which any may be left out."""
+    if len(arguments) > 2:
+        raise count_error(clause, node, "0 to 2")
+    months: Expression = integer_literal(0)
+    for value, size in zip(arguments, (12, 1), strict=False):
+        (count,) = coerce(clause, node, [value], "i")
+        product = clause.call(node, "multiply", count, integer_literal(size))
+        months = clause.call(node, "add", months, product)
+    return clause.call(node, "make_interval", months, integer_literal(0), integer_literal(0))
+
+
 #: Microseconds of a day, an hour, a minute and a second.
 _INTERVAL_UNITS_US: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000)
 
@@ -282,6 +294,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "add_months": call_of("add_months"),
     "months_between": call_of("months_between", defaults=[Literal(True, pa.bool_())], least=2),
     "make_dt_interval": _make_interval,
+    "make_ym_interval": _make_month_interval,
     "make_time": check_count(3, _make_time),
     "next_day": call_of("next_day"),
     "time_diff": call_of("time_diff"),

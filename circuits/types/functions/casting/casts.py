@@ -26,12 +26,14 @@ from circuits.errors import EvaluationError, FunctionError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.codecs.arrow_buffers import valid_of
+from circuits.types.codecs.intervals import INTERVAL, interval_array
 from circuits.types.codecs.nested import list_array, list_parts, struct_array
 from circuits.types.functions.argument_rows import fit_precision, relabel_scale, unscaled_digits
 from circuits.types.functions.casting.all_years import assume_timezone, local_timestamp
 from circuits.types.functions.casting.text_formatting import write_text
 from circuits.types.functions.casting.text_parsing import read_text
-from circuits.types.functions.casting.time_units import convert_unit, time_of_day
+from circuits.types.functions.casting.time_units import PER_SECOND, convert_unit, time_of_day
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -40,7 +42,13 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.type_rules import is_binary, is_number, is_text, kernel_type
+from circuits.types.functions.type_rules import (
+    is_binary,
+    is_interval,
+    is_number,
+    is_text,
+    kernel_type,
+)
 
 __all__ = ["FUNCTIONS", "cast_scalar", "convert", "round_half_away"]
 
@@ -64,6 +72,8 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return read_text(values, target)
     if is_text(target):
         return write_text(values, target)
+    if target == INTERVAL:
+        return _duration_to_interval(values)
     if arrow.is_boolean(target):
         return pc.not_equal(values, pa.scalar(0, source))
     if arrow.is_boolean(source):
@@ -82,6 +92,15 @@ def convert(values: pa.Array, target: pa.DataType) -> pa.Array:
         return _to_float(values, target)
     may_lose_digits = arrow.is_time(target) or arrow.is_duration(target)  # of a coarser unit
     return pc.cast(values, target, safe=not may_lose_digits)
+
+
+def _duration_to_interval(values: pa.Array) -> pa.Array:
+    """Return durations as intervals of whole days and a rest with the same sign."""
+    ticks = pc.fill_null(pc.cast(values, pa.int64()), 0).to_numpy()
+    ticks_per_day = 86_400 * PER_SECOND[values.type.unit]
+    days = np.sign(ticks) * (np.abs(ticks) // ticks_per_day)
+    rest = (ticks - days * ticks_per_day) * (10**9 // PER_SECOND[values.type.unit])
+    return interval_array(np.zeros_like(days), days, rest, valid_of(values))
 
 
 def _convert_parts(
@@ -314,7 +333,7 @@ _ALLOWED_CASTS: tuple[tuple[_TypeTest, _TypeTest], ...] = (
     (_is_date_or_timestamp, _is_date_or_timestamp),
     (arrow.is_timestamp, arrow.is_time),
     (arrow.is_time, arrow.is_time),
-    (arrow.is_duration, arrow.is_duration),
+    (arrow.is_duration, is_interval),
     (is_binary, is_binary),
 )
 

@@ -10,12 +10,15 @@ row is evaluated.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
 
 import pyarrow as pa
 from pyarrow import types as arrow
 
 from circuits.errors import EvaluationError, FunctionError
 from circuits.plan.expressions import Call, Expression, Literal
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.casts import cast_scalar
 from circuits.types.functions.function import Arguments
 from circuits.types.functions.type_rules import (
@@ -27,6 +30,9 @@ from circuits.types.functions.type_rules import (
 )
 
 __all__ = ["adapt", "cast_to", "constant", "unify"]
+
+#: Microseconds; Python has no longer duration.
+_MAX_DURATION: Final = timedelta.max // timedelta(microseconds=1)
 
 
 def cast_to(expression: Expression, target: pa.DataType) -> Expression:
@@ -78,6 +84,8 @@ def _adapt_literal(literal: Literal, target: pa.DataType) -> Expression:
         return Literal(literal.value, target)
     if is_text(literal.type):
         return literal if is_binary(target) else cast_to(literal, target)
+    if literal.type == INTERVAL:
+        return _as_duration(literal) if arrow.is_duration(target) else literal
     types = literal.type, target
     loses_fraction = arrow.is_floating(literal.type) and not arrow.is_floating(target)
     are_numbers = all(map(is_number, types)) and not loses_fraction
@@ -94,6 +102,15 @@ def _adapt_literal(literal: Literal, target: pa.DataType) -> Expression:
     if is_narrow_float and not arrow.is_floating(literal.type):
         return converted  # the decimal 0.1 is compared as the nearest value of the narrow type
     return converted if converted_back.value == literal.value else literal
+
+
+def _as_duration(interval: Literal) -> Literal:
+    """Return a literal without months as a duration, whose comparison reads the code."""
+    months, days, nanoseconds = interval.value
+    duration = days * 86_400 * 10**6 + nanoseconds // 1000
+    if months or nanoseconds % 1000 or abs(duration) > _MAX_DURATION:
+        return interval
+    return Literal(timedelta(microseconds=duration), pa.duration("us"))
 
 
 def unify(arguments: Sequence[Expression]) -> tuple[Arguments, pa.DataType]:

@@ -17,7 +17,9 @@ from pyarrow import types as arrow
 
 from circuits.excerpt import excerpt
 from circuits.types.arrow_types import is_nested, part_types, with_parts
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.argument_rows import unscaled_digits
+from circuits.types.functions.casting.interval_texts import write_intervals
 from circuits.types.functions.casting.time_units import PER_SECOND, is_infinite, ticks_of
 
 __all__ = ["format_scalar", "format_unrepresentable", "write_text"]
@@ -37,6 +39,8 @@ def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
         return _format_unusual_years(values, pc.cast(values, target), target)
     if arrow.is_timestamp(source):
         return _format_unusual_years(values, _format_timestamps(values, target), target)
+    if source == INTERVAL:
+        return write_intervals(values, target)
     if arrow.is_time(source):
         return _strip_trailing_zeros(pc.cast(values, target))
     return pc.cast(values, target)

@@ -21,7 +21,9 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.excerpt import excerpt
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.argument_rows import fit_precision
+from circuits.types.functions.casting.interval_texts import read_intervals
 from circuits.types.functions.casting.long_decimals import MAX_ARROW_CHARACTERS, read_long_decimals
 from circuits.types.functions.casting.time_parsing import read_date, read_time, read_timestamp
 from circuits.types.functions.type_rules import is_text
@@ -57,6 +59,8 @@ def read_text(values: pa.Array, target: pa.DataType, *, lenient: bool = False) -
         return pc.cast(read_date(values, lenient=lenient), target)
     if arrow.is_timestamp(target):
         return read_timestamp(values, target, lenient=lenient)
+    if target == INTERVAL:
+        return read_intervals(values, lenient=lenient)
     if arrow.is_time(target):
         return read_time(values, target, lenient=lenient)
     values = pc.utf8_trim(values, characters=_BLANK_CHARACTERS)

@@ -7,6 +7,7 @@
     timestamp ± duration     timestamp    a date counts as its midnight
     timestamp - timestamp    duration     one of them may be a date, which counts as its midnight
     duration ± duration      duration
+    interval ± interval      interval     one of them may be a duration
 
 Months and years have no fixed length: `date_add` adds them.
 """
@@ -20,10 +21,12 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.coercion import adapt, cast_to
 from circuits.types.functions.casting.time_units import INFINITE, INFINITE_DAY, check_finite
+from circuits.types.functions.dates.interval_values import interval_sum_rule
 from circuits.types.functions.function import Arguments, TypedArguments, Values, argument_error
-from circuits.types.functions.type_rules import common_type, is_temporal
+from circuits.types.functions.type_rules import common_type, is_interval, is_temporal
 
 __all__ = [
     "add_days",
@@ -35,8 +38,8 @@ __all__ = [
 
 
 def is_date_or_duration(data_type: pa.DataType) -> bool:
-    """Return True for a date, a timestamp or a duration."""
-    return is_temporal(data_type) or bool(arrow.is_duration(data_type))
+    """Return True for a date, a timestamp, a duration or an interval."""
+    return is_temporal(data_type) or is_interval(data_type)
 
 
 def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
@@ -59,7 +62,9 @@ def sum_rule(name: str, arguments: Arguments) -> TypedArguments:
     if name == "subtract" and is_temporal(left.type) and is_temporal(right.type):
         pair, target = _cast_to_common(left, right)
         return pair, pa.duration(target.unit)
-    if arrow.is_duration(left.type) and arrow.is_duration(right.type):
+    if is_interval(left.type) and is_interval(right.type):
+        if INTERVAL in (left.type, right.type):
+            return interval_sum_rule(name, (left, right) if name == "subtract" else arguments)
         return _cast_to_common(left, right)
     raise argument_error(
         name,

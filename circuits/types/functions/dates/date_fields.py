@@ -205,8 +205,8 @@ def _interval_rule(
     require(name, arguments, 1, 1)
     if not pa.types.is_duration(arguments[0].type):
         raise argument_error(name, arguments, "it takes an interval")
-    results = {"interval_seconds": _SECONDS, "interval_epoch": pa.float64()}
-    return (cast_to(arguments[0], pa.duration("us")),), results.get(name, _INT)
+    result_type = _SECONDS if name == "interval_seconds" else _INT
+    return (cast_to(arguments[0], pa.duration("us")),), result_type
 
 
 def _interval_field(size: int, limit: int) -> Callable[[pa.Array], pa.Array]:
@@ -330,11 +330,5 @@ FUNCTIONS = (
         "the seconds of an interval with their fraction, without the longer units",
         _interval_rule,
         column_kernel(_interval_seconds),
-    ),
-    Function(
-        "interval_epoch",
-        "all seconds of an interval, with their fraction",
-        _interval_rule,
-        column_kernel(_epoch),
     ),
 )

@@ -1,4 +1,4 @@
-"""Intervals of days and shorter units: products and quotients with numbers, texts, as in Spark.
+"""Intervals: products and quotients with numbers, and texts, as in Spark.
 
 The unit of an interval is a microsecond. A product with an integer is exact; another product or a
 quotient is rounded half away from zero. An overflow of 64 bits is an error, and so is a division by
@@ -7,6 +7,7 @@ zero.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
@@ -15,8 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.casting.interval_texts import parse_span
+from circuits.types.functions.dates.interval_values import (
+    divide_parts,
+    multiply_parts,
+    scaling_rule,
+)
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -25,8 +33,8 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.signatures import per_distinct_row
-from circuits.types.functions.type_rules import is_number
+from circuits.types.functions.signatures import Signature, per_distinct_row
+from circuits.types.functions.type_rules import is_interval, is_number
 
 __all__ = ["FUNCTIONS"]
 
@@ -36,6 +44,8 @@ _DURATION = pa.duration("us")
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
     interval, number = arguments
+    if interval.type == INTERVAL:
+        return scaling_rule(name, arguments)
     if not arrow.is_duration(interval.type) or not is_number(number.type):
         raise argument_error(name, arguments, "it takes an interval and a number")
     is_exact = arrow.is_integer(number.type) and name == "multiply_interval"
@@ -44,6 +54,8 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
 
 
 def _multiply(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    if result_type == INTERVAL:
+        return multiply_parts(arguments)
     micros, number = _microseconds_and_number(arguments)
     if arrow.is_integer(number.type):
         return pc.cast(pc.multiply_checked(micros, number), result_type)
@@ -51,6 +63,8 @@ def _multiply(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    if result_type == INTERVAL:
+        return divide_parts(arguments)
     micros, number = _microseconds_and_number(arguments)
     if pc.any(pc.and_(pc.equal(number, 0.0), pc.is_valid(micros))).as_py():
         raise pa.ArrowInvalid("division by zero")
@@ -79,13 +93,17 @@ _FIELDS: Final = {
 
 def _text_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 3, 3)
-    if not arrow.is_duration(arguments[0].type):
+    if not is_interval(arguments[0].type):
         raise argument_error(name, arguments, "it takes an interval and two fields")
+    if arguments[0].type == INTERVAL:
+        return arguments, pa.string()
     return (cast_to(arguments[0], _DURATION), *arguments[1:]), pa.string()
 
 
-def _text(interval: timedelta, first: str, last: str) -> str:
+def _text(interval: timedelta | pa.MonthDayNano, first: str, last: str) -> str:
     """Return ``INTERVAL '1 02:03' DAY TO MINUTE`` for the fields from DAY to MINUTE."""
+    if isinstance(interval, pa.MonthDayNano):
+        return _month_text(interval.months, first, last)
     names = list(_FIELDS)
     names = names[names.index(first) : names.index(last) + 1]
     micros = interval // timedelta(microseconds=1)
@@ -101,7 +119,42 @@ def _text(interval: timedelta, first: str, last: str) -> str:
     return f"INTERVAL '{'-' if micros < 0 else ''}{value}' {fields}"
 
 
+def _month_text(months: int, first: str, last: str) -> str:
+    """Return ``INTERVAL '1-2' YEAR TO MONTH``, or the text of one of these fields."""
+    sign = "-" if months < 0 else ""
+    years, rest = divmod(abs(months), 12)
+    if first != last:
+        return f"INTERVAL '{sign}{years}-{rest}' {first} TO {last}"
+    return f"INTERVAL '{sign}{years if first == 'YEAR' else abs(months)}' {first}"
+
+
+def _parse_spark(text: str, first: str, last: str, lenient: bool) -> int | None:
+    """Return the months or microseconds of a text such as ``1-2`` or ``3 04:05:06.7``.
+
+    The text may also be a whole literal, such as ``INTERVAL '1-2' YEAR TO MONTH``.
+    """
+    fields = first if first == last else f"{first} TO {last}"
+    literal = re.fullmatch(rf"\s*interval\s*([+-]?)\s*'(.*)'\s*{fields}\s*", text, re.IGNORECASE)
+    sign, body = (literal[1], literal[2]) if literal else ("", text)
+    body = body.strip()
+    if body[:1] in ("+", "-"):
+        sign, body = ("-" if (body[0] == "-") != (sign == "-") else ""), body[1:]
+    amount = parse_span(body, first.lower(), last.lower())
+    if amount is None:
+        if lenient:
+            return None
+        raise ValueError(f"{text!r} cannot be cast to INTERVAL {fields}")
+    total = amount.months + (amount.days * 86_400_000_000 + amount.microseconds)
+    return -total if sign == "-" else total
+
+
 FUNCTIONS = (
+    Function(
+        "parse_interval",
+        "the months or microseconds of the text a with the fields from b to c; NULL if d allows it",
+        Signature("tttb", pa.int64()),
+        per_distinct_row(_parse_spark),
+    ),
     Function("multiply_interval", "the interval a times the number b", _rule, _multiply),
     Function(
         "divide_interval", "the interval a by the number b; an error where b is 0", _rule, _divide

@@ -38,7 +38,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.nested.json_columns import JsonStyle, json_column, quote_text
 from circuits.types.functions.texts.bytes_parts import escape_bytes
-from circuits.types.functions.type_rules import is_binary, is_text
+from circuits.types.functions.type_rules import is_binary, is_interval, is_text
 
 __all__ = [
     "FUNCTIONS",
@@ -385,7 +385,7 @@ def to_json_rule(
 def _has_interval(data_type: pa.DataType) -> bool:
     if is_nested(data_type):
         return any(map(_has_interval, part_types(data_type)))
-    return bool(arrow.is_duration(data_type))
+    return is_interval(data_type)
 
 
 def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:

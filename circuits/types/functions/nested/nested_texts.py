@@ -18,7 +18,7 @@ arrays.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.numbers.number_formats import java_floats
-from circuits.types.functions.type_rules import is_binary, kernel_type
+from circuits.types.functions.type_rules import is_binary, is_interval, kernel_type
 
 __all__ = ["FUNCTIONS", "spark_texts"]
 
@@ -70,11 +70,16 @@ def _struct_texts(values: pa.Array) -> pa.Array:
 
 
 def _list_texts(values: pa.Array) -> pa.Array:
+    return _join_lists(values, _texts_with_nulls, " -> ")
+
+
+def _join_lists(values: pa.Array, write: Callable[[pa.Array], pa.Array], between: str) -> pa.Array:
+    """Return lists or maps as texts; ``between`` stands between a key and its value."""
     counts, parts = list_parts(values)
     is_map = arrow.is_map(values.type)
-    texts = _texts_with_nulls(parts[0])
+    texts = write(parts[0])
     if is_map:
-        texts = pc.binary_join_element_wise(texts, _texts_with_nulls(parts[1]), " -> ")
+        texts = pc.binary_join_element_wise(texts, write(parts[1]), between)
     joined = pc.binary_join(list_array(pa.list_(_TEXT), counts, [texts], None), ", ")
     return _enclose("{", joined, "}") if is_map else _enclose("[", joined, "]")
 
@@ -117,13 +122,7 @@ def _duckdb_struct(values: pa.Array) -> pa.Array:
 
 
 def _duckdb_list(values: pa.Array) -> pa.Array:
-    counts, parts = list_parts(values)
-    is_map = arrow.is_map(values.type)
-    texts = _duckdb_part(parts[0])
-    if is_map:
-        texts = pc.binary_join_element_wise(texts, _duckdb_part(parts[1]), "=")
-    joined = pc.binary_join(list_array(pa.list_(_TEXT), counts, [texts], None), ", ")
-    return _enclose("{", joined, "}") if is_map else _enclose("[", joined, "]")
+    return _join_lists(values, _duckdb_part, "=")
 
 
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
@@ -150,7 +149,7 @@ def _has_other_text(data_type: pa.DataType) -> bool:
     """Return whether a type has parts whose text in DuckDB is not that of Arrow."""
     if is_nested(data_type):
         return any(map(_has_other_text, part_types(data_type)))
-    return is_binary(data_type) or bool(arrow.is_duration(data_type))
+    return is_binary(data_type) or is_interval(data_type)
 
 
 def _duckdb_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:

@@ -20,9 +20,11 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Expression, Literal
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.argument_rows import fill_rows, relabel_scale, row_count
 from circuits.types.functions.casting.coercion import adapt, cast_to
 from circuits.types.functions.dates import date_arithmetic
+from circuits.types.functions.dates.interval_values import add_interval_parts
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -130,6 +132,8 @@ def _add_or_subtract(function: Any, arguments: Sequence[Values], data_type: pa.D
             pc.cast(side, _scaled_type(side.type, data_type.scale)) for side in (left, right)
         )
         return pc.cast(function(left, right), data_type)
+    if data_type == INTERVAL:
+        return add_interval_parts(1 if function is pc.add_checked else -1, left, right)
     if arrow.is_date(left.type):
         return date_arithmetic.add_days(function, left, right, data_type)
     if arrow.is_timestamp(left.type) and arrow.is_duration(right.type):

@@ -19,8 +19,10 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
+from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.casts import round_half_away
 from circuits.types.functions.casting.coercion import cast_to
+from circuits.types.functions.dates.interval_values import negate_parts
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -45,6 +47,8 @@ def _number_rule(
 ) -> TypedArguments:
     """Type rule: int64 for integers, a decimal of at least 128 bits for decimals, else float64."""
     require(name, arguments, 1, 1)
+    if arguments[0].type == INTERVAL and name == "negate":
+        return arguments, INTERVAL
     if arrow.is_duration(arguments[0].type) and name in ("negate", "abs"):
         return arguments, arguments[0].type
     (value,) = as_numbers(name, arguments, 1, 1)
@@ -89,6 +93,8 @@ def _float_rule(count: int) -> Rule:
 
 def _negate(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     (value,) = arguments
+    if result_type == INTERVAL:
+        return negate_parts(value)
     if arrow.is_duration(result_type):
         return pc.cast(pc.negate_checked(pc.cast(value, pa.int64())), result_type)
     return pc.negate_checked(value) if arrow.is_integer(result_type) else pc.negate(value)

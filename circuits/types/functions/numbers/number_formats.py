@@ -9,7 +9,7 @@ function runs once per distinct row of arguments.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from decimal import ROUND_HALF_EVEN, ROUND_HALF_UP, Context, Decimal, localcontext
 from functools import partial
 from typing import Any, Final
@@ -142,12 +142,39 @@ def java_float(value: float, shortest: str = "") -> str:
     return f"{'-' if sign else ''}{mantissa}E{int(exponent) + len(digits) - 1}"
 
 
+def postgres_float(value: float, shortest: str, digit_count: int) -> str:
+    """Return a float as PostgreSQL writes it: ``1``, ``0.0001``, ``1e-05``, ``1.5e+15``, ``NaN``.
+
+    Args:
+        value: The float.
+        shortest: Its shortest decimal text.
+        digit_count: The digits that its type always keeps: 15 for 64 bits, 6 for 32 bits. A number
+            with more digits before the point has an exponent.
+    """
+    if value != value or abs(value) == float("inf"):
+        return java_float(value)
+    if value == 0:
+        return "0"
+    sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
+    first = int(exponent) + len(digits) - 1  # the exponent of the first digit
+    if -4 <= first < digit_count:
+        return f"{Decimal(shortest).normalize():f}"
+    fraction = "".join(map(str, digits[1:]))
+    mantissa = f"{digits[0]}.{fraction}" if fraction else str(digits[0])
+    return f"{'-' if sign else ''}{mantissa}e{first:+03d}"
+
+
 def java_floats(floats: pa.Array) -> pa.Array:
     """Return a column of floats as `java_float` writes them."""
+    return _format_floats(floats, java_float)
+
+
+def _format_floats(floats: pa.Array, write: Callable[[float, str], str]) -> pa.Array:
+    """Return the texts of a column of floats; ``write`` takes a float and its shortest text."""
     encoded = pc.dictionary_encode(floats)
     # str() of a float32 of numpy is its shortest text; repr() of it as a float of Python is longer.
     values = encoded.dictionary.to_numpy(zero_copy_only=False)
-    texts = [java_float(float(value), str(value)) for value in values]
+    texts = [write(float(value), str(value)) for value in values]
     return pa.array(texts, _TEXT).take(encoded.indices)
 
 
@@ -155,7 +182,14 @@ def _java_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Value
     return pc.cast(java_floats(fill_rows(arguments[0], row_count(arguments))), result_type)
 
 
-def _java_float_rule(
+def _postgres_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    floats = fill_rows(arguments[0], row_count(arguments))
+    digit_count = 6 if arrow.is_float32(floats.type) else 15
+    write = partial(postgres_float, digit_count=digit_count)
+    return pc.cast(_format_floats(floats, write), result_type)
+
+
+def _float_text_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     require(name, arguments, 1, 1)
@@ -413,7 +447,13 @@ FUNCTIONS = (
     Function(
         "java_float",
         "a float as Java writes it: 1.0E10, NaN, Infinity",
-        _java_float_rule,
+        _float_text_rule,
         _java_floats,
+    ),
+    Function(
+        "postgres_float",
+        "a float as PostgreSQL writes it: 1, 1e+15, NaN, Infinity",
+        _float_text_rule,
+        _postgres_floats,
     ),
 )

@@ -3,7 +3,9 @@
 In LIKE, ``%`` matches any text and ``_`` any character, unless they are escaped.
 
 In SQL and DuckDB, a pattern has no escape character by default. Arrow's ``match_like`` always uses
-the backslash as the escape character, so the pattern is rewritten. Patterns may be columns.
+the backslash as the escape character, so the pattern is rewritten. Patterns may be columns. Arrow
+does not find one backslash in a prefix, a suffix or a part of a text, so a pattern that contains a
+backslash as a character is matched as a regular expression.
 
 In GLOB, ``*`` matches any text, ``?`` one byte, ``[ab-d]`` one of these bytes and ``[!a]`` any
 other byte, as in DuckDB. A backslash escapes the next character. Characters of classes are ASCII.
@@ -32,6 +34,7 @@ _GLOB_PART: Final = re.compile(
     re.DOTALL,
 )
 _GLOB_ITEM: Final = re.compile(rf"{_RANGE}|[^\]\[!\\-]|(?<=.)!", re.DOTALL)
+_LIKE_WILDCARDS: Final = {"%": ".*", "_": "."}
 _GLOB_WILDCARDS: Final = {"*": ".*", "?": "."}
 
 
@@ -55,9 +58,26 @@ def _rewrite_escapes(pattern: str, escape: str) -> str:
     return "".join(rewritten)
 
 
+def _like_to_regex(pattern: str) -> str:
+    r"""Return the regular expression of a pattern of LIKE whose escape is the backslash.
+
+    >>> print(_like_to_regex("a\\\\b%_"))
+    (?s)\Aa\\b.*.\z
+    """
+    parts = [
+        _LIKE_WILDCARDS.get(part[0]) or re.escape(part[0][-1])
+        for part in re.finditer(r"\\.|.", pattern, re.DOTALL)
+    ]
+    return "(?s)\\A" + "".join(parts) + "\\z"
+
+
 def _like(*, ignore_case: bool) -> Kernel:
     def like(values: pa.Array, pattern: str, escape: str = "") -> pa.Array:
-        return pc.match_like(values, _rewrite_escapes(pattern, escape), ignore_case=ignore_case)
+        rewritten = _rewrite_escapes(pattern, escape)
+        if "\\\\" in rewritten:
+            regex = _like_to_regex(rewritten)
+            return pc.match_substring_regex(values, regex, ignore_case=ignore_case)
+        return pc.match_like(values, rewritten, ignore_case=ignore_case)
 
     return by_constants(like)
 

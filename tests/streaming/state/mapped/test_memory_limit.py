@@ -19,12 +19,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_sql
+from circuits.state import dictionary_sweep
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.values import sweep
+from dbsp_wcoj.values.interner import Interner
 from streaming import StateDamagedError, StateError, ViewSink
-from streaming.state import compaction, writer
+from streaming.state import compaction, string_parts, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
+from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.mapped_file import MappedFile
 from streaming.state.mapped.memory_limit import MemoryLimit
@@ -53,6 +57,14 @@ def arrangements(sink):
     ]
 
 
+def texts_of(sink):
+    return sink.circuit.graph.registry.dictionaries["text"]
+
+
+def mapped_text_bytes(sink):
+    return texts_of(sink).nbytes - texts_of(sink).heap_bytes
+
+
 def edge_sink(place, **options):
     circuit = compile_sql(TRIANGLES, {"e": EDGE}, materialize=True)
     return ViewSink(circuit, state_dir=place, **options)
@@ -75,7 +87,10 @@ def test_every_run_is_mapped_after_each_commit_under_the_least_limit(tmp_path):
         runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
         assert runs and all(run.is_mapped for run in runs)
         metrics = sink.metrics[-1]
-        assert metrics.mapped_bytes == sum(run.nbytes for run in runs)
+        strings = mapped_text_bytes(sink)
+        assert metrics.mapped_bytes == sum(run.nbytes for run in runs) + strings
+        texts = texts_of(sink)
+        assert strings > 0 == texts.string_heap_bytes == texts.slot_heap_bytes
     sink.close()
 
 
@@ -115,6 +130,157 @@ def test_views_over_mapped_runs_equal_recomputation(steps, tmp_path_factory):
         (view,) = sink.circuit.outputs
         assert bag_of(sink.table(view)) == count_triangles(total)
     sink.close()
+
+
+TEXTS = "SELECT x.k, y.v, y.n FROM r x JOIN r y ON x.v = y.k"
+TEXT = pa.schema([("k", pa.string()), ("v", pa.string()), ("n", pa.int64())])
+KEYS = st.integers(0, 30).map(lambda n: f"key {n} " + "x" * (n % 7))
+TEXT_STEPS = st.one_of(
+    st.just("restart"), st.sets(st.tuples(KEYS, KEYS, st.integers(0, 1)), max_size=12)
+)
+
+
+def text_sink(place, **options):
+    circuit = compile_sql(TEXTS, {"r": TEXT}, materialize=True)
+    return ViewSink(circuit, state_dir=place, **options)
+
+
+def join_texts(live):
+    return Counter((k, w, n) for k, v, _ in live for other, w, n in live if other == v)
+
+
+@contextmanager
+def busy_sweeps_and_merges():
+    """Remove unused strings after each commit, and merge stored parts in the background."""
+    with (
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
+        patch.object(dictionary_sweep, "MIN_NEW_VALUES", 0),
+        patch.object(dictionary_sweep, "MAX_NEW_SHARE", 0),
+        patch.object(dictionary_sweep, "MIN_WORK", 20),
+        patch.object(sweep, "_MIN_REMOVED_SHARE", 10**9),
+        patch.object(string_parts, "STRINGS_PER_SLICE", 3),
+    ):
+        yield
+
+
+@settings(max_examples=20, deadline=None)
+@given(steps=st.lists(TEXT_STEPS, max_size=10))
+def test_dictionaries_in_files_and_in_memory_give_the_same_views(steps, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("state")
+    limits = {"mapped": NOTHING, "memory": None}
+    sinks = {name: text_sink(folder / name, memory_limit=limits[name]) for name in limits}
+    live, number = set(), 0
+    with busy_sweeps_and_merges():
+        for step in steps:
+            if step == "restart":
+                for name, sink in sinks.items():
+                    sink.close()
+                    sinks[name] = text_sink(folder / name, memory_limit=limits[name])
+                continue
+            rows = sorted(step)  # those that are live are deleted, the others are inserted
+            weights = [-1 if row in live else 1 for row in rows]
+            live ^= step
+            for sink in sinks.values():
+                sink(Frame(table_of(TEXT, rows, weights), "q"), number)
+                (view,) = sink.circuit.outputs
+                assert bag_of(sink.table(view)) == join_texts(live)
+            number += 1
+            texts = texts_of(sinks["mapped"])
+            assert not texts.string_count or texts.string_heap_bytes == 0
+    for sink in sinks.values():
+        sink.close()
+
+
+TEXT_ROWS = [(f"key {n}", f"key {n + 1}", n) for n in range(200)]
+
+
+@pytest.fixture
+def written_texts(tmp_path):
+    with closing(text_sink(tmp_path, memory_limit=NOTHING)) as sink:
+        for number in range(4):
+            rows = TEXT_ROWS[50 * number : 50 * number + 50]
+            sink(Frame(table_of(TEXT, rows, [1] * 50), "q"), number)
+    return tmp_path
+
+
+def test_a_restart_loads_dictionaries_into_files_a_slice_at_a_time(written_texts):
+    files = ReadFiles(written_texts)
+    lengths = []
+
+    def load(dictionary, parts, next_code=0):
+        lengths.extend(len(part.codes) for part in parts)
+        assert dictionary.string_heap_bytes == dictionary.slot_heap_bytes == 0
+        original(dictionary, parts, next_code)
+
+    original = Interner.load
+    with (
+        patch.object(string_parts, "STRINGS_PER_SLICE", 32),
+        patch.object(Interner, "load", load),
+        closing(text_sink(files, memory_limit=NOTHING)) as sink,
+    ):
+        replayed_rows = table_of(TEXT, TEXT_ROWS[150:], [1] * 50)
+        sink(Frame(replayed_rows, "q"), 3)  # so nothing is committed
+        assert sum(lengths) == 201 + 200 and max(lengths) == 32  # strings, and pairs of v and n
+        (view,) = sink.circuit.outputs
+        assert bag_of(sink.table(view)) == join_texts(TEXT_ROWS)
+
+
+def test_a_disk_without_space_for_dictionaries_leaves_them_in_memory(tmp_path, caplog):
+    sink, live = text_sink(tmp_path, memory_limit=NOTHING), []
+    error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "data/scratch")
+    for number in range(12):
+        is_full = 2 <= number < 8
+        rows = [(f"key {n}", f"key {n + 1}", n) for n in range(40 * number, 40 * number + 40)]
+        scratch = Mock(side_effect=error) if is_full else LocalFiles.scratch
+        with patch.object(LocalFiles, "scratch", scratch):
+            sink(Frame(table_of(TEXT, rows, [1] * len(rows)), "q"), number)
+        live += rows
+        (view,) = sink.circuit.outputs
+        assert bag_of(sink.table(view)) == join_texts(live)
+        # The larger arrays of the steps on the full disk are in memory, until there is space again.
+        assert (texts_of(sink).string_heap_bytes > 0) == is_full
+    warnings = [r for r in caplog.records if "[Errno 28] No space left on device" in r.message]
+    assert 1 <= len(warnings) <= 7, "once for each step"
+    sink.close()
+
+
+@pytest.mark.parametrize("damage", ["changed", "cut short"])
+def test_a_damaged_file_of_a_dictionary_is_named_before_it_is_used(written_texts, damage):
+    manifest = read_manifest(LocalFiles(written_texts), 3)
+    references = manifest.dictionaries["text"]
+    path = written_texts / max(references, key=lambda part: part.size).file
+    data = bytearray(path.read_bytes())
+    if damage == "changed":
+        data[len(data) // 2] ^= 1
+    path.write_bytes(data if damage == "changed" else data[:-8])
+    with (
+        closing(text_sink(written_texts, memory_limit=NOTHING)) as sink,
+        pytest.raises(StateDamagedError, match=path.name),
+    ):
+        sink(Frame(table_of(TEXT, [], []), "q"), 4)
+
+
+def test_strings_of_large_dictionaries_are_moved_first_and_hash_tables_if_that_is_not_enough():
+    memory = DictionaryMemory(LocalFiles("."), min_bytes=10)
+    sizes = {
+        "a": DictionarySize(strings=100, slots=50),
+        "b": DictionarySize(strings=200, slots=40),
+        "c": DictionarySize(strings=9, slots=9),
+    }
+
+    def chosen(excess):
+        return {
+            name: "".join(field[1] for field in ("strings", "slots") if getattr(arrays, field))
+            for name, arrays in memory.choose(sizes, excess).items()
+        }
+
+    assert chosen(0) == chosen(-5) == {}
+    assert chosen(200) == {"b": "t"}
+    assert chosen(201) == chosen(300) == {"b": "t", "a": "t"}
+    assert chosen(301) == chosen(350) == {"b": "t", "a": "tl"}
+    assert chosen(351) == chosen(10**6) == {"b": "tl", "a": "tl"}
 
 
 def test_merged_files_are_mapped_in_place_of_their_parts(tmp_path):
@@ -189,7 +355,7 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tm
             patch.object(ResidentPages, "check", lambda *args: None),
         ):
             sink(Frame(table, "q"), number)
-        return resident_bytes(tmp_path)
+            return resident_bytes(tmp_path)
 
     # The header of a run has the least and the greatest value of its first column. The system maps
     # some pages around each page that is read.
@@ -427,7 +593,7 @@ def test_runs_stay_in_memory_if_files_cannot_be_mapped(tmp_path, monkeypatch, ca
     sink.close()
 
 
-def test_an_arrangement_without_files_is_not_exchanged(tmp_path):
+def test_the_runs_of_an_arrangement_without_files_are_not_replaced(tmp_path):
     with closing(sink_on(tmp_path)) as sink:
         feed(sink, *range(6))
         circuit = Mock(wraps=sink.circuit, graph=sink.circuit.graph)

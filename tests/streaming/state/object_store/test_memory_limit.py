@@ -25,6 +25,7 @@ from tests.streaming.state.mapped.test_memory_limit import (
     count_triangles,
     edge_sink,
     mapped_files,
+    mapped_text_bytes,
 )
 from tests.support.fed_sink import check, feed, sink_on
 from tests.support.tables import bag_of, table_of
@@ -49,7 +50,8 @@ def test_every_run_is_the_map_of_a_copy(files, tmp_path):
             check(sink, number + 1)
             runs = [run for a in arrangements(sink) for run in a.spine.runs]
             assert runs and all(run.is_mapped for run in runs)
-            assert sink.metrics[-1].mapped_bytes == sum(run.nbytes for run in runs)
+            expected = sum(run.nbytes for run in runs) + mapped_text_bytes(sink)
+            assert sink.metrics[-1].mapped_bytes == expected
         sink.close()
     # The record of the maps is beside them: it describes this disk only.
     assert "verified.json" not in files.names("")

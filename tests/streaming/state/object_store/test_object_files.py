@@ -66,7 +66,7 @@ def test_appended_lines_move_to_a_second_object_when_they_are_many(location, mon
     files = ObjectFiles(location)
     files.append("lines", "one\n")
     files.append("lines", "two\n")
-    monkeypatch.setattr(object_files, "MAX_REWRITTEN_BYTES", 7)
+    monkeypatch.setattr("streaming.state.files.MAX_REWRITTEN_BYTES", 7)
     files.append("lines", "three\n")
     assert bytes(files.read("lines.1")) == b"one\ntwo\n"
     assert bytes(files.read("lines")) == b"three\n"

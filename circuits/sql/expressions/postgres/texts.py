@@ -1,0 +1,220 @@
+"""Functions of texts as in PostgreSQL.
+
+::
+
+    substring('hello', -1, 4)          he: the positions -1 to 2, of which two exist
+    substring('hello' FROM 'l(.)')     l: the group of the pattern; NULL without a match
+    concat('a', 1.0::float8, true)     a1t; also concat_ws() and format()
+    format('%s is %L', 'a', 'b')       a is 'b'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+from sqlglot import exp
+
+from circuits.plan.expressions import Expression, Literal
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.casts import dialect_text
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.types.arrow_types import is_nested
+from circuits.types.functions.type_rules import is_text
+
+__all__ = ["READERS", "READERS_BY_NAME"]
+
+# A directive of format(): position, alignment to the left, width, and conversion.
+_DIRECTIVE: Final = re.compile(r"%(?:%|(?:(\d+)\$)?(-?)(\d*)([sL]))")
+# A group of a pattern that may have no match: PostgreSQL returns NULL for it, others a text.
+_OPTIONAL_GROUP: Final = re.compile(r"\)[?*{]|\|")
+
+
+def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
+    value, start, *length = clause.read_arguments(node, "this", "start", "length")
+    if is_text(start.type):
+        if length:
+            raise clause.source.unsupported(
+                node, "SUBSTRING with a pattern of SQL", "write a regular expression: FROM '...'"
+            )
+        return _matching_part(clause, node, value, start)
+    one, zero = integer_literal(1), integer_literal(0)
+    first = _at_least(clause, node, start, one)
+    if not length:
+        return clause.call(node, "substring", value, first)
+    end = clause.call(node, "add", start, length[0])
+    count = clause.call(node, "subtract", end, first)
+    return clause.call(node, "substring", value, first, _at_least(clause, node, count, zero))
+
+
+def _at_least(clause: Clause, node: exp.Expr, value: Expression, least: Literal) -> Expression:
+    """Return the greater of a value and a constant; NULL if the value is NULL."""
+    if isinstance(value, Literal) and isinstance(value.value, int):
+        return value if value.value >= least.value else least
+    return clause.call(node, "case", clause.call(node, "lt", value, least), least, value)
+
+
+def _matching_part(
+    clause: Clause, node: exp.Expr, value: Expression, pattern: Expression
+) -> Expression:
+    """Return the part of a text that matches a pattern, or its first group; else NULL."""
+    if not isinstance(pattern, Literal) or not isinstance(pattern.value, str):
+        raise clause.source.unsupported(
+            node, "SUBSTRING with a pattern that is not a constant", "write a text"
+        )
+    try:
+        group_count = re.compile(pattern.value).groups
+    except re.error as error:
+        raise clause.source.error(node, f"the pattern {pattern.value!r}: {error}") from None
+    if group_count and _OPTIONAL_GROUP.search(pattern.value):
+        raise clause.source.unsupported(
+            node, "a group that may have no match", "make it a part of every match"
+        )
+    group = integer_literal(min(group_count, 1))
+    is_match = clause.call(node, "regexp_matches", value, pattern)
+    part = clause.call(node, "regexp_extract", value, pattern, group)
+    return clause.call(node, "case", is_match, part, NULL)
+
+
+def _written(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a value as the text that concat() and format() write: of a boolean, t or f."""
+    if is_nested(value.type):
+        raise clause.source.unsupported(
+            node, f"the text of a {value.type}", "write array_to_string(), or array_cat() for lists"
+        )
+    if pa.types.is_boolean(value.type):
+        is_false = clause.call(node, "not", value)
+        true, false = string_literal("t"), string_literal("f")
+        return clause.call(node, "case", value, true, is_false, false, NULL)
+    if is_text(value.type):
+        return value
+    return clause.call(node, "cast", dialect_text(clause, node, value), type=pa.string())
+
+
+def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
+    clause.source.allow_arguments(node, "expressions", "safe", "coalesce")
+    values = [_written(clause, part, clause.read(part)) for part in node.expressions]
+    return _join_parts(clause, node, [_or_empty(clause, node, value) for value in values])
+
+
+def _or_empty(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+    return clause.call(node, "coalesce", text, string_literal(""))
+
+
+def _join_parts(clause: Clause, node: exp.Expr, parts: Sequence[Expression]) -> Expression:
+    return parts[0] if len(parts) == 1 else clause.call(node, "concat", *parts)
+
+
+def _read_concat_ws(clause: Clause, node: exp.Anonymous) -> Expression:
+    if len(node.expressions) < 2:
+        raise clause.source.error(node, "concat_ws() takes a separator and at least one value")
+    separator, *values = map(clause.read, node.expressions)
+    texts = [_written(clause, node, value) for value in values]
+    return clause.call(node, "concat_ws", separator, *texts)
+
+
+def _read_format(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``format('%s and %2$L', a, b)``; NULL is an empty text for %s, and NULL for %L."""
+    template, *values = map(clause.read, node.expressions)
+    if not isinstance(template, Literal) or not isinstance(template.value, str):
+        raise clause.source.unsupported(
+            node, "format() with a template that is not a constant", "write a constant text"
+        )
+    parts: list[Expression] = []
+    end, next_index = 0, 0
+    for match in _DIRECTIVE.finditer(template.value):
+        parts.append(_template_text(clause, node, template.value[end : match.start()]))
+        end = match.end()
+        position, is_left, width, conversion = match.groups()
+        if not conversion:
+            parts.append(string_literal("%"))
+            continue
+        index = int(position) - 1 if position else next_index
+        next_index = index + 1
+        if not 0 <= index < len(values):
+            noun = "value" if len(values) == 1 else "values"
+            raise clause.source.error(
+                node, f"{match[0]} in format() has no argument: there is {len(values)} {noun}"
+            )
+        text = _written(clause, node, values[index])
+        text = _quoted(clause, node, text) if conversion == "L" else _or_empty(clause, node, text)
+        parts.append(_padded(clause, node, text, int(width or 0), bool(is_left)))
+    parts.append(_template_text(clause, node, template.value[end:]))
+    return _join_parts(
+        clause, node, [part for part in parts if part != string_literal("")] or parts
+    )
+
+
+def _template_text(clause: Clause, node: exp.Expr, text: str) -> Expression:
+    """Return the text between the directives of format()."""
+    if "%" in text:
+        raise clause.source.unsupported(
+            node, f"{text[text.index('%') :]!r} in format()", "there are %s, %L and %%"
+        )
+    return string_literal(text)
+
+
+def _quoted(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+    """Return a text as a literal of SQL; NULL as the word NULL."""
+    quote, backslash = string_literal("'"), string_literal("\\")
+    doubled = clause.call(node, "replace", text, quote, string_literal("''"))
+    escaped = clause.call(node, "replace", doubled, backslash, string_literal("\\\\"))
+    prefix = clause.call(
+        node,
+        "case",
+        clause.call(node, "contains", text, backslash),
+        string_literal("E'"),
+        quote,
+    )
+    literal = clause.call(node, "concat", prefix, escaped, quote)
+    return clause.call(node, "coalesce", literal, string_literal("NULL"))
+
+
+def _padded(
+    clause: Clause, node: exp.Expr, text: Expression, width: int, is_left: bool
+) -> Expression:
+    """Return a text with blanks up to a width; a longer text stays as it is."""
+    if not width:
+        return text
+    size, blank = integer_literal(width), string_literal(" ")
+    is_short = clause.call(node, "lt", clause.call(node, "length", text), size)
+    padded = clause.call(node, "rpad" if is_left else "lpad", text, size, blank)
+    return clause.call(node, "case", is_short, padded, text)
+
+
+def _quoting_reader(null: Expression | None) -> Reader:
+    """Return the reader of quote_literal(), for which NULL is NULL, or of quote_nullable()."""
+
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        if len(node.expressions) != 1:
+            raise clause.source.error(node, f"{node.name}() takes 1 argument")
+        value = clause.read(node.expressions[0])
+        quoted = _quoted(clause, node, _written(clause, node, value))
+        if null is None:
+            return quoted
+        return clause.call(node, "case", clause.call(node, "is_null", value), null, quoted)
+
+    return read
+
+
+def _refuse_matches(clause: Clause, node: exp.Expr) -> Expression:
+    raise clause.source.unsupported(
+        node,
+        "regexp_matches(), which makes rows,",
+        "use regexp_match() for the first match, or regexp_like() for a condition",
+    )
+
+
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Concat: _read_concat,
+    exp.Substring: _read_substring,
+}
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "concat_ws": _read_concat_ws,
+    "format": _read_format,
+    "quote_literal": _quoting_reader(NULL),
+    "quote_nullable": _quoting_reader(None),
+    "regexp_matches": _refuse_matches,
+}

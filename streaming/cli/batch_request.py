@@ -1,0 +1,99 @@
+"""Batch request: a micro-batch without rows, so that a change of the views is committed.
+
+::
+
+    CHECKPOINT/requests/<number>.txt     an empty file for each request
+
+A change of the views is committed by a micro-batch (`streaming.state.program_change`), and Spark
+starts a micro-batch only if a source has new data. So ``run`` adds one more source to its query:
+the folder of requests. A new file in it is new data for Spark, and has no rows. A run that starts
+with other views than those of the state makes such a file. So there is a micro-batch, also with
+``--once``, that commits the change and publishes the new views, even if no row arrives.
+
+A checkpoint belongs to a number of sources. A checkpoint of an earlier release does not have this
+one, so its query goes on without it, and the change waits for rows.
+
+Alternative considered: the source of `streaming.heartbeat`. It starts a micro-batch each second, or
+at each trigger, also if no view has changed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from circuits import Circuit
+from streaming.errors import StateError
+from streaming.state.files import Files
+from streaming.state.program_change import newest_version
+
+__all__ = ["accepts_requests", "add_request_source", "has_other_views", "request_batch"]
+
+FOLDER: Final = "requests"
+#: The lines of a file of offsets before those of the sources: the version, and the metadata.
+HEADER_LINES: Final = 2
+
+
+def has_other_views(files: Files, circuit: Circuit) -> bool:
+    """Return True if the newest version of a state directory has other views than a circuit.
+
+    Raises:
+        StateDamagedError: The manifest of this version is damaged.
+        OSError: The directory cannot be read.
+    """
+    manifest = newest_version(files)
+    return manifest is not None and manifest.fingerprint != circuit.fingerprint
+
+
+def accepts_requests(checkpoint: Path, source_count: int) -> bool:
+    """Return True if a query with a checkpoint can have the source of requests.
+
+    Args:
+        checkpoint: The folder of the checkpoint; it may not exist.
+        source_count: The number of the other sources of the query.
+
+    Raises:
+        OSError: The checkpoint cannot be read.
+    """
+    offsets = checkpoint / "offsets"
+    numbers = [file.name for file in offsets.glob("[0-9]*")] if offsets.is_dir() else []
+    if not numbers:
+        return True
+    lines = (offsets / max(numbers, key=int)).read_text().splitlines()
+    return len(lines) - HEADER_LINES > source_count
+
+
+def add_request_source(stream: DataFrame, checkpoint: Path) -> DataFrame:
+    """Return a streaming DataFrame with the same rows, for which `request_batch` works.
+
+    Raises:
+        StateError: The folder of requests cannot be created.
+    """
+    folder = checkpoint / FOLDER
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StateError(
+            f"{folder} cannot be created: {error.strerror}: check the permissions of the checkpoint"
+        ) from error
+    requests = stream.sparkSession.readStream.text(str(folder.absolute()))
+    return stream.unionByName(requests.where("false").select(), allowMissingColumns=True)
+
+
+def request_batch(checkpoint: Path) -> None:
+    """Make Spark start a micro-batch of a stream of `add_request_source`.
+
+    Raises:
+        StateError: The file of the request cannot be written.
+    """
+    folder = checkpoint / FOLDER
+    try:
+        numbers = [int(file.stem) for file in folder.glob("[0-9]*.txt")]
+        (folder / f"{max(numbers, default=-1) + 1}.txt").touch()
+    except OSError as error:
+        raise StateError(
+            f"{folder}: a file cannot be created: {error.strerror}: check the free space and the "
+            "permissions"
+        ) from error

@@ -1,0 +1,62 @@
+"""Uninterrupted calls: Ctrl-C takes effect after a call, not in the middle of it.
+
+Python raises `KeyboardInterrupt` in the main thread, between any two instructions. So a call that
+has to be complete runs in a thread of its own, and the caller waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock, Thread
+
+__all__ = ["run_uninterrupted"]
+
+
+def run_uninterrupted(function: Callable[[], object]) -> None:
+    """Call a function; raise an interrupt only after its end.
+
+    Args:
+        function: The function; it should be short. It runs in another thread, so it must not take
+            locks that belong to the thread of the caller.
+
+    Raises:
+        BaseException: As the function; or the interrupt.
+
+    >>> calls = []
+    >>> run_uninterrupted(lambda: calls.append(1))
+    >>> calls
+    [1]
+    """
+    errors: list[BaseException] = []
+    lock = Lock()
+    state = {"is_begun": False, "is_cancelled": False}
+
+    def run() -> None:
+        with lock:
+            if state["is_cancelled"]:
+                return
+            state["is_begun"] = True
+        try:
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    thread = Thread(target=run, name="dbsp-wcoj-change")
+    interrupt: BaseException | None = None
+    try:
+        thread.start()
+    except BaseException as error:
+        with lock:
+            state["is_cancelled"] = not state["is_begun"]
+        if state["is_cancelled"]:
+            raise
+        interrupt = error
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:
+            interrupt = error
+    if errors:
+        raise errors[0]
+    if interrupt is not None:
+        raise interrupt

@@ -1,0 +1,165 @@
+"""Dialect postgres returns the values of PostgreSQL, after inserts and deletes.
+
+PostgreSQL itself is the oracle. A table is loaded into it twice: with all rows, and without the
+rows that a second step deletes. The queries use what differs between PostgreSQL and DuckDB.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from circuits import compile_sql
+from circuits.errors import SqlError
+
+SCHEMA = pa.schema(
+    [
+        ("a", pa.int32()),
+        ("b", pa.int64()),
+        ("f", pa.float64()),
+        ("g", pa.float32()),
+        ("x", pa.decimal128(8, 2)),
+        ("s", pa.string()),
+        ("ok", pa.bool_()),
+        ("xs", pa.list_(pa.int32())),
+        ("ys", pa.list_(pa.int32())),
+        ("ts", pa.timestamp("us")),
+    ]
+)
+COLUMNS = (
+    "a int, b bigint, f float8, g real, x numeric(8, 2), s text, ok boolean, xs int[], ys int[], "
+    "ts timestamp"
+)
+FIRST = datetime(2024, 1, 2, 3, 4, 5, 678_900)
+ROWS = [
+    (1, 2, 2.5, 2.5, Decimal("2.50"), "a%b", True, [1, 2, 3], [2], FIRST),
+    (1, None, 1e15, 1e6, Decimal("-0.50"), "hello", False, [1, None], [None], FIRST),
+    (2, 1, -0.5, 1e-5, Decimal("1.00"), "a\\b c", True, [], [1, 4], datetime(2024, 2, 29)),
+    (None, 2, 123456.789, 0.1, None, "", None, None, None, None),
+    (3, None, 1e-5, 3.0, Decimal("7.25"), None, True, [None], [], datetime(1999, 12, 31, 23, 59)),
+    (-1, -1, 100.0, -1e20, Decimal("0.00"), "it's", False, [3, 3, 1], [3, 1], FIRST),
+    (None, None, None, None, None, "xyz", None, [5], None, FIRST),
+]
+DELETED = [0, 3, 5]
+
+QUERIES = [
+    # Rows: NULL is not a value that equals itself.
+    "SELECT a, b, (a, b) = (1, 2), (a, b) <> (1, 2), (a, b) < (1, 3), (a, b) >= (1, 1) FROM t",
+    "SELECT a, b, (a, b) IN ((1, 2), (3, NULL)), (a, b) NOT IN ((1, NULL), (2, 1)) FROM t",
+    "SELECT a, b FROM t WHERE (a, b) IN ((1, 2), (3, NULL), (1, NULL))",
+    "SELECT t.a, u.b FROM t JOIN t AS u ON (t.a, t.b) = (u.a, u.b)",
+    "SELECT t.a, u.b FROM t LEFT JOIN t AS u ON (t.a, t.b) < (u.a, u.b)",
+    "SELECT a, ROW(a, b) = ROW(1, 2), ROW(a, 1) > ROW(1, 0) FROM t",
+    "SELECT a, b, (a, b) IS NULL, (a, b) IS DISTINCT FROM (1, NULL) FROM t",
+    # Lists
+    "SELECT xs[1], xs[-1], xs[0], xs[a], xs[1:2], xs[-1:2], xs[0:1], xs[-3:-1] FROM t",
+    "SELECT xs[2:], xs[:1] FROM t",
+    "SELECT a = ANY (xs), a < ALL (xs), a <> ALL (xs), a = SOME (xs) FROM t",
+    "SELECT 1 = SOME (ARRAY[a, 2]) FROM t",
+    "SELECT array_length(xs, 1), cardinality(xs), array_upper(xs, 1), array_lower(xs, 1) FROM t",
+    "SELECT xs @> ys, xs <@ ys, xs @> ARRAY[NULL]::int[], xs && ys FROM t",
+    "SELECT xs || ys, xs || NULL, NULL || xs, array_cat(xs, ys), xs || 7, 7 || xs FROM t",
+    "SELECT array_to_string(xs, ','), array_to_string(xs, ',', '*'), array_positions(xs, 3) FROM t",
+    "SELECT a, u, o FROM t CROSS JOIN LATERAL unnest(xs) WITH ORDINALITY AS n(u, o)",
+    "SELECT a, n.* FROM t LEFT JOIN LATERAL unnest(xs) WITH ORDINALITY AS n(u, o) ON true",
+    "SELECT a, n.* FROM t, LATERAL unnest(xs) WITH ORDINALITY AS n",
+    "SELECT a, p, q FROM t, unnest(xs, ys) AS n(p, q)",
+    # Texts
+    "SELECT substr(s, 0, 3), substr(s, -1, 4), substring(s, -2), substring(s FROM 2 FOR 2) FROM t",
+    "SELECT substring(s, a), substring(s, a, 2), substring(s FROM '[a-l]+') FROM t WHERE a > -9",
+    "SELECT substring(s FROM 'l(.)'), regexp_substr(s, '[a-l]+') FROM t",
+    r"SELECT s LIKE 'a\%b', s LIKE 'a\\b%', s NOT LIKE '%\%%', s ILIKE 'A\%B' FROM t",
+    r"SELECT s LIKE 'h\ello' FROM t",
+    r"SELECT s LIKE ANY (ARRAY['a\%b', 'x%']), s LIKE 'a#%b' ESCAPE '#' FROM t",
+    "SELECT to_hex(a), to_hex(b), to_hex(255) FROM t",
+    "SELECT format('%s is %s%%', s, a), format('%2$s-%1$s', s, f) FROM t",
+    "SELECT format('%5s|%-6s|', s, a) FROM t",
+    "SELECT format('%L', s), format('plain'), quote_literal(s), quote_nullable(a) FROM t",
+    "SELECT s::varchar(3), a::varchar(1), CAST(s AS varchar), s::char(2) = 'he' FROM t",
+    "SELECT 'abc'::char FROM t",
+    "SELECT f::text, g::text, 'f=' || f, concat(f, '/', ok, '/', x), ok::text, x::text FROM t",
+    "SELECT concat_ws('-', f, ok, s), ok || 'x' FROM t",
+    "SELECT a, EXISTS (SELECT FROM t AS u WHERE u.b = t.a) FROM t",
+    "SELECT a FROM t WHERE NOT EXISTS (SELECT FROM t AS u WHERE u.b = t.a)",
+    "VALUES (1, 'x'), (3, 'y'), (NULL, 'z') ORDER BY 1 DESC LIMIT 2",
+    "SELECT 'off'::boolean, ' On '::boolean, 'yes'::boolean, (ok::text)::boolean FROM t",
+    # Numbers and times
+    "SELECT round(f), round(x), round(x, 1), f::int, x::int FROM t WHERE f < 1000000",
+    "SELECT extract(second FROM ts), extract(milliseconds FROM ts), date_part('second', ts) FROM t",
+    "SELECT extract(microseconds FROM ts), extract(minute FROM ts) FROM t",
+    "SELECT extract(second FROM ts::time) FROM t",
+]
+
+
+def plain(value: Any) -> Any:
+    """Return a value with numbers as floats and lists as tuples."""
+    if isinstance(value, list | tuple):
+        return tuple(map(plain, value))
+    if isinstance(value, Decimal | float) or (isinstance(value, int) and value is not True):
+        return value if isinstance(value, bool) else float(f"{float(value):.12g}")
+    return value
+
+
+def table(numbers: list[int], weight: int = 1) -> pa.Table:
+    columns = zip(*(ROWS[number] for number in numbers), strict=True)
+    arrays = [pa.array(list(c), f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+    rows = pa.table(arrays, schema=SCHEMA)
+    return rows.append_column("weight", pa.array([weight] * len(numbers), pa.int64()))
+
+
+@pytest.fixture(scope="module")
+def server(postgres):
+    """A function that returns the rows of a query, over all rows or those that are left."""
+    import psycopg
+
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        for schema, numbers in (
+            ("all_rows", range(len(ROWS))),
+            ("left_rows", [n for n in range(len(ROWS)) if n not in DELETED]),
+        ):
+            connection.execute(f"CREATE SCHEMA {schema}; CREATE TABLE {schema}.t ({COLUMNS})")
+            with connection.cursor() as cursor:
+                places = ", ".join(["%s"] * len(SCHEMA))
+                rows = [ROWS[number] for number in numbers]
+                cursor.executemany(f"INSERT INTO {schema}.t VALUES ({places})", rows)
+
+        def ask(schema: str, query: str) -> Counter[tuple]:
+            connection.execute(f"SET search_path = {schema}")
+            return Counter(map(plain, connection.execute(query.encode()).fetchall()))
+
+        yield ask
+        connection.execute("DROP SCHEMA all_rows CASCADE; DROP SCHEMA left_rows CASCADE")
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "materialize"])
+@pytest.mark.parametrize("query", QUERIES)
+def test_the_rows_are_those_of_postgresql_after_every_step(server, query, dialect):
+    circuit = compile_sql(query, {"t": SCHEMA}, dialect=dialect)
+    rows: Counter[tuple] = Counter()
+    steps = [(list(range(len(ROWS))), 1, "all_rows"), (DELETED, -1, "left_rows")]
+    for numbers, weight, schema in steps:
+        view = circuit.step({"t": table(numbers, weight)})["view"]
+        for *values, count in zip(*(column.to_pylist() for column in view.columns), strict=True):
+            rows[plain(tuple(values))] += count
+        assert +rows == server(schema, query)
+        assert min(rows.values()) >= 0
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("SELECT regexp_matches(s, 'a') FROM t", "regexp_match"),
+        ("SELECT format(s, a) FROM t", "a constant"),
+        ("SELECT format('%I', s) FROM t", "%s"),
+        ("SELECT format('%s %s', s) FROM t", "1 value"),
+        ("SELECT (a, b) IS NOT NULL FROM t", "IS NOT NULL of each"),
+    ],
+)
+def test_other_meanings_in_postgresql_are_refused(query, message):
+    with pytest.raises(SqlError, match=message):
+        compile_sql(query, {"t": SCHEMA}, dialect="postgres")
