@@ -333,7 +333,7 @@ def call_function(
             value = functions.call(name, *arguments, type=type)
     if is_nested(value.type) and INTERVAL in part_types(value.type):
         raise source.unsupported(
-            node, "an interval with months in a list, struct or map", "cast it to a text"
+            node, "an interval in a list, struct or map", "cast it to a text"
         )
     return value
 
