@@ -49,6 +49,10 @@ __all__ = ["DeltaTarget"]
 
 #: The table property with the view of a table that the target created.
 VIEW_KEY: Final = "dbsp_wcoj.view"
+#: The key, in the information of a commit, of the state directory that it is from.
+STATE_KEY: Final = "dbsp_wcoj.state"
+#: The number of commits to search for the last one of a target; others compact the table.
+MAX_COMMITS_READ: Final = 20
 MAX_ATTEMPTS: Final = 6
 #: The pause after the first conflict; it doubles after each further conflict.
 FIRST_PAUSE_S: Final = 0.05
@@ -183,7 +187,12 @@ class DeltaTarget:
         if last_batch is None and delta.mode != "complete" and delta_table.count():
             raise delta.foreign_rows_error(place)
         delta.check_follows(NO_BATCH if last_batch is None else last_batch, place)
-        properties = CommitProperties(app_transactions=[Transaction(application, delta.batch_id)])
+        if delta.mode == "complete":
+            delta.check_only_writer(_last_writer(delta_table), place)
+        properties = CommitProperties(
+            custom_metadata={STATE_KEY: delta.state_id},
+            app_transactions=[Transaction(application, delta.batch_id)],
+        )
         replaces_earlier_rows = delta.is_whole and last_batch is not None
         if delta.mode == "complete" or replaces_earlier_rows:
             rows = table.select(_columns(delta, table))
@@ -215,6 +224,15 @@ class DeltaTarget:
         _check_view(delta_table, delta, path)
         _check_types(delta_table, delta, table, path)
         return delta_table
+
+
+def _last_writer(delta_table: DeltaTable) -> str:
+    """Return the state directory of the last commit of a target; empty if it is not known."""
+    for count in (1, MAX_COMMITS_READ):  # mostly the last commit is one of a target
+        for commit in delta_table.history(count):
+            if STATE_KEY in commit:
+                return str(commit[STATE_KEY])
+    return ""
 
 
 def _check_view(delta_table: DeltaTable, delta: ViewDelta, path: str) -> None:

@@ -155,7 +155,9 @@ class ParquetTarget:
         """Check that a delta fits the files of its view; return whether to write its file."""
         if delta.mode == "complete":
             # A replay of the same micro-batch writes the same file again.
-            return delta.batch_id >= _recorded_batch(files, delta)
+            writer, batch_id = _recorded_writer(files, delta)
+            delta.check_only_writer(writer, f"directory {address_of(files.location)}")
+            return writer != delta.state_id or delta.batch_id >= batch_id
         place = f"directory {address_of(files.location)}"
         if last_batch < delta.batch_id:
             delta.check_follows(last_batch, place)
@@ -170,7 +172,7 @@ class ParquetTarget:
     def _encode(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
         record = {MODE_KEY: str(delta.output_mode)}
         if delta.mode == "complete":
-            # `_recorded_batch` reads it, so that a late write does not replace a newer view.
+            # `_recorded_writer` reads it, so that a late write does not replace a newer view.
             record |= {STATE_KEY: delta.state_id, BATCH_KEY: str(delta.batch_id)}
         sink = pa.BufferOutputStream()
         try:
@@ -262,16 +264,15 @@ def _read_metadata(files: Files, name: str) -> pq.FileMetaData:
         ) from error
 
 
-def _recorded_batch(files: Files, delta: ViewDelta) -> int:
-    """Return the micro-batch in the file of the complete view.
+def _recorded_writer(files: Files, delta: ViewDelta) -> tuple[str, int]:
+    """Return the state directory and the micro-batch of the file of the complete view.
 
     Returns:
-        Its id; `NO_BATCH` if the file is missing or belongs to another state directory.
+        Its id and that of the micro-batch; an empty text and `NO_BATCH` if the file is missing.
     """
     name = _name(delta)
     if files.size(name) is None:
-        return NO_BATCH
+        return "", NO_BATCH
     record = _read_metadata(files, name).metadata or {}
-    if record.get(STATE_KEY.encode(), b"").decode() != delta.state_id:
-        return NO_BATCH
-    return int(record.get(BATCH_KEY.encode(), b"-1"))
+    state_id = record.get(STATE_KEY.encode(), b"").decode()
+    return state_id, int(record.get(BATCH_KEY.encode(), b"-1"))

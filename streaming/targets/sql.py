@@ -39,7 +39,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from threading import Event, Lock
 from typing import Any, Final
@@ -494,15 +494,15 @@ class _TableWrite:
         records = self._read_records(cursor)
         if self.dialect.shape_of(connection, self.name, self.schema) is None:
             cursor.execute(self._create_statement(), ())
-            where = " AND ".join(f"{column} = {placeholder}" for column in columns)
-            for state_id, view, batch_id in records:  # of the table before it was dropped
-                record = (state_id, view, self.name, batch_id)
-                cursor.execute(f"DELETE FROM {self.batches} WHERE {where}", record)
+            self._delete_records(cursor, records)  # of the table before it was dropped
             records = []
         last_batch = self._last_batch(records)
         if last_batch >= delta.batch_id:
             return False
         delta.check_follows(last_batch, f"table {self.name!r}")
+        others = [record for record in records if record[0] != delta.state_id]
+        if last_batch == NO_BATCH and others:
+            delta.check_only_writer(others[0][0], f"table {self.name!r}")
         is_first = last_batch == NO_BATCH and delta.mode != "complete"
         if is_first and not delta.table.num_rows:
             return False  # the first micro-batch with rows finds out whose rows the table has
@@ -517,10 +517,20 @@ class _TableWrite:
         )
         if cursor.rowcount <= 0:
             return False
+        if delta.mode == "complete":  # the others find that they are not the only writer
+            self._delete_records(cursor, others)
         # Checked after the wait, because a transaction with a lost connection may have committed.
         if is_first:
             self._check_empty(cursor)
         return True
+
+    def _delete_records(self, cursor: Any, records: Iterable[tuple[str, str, int]]) -> None:
+        """Delete records of the table."""
+        columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
+        where = " AND ".join(f"{column} = {self.dialect.placeholder}" for column in columns)
+        for state_id, view, batch_id in records:
+            record = (state_id, view, self.name, batch_id)
+            cursor.execute(f"DELETE FROM {self.batches} WHERE {where}", record)
 
     def _columns(self) -> dict[str, str]:
         """Return the columns that are written, and their types."""

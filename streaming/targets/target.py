@@ -14,15 +14,19 @@ The identity of a change is (state directory, view, batch id). The target stores
 *in the same atomic act* as the rows: in the name of the file, the transaction of the Delta log, the
 row of a bookkeeping table. A batch id alone is not enough, because a new state directory starts
 from 0 again and its views begin empty. If a target finds deltas of another state directory, it
-raises an error, because the sum of both is not a view.
+raises an error, because the sum of both is not a view. In mode ``complete`` a new state directory
+replaces the view of an earlier one; two that alternate raise an error
+(`ViewDelta.check_only_writer`).
 
 The sum is not a view either if a target has missed micro-batches, for example because it was
 restored from an older copy. So each delta names the last earlier micro-batch with rows of the view
 (``ViewDelta.previous``), and a target that does not hold it raises `MissedBatchesError`. A delta
 that is the whole view replaces what the target holds. A sink with a state directory writes the
 whole view to a target that holds nothing of it, such as one of an added output: before the first
-micro-batch it asks each `RecordingTarget` for its last micro-batch. A view that is added to a sink
-that runs is new, so its first delta is the whole view, whatever the target holds.
+micro-batch it asks each `RecordingTarget` for its last micro-batch. Any other target, such as a
+class without ``last_batch``, receives only the later deltas of a view that the sink had before. A
+view that is added to a sink that runs is new, so its first delta is the whole view, whatever the
+target holds.
 
 A target is a value until the first ``write``: its constructor opens nothing, and it can be pickled,
 because in Spark Connect it runs in another process.
@@ -100,6 +104,39 @@ class ViewDelta:
     def output_mode(self) -> OutputMode:
         """The mode with its keys."""
         return OutputMode(self.mode, self.keys)
+
+    def check_only_writer(self, writer: str, place: str) -> None:
+        """Check, in mode ``complete``, that no other state directory writes the target as well.
+
+        A new state directory may replace the view of an earlier one. But if this directory has
+        published the view before, and the target was last written by another one, both replace the
+        view of the other.
+
+        Args:
+            writer: The state directory that has written the target last; empty if it is not known.
+            place: The target, for the message.
+
+        Raises:
+            TargetError: There are two writers.
+
+        >>> ViewDelta("v", 9, pa.table({"n": [1]}), "complete", state_id="a", previous=7
+        ...     ).check_only_writer("b", "table 't'")
+        Traceback (most recent call last):
+        streaming.errors.TargetError: view 'v', micro-batch 9: table 't' was last written by \
+another state directory (b), and this one (a) has published the view before, so each replaces the \
+view of the other: stop one of the two jobs, or give it another target; to go on with this job, \
+drop the table or the files of this view, and start the query again
+        """
+        if self.mode != "complete" or writer in ("", self.state_id):
+            return
+        if self.previous is None or self.previous == NO_BATCH:
+            return
+        raise TargetError(
+            f"{self}: {place} was last written by another state directory ({writer}), and this one "
+            f"({self.state_id or 'none'}) has published the view before, so each replaces the view "
+            "of the other: stop one of the two jobs, or give it another target; to go on with this "
+            "job, drop the table or the files of this view, and start the query again"
+        )
 
     def check_follows(self, last_batch: int, place: str) -> None:
         """Check that a target holds all earlier micro-batches of the view.

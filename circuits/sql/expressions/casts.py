@@ -63,6 +63,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         return clause.call(node, "nested_text", value)
     if source.is_postgres and pa.types.is_string(target):
         value = dialect_text(clause, node, value)
+    if source.is_postgres and is_text(value.type) and pa.types.is_boolean(target):
+        value = _postgres_boolean_text(clause, node, value)
     bytes_function = None if source.is_spark else _bytes_function(value.type, target)
     if bytes_function:
         cast = clause.call(node, bytes_function, value)
@@ -118,6 +120,15 @@ def _limit_length(clause: Clause, node: exp.Cast, text: Expression) -> Expressio
         return text
     size = int(parameters[0].name) if parameters else 1
     return clause.call(node, "substring", text, integer_literal(1), integer_literal(size))
+
+
+def _postgres_boolean_text(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+    """Return a text to cast to BOOLEAN, in which ``on`` and ``off`` are words, too."""
+    word = clause.call(node, "lower", clause.call(node, "trim", text))
+    branches: list[Expression] = []
+    for name, value in (("on", "true"), ("off", "false")):
+        branches += [clause.call(node, "eq", word, string_literal(name)), string_literal(value)]
+    return clause.call(node, "case", *branches, word)
 
 
 def _bytes_function(source: pa.DataType, target: pa.DataType) -> str | None:

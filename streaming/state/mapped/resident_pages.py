@@ -32,7 +32,7 @@ from weakref import ref
 
 import pyarrow as pa
 
-from streaming.state.files import ReleasableMemory
+from streaming.state.files import MappedMemory
 
 __all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
@@ -56,7 +56,7 @@ class ResidentPages:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._maps: tuple[ReleasableMemory, ...] = ()
+        self._maps: tuple[MappedMemory, ...] = ()
         # The resident pages of all files after the last releases: those of other files, and for a
         # while those of a merge in files.
         self._remaining_bytes = deque([resident_file_bytes()], maxlen=REMEMBERED_RELEASES)
@@ -65,7 +65,7 @@ class ResidentPages:
         self._must_stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def watch(self, maps: Iterable[ReleasableMemory]) -> None:
+    def watch(self, maps: Iterable[MappedMemory]) -> None:
         """Limit the pages of these maps, and of no others."""
         self._maps = tuple(maps)
         if not self._maps:

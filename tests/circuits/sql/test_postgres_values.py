@@ -84,6 +84,10 @@ QUERIES = [
     "SELECT 'abc'::char FROM t",
     "SELECT f::text, g::text, 'f=' || f, concat(f, '/', ok, '/', x), ok::text, x::text FROM t",
     "SELECT concat_ws('-', f, ok, s), ok || 'x' FROM t",
+    "SELECT a, EXISTS (SELECT FROM t AS u WHERE u.b = t.a) FROM t",
+    "SELECT a FROM t WHERE NOT EXISTS (SELECT FROM t AS u WHERE u.b = t.a)",
+    "VALUES (1, 'x'), (3, 'y'), (NULL, 'z') ORDER BY 1 DESC LIMIT 2",
+    "SELECT 'off'::boolean, ' On '::boolean, 'yes'::boolean, (ok::text)::boolean FROM t",
     # Numbers and times
     "SELECT round(f), round(x), round(x, 1), f::int, x::int FROM t WHERE f < 1000000",
     "SELECT extract(second FROM ts), extract(milliseconds FROM ts), date_part('second', ts) FROM t",

@@ -238,3 +238,38 @@ def test_a_view_name_may_contain_a_batch_id(tmp_path):
         ParquetTarget(tmp_path).check(replace(delta, table=NOTHING))
         ParquetTarget(tmp_path).write(delta)
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta", "sqlite"])
+def test_two_state_directories_that_replace_one_view_in_turns_are_detected(kind, tmp_path):
+    place = Place(kind, tmp_path)
+
+    def write(state_id, batch_id, rows, previous):
+        delta = ViewDelta("v", batch_id, rows, "complete", state_id=state_id, previous=previous)
+        place.target().write(delta)  # as another process
+
+    write("a", 0, ONE, NO_BATCH)
+    write("a", 1, TWO, 0)
+    write("b", 0, THREE, NO_BATCH)  # a new state directory replaces the view
+    write("b", 1, ONE, 0)
+    for _ in range(2):
+        with pytest.raises(TargetError, match=r"another state directory \(b\)"):
+            write("a", 2, TWO, 1)
+    write("b", 2, THREE, 1)
+    assert place.rows() == counted(THREE, "weight")
+    place.drop()
+    write("a", 2, TWO, 1)
+    assert place.rows() == counted(TWO, "weight")
+    with pytest.raises(TargetError, match=r"another state directory \(a\)"):
+        write("b", 3, ONE, 2)
+
+
+def test_a_delta_table_knows_its_writer_after_other_commits(tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    target = DeltaTarget(str(tmp_path / "v"))
+    target.write(ViewDelta("v", 0, ONE, "complete", state_id="a", previous=NO_BATCH))
+    for _ in range(3):
+        rows = deltalake.DeltaTable(str(tmp_path / "v")).to_pyarrow_table()
+        deltalake.write_deltalake(str(tmp_path / "v"), rows, mode="overwrite")
+    with pytest.raises(TargetError, match="another state directory"):
+        target.write(ViewDelta("v", 5, TWO, "complete", state_id="b", previous=4))

@@ -355,7 +355,7 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tm
             patch.object(ResidentPages, "check", lambda *args: None),
         ):
             sink(Frame(table, "q"), number)
-        return resident_bytes(tmp_path)
+            return resident_bytes(tmp_path)
 
     # The header of a run has the least and the greatest value of its first column. The system maps
     # some pages around each page that is read.
