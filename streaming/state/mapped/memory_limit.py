@@ -283,6 +283,7 @@ class MemoryLimit:
         # An arrangement that is not needed any more has no runs.
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
+        keys += self._find_renamed()
         dictionary_sizes = {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}
         dictionary_bytes = sum(sum(size) for size in dictionary_sizes.values())
         excess = self._excess(sum(sizes.values()) + dictionary_bytes)
@@ -367,6 +368,19 @@ class MemoryLimit:
             sum(mapped) + dictionary_bytes - dictionary_heap_bytes,
             len(mapped),
         )
+
+    def _find_renamed(self) -> list[ArrangementKey]:
+        """Return the arrangements with maps of files of arrangements of other names.
+
+        Such an arrangement was taken over from earlier views, and written again.
+        """
+        return [
+            (name, arrangement.order)
+            for name, trace in self._circuit.graph.traces.items()
+            for arrangement in trace.arrangements
+            if (name, arrangement.order) not in self._files_of
+            and any(run.is_mapped for run in arrangement.spine.runs)
+        ]
 
     def _limit_merges(self) -> None:
         """Limit the sizes of merges in memory, also in arrangements that are new."""

@@ -317,3 +317,18 @@ def test_an_error_has_the_name_of_the_function_in_the_text(query, call):
         compile_sql(query, {"t": SCHEMA})
     assert f": {call}" in str(caught.value)
     assert "series_before" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", [r"E'a\nb\t\\c\'d'", r"e'\x41\101q'", "E'it''s'", r"E'\\\\n' || '\n'"]
+)
+def test_a_text_with_escapes_is_that_of_duckdb(text):
+    circuit = compile_sql(f"SELECT {text} AS x, k FROM t", {"t": SCHEMA})
+    expected = duckdb.sql(f"SELECT {text}").fetchall()[0][0]
+    assert circuit.step({"t": table(ROWS[:1])})["view"]["x"].to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(("text", "dialect"), [(r"E'\xc3\xa4'", "duckdb"), ("E'a'", "spark")])
+def test_a_text_with_escapes_of_bytes_or_in_spark_is_an_error(text, dialect):
+    with pytest.raises(SqlError):
+        compile_sql(f"SELECT {text} AS x FROM t", {"t": SCHEMA}, dialect=dialect)
