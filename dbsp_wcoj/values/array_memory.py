@@ -27,7 +27,7 @@ __all__ = [
 
 Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-Array = TypeVar("Array", Int64Array, Bytes)
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 #: Returns so many int64 words, at least 1, all of them 0. The array does not own its memory, and
 #: keeps it. None if there is no memory for them; then memory of the process is used.

@@ -190,8 +190,8 @@ class Growth:
             bounds = self.bounds
             bounds.array = move_array(bounds.array, bounds.copied, memory.new_words)
         if self.arena is not None and memory.strings is not None:
-            data: npt.NDArray[np.uint8] = self.arena.array
-            self.arena.array = move_array(data, self.arena.copied, memory.new_arena)
+            arena = self.arena
+            arena.array = move_array(arena.array, arena.copied, memory.new_arena)
         if self.slots is not None and memory.slots is not None:
             slots = self.slots
             slots.slots = move_array(slots.slots, slots.cleared, memory.new_slots)
