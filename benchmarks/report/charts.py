@@ -366,7 +366,7 @@ CHARTS: tuple[Chart, ...] = (
         "beyond-memory",
         "beyond_memory",
         "Steps",
-        "Steps of 1,000 rows over state that is four times as large as its memory limit",
+        "Steps of 1,000 rows over state that is larger than its memory limit",
         ("steps", "steps so far"),
         {"median ms": ""},
         "milliseconds",

@@ -6,6 +6,7 @@ RowIdEncode      several columns replaced by one code, the row id
 RowIdDecode      row ids replaced by the columns that they encode
 PartialAggregate rows whose weights are the quantities that an aggregate adds up
 FinalAggregate   the aggregates, from partial aggregates after a join
+NumberedTopK     a TopK whose rows have their numbers
 ================ =====================================================================
 
 `RecursiveDistinct` is one as well, and lives with the other nodes of recursions
@@ -37,10 +38,12 @@ from circuits.plan.columns import (
 )
 from circuits.plan.frontier import ColumnBounds, Frontier
 from circuits.plan.node import NaryNode, PlanNode, UnaryNode
+from circuits.plan.nodes import TopK
 
 __all__ = [
     "FinalAggregate",
     "Join",
+    "NumberedTopK",
     "PartialAggregate",
     "RowIdDecode",
     "RowIdEncode",
@@ -278,3 +281,27 @@ class FinalAggregate(UnaryNode):
 
     def bounds_of_changes(self, inputs: Sequence[ColumnBounds], position: int) -> ColumnBounds:
         return bounds_of_keys(inputs[0], range(self.key_count))
+
+
+@dataclass(frozen=True)
+class NumberedTopK(TopK):
+    """The rows of a `TopK`, and a last column with the number of each among the rows of its group.
+
+    The numbers are 1, 2, … in the order. A row that is selected w times is w rows.
+    """
+
+    number_name: str = "row_number"
+
+    @cached_property
+    def fields(self) -> Fields:
+        number = Field(self.number_name, pa.int64(), nullable=False)
+        return with_unique_names((*self.input.fields, number))
+
+    def label(self) -> str:
+        return f"numbered {super().label()}"
+
+    def with_implied_bounds(self, bounds: ColumnBounds) -> ColumnBounds:
+        return super().with_implied_bounds(bounds_of_first(bounds, len(self.input.fields)))
+
+    def _may_be_null(self, column: int) -> bool:
+        return column < len(self.input.fields) and super()._may_be_null(column)

@@ -136,14 +136,7 @@ def append_by_rewriting(files: Files, name: str, text: str) -> None:
     files.write(name, [content, text.encode()])
 
 
-class ReleasableMemory(Protocol):
-    """Maps of files, whose pages may be in the memory of the process."""
-
-    def release_pages(self) -> None:
-        """Remove the pages from the memory of this process; the next access reads them again."""
-
-
-class MappedMemory(ReleasableMemory, Protocol):
+class MappedMemory(Protocol):
     """The bytes of a file as shared memory.
 
     Attributes:
@@ -160,8 +153,11 @@ class MappedMemory(ReleasableMemory, Protocol):
     def expect_random_access(self) -> None:
         """Read no pages ahead: searches touch few pages, far from each other."""
 
+    def release_pages(self) -> None:
+        """Remove the pages from the memory of this process; the next access reads them again."""
 
-class ScratchMemory(ReleasableMemory, Protocol):
+
+class ScratchMemory(Protocol):
     """Writable memory that is not memory of the process."""
 
     def expect_random_access(self) -> None:
@@ -169,6 +165,9 @@ class ScratchMemory(ReleasableMemory, Protocol):
 
     def take_array(self) -> npt.NDArray[np.int64]:
         """Return the words, which are 0; the array keeps the memory."""
+
+    def release_pages(self) -> None:
+        """Remove the pages from the memory of this process; their contents stay."""
 
 
 @runtime_checkable

@@ -27,7 +27,7 @@ would have no id of its own, and targets could not tell a replay of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -45,7 +45,7 @@ from streaming.state.directory_identity import find_identity
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
-from streaming.state.verified_files import read_state
+from streaming.state.verified_files import MappedFiles, read_state
 from streaming.state.view_definitions import (
     DEFINITION_FILE,
     encode_definition,
@@ -230,6 +230,7 @@ def plan_change(
     options: ChangeOptions,
     *,
     unwritten: Collection[str] = (),
+    map_files: Callable[[Manifest], MappedFiles] | None = None,
 ) -> ProgramChange:
     """Compare the program of a version with that of a circuit; load the version, change nothing.
 
@@ -240,6 +241,7 @@ def plan_change(
         options: What the change may do.
         unwritten: Views of the old program whose rows no target holds, so that they count as
             views that were not published before.
+        map_files: Returns the files of a version that need not be read; None to read all.
 
     Raises:
         StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the
@@ -250,7 +252,8 @@ def plan_change(
     old = Circuit(read_program(files, manifest, circuit.spec.functions))
     find_identity(files, old)  # raises: the directory has another format
     try:
-        old.load(read_state(files, manifest))
+        mapped = None if map_files is None else map_files(manifest)
+        old.load(read_state(files, manifest, mapped=mapped))
     except DbspWcojError as error:
         if isinstance(error, StateDamagedError):
             raise
@@ -274,6 +277,7 @@ def change_program(
     options: ChangeOptions,
     now: int | None,
     unwritten: Mapping[str, str] = MappingProxyType({}),
+    map_files: Callable[[Manifest], MappedFiles] | None = None,
 ) -> PendingChange:
     """Load a version of another program into a circuit; nothing is written.
 
@@ -285,6 +289,7 @@ def change_program(
         now: The time in microseconds since 1970, if the circuit reads it.
         unwritten: The views whose targets hold none of their rows, with their names in the version;
             the whole views are written to the targets.
+        map_files: As for `plan_change`.
 
     Raises:
         StateMismatchError: The change drops something that ``options`` do not allow; or as
@@ -299,7 +304,9 @@ def change_program(
             view,
             manifest.batch_id + 1,
         )
-    change = plan_change(files, manifest, circuit, options, unwritten=unwritten.values())
+    change = plan_change(
+        files, manifest, circuit, options, unwritten=unwritten.values(), map_files=map_files
+    )
     where = f"state directory {files.location}"
     applied = apply_change(
         change, options, now, where=where, batch_id=manifest.batch_id, unwritten=unwritten

@@ -573,7 +573,13 @@ class Store:
             )
         now = microseconds_of(self._clock()) if self.circuit.reads_now else None
         self._pending = change_program(
-            self.files, manifest, self.circuit, self._change, now, unwritten
+            self.files,
+            manifest,
+            self.circuit,
+            self._change,
+            now,
+            unwritten,
+            map_files=None if self._memory is None else self._memory.map_files,
         )
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)

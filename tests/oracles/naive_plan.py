@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from decimal import Context, Decimal
@@ -40,6 +40,7 @@ from circuits.plan.nodes import (
     Union,
     Values,
 )
+from circuits.plan.physical_nodes import NumberedTopK
 from circuits.plan.window import Window, WindowCall
 from circuits.runtime.evaluation import evaluate
 from tests.oracles.naive_aggregates import NAIVE_AGGREGATES, naive_aggregate
@@ -91,6 +92,8 @@ def evaluate_plan(plan: PlanNode, relations: Mapping[str, Relation]) -> Counter[
             return Counter({r: w for r, w in evaluate_plan(plan.input, relations).items() if w > 0})
         case Aggregate():
             return aggregate_groups(plan, evaluate_plan(plan.input, relations))
+        case NumberedTopK():
+            return number_top_rows(plan, evaluate_plan(plan.input, relations))
         case TopK():
             return top_rows(plan, evaluate_plan(plan.input, relations))
         case Window():
@@ -234,17 +237,30 @@ def rank(value: Any) -> tuple[bool, Any]:
 
 
 def top_rows(plan: TopK, rows: Counter[Row]) -> Counter[Row]:
+    answer: Counter[Row] = Counter()
+    for group in top_rows_by_group(plan, rows):
+        answer.update(group)
+    return answer
+
+
+def number_top_rows(plan: NumberedTopK, rows: Counter[Row]) -> Counter[Row]:
+    answer: Counter[Row] = Counter()
+    for group in top_rows_by_group(plan, rows):
+        answer.update((*row, number) for number, row in enumerate(group, 1))
+    return answer
+
+
+def top_rows_by_group(plan: TopK, rows: Counter[Row]) -> Iterator[list[Row]]:
+    """Yield the selected rows of each group in order, a row of weight w as w rows."""
     groups: dict[Row, list[tuple[Row, int]]] = {}
     for row, weight in rows.items():
         if weight > 0:
             groups.setdefault(tuple(row[k] for k in plan.keys), []).append((row, weight))
     stop = None if plan.limit is None else plan.offset + plan.limit
-    answer: Counter[Row] = Counter()
     for group in groups.values():
         ordered = sorted_rows(plan, group)
         positions = itertools.chain.from_iterable(itertools.repeat(r, w) for r, w in ordered)
-        answer.update(itertools.islice(positions, plan.offset, stop))
-    return answer
+        yield list(itertools.islice(positions, plan.offset, stop))
 
 
 def add_window_values(plan: Window, rows: Counter[Row]) -> Counter[Row]:

@@ -34,6 +34,7 @@ from circuits.plan.physical_nodes import (
 from circuits.plan.rewrite.derived_keys import drop_derived_keys
 from circuits.plan.rewrite.join_planning import plan_block
 from circuits.plan.rewrite.key_filters import filter_before_groups
+from circuits.plan.rewrite.numbered_rows import number_top_rows
 from circuits.plan.rewrite.outer_joins import add_left_join, as_left_joins
 from circuits.plan.rewrite.partial_aggregates import aggregate_partially
 from circuits.plan.rewrite.projection import push_projection
@@ -111,7 +112,7 @@ class _Rewriter:
                 )
             case CrossJoin() | Filter() | Map() | Semijoin() | OuterJoin() | TemporalFilter():
                 return plan_block(self.as_block(plan))
-        return plan.with_inputs([self.rewrite(input) for input in plan.inputs])
+        return number_top_rows(plan.with_inputs([self.rewrite(input) for input in plan.inputs]))
 
     def _flatten(self, plan: PlanNode) -> SelectBlock:
         match plan:

@@ -36,7 +36,8 @@ from circuits.plan.nodes import (
     Union,
     columns,
 )
-from circuits.plan.physical_nodes import PartialAggregate
+from circuits.plan.physical_nodes import NumberedTopK, PartialAggregate
+from circuits.plan.rewrite.numbered_rows import without_numbers
 from circuits.plan.time_windows import HoppingWindows, TimeNode
 from circuits.plan.window import Window
 from circuits.types.functions import call
@@ -74,6 +75,9 @@ def push_projection(
             return _prune_aggregates(plan, outputs, tuple(names))
         case Window():
             return _prune_calls(plan, outputs, tuple(names))
+        case NumberedTopK():
+            if all(len(plan.input.fields) not in columns_of(e) for e in outputs):
+                return push_projection(without_numbers(plan), outputs, names)
         case TimeNode():
             return _prune_input(plan, outputs, tuple(names))
         case Filter(TimeNode() as inner, predicate):

@@ -23,12 +23,13 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 from dbsp_wcoj.storage.rank_search import RankSearch
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["OrderedRows", "first_positions"]
+__all__ = ["OrderedRows", "count_repeated_rows", "first_positions"]
 
 _MIN_INT64: Final = -(2**63)
 #: One key without columns: the prefix of all rows.
@@ -164,3 +165,14 @@ def first_positions(group_indices: Int64Array) -> Int64Array:
     if not len(group_indices):
         return np.empty(0, np.int64)
     return np.flatnonzero(np.concatenate(([True], group_indices[1:] != group_indices[:-1])))
+
+
+def count_repeated_rows(weights: Int64Array, budget: Budget, columns: int) -> None:
+    """Count the additional rows of a result in which a row of weight w is w rows.
+
+    Raises:
+        LimitError: They are more than a step may produce.
+    """
+    repeated = np.maximum(weights, 1).sum(dtype=np.float64) - len(weights)
+    if repeated:
+        budget.add_rows(int(repeated), columns)

@@ -31,6 +31,7 @@ from circuits.plan.nodes import (
 from circuits.plan.physical_nodes import (
     FinalAggregate,
     Join,
+    NumberedTopK,
     PartialAggregate,
     RowIdDecode,
     RowIdEncode,
@@ -64,7 +65,7 @@ from circuits.runtime.operators.time.latest_time import LatestTimeOperator
 from circuits.runtime.operators.time.session_bound import SessionBoundOperator
 from circuits.runtime.operators.time.temporal_filter import TemporalFilterOperator
 from circuits.runtime.operators.time.window_close import WindowCloseOperator
-from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.top_k import NumberedTopKOperator, TopKOperator
 from circuits.runtime.operators.unnest import UnnestOperator
 from circuits.runtime.operators.user_call import UserCallOperator
 from circuits.runtime.operators.values import ValuesOperator
@@ -83,6 +84,7 @@ BUDGETED_OPERATORS = (
     HoppingWindowsOperator,
     JoinOperator,
     MapOperator,
+    NumberedTopKOperator,
     UnnestOperator,
     WindowOperator,
 )
@@ -224,6 +226,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     RecursiveDistinct: _recursive_distinct,
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
+    NumberedTopK: lambda plan, context: NumberedTopKOperator(plan, context.codecs),
     TemporalFilter: lambda plan, context: TemporalFilterOperator(plan, context.codecs),
     SingleRow: lambda plan, context: SingleRowOperator(plan, context.codecs),
     Window: lambda plan, context: WindowOperator(plan, context.codecs),

@@ -1,4 +1,4 @@
-"""Top-k: per key, the ``limit`` rows of a sort order that begin at position ``offset``.
+"""Top-k: per key, the ``limit`` rows of a sort order that begin at position ``offset``; numbered.
 
 ::
 
@@ -18,6 +18,10 @@ reads the first ``offset + limit`` positions before and after the step, in one s
 columns break ties, ascending and NULLs last, so the result depends only on the input and not on its
 history.
 
+A numbered top-k also outputs the number of each row among the selected rows of its key, from 1. A
+row of weight w at w selected positions is w rows, so all weights of its result are 1. The delta has
+the rows whose numbers change.
+
 Cost: O(log N) per changed key and run, and per position read. If the order is by a string, the
 step also reads and compares all rows that share their first bytes with the last selected row.
 
@@ -28,41 +32,56 @@ is smaller, but after enough deletions it cannot supply the next rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from circuits.plan.nodes import TopK
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.runtime.operators.ordered_rows import OrderedRows, first_positions
+from circuits.runtime.operators.ordered_rows import (
+    OrderedRows,
+    count_repeated_rows,
+    first_positions,
+)
 from circuits.runtime.operators.row_order import RowOrder
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
-from dbsp_wcoj.storage.trace import StagedGroup
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, consolidated_rows
 
-__all__ = ["TopKOperator"]
+__all__ = ["NumberedTopKOperator", "TopKOperator"]
 
 
-class TopKOperator:
-    """Selects rows by their position in a sort order, per key.
+class _SelectedRows(NamedTuple):
+    """Rows in the layout of the trace, in order, group by group, and how often each is selected.
+
+    Attributes:
+        rows: The rows.
+        group_indices: The number of each row's group.
+        old: The number of positions of each row that are selected without the step.
+        new: The same with the step.
+    """
+
+    rows: Int64Array
+    group_indices: Int64Array
+    old: Int64Array
+    new: Int64Array
+
+
+class _TopKReader:
+    """Stores the rows, and reads those at the selected positions.
 
     Args:
-        plan: The plan node; `circuits.plan.nodes.TopK` defines the result.
+        plan: The plan node.
         codecs: Encode values as int64 codes.
-
-    >>> import pyarrow as pa
-    >>> from circuits.plan.nodes import Field, Order, Scan
-    >>> least = TopK(Scan("r", (Field("x", pa.int64()),)), keys=(), order=(Order(0),), limit=2)
-    >>> TopKOperator(least, Codecs()).evaluate([ZSet.from_rows([(3,), (5,), (5,)])])
-    ZSet({(3,): 1, (5,): 1})
     """
 
     # Each trace begins with the keys, so old groups can be dropped (see `Operator`).
     traces_begin_with_partitioning: ClassVar[bool] = True
 
     def __init__(self, plan: TopK, codecs: Codecs) -> None:
-        self.arity = len(plan.input.fields)
+        self.arity = len(plan.fields)
         self.limit = plan.limit
         self.offset = plan.offset
         stop = None if self.limit is None else self.offset + self.limit
@@ -79,27 +98,22 @@ class TopKOperator:
         self.traces = self._rows.traces
         self.coded_columns = (order.coded_columns,) * len(self.traces)
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Select the rows of a whole Z-set; sorts all of it."""
-        (zset,) = inputs
+    def _read_all(self, zset: ZSet) -> _SelectedRows:
+        """Return the selected rows of a whole Z-set; sorts all of it."""
         stored = self._order.to_stored_rows(zset)
         starts = self._order.group_starts(stored.row_array)
         group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
         permutation = self._order.sort_positions(group_indices, stored.row_array)
         rows, group_indices = stored.row_array[:, permutation], group_indices[permutation]
-        return self._to_input_layout(
-            rows, self._selected_weights(group_indices, stored.weight_array[permutation])
-        )
+        new = self._selected_weights(group_indices, stored.weight_array[permutation])
+        return _SelectedRows(rows, group_indices, np.zeros_like(new), new)
 
-    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Compute the change of the selected rows of the groups in the delta.
+    def _read_changed(self, delta: ZSet) -> tuple[_SelectedRows, list[Staged]]:
+        """Return the selected rows of the groups in a delta, and stage the delta.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
         """
-        (delta,) = deltas
-        if not len(delta) or self.limit == 0:
-            return ZSet.empty(self.arity), None
         stored = self._order.to_stored_rows(delta)
         keys = stored.row_array[: self._order.key_count]
         groups = keys[:, self._order.group_starts(stored.row_array)]
@@ -110,10 +124,9 @@ class TopKOperator:
             permutation = self._order.sort_positions(group_indices, rows)
             rows, group_indices = rows[:, permutation], group_indices[permutation]
             old, new = old[permutation], new[permutation]
-        change = self._selected_weights(group_indices, new) - self._selected_weights(
-            group_indices, old
-        )
-        return self._to_input_layout(rows, change), StagedGroup(staged)
+        old = self._selected_weights(group_indices, old)
+        new = self._selected_weights(group_indices, new)
+        return _SelectedRows(rows, group_indices, old, new), staged
 
     def _selected_weights(self, group_indices: Int64Array, weights: Int64Array) -> Int64Array:
         """Return how many positions of each row are selected; the rows must be in order.
@@ -140,7 +153,110 @@ class TopKOperator:
         selected: Int64Array = np.maximum(ends - begins, 0).astype(np.int64)
         return selected
 
-    def _to_input_layout(self, rows: Int64Array, weights: Int64Array) -> ZSet:
-        """Return the Z-set of stored rows, converted to the columns of the input."""
-        nonzero = np.flatnonzero(weights)
-        return consolidated_rows(self._order.to_input(rows[:, nonzero]), weights[nonzero])
+
+class TopKOperator(_TopKReader):
+    """Selects rows by their position in a sort order, per key.
+
+    Args:
+        plan: The plan node; `circuits.plan.nodes.TopK` defines the result.
+        codecs: Encode values as int64 codes.
+
+    >>> import pyarrow as pa
+    >>> from circuits.plan.nodes import Field, Order, Scan
+    >>> least = TopK(Scan("r", (Field("x", pa.int64()),)), keys=(), order=(Order(0),), limit=2)
+    >>> TopKOperator(least, Codecs()).evaluate([ZSet.from_rows([(3,), (5,), (5,)])])
+    ZSet({(3,): 1, (5,): 1})
+    """
+
+    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
+        """Select the rows of a whole Z-set."""
+        (zset,) = inputs
+        return self._change(self._read_all(zset))
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Compute the change of the selected rows of the groups in the delta.
+
+        Raises:
+            WeightOverflowError: The total weight of a row would leave int64.
+        """
+        (delta,) = deltas
+        if not len(delta) or self.limit == 0:
+            return ZSet.empty(self.arity), None
+        read, staged = self._read_changed(delta)
+        return self._change(read), StagedGroup(staged)
+
+    def _change(self, read: _SelectedRows) -> ZSet:
+        """Return the difference between the selected rows with and without the step."""
+        weights = read.new - read.old
+        changed = np.flatnonzero(weights)
+        return consolidated_rows(self._order.to_input(read.rows[:, changed]), weights[changed])
+
+
+class NumberedTopKOperator(_TopKReader):
+    """Selects rows by their position in a sort order, per key, and numbers them.
+
+    Args:
+        plan: The plan node; `circuits.plan.physical_nodes.NumberedTopK` defines the result.
+        codecs: Encode values as int64 codes.
+
+    >>> import pyarrow as pa
+    >>> from circuits.plan.nodes import Field, Order, Scan
+    >>> from circuits.plan.physical_nodes import NumberedTopK
+    >>> scan = Scan("r", (Field("x", pa.int64()),))
+    >>> least = NumberedTopK(scan, keys=(), order=(Order(0),), limit=3)
+    >>> NumberedTopKOperator(least, Codecs()).evaluate([ZSet.from_rows([(3,), (7,), (7,), (9,)])])
+    ZSet({(3, 1): 1, (7, 2): 1, (7, 3): 1})
+    """
+
+    def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
+        """Number the selected rows of a whole Z-set; LimitError if they exceed a limit."""
+        (zset,) = inputs
+        return self._change(self._read_all(zset), budget)
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Compute the change of the numbered rows of the groups in the delta.
+
+        Raises:
+            LimitError: Rows of large weights are more rows than a step may produce.
+            WeightOverflowError: The total weight of a row would leave int64.
+        """
+        (delta,) = deltas
+        if not len(delta) or self.limit == 0:
+            return ZSet.empty(self.arity), None
+        read, staged = self._read_changed(delta)
+        return self._change(read, context.budget), StagedGroup(staged)
+
+    def _change(self, read: _SelectedRows, budget: Budget | None) -> ZSet:
+        """Return the difference between the numbered rows with and without the step."""
+        firsts = [_first_numbers(read.group_indices, weights) for weights in (read.old, read.new)]
+        is_selected = (read.old > 0) | (read.new > 0)
+        has_new_numbers = (read.old != read.new) | (firsts[0] != firsts[1])
+        changed = np.flatnonzero(is_selected & has_new_numbers)
+        positions, numbers, signs = [], [], []
+        for sign, first, weights in zip((-1, 1), firsts, (read.old, read.new), strict=True):
+            repeats = weights[changed]
+            if budget is not None:
+                count_repeated_rows(repeats, budget, self.arity)
+            positions.append(np.repeat(changed, repeats))
+            begins = np.cumsum(repeats) - repeats
+            numbers.append(
+                np.arange(len(positions[-1])) + np.repeat(first[changed] - begins, repeats)
+            )
+            signs.append(np.full(len(positions[-1]), sign))
+        rows = self._order.to_input(read.rows[:, np.concatenate(positions)])
+        return consolidated_rows(
+            np.concatenate((rows, np.concatenate(numbers)[np.newaxis])), np.concatenate(signs)
+        )
+
+
+def _first_numbers(group_indices: Int64Array, weights: Int64Array) -> Int64Array:
+    """Return the number of the first of the w rows that each row of weight w is, in its group.
+
+    >>> _first_numbers(np.array([0, 0, 0, 4]), np.array([1, 2, 1, 1])).tolist()
+    [1, 2, 4, 1]
+    """
+    begins = np.cumsum(weights) - weights
+    group_starts = first_positions(group_indices)
+    group_sizes = np.diff(np.append(group_starts, len(group_indices)))
+    numbers: Int64Array = begins - np.repeat(begins[group_starts], group_sizes) + 1
+    return numbers

@@ -69,7 +69,7 @@ FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
 #: Placeholders of the values of ``grouping()``.
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
 #: The placeholder of a row_number() of which a condition keeps a range, as in
-#: ``QUALIFY row_number() OVER (...) <= 3``. A TopK keeps the rows, a Window computes their values.
+#: ``QUALIFY row_number() OVER (...) <= 3``. A TopK keeps the rows, a Window computes their numbers.
 ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
 
 #: The plan of a SELECT without FROM: one row without columns.

@@ -7,7 +7,8 @@ The bound is in QUALIFY, or in the WHERE around a query in FROM or WITH::
         WHERE n <= 3
 
 Both are one TopK node, which reads the first rows of each group only. If the number is selected, a
-Window numbers the rows that the TopK keeps. A row_number() without a bound, or a second one of the
+Window numbers the rows that the TopK keeps; a rewrite rule makes one node of both
+(`circuits.plan.rewrite.numbered_rows`). A row_number() without a bound, or a second one of the
 same query, is a Window over all rows (`circuits.sql.aggregation.windows`).
 
 The bound in WHERE is not pushed below an outer, semi, anti or ASOF join, nor below PIVOT or

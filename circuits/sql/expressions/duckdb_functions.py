@@ -26,6 +26,7 @@ from circuits.sql.expressions.named_functions import (
     literal_text,
     merge_tables,
 )
+from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.functions.type_rules import is_interval
 
 __all__ = ["READERS_BY_NAME"]
@@ -65,19 +66,38 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
     if isinstance(argument, exp.Literal) and arrow.is_integer(value_type):
         fits_int32 = isinstance(value, Literal) and abs(value.value) < 2**31
         return string_literal("INTEGER" if fits_int32 else "BIGINT")
-    if not isinstance(argument, exp.Column | exp.Cast | exp.Literal) and (
-        arrow.is_integer(value_type) or arrow.is_decimal(value_type)
-    ):
+    is_declared = isinstance(argument, exp.Column | exp.Cast | exp.Literal)
+    if not is_declared and _has_inexact_part(value_type):
         raise clause.source.unsupported(
             node, "typeof() of a computation", "take a column, a literal or a CAST"
         )
     if isinstance(argument, exp.Cast) and argument.to.this == exp.DType.INT128:
         return string_literal("HUGEINT")
+    return string_literal(_type_name(clause, node, value_type))
+
+
+def _has_inexact_part(value_type: pa.DataType) -> bool:
+    """Return whether a computed value of a type can have a wider type here than in DuckDB."""
+    if is_nested(value_type):
+        return any(map(_has_inexact_part, part_types(value_type)))
+    return bool(arrow.is_integer(value_type) or arrow.is_decimal(value_type))
+
+
+def _type_name(clause: Clause, node: exp.Expr, value_type: pa.DataType) -> str:
+    """Return DuckDB's name of a type."""
     if arrow.is_decimal(value_type):
-        return string_literal(f"DECIMAL({value_type.precision},{value_type.scale})")
+        return f"DECIMAL({value_type.precision},{value_type.scale})"
     if arrow.is_timestamp(value_type) and value_type.tz is not None:
-        return string_literal("TIMESTAMP WITH TIME ZONE")
-    return string_literal(_TYPE_NAMES.get(str(value_type), str(value_type)))
+        return "TIMESTAMP WITH TIME ZONE"
+    if not is_nested(value_type):
+        return _TYPE_NAMES.get(str(value_type), str(value_type))
+    if arrow.is_struct(value_type):
+        raise clause.source.unsupported(node, "typeof() of a struct", "take its fields")
+    names = [_type_name(clause, node, part) for part in part_types(value_type)]
+    if arrow.is_map(value_type):
+        return f"MAP({', '.join(names)})"
+    size = value_type.list_size if arrow.is_fixed_size_list(value_type) else ""
+    return f"{names[0]}[{size}]"
 
 
 def _hex(clause: Clause, node: exp.Expr, value: Expression) -> Expression:

@@ -31,7 +31,15 @@ STRUCT_COLUMN_OFFSET: Final = 50
 def _read_lambda(
     clause: Clause, node: exp.Expr, types: Sequence[pa.DataType], lambda_node: exp.Expr
 ) -> tuple[Expression, tuple[int, ...]]:
-    """Return the body of a lambda, and the numbers of its parameters, which have these types."""
+    """Return the body of a lambda, and the numbers of its parameters, which have these types.
+
+    In Spark, any other expression is the value of the lambda for all elements.
+    """
+    # The number of lambdas around this one.
+    level = len({c.index // LEVEL_COLUMNS for c in clause.parameters.values()})
+    first = FIRST_PARAMETER + level * LEVEL_COLUMNS
+    if not isinstance(lambda_node, exp.Lambda) and clause.source.is_spark:
+        return clause.read(lambda_node), tuple(range(first, first + len(types)))
     if not isinstance(lambda_node, exp.Lambda):
         raise clause.source.unsupported(
             lambda_node, "a function as a value", "write a lambda: x -> expression"
@@ -42,9 +50,6 @@ def _read_lambda(
         raise clause.source.error(
             node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
         )
-    # The number of lambdas around this one.
-    level = len({c.index // LEVEL_COLUMNS for c in clause.parameters.values()})
-    first = FIRST_PARAMETER + level * LEVEL_COLUMNS
     parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
     inner = replace(clause, parameters={**clause.parameters, **parameters})
     return inner.read(lambda_node.this), tuple(range(first, first + len(types)))

@@ -73,9 +73,13 @@ def _read_row(clause: Clause, node: exp.Tuple | exp.Anonymous) -> Expression:
     arguments: list[Expression] = []
     for number, part in enumerate(node.expressions, 1):
         name = f"col{number}" if clause.source.is_spark else f"element{number}"
+        value = part
         if clause.source.is_spark and isinstance(part, exp.Column):
             name = part.name
-        arguments += [string_literal(name), clause.read(part)]
+        elif clause.source.is_spark and isinstance(part, exp.Alias):  # (a AS x, b AS y)
+            clause.source.allow_arguments(part, "this", "alias")
+            name, value = part.alias, part.this
+        arguments += [string_literal(name), clause.read(value)]
     return clause.call(node, "make_struct", *arguments)
 
 

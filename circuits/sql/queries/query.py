@@ -116,8 +116,13 @@ def _plan_pivot(
 def _plan_values(
     environment: Environment, node: exp.Values, row_number_bounds: RowNumberBounds
 ) -> DerivedTable:
-    environment.source.allow_arguments(node, "expressions", "alias", "joins", "pivots")
-    return read_values(environment, node)
+    clauses = ("order", "limit", "offset")
+    environment.source.allow_arguments(node, "expressions", "alias", "joins", "pivots", *clauses)
+    derived = read_values(environment, node)
+    if not any(node.args.get(name) for name in clauses):
+        return derived
+    limited = apply_limit(environment, node, derived.plan, derived.domain_width)
+    return DerivedTable(limited, domain=derived.domain)
 
 
 QUERY_PLANNERS: Final[

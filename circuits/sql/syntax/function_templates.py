@@ -8,6 +8,8 @@
     timestampdiff(DAY, a, b)       date_sub('day', a, b)
     date_trunc(d, MONTH)           date_trunc('month', d)
     j #>> '{a,b}'                  json_extract_string(j, '$.a.b')
+    x = SOME (a)                   x = ANY (a)
+    EXISTS (SELECT FROM t)         EXISTS (SELECT 1 FROM t)
 
 They are functions of DuckDB, and those of PostgreSQL, Materialize, RisingWave and Feldera that
 DuckDB does not have. They are for all dialects except spark.
@@ -204,6 +206,10 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
         _exchange_unit(trunc)
     for comparison in list(tree.find_all(exp.Binary)):
         _read_some_as_any(comparison)
+    for exists in tree.find_all(exp.Exists):
+        query = exists.this
+        if isinstance(query, exp.Select) and not query.expressions:  # EXISTS (SELECT FROM t)
+            query.set("expressions", [exp.Literal.number(1)])
     for node in reversed(list(tree.find_all(exp.JSONBContainsTopKey, *_PATH_FUNCTIONS))):
         arguments = {"j": node.this, "k": node.expression}
         path = _PLAIN_PATH.fullmatch(node.expression.name)

@@ -20,7 +20,11 @@ dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). So m
 nothing. It also replaces the runs of arrangements that map a file which is no longer part of the
 version, so that the disk space of removed files is freed.
 
-The other half is for the resident pages of maps (`streaming.state.mapped.resident_pages`).
+The other half is for the resident pages of mapped runs (`streaming.state.mapped.resident_pages`).
+The pages of dictionaries are removed only after commits, once in `COMMITS_BETWEEN_RELEASES`, if
+the state in memory and all resident pages exceed the limit. Each encoded string reads pages at
+random, and the system maps 16 pages for each: if they were removed during a step, it would map them
+again and again.
 
 A merge in memory needs memory for its result. So runs in memory whose sum may be larger than
 ``1 / MERGED_RUN_DIVISOR`` of the limit are not merged (`Spine.max_merge_rows`): they soon become
@@ -50,7 +54,11 @@ from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
-from streaming.state.mapped.resident_pages import ResidentPages, free_unused_memory
+from streaming.state.mapped.resident_pages import (
+    ResidentPages,
+    free_unused_memory,
+    resident_file_bytes,
+)
 from streaming.state.mapped.trusted_files import (
     Identity,
     RunFile,
@@ -89,6 +97,9 @@ MIN_MERGE_ROWS: Final = 1 << 14
 # Freed memory is returned to the system after the bytes in memory have changed by this part of the
 # limit.
 FREED_BYTES_DIVISOR: Final = 64
+
+# The pages of dictionaries are removed at most once in this many commits.
+COMMITS_BETWEEN_RELEASES: Final = 16
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +143,9 @@ class MemoryLimit:
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
         self._dictionary_memory = DictionaryMemory(files, self._min_mapped_bytes)
         self._pages = ResidentPages(round(limit * (1 - MAX_HEAP_SHARE)))
+        # Resident pages of files that are not those of the state, such as libraries.
+        self._other_file_bytes = resident_file_bytes()
+        self._commits_until_release = 0
         # The bytes in memory when freed memory was last returned to the system.
         self._bytes_at_return = 0
         self._trusted = TrustedFiles(files.record_files)
@@ -185,6 +199,7 @@ class MemoryLimit:
                 unverified.append(file)
             else:
                 verify(self._files, file)
+        self._watch_pages()
         if unverified:
             self._verification = Verification(self._files, unverified)
         cache = {name: (manifest.files[name], parts) for name, (_, parts) in self._maps.items()}
@@ -193,7 +208,6 @@ class MemoryLimit:
         excess = self._excess(sum(sum(size) for size in sizes.values()))
 
         memories = self._dictionary_memory.choose(sizes, excess)
-        self._watch_pages()
 
         def release_pages() -> None:
             for mapped in maps:
@@ -244,6 +258,7 @@ class MemoryLimit:
     def release_pages(self) -> None:
         """Remove the pages of all maps from the memory of this process."""
         self._pages.release()
+        self._dictionary_memory.release_pages()
 
     def check(self) -> None:
         """Check that no mapped file was cut short; a system call per file.
@@ -268,6 +283,7 @@ class MemoryLimit:
         # An arrangement that is not needed any more has no runs.
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
+        keys += self._find_renamed()
         heap_bytes = sum(sizes.values()) + sum(entry.heap_bytes for entry in dictionaries.values())
         excess = self._excess(heap_bytes)
         if excess > 0:
@@ -297,9 +313,9 @@ class MemoryLimit:
         )
         if memories:
             self._circuit.move_dictionaries(memories)
-            self._watch_pages()
         self.use = self._measure(sum(sizes.values()))
         self._limit_merges()
+        self._release_dictionaries()
         self._pages.check()
         change = abs(self.use.heap_bytes - self._bytes_at_return)
         if change * FREED_BYTES_DIVISOR > self._limit:
@@ -354,6 +370,19 @@ class MemoryLimit:
             len(mapped),
         )
 
+    def _find_renamed(self) -> list[ArrangementKey]:
+        """Return the arrangements with maps of files of arrangements of other names.
+
+        Such an arrangement was taken over from earlier views, and written again.
+        """
+        return [
+            (name, arrangement.order)
+            for name, trace in self._circuit.graph.traces.items()
+            for arrangement in trace.arrangements
+            if (name, arrangement.order) not in self._files_of
+            and any(run.is_mapped for run in arrangement.spine.runs)
+        ]
+
     def _limit_merges(self) -> None:
         """Limit the sizes of merges in memory, also in arrangements that are new."""
         for trace in self._circuit.graph.traces.values():
@@ -363,8 +392,17 @@ class MemoryLimit:
                 arrangement.spine.max_merge_rows = max(max_rows, MIN_MERGE_ROWS)
 
     def _watch_pages(self) -> None:
-        dictionaries = [self._dictionary_memory] if self._dictionary_memory.is_in_use else []
-        self._pages.watch([*(mapped for mapped, _ in self._maps.values()), *dictionaries])
+        self._pages.watch(mapped for mapped, _ in self._maps.values())
+
+    def _release_dictionaries(self) -> None:
+        """Remove the pages of dictionaries if the limit is exceeded, once in some commits."""
+        self._commits_until_release -= 1
+        if self._commits_until_release > 0 or not self._dictionary_memory.is_in_use:
+            return
+        resident = resident_file_bytes() - self._other_file_bytes
+        if self.use.heap_bytes + resident > self._limit:
+            self._dictionary_memory.release_pages()
+            self._commits_until_release = COMMITS_BETWEEN_RELEASES
 
     def _unmapped_bytes(self, references: Iterable[SegmentReference]) -> int:
         """Return the bytes of the parts that stay in memory if runs are replaced by these parts."""

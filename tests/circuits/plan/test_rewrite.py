@@ -28,11 +28,13 @@ from circuits.plan.nodes import (
 from circuits.plan.physical_nodes import (
     FinalAggregate,
     Join,
+    NumberedTopK,
     PartialAggregate,
     RowIdDecode,
     RowIdEncode,
 )
 from circuits.plan.rewrite.pipeline import rewrite_plan
+from circuits.plan.window import Window
 from circuits.sql import plan_sql
 
 INT, TEXT = pa.int64(), pa.string()
@@ -92,6 +94,10 @@ def shape(plan: PlanNode) -> str:
             return f"partial{kept}<{shape(below)} {' '.join(c.function for c in calls)}>"
         case FinalAggregate(below, keys):
             return f"final{keys}<{shape(below)}>"
+        case NumberedTopK(below, keys):
+            return f"numbered{len(keys)}<{shape(below)}>"
+        case Window(below, _, _, calls):
+            return f"window<{shape(below)} {' '.join(c.function for c in calls)}>"
         case TopK(below, keys):
             return f"top{len(keys)}<{shape(below)}>"
     raise AssertionError(plan)
@@ -390,3 +396,27 @@ def test_a_rewritten_plan_has_the_types_of_the_plan_and_is_not_rewritten_further
         rewritten = rewrite_plan(plan)
         assert [f.type for f in rewritten.fields] == [f.type for f in plan.fields]
         assert shape(rewrite_plan(rewritten)) == shape(rewritten)
+
+
+NUMBERED_ROWS = """
+    (SELECT src, dst, row_number() OVER (PARTITION BY src ORDER BY dst) AS n FROM e) q
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        # The rows of a TopK are numbered by the same node, ...
+        (f"SELECT src, n FROM {NUMBERED_ROWS} WHERE n <= 2", "numbered1<e.(src, dst, 0)>"),
+        # ... before other conditions, so that several readers share it; ...
+        (
+            f"SELECT src, n FROM {NUMBERED_ROWS} WHERE n <= 2 AND src < 5",
+            "numbered1<e.(src, dst, 0)>[src < 5]",
+        ),
+        # ... and not if the number is not selected, or if nothing bounds it.
+        (f"SELECT src, dst FROM {NUMBERED_ROWS} WHERE n <= 2", "top1<e.(src, dst, 0)>"),
+        (f"SELECT src, n FROM {NUMBERED_ROWS} WHERE n >= 2", "window<e row_number>"),
+    ],
+)
+def test_the_first_rows_of_groups_are_numbered_by_the_node_that_reads_them(query, expected):
+    assert expected in sql(query)

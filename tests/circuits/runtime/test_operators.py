@@ -30,7 +30,7 @@ from circuits.runtime.operators.linear import (
     UnionOperator,
 )
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.top_k import NumberedTopKOperator, TopKOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.operators.windows.window import WindowOperator
 from circuits.schema import Schema
@@ -60,6 +60,7 @@ ALL_CLASSES = {
     RowIdEncodeOperator,
     PartialAggregateOperator,
     TopKOperator,
+    NumberedTopKOperator,
     WindowOperator,
     FinalAggregateOperator,
     UnionOperator,
@@ -128,7 +129,9 @@ def test_every_class_of_operators_has_its_incremental_form(seed):
     for name, schema in schemas.items():
         graph.add_input(name, schema.fields)
     constants = "CREATE VIEW constants AS SELECT 1 AS x, 'one' AS t UNION ALL SELECT 2, NULL;"
-    text = PEOPLE_VIEWS + constants
+    oldest = """CREATE VIEW oldest AS SELECT city, name, row_number() OVER w AS place FROM person
+        WINDOW w AS (PARTITION BY city ORDER BY born) QUALIFY row_number() OVER w <= 2;"""
+    text = PEOPLE_VIEWS + constants + oldest
     for name, plan in plan_sql(text, {n: s.fields for n, s in schemas.items()}).items():
         graph.add_view(name, rewrite_plan(plan))
         graph.integrate(graph.views[name])

@@ -1,4 +1,4 @@
-"""Top-k: summed deltas equal the first rows of the summed input; weights, ties and overflow."""
+"""Top-k: summed deltas equal the first rows of the summed input; weights, ties, numbers, limits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circuits.compile import compile_sql
 from circuits.plan.nodes import Field, Order, Scan, TopK
+from circuits.plan.physical_nodes import NumberedTopK
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.top_k import TopKOperator
+from circuits.runtime.operators.top_k import NumberedTopKOperator, TopKOperator
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import Relations, WeightOverflowError, ZSet
+from dbsp_wcoj import LimitError, Relations, StepLimits, WeightOverflowError, ZSet
+from dbsp_wcoj.limits import Budget
 from tests.generators.group_streams import DOMAINS, encode, run_sliding_window, run_stream, streams
 
 TYPES = st.sampled_from(list(DOMAINS))
@@ -21,6 +24,10 @@ INT = pa.int64()
 def plan_of(types, keys, order, limit, offset=0):
     fields = tuple(Field(f"c{i}", t) for i, t in enumerate(types))
     return TopK(Scan("r", fields), tuple(keys), tuple(order), limit, offset)
+
+
+def numbered(plan):
+    return NumberedTopK(plan.input, plan.keys, plan.order, plan.limit, plan.offset)
 
 
 def operator_of(*arguments):
@@ -118,3 +125,67 @@ def test_deleted_leading_rows_make_way_for_the_next_ones():
 @pytest.mark.parametrize("keys", [(0,), ()])
 def test_steps_of_thousands_of_rows_agree_with_evaluate_while_runs_are_merged(keys, order):
     run_sliding_window(TopKOperator, plan_of([INT, INT, INT], keys, [order], 3, 1))
+
+
+@given(plans(), st.data())
+@settings(max_examples=400)
+def test_summed_output_deltas_are_the_numbered_first_rows_of_the_summed_input_deltas(plan, data):
+    stream = data.draw(streams([field.type for field in plan.input.fields]))
+    run_stream(NumberedTopKOperator, numbered(plan), stream)
+
+
+@given(streams([pa.string(), INT], steps=10, size=4), st.booleans(), st.booleans())
+@settings(max_examples=100)
+def test_numbers_of_texts_that_share_their_first_bytes_are_by_value(
+    stream, descending, nulls_first
+):
+    plan = plan_of([pa.string(), INT], (), [Order(0, descending, nulls_first)], 3, 1)
+    run_stream(NumberedTopKOperator, numbered(plan), stream)
+
+
+@pytest.mark.parametrize("order", [Order(1), Order(1, True), Order(2)], ids=str)
+def test_numbers_agree_with_evaluate_while_runs_are_merged(order):
+    plan = numbered(plan_of([INT, INT, INT], (0,), [order], 3, 1))
+    run_sliding_window(NumberedTopKOperator, plan)
+
+
+def test_only_rows_whose_numbers_change_are_output():
+    operator = NumberedTopKOperator(numbered(plan_of([INT], (), [Order(0)], 100)), Codecs())
+    step(operator, ZSet.from_rows([(x,) for x in range(200)]))
+    assert step(operator, ZSet.from_rows([(500,)])) == {}
+    assert step(operator, ZSet.from_rows([(97,)])) == {
+        (97, 99): 1,
+        (98, 99): -1,
+        (98, 100): 1,
+        (99, 100): -1,
+    }
+
+
+def test_more_numbered_rows_than_a_step_may_produce_are_a_limit_error():
+    operator = NumberedTopKOperator(numbered(plan_of([INT], (), [Order(0)], 2**62)), Codecs())
+    rows = ZSet.from_rows([(1,), (2,)], [2**40, 1])
+    budget = Budget(StepLimits(max_step_rows=1000))
+    with pytest.raises(LimitError, match="max_step_rows=1000"):
+        operator.prepare([rows], StepContext(False, Relations().stage({}), budget))
+    with pytest.raises(LimitError, match="max_step_rows=1000"):
+        operator.evaluate([rows], Budget(StepLimits(max_step_rows=1000)))
+
+
+def test_a_numbered_row_number_is_one_operator_that_stores_each_row_once():
+    """With a Window over the TopK, both would store rows and read each changed group."""
+    circuit = compile_sql(
+        """CREATE TABLE bid (auction BIGINT, price BIGINT, url VARCHAR);
+        CREATE VIEW best AS SELECT * FROM (
+            SELECT *, row_number() OVER (PARTITION BY auction ORDER BY price DESC) AS place
+            FROM bid) AS numbered
+        WHERE place <= 3;"""
+    )
+    rows = [{"auction": i % 7, "price": i, "url": f"page {i}"} for i in range(70)]
+    schema = pa.schema([("auction", INT), ("price", INT), ("url", pa.string())])
+    delta = circuit.step({"bid": pa.Table.from_pylist(rows, schema)})["best"]
+    assert sorted((row["price"], row["place"]) for row in delta.to_pylist()) == sorted(
+        (63 + group - 7 * place, place + 1) for group in range(7) for place in range(3)
+    )
+    text = str(circuit.explain())
+    assert "numbered top 3" in text and "window" not in text
+    assert text.count("70 rows") == 1

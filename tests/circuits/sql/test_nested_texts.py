@@ -49,6 +49,22 @@ CIRCUIT = compile_sql(QUERY, {"t": SCHEMA})
 DATABASE = duckdb.connect(config={"threads": 1})
 
 
+def test_the_name_of_a_nested_type_is_that_of_duckdb():
+    schema = pa.schema([*SCHEMA, ("f", pa.list_(pa.int16(), 2)), ("d", pa.list_(pa.decimal128(5)))])
+    table = pa.Table.from_pylist([{}], schema=schema)
+    DATABASE.register("u", table)
+    names = ("l", "n", "m", "d", "CAST(f AS INT[2])", "['a']", "[m]")
+    query = f"SELECT {', '.join(f'typeof({name})' for name in names)} FROM u"
+    (row,) = compile_sql(query, {"u": schema}).step({"u": table})["view"].to_pylist()
+    assert tuple(row.values())[:-1] == DATABASE.execute(query).fetchall()[0]
+
+
+@pytest.mark.parametrize("value", ["[1, 2.5]", "[i]", "i", "1 + 1", "[[x]]"])
+def test_the_type_of_a_computed_nested_value_is_refused(value):
+    with pytest.raises(SqlError, match="typeof"):
+        compile_sql(f"SELECT typeof({value}), i.x AS x FROM t", {"t": SCHEMA})
+
+
 @settings(max_examples=100)
 @given(ROWS)
 def test_the_texts_of_nested_values_are_those_of_duckdb(rows):

@@ -27,6 +27,24 @@ def test_a_name_after_a_dot(expression):
     assert circuit.step({"t": [ROW]})["view"].to_pylist() == [{"r": CASES[expression], "weight": 1}]
 
 
+# A value in place of a lambda is the value for all elements; a row can name its fields.
+FUNCTIONS = {
+    "transform(n, 0)": [0],
+    "transform(l, concat('a', size(n)))": ["a1", "a1", "a1"],
+    "filter(n, true)": [1],
+    "transform(array(n), a -> transform(a, 7))": [[7]],
+    "(1 AS p, 'q' AS r)": {"p": 1, "r": "q"},
+    "aggregate(n, (0 AS s, 0 AS c), (a, x) -> (a.s + x, a.c + 1), a -> a.s / a.c)": 1.0,
+}
+
+
+@pytest.mark.parametrize("expression", FUNCTIONS)
+def test_values_in_place_of_lambdas_and_rows_with_names(expression):
+    circuit = compile_sql(f"SELECT {expression} AS r FROM t", SCHEMAS, dialect="spark")
+    expected = {"r": FUNCTIONS[expression], "weight": 1}
+    assert circuit.step({"t": [ROW]})["view"].to_pylist() == [expected]
+
+
 # Spark 4 reads two quotes in a text as one, and joins texts with a blank between them.
 TEXTS = {
     "'it''s'": "it's",

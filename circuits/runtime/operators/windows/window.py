@@ -36,6 +36,7 @@ import pyarrow as pa
 
 from circuits.plan.window import Window
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.operators.ordered_rows import count_repeated_rows
 from circuits.runtime.operators.row_order import RowOrder
 from circuits.runtime.operators.windows.order_groups import OrderGroups
 from circuits.runtime.operators.windows.prefix_totals import PrefixTotals
@@ -148,7 +149,7 @@ class WindowOperator:
         starts = self._order.group_starts(stored.row_array)
         group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
         if budget is not None:
-            _count_repeated_rows(stored.weight_array, budget, self.arity)
+            count_repeated_rows(stored.weight_array, budget, self.arity)
         rows = self._results(group_indices, stored.row_array, stored.weight_array, budget)
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
@@ -255,8 +256,8 @@ class WindowOperator:
     def _whole_partitions(self, prefixes: Int64Array, read: PrefixRows, budget: Budget) -> ZSet:
         """Return the change of all rows of partitions."""
         rows = np.concatenate((prefixes[:, read.prefix_index], read.rows))
-        _count_repeated_rows(read.old, budget, self.arity)
-        _count_repeated_rows(read.new, budget, self.arity)
+        count_repeated_rows(read.old, budget, self.arity)
+        count_repeated_rows(read.new, budget, self.arity)
         return self._difference(
             self._results(read.prefix_index, rows, read.old, budget),
             self._results(read.prefix_index, rows, read.new, budget),
@@ -341,8 +342,8 @@ class WindowOperator:
         self, segments: Segments, totals: tuple[Totals | None, Totals | None], budget: Budget
     ) -> ZSet:
         """Return the change of the affected rows of segments."""
-        _count_repeated_rows(segments.rows.old, budget, self.arity)
-        _count_repeated_rows(segments.rows.new, budget, self.arity)
+        count_repeated_rows(segments.rows.old, budget, self.arity)
+        count_repeated_rows(segments.rows.new, budget, self.arity)
         return self._difference(
             self._segment_results(
                 segments.rows,
@@ -427,14 +428,3 @@ class WindowOperator:
         )
         results = self._functions.results(codes, begins, None, budget)
         return np.concatenate((codes, results))
-
-
-def _count_repeated_rows(weights: Int64Array, budget: Budget, columns: int) -> None:
-    """Count the additional rows of a result in which a row of weight w is w rows.
-
-    Raises:
-        LimitError: They are more than a step may produce.
-    """
-    repeated = np.maximum(weights, 1).sum(dtype=np.float64) - len(weights)
-    if repeated:
-        budget.add_rows(int(repeated), columns)

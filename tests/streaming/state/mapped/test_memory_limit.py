@@ -24,7 +24,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values import sweep
 from dbsp_wcoj.values.interner import Interner
-from streaming import StateDamagedError, StateError, ViewSink
+from streaming import ChangeOptions, StateDamagedError, StateError, ViewSink
 from streaming.state import compaction, string_parts, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
@@ -36,7 +36,7 @@ from streaming.state.mapped.resident_pages import ResidentPages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
-from tests.support.fed_sink import check, feed, sink_on
+from tests.support.fed_sink import LINK, ROWS, VIEWS, check, expected, feed, sink_on
 from tests.support.polled_thread import PolledThread
 from tests.support.tables import bag_of, table_of
 
@@ -352,10 +352,10 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(tm
         table = pa.table({"a": rows[0], "b": rows[1], "weight": np.ones(2000, np.int64)})
         with (
             patch.object(MemoryLimit, "after_commit", lambda *args: None),
-            patch.object(ResidentPages, "check", lambda *args: None),
+            patch.object(ResidentPages, "check", lambda *args: 0.0),
         ):
             sink(Frame(table, "q"), number)
-        return resident_bytes(tmp_path)
+            return resident_bytes(tmp_path)
 
     # The header of a run has the least and the greatest value of its first column. The system maps
     # some pages around each page that is read.
@@ -617,3 +617,53 @@ def test_a_limit_needs_files_on_a_local_disk():
         sink_on(None, memory_limit="1 GB")
     with pytest.raises(StateError, match="local disk"):
         sink_on("mock://bucket/state", memory_limit="1 GB")
+
+
+def test_other_views_start_from_maps_of_the_state(written_state):
+    files = ReadFiles(written_state)
+    paths = "CREATE VIEW paths AS SELECT x.a, y.b FROM e x JOIN e y ON y.a = x.b;"
+    circuit = compile_sql(f"CREATE VIEW q AS {TRIANGLES}; {paths}", {"e": EDGE}, materialize=True)
+    options = ChangeOptions(renames={"q": "view"})
+    with patch.object(compaction, "start_thread", lambda run: PolledThread(run, NEVER)):
+        sink = ViewSink(circuit, state_dir=files, memory_limit=NOTHING, change=options)
+        sink(Frame(table_of(EDGE, EDGE_ROWS[2], [1, 1, 1]), "q"), 2)  # it is committed
+        assert [name for name in files.read_names if name.startswith("data/")] == []
+        sink(Frame(table_of(EDGE, [(9, 2)], [1]), "q"), 3)
+    edges = Counter([*(row for rows in EDGE_ROWS for row in rows), (9, 2)])
+    with patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)):
+        for number in range(4, 10):  # the files of earlier versions are removed
+            sink(Frame(table_of(EDGE, [(number, 2)], [1]), "q"), number)
+            edges[number, 2] += 1
+    assert bag_of(sink.table("q")) == count_triangles(edges)
+    ends = list(edges.elements())
+    assert bag_of(sink.table("paths")) == Counter(
+        (a, d) for a, b in ends for c, d in ends if b == c
+    )
+    runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
+    assert all(run.is_mapped for run in runs if run.rows)
+    assert not any(name.endswith("(deleted)") for name in mapped_files(written_state))
+    sink.close()
+
+
+def test_maps_of_files_of_other_arrangements_are_replaced(tmp_path):
+    with closing(sink_on(tmp_path, memory_limit=NOTHING)) as sink:
+        feed(sink, *range(6))
+        circuit = Mock(wraps=sink.circuit, graph=sink.circuit.graph)
+        files = LocalFiles(tmp_path)
+        limit = MemoryLimit(files, circuit, 1 << 40)  # it does not know the mapped files
+        limit.after_commit(read_manifest(files, 5))
+        limit.after_commit(read_manifest(files, 5))
+        circuit.replace_runs.assert_called_once()
+
+
+def test_other_views_start_from_maps_of_dictionaries(tmp_path):
+    with closing(sink_on(tmp_path, memory_limit=NOTHING)) as sink:
+        feed(sink, *range(6))
+    more = VIEWS + "CREATE VIEW names AS SELECT DISTINCT city FROM link;"
+    circuit = compile_sql(more, {"link": LINK}, materialize=True)
+    with closing(ViewSink(circuit, state_dir=tmp_path, memory_limit=NOTHING)) as sink:
+        feed(sink, *range(6, 12))
+        for view, bag in expected(12).items():
+            assert bag_of(sink.table(view)) == bag
+        cities = {city for batch in ROWS for *_, city in batch}
+        assert bag_of(sink.table("names")) == Counter((city,) for city in cities)

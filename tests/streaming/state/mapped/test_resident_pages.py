@@ -87,12 +87,9 @@ def test_resident_pages_of_other_files_do_not_count(mapped, tmp_path):
     touch(other, PAGES)
     for _ in range(3 * REMEMBERED_RELEASES):
         pages.check()
-    assert watched.release_pages.call_count == REMEMBERED_RELEASES, "others have the pages"
-    other.release_pages()
+    # After so many releases it is known that others have these pages.
+    assert watched.release_pages.call_count == REMEMBERED_RELEASES
     touch(mapped, PAGES)
-    pages.check()
-    assert watched.release_pages.call_count == REMEMBERED_RELEASES, "the others had as many"
-    touch(other, PAGES)
     pages.check()
     assert watched.release_pages.call_count == REMEMBERED_RELEASES + 1
     pages.watch(())
