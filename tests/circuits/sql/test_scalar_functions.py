@@ -332,3 +332,24 @@ def test_a_text_with_escapes_is_that_of_duckdb(text):
 def test_a_text_with_escapes_of_bytes_or_in_spark_is_an_error(text, dialect):
     with pytest.raises(SqlError):
         compile_sql(f"SELECT {text} AS x FROM t", {"t": SCHEMA}, dialect=dialect)
+
+
+@pytest.mark.parametrize("fields", ["'year','month'", "'y','epoch','dow'", "'Year'", "'hour'"])
+def test_the_parts_of_a_date_are_the_struct_of_duckdb(fields):
+    query = f"SELECT k, date_part([{fields}], ts) AS x, date_part([{fields}], d) AS y FROM t"
+    circuit = compile_sql(query, {"t": SCHEMA})
+    duck = duckdb.connect()
+    duck.register("t", table(ROWS))
+    delta = circuit.step({"t": table(ROWS)})["view"]
+    expected = duck.sql(query).to_arrow_table()
+    assert delta.drop(["weight"]).sort_by("k").to_pylist() == expected.sort_by("k").to_pylist()
+    retraction = circuit.step(
+        {"t": table(ROWS).append_column("weight", pa.array([-1] * len(ROWS)))}
+    )
+    assert retraction["view"]["weight"].to_pylist() == [-1] * len(ROWS)
+
+
+@pytest.mark.parametrize("fields", ["", "'year','Year'", "'year',s", "'century','x'"])
+def test_the_parts_of_a_date_have_known_and_different_names(fields):
+    with pytest.raises((SqlError, UnsupportedSqlError)):
+        compile_sql(f"SELECT date_part([{fields}], d) AS x FROM t", {"t": SCHEMA})
