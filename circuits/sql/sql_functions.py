@@ -6,6 +6,9 @@ planned; a call in FROM by a subquery. So a function costs what its body costs::
     CREATE FUNCTION tax(x DECIMAL(9, 2)) RETURNS DECIMAL(9, 2) RETURN x * 0.2;
     tax(price)                              CAST(CAST(price AS DECIMAL(9, 2)) * 0.2 AS ...)
 
+    CREATE FUNCTION tax(x NUMERIC) RETURNS NUMERIC LANGUAGE SQL AS $$ SELECT x * 0.2 $$;
+    tax(price)                              CAST(CAST(price AS NUMERIC) * 0.2 AS NUMERIC)
+
     CREATE MACRO recent(d, n := 7) AS TABLE SELECT * FROM orders WHERE day > d - n;
     FROM recent(DATE '2026-01-31') r        FROM (SELECT * FROM orders WHERE day > ... - 7) r
 
@@ -22,6 +25,7 @@ An error in a replaced call points to the call.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeGuard
@@ -156,11 +160,12 @@ def _read_function(source: SqlSource, tree: exp.Create, readers: ReaderTable) ->
     if is_known or not is_unused_name(name, source.dialect):
         raise source.error(target, f"function {name}() exists already; choose another name")
     returned, columns = None, ()
-    is_table = False
+    is_table = is_sql = False
     for part in tree.args["properties"].expressions if tree.args.get("properties") else ():
         if isinstance(part, exp.LanguageProperty):
             if part.name.upper() != "SQL":
                 raise _unsupported(source, tree, f"in {part.name}")
+            is_sql = True
         elif not isinstance(part, _IGNORED_PROPERTIES):
             raise _unsupported(source, tree, f"with {source.describe(part)}")
         if isinstance(part, exp.ReturnsProperty):
@@ -180,9 +185,16 @@ def _read_function(source: SqlSource, tree: exp.Create, readers: ReaderTable) ->
         forms = [(target.expressions, body, is_table)]
     signatures = []
     for parts, value, is_query in forms:
-        if isinstance(value, exp.Heredoc | exp.Block) or (is_after_as and value.is_string):
+        parameters = tuple(
+            _read_parameter(source, part, f"${number}") for number, part in enumerate(parts, 1)
+        )
+        is_text = isinstance(value, exp.Heredoc) or (is_after_as and value.is_string)
+        if isinstance(value, exp.Block) or (is_text and not is_sql):
             raise _unsupported(source, tree, "with a body in another language")
-        parameters = tuple(_read_parameter(source, part) for part in parts)
+        if is_text:
+            value = _parse_body(source, tree, value.name, parameters)
+            if not is_query:
+                value = _single_expression(value)
         tree_of_body = _body(value, returned, is_query)
         _check_body(source, name, parameters, tree_of_body)
         signatures.append(_Signature(parameters, tree_of_body, is_query, columns))
@@ -198,7 +210,48 @@ def _unsupported(source: SqlSource, tree: exp.Create, construct: str) -> SqlErro
     )
 
 
-def _read_parameter(source: SqlSource, part: exp.Expr) -> _Parameter:
+def _parse_body(
+    source: SqlSource, tree: exp.Create, text: str, parameters: Sequence[_Parameter]
+) -> exp.Expr:
+    """Return the query in the text of a body, such as ``$$ SELECT x + 1 $$``.
+
+    The errors in it have their places in the whole text. ``$1`` is the first parameter.
+    """
+    name_offset = tree.this.this.this.meta["start"]
+    token = next(
+        token
+        for token in source.tokens
+        if token.start > name_offset and token.text.strip() == text.strip()
+    )
+    start = max(source.text.find(text, token.start), token.start)
+    before = re.sub(r"[^\n]", " ", source.text[:start])
+    queries = SqlSource(before + text, source.dialect).parse()
+    if len(queries) != 1 or not isinstance(queries[0], exp.Query):
+        raise source.error_at(start, "the body of a function in SQL is one SELECT")
+    for node in list(queries[0].find_all(exp.Parameter, exp.Placeholder)):
+        number = node.this.name if isinstance(node.this, exp.Expr) else str(node.this)
+        if not number.isdecimal() or not 1 <= int(number) <= len(parameters):
+            raise source.error_at(start, f"${number} is no parameter of the function")
+        column = exp.column(exp.to_identifier(parameters[int(number) - 1].name, quoted=True))
+        column.meta.update(node.meta)
+        node.replace(column)
+    return queries[0]
+
+
+def _single_expression(query: exp.Expr) -> exp.Expr:
+    """Return the expression of a SELECT without other clauses, or the query itself."""
+    if not isinstance(query, exp.Select) or len(query.expressions) != 1:
+        return query
+    if any(value for name, value in query.args.items() if name != "expressions"):
+        return query
+    expression: exp.Expr = query.expressions[0].unalias()
+    return expression
+
+
+def _read_parameter(source: SqlSource, part: exp.Expr, position: str) -> _Parameter:
+    """Return a parameter; ``position`` is the name of one that is only a type, such as ``$1``."""
+    if isinstance(part, exp.Identifier) and source.is_postgres:  # the name of a type
+        return _Parameter(position, exp.DataType.build(part.name, dialect=source.dialect), None)
     if isinstance(part, exp.Identifier):
         return _Parameter(part.name.casefold(), None, None)
     if not isinstance(part, exp.ColumnDef):

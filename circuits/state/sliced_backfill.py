@@ -44,13 +44,13 @@ slice.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 import pyarrow as pa
 
 from circuits.errors import ProgramChangeError
-from circuits.runtime.graph import NOW
+from circuits.runtime.graph import NOW, GraphStep
 from circuits.runtime.operators.integrate import Integrate
 from circuits.state.program_change import ComputedRows, ProgramChange
 from dbsp_wcoj import Trace, ZSet
@@ -176,7 +176,14 @@ class SlicedBackfill:
             for emission in self._emissions.values():
                 emission.confirm()
 
-    def advance(self, changes: Iterable[TraceStep], max_rows: int, now: int | None = None) -> int:
+    def advance(
+        self,
+        changes: Iterable[TraceStep],
+        max_rows: int,
+        now: int | None = None,
+        *,
+        on_step: Callable[[GraphStep], None] | None = None,
+    ) -> int:
         """Compute the next slice.
 
         Args:
@@ -185,6 +192,7 @@ class SlicedBackfill:
             max_rows: The limit on the rows that are read in addition to the changes, at least 1.
             now: The time in microseconds since 1970, if the new views read ``now()`` and the old
                 ones do not.
+            on_step: Receives the step of the new operators, before its commit.
 
         Returns:
             The number of rows that were read in addition to the changes.
@@ -218,6 +226,8 @@ class SlicedBackfill:
             step = self.change.backfill.run_slice(
                 contents, old.codecs, now if graph.reads_now else None
             )
+            if on_step is not None:
+                on_step(step)
             step.commit()
             for view, integral in self._new_views.items():
                 rows_of_view = step.deltas[graph.views[view]]

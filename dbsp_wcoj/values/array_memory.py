@@ -11,15 +11,23 @@ So `is_external` tells them apart, and `ArrayMemory` need not record what it has
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PROCESS_MEMORY", "Allocate", "ArrayMemory", "heap_bytes", "is_external"]
+__all__ = [
+    "PROCESS_MEMORY",
+    "Allocate",
+    "ArrayMemory",
+    "heap_bytes",
+    "is_external",
+    "move_array",
+]
 
 Int64Array = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
 
 #: Returns so many int64 words, at least 1, all of them 0. The array does not own its memory, and
 #: keeps it. None if there is no memory for them; then memory of the process is used.
@@ -78,6 +86,20 @@ PROCESS_MEMORY: Final = ArrayMemory()
 def is_external(array: npt.NDArray[Any]) -> bool:
     """Return whether an array of an interner has external memory."""
     return not array.flags.owndata
+
+
+def move_array(array: Array, used: int, allocate: Callable[[int], Array]) -> Array:
+    """Return a copy in external memory of an array of which the first elements are in use.
+
+    If it has external memory already, or there is none for it, return the array itself.
+    """
+    if is_external(array):
+        return array
+    copy = allocate(len(array))
+    if not is_external(copy):
+        return array
+    copy[:used] = array[:used]
+    return copy
 
 
 def heap_bytes(*arrays: npt.NDArray[Any]) -> int:

@@ -31,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj.kernels.values import intern as intern_kernels
-from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory, is_external
+from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory, is_external, move_array
 
 __all__ = ["ArrayCopy", "Growth", "SlotsCopy", "Table"]
 
@@ -126,16 +126,15 @@ class Growth:
         memory: The memory of the larger arrays.
 
     Attributes:
-        memory: As above. Another one applies to the next arrays.
         slots: The copy of the slots; None if they do not grow. Set it to None to drop it.
         bounds: The copy of the bounds.
         arena: The copy of the arena.
     """
 
-    __slots__ = ("arena", "bounds", "memory", "slots")
+    __slots__ = ("_memory", "arena", "bounds", "slots")
 
     def __init__(self, memory: ArrayMemory = PROCESS_MEMORY) -> None:
-        self.memory = memory
+        self._memory = memory
         self.slots: SlotsCopy | None = None
         self.bounds: ArrayCopy | None = None
         self.arena: ArrayCopy | None = None
@@ -157,22 +156,45 @@ class Growth:
         slots, bounds, arena = table
         strings = SPEED * (size - size_before) + MIN_COPIED_STRINGS
         if self.bounds is None and _is_nearly_full(size, len(bounds) - 1):
-            self.bounds = ArrayCopy(self.memory.new_words(2 * len(bounds)))
+            self.bounds = ArrayCopy(self._memory.new_words(2 * len(bounds)))
         if self.bounds is not None and self.bounds.advance(bounds, size + 1, strings):
             bounds, self.bounds = self.bounds.array, None
         end = int(bounds[size])
         if self.arena is None and _is_nearly_full(end, len(arena)):
-            self.arena = ArrayCopy(self.memory.new_arena(2 * len(arena)))
+            self.arena = ArrayCopy(self._memory.new_arena(2 * len(arena)))
         if self.arena is not None:
             added = end - int(bounds[size_before])
             if self.arena.advance(arena, end, SPEED * added + MIN_COPIED_BYTES):
                 arena, self.arena = self.arena.array, None
         # A hash table is full when half of its slots are in use.
         if self.slots is None and _is_nearly_full(2 * size, len(slots)):
-            self.slots = SlotsCopy(2 * len(slots), self.memory)
+            self.slots = SlotsCopy(2 * len(slots), self._memory)
         if self.slots is not None and self.slots.advance(bounds, arena, size, strings):
             slots, self.slots = self.slots.slots, None
         return Table(slots, bounds, arena)
+
+    @property
+    def string_arrays(self) -> list[npt.NDArray[Any]]:
+        """The copies of the bounds and the arena."""
+        return [copy.array for copy in (self.bounds, self.arena) if copy is not None]
+
+    @property
+    def slot_arrays(self) -> list[npt.NDArray[np.int64]]:
+        """The copy of the slots."""
+        return [] if self.slots is None else [self.slots.slots]
+
+    def move(self, memory: ArrayMemory) -> None:
+        """Move the copies to other memory, which later copies use as well; O(copied elements)."""
+        self._memory = memory
+        if self.bounds is not None and memory.strings is not None:
+            bounds = self.bounds
+            bounds.array = move_array(bounds.array, bounds.copied, memory.new_words)
+        if self.arena is not None and memory.strings is not None:
+            arena = self.arena
+            arena.array = move_array(arena.array, arena.copied, memory.new_arena)
+        if self.slots is not None and memory.slots is not None:
+            slots = self.slots
+            slots.slots = move_array(slots.slots, slots.cleared, memory.new_slots)
 
     def truncate(self, table: Table, size: int, end: int) -> None:
         """Remove the strings from position ``size`` on, of which the first begins at ``end``."""

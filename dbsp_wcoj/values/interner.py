@@ -37,8 +37,8 @@ overlay (`dbsp_wcoj.values.overlay`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +46,13 @@ import numpy.typing as npt
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.kernels.values import sweep as sweep_kernels
-from dbsp_wcoj.values.array_memory import PROCESS_MEMORY, ArrayMemory, heap_bytes, is_external
+from dbsp_wcoj.values.array_memory import (
+    PROCESS_MEMORY,
+    ArrayMemory,
+    heap_bytes,
+    is_external,
+    move_array,
+)
 from dbsp_wcoj.values.code_map import IDENTITY, CodeMap, read_only_codes
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.growth import Growth, Table
@@ -57,7 +63,6 @@ __all__ = ["ABSENT", "Interner", "InternerArrays"]
 Int64Array = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
-Array = TypeVar("Array", Int64Array, Bytes)
 
 #: The code of a string that is not in the interner, or that the mask excludes.
 ABSENT: Final = -1
@@ -152,24 +157,26 @@ class Interner:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that are reserved, without those of a running sweep."""
+        """Bytes of memory that are reserved, without those of a running sweep or growth."""
         arrays = self._slots.nbytes + self._bounds.nbytes + self._arena.nbytes
         return arrays + self._code_map.codes.nbytes + self._code_map.directory.nbytes
 
     @property
     def heap_bytes(self) -> int:
         """Those of `nbytes` that are memory of the process."""
-        return self.string_heap_bytes + self.slot_heap_bytes + self._code_map.directory.nbytes
+        arrays = self._slots, self._bounds, self._arena, self._code_map.codes
+        return heap_bytes(*arrays) + self._code_map.directory.nbytes
 
     @property
     def string_heap_bytes(self) -> int:
-        """The bytes of memory of the process for the strings, their ends and their codes."""
-        return heap_bytes(self._bounds, self._arena, self._code_map.codes)
+        """The bytes of memory of the process for strings, their ends and codes, with growth."""
+        arrays = self._bounds, self._arena, self._code_map.codes
+        return heap_bytes(*arrays, *self._growth.string_arrays)
 
     @property
     def slot_heap_bytes(self) -> int:
-        """The bytes of memory of the process for the hash table."""
-        return heap_bytes(self._slots)
+        """The bytes of memory of the process for the hash table, with growth."""
+        return heap_bytes(self._slots, *self._growth.slot_arrays)
 
     def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
         """Return the codes of n byte strings, adding those that are new.
@@ -464,8 +471,8 @@ class Interner:
         """Move arrays from memory of the process to other memory, which later arrays use as well.
 
         No other thread may add strings meanwhile. Readers keep the earlier arrays. An array stays
-        where it is if there is no other memory for it. So do the larger arrays that a sweep or a
-        growth is filling; a later call moves them.
+        where it is if there is no other memory for it. The new arrays that a sweep is filling stay,
+        too; a later call moves them.
 
         Args:
             memory: External memory for the strings, the hash table or both.
@@ -480,16 +487,17 @@ class Interner:
         >>> names.heap_bytes == names._code_map.directory.nbytes
         True
         """
-        self._memory = self._growth.memory = memory = memory.after(self._memory)
+        self._memory = memory = memory.after(self._memory)
+        self._growth.move(memory)
         size, end, codes = self._size, self._byte_count, self._code_map.codes
         if memory.strings is not None:
-            self._bounds = _move(self._bounds, size + 1, memory.new_words)
-            self._arena = _move(self._arena, end, memory.new_arena)
+            self._bounds = move_array(self._bounds, size + 1, memory.new_words)
+            self._arena = move_array(self._arena, end, memory.new_arena)
             if len(codes):
-                codes = _move(codes, len(codes), memory.new_words)
+                codes = move_array(codes, len(codes), memory.new_words)
                 self._code_map = self._code_map._replace(codes=codes)
         if memory.slots is not None:
-            self._slots = _move(self._slots, len(self._slots), memory.new_slots)
+            self._slots = move_array(self._slots, len(self._slots), memory.new_slots)
 
     def begin_sweep(self) -> Sweep:
         """Begin to remove strings; return the sweep, on which the codes to keep are marked.
@@ -693,20 +701,6 @@ class Interner:
         offsets, data, codes = self.arena()
         assert len(codes) == size and (np.diff(codes, prepend=-1) > 0).all()
         assert self.find(offsets, data).tolist() == codes.tolist()
-
-
-def _move(array: Array, used: int, allocate: Callable[[int], Array]) -> Array:
-    """Return a copy in external memory of an array of which the first elements are in use.
-
-    If it has external memory already, or there is none for it, return the array itself.
-    """
-    if is_external(array):
-        return array
-    copy = allocate(len(array))
-    if not is_external(copy):
-        return array
-    copy[:used] = array[:used]
-    return copy
 
 
 def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:

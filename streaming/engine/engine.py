@@ -46,6 +46,7 @@ from streaming.state.program_change import (
     compute_change,
     finish_change,
 )
+from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.output_mode import PostStepReader
@@ -320,10 +321,18 @@ class Engine(ABC):
         )
         return SlicedBackfill(change, sliced_views)
 
-    def finish_backfill(self, backfill: SlicedBackfill, options: ChangeOptions) -> None:
-        """Go on with the views of a complete backfill; the next micro-batch commits the change."""
+    def finish_backfill(
+        self, backfill: SlicedBackfill, early: EarlyState | None, options: ChangeOptions
+    ) -> None:
+        """Go on with the views of a complete backfill; the next micro-batch commits the change.
+
+        Args:
+            backfill: The backfill.
+            early: Its state in files.
+            options: What the change may do.
+        """
         outputs = backfill.finish()
-        applied = AppliedChange(backfill.change, outputs, backfill.emitted_views)
+        applied = AppliedChange(backfill.change, outputs, backfill.emitted_views, early)
         self._continue_with(applied, options)
 
     def settings(self) -> Mapping[str, Any]:

@@ -15,10 +15,11 @@ With a limit of rows or seconds (`ChangeOptions`), the state of new views is com
 after the commit of each micro-batch (`circuits.state.sliced_backfill`). Then the rows of the views
 are published in slices as well: each version has the next slice of a new view beside the changes of
 the others, as it was after the micro-batch before. The change is made when only the last slices are
-left, and the next micro-batch commits it. The state of the new views is not written before. So the
-program of the directory has a view only when its target has all rows. If the backfill begins again,
-the first slice is the whole view so far (`ViewDelta.previous` is `NO_BATCH`), which replaces what
-the target has. Views in other modes than ``delta``, or whose targets cannot replace rows
+left, and the next micro-batch commits it. The state of the new views is written with each slice, to
+files that no version names before (`streaming.state.records.early_state`). So the program of the
+directory has a view only when its target has all rows. If the backfill begins again, the first
+slice is the whole view so far (`ViewDelta.previous` is `NO_BATCH`), which replaces what the target
+has. Views in other modes than ``delta``, or whose targets cannot replace rows
 (`streaming.targets.target.ReplacingTarget`), are published by one micro-batch.
 
 If the state has to be loaded again after an error, or a slice is interrupted (Ctrl-C), the backfill
@@ -44,6 +45,7 @@ import pyarrow as pa
 
 from circuits import Circuit
 from circuits.program_edits import add_views, remove_view
+from circuits.runtime.graph import GraphStep
 from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from circuits.user_functions import UserFunction
@@ -52,6 +54,7 @@ from streaming.errors import TargetError
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
 from streaming.sink.uninterrupted import run_uninterrupted
 from streaming.state.program_change import ChangeOptions
+from streaming.state.records.early_state import EarlyState
 from streaming.targets.output_mode import PostStepReader
 
 __all__ = [
@@ -171,6 +174,7 @@ class RunningBackfill:
         circuit: The circuit of the edited program.
         routing: Its outputs.
         backfill: The backfill.
+        early: Where its state is written; None without a state directory.
         clock: Returns the time in seconds.
     """
 
@@ -178,6 +182,7 @@ class RunningBackfill:
     circuit: Circuit
     routing: OutputRouting
     backfill: SlicedBackfill
+    early: EarlyState | None = None
     clock: Callable[[], float] = perf_counter
     rows_published: int = 0
     _slice_rows: int = FIRST_SLICE_ROWS
@@ -217,12 +222,16 @@ class RunningBackfill:
         rows = options.rows_per_batch
         if options.seconds_per_batch is None:
             assert rows is not None
-            self.backfill.advance(changes, rows, now)
+            self.backfill.advance(changes, rows, now, on_step=self._on_step)
             self.backfill.emit(rows)
             return
         self._advance_for(options.seconds_per_batch, changes, rows, now)
         emitted_rows = self._publication_rows
         self.backfill.emit(emitted_rows if rows is None else min(rows, emitted_rows))
+
+    @property
+    def _on_step(self) -> Callable[[GraphStep], None] | None:
+        return None if self.early is None else self.early.write
 
     def _advance_for(
         self, limit: float, changes: Iterable[TraceStep], rows: int | None, now: int | None
@@ -232,7 +241,7 @@ class RunningBackfill:
         while True:
             start = self.clock()
             slice_rows = self._slice_rows if rows is None else min(rows, self._slice_rows)
-            read = self.backfill.advance(changes, slice_rows, now)
+            read = self.backfill.advance(changes, slice_rows, now, on_step=self._on_step)
             changes = ()
             seconds = self.clock() - start
             self._slice_rows = _adapted(self._slice_rows, seconds, limit)
@@ -477,6 +486,8 @@ class ViewChanges:
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None
         running.backfill.abandon()
+        if running.early is not None:
+            running.early.discard()
 
 
 def _adapted(rows: int, seconds: float, limit: float) -> int:

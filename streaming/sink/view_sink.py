@@ -414,7 +414,8 @@ class ViewSink:
             backfill = self._engine.begin_backfill(
                 circuit, options, dropped=dropped, sliced_views=sliced_views
             )
-            return RunningBackfill(request, circuit, routing, backfill)
+            early = self._versions.early_state(backfill.change)
+            return RunningBackfill(request, circuit, routing, backfill, early)
         now = self._microseconds_now() if circuit.reads_now else None
         change, rows = self._engine.compute_change(circuit, options, dropped=dropped, now=now)
         return ComputedChange(request, circuit, routing, change, rows)
@@ -425,7 +426,7 @@ class ViewSink:
 
         def finish() -> None:
             if isinstance(change, RunningBackfill):
-                self._engine.finish_backfill(change.backfill, options)
+                self._engine.finish_backfill(change.backfill, change.early, options)
             else:
                 self._engine.change_views(change.change, change.rows, options)
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
+from circuits.state.program_change import ProgramChange
 from streaming.errors import BatchOrderError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.mapped.memory_limit import MemoryUse
@@ -126,6 +127,9 @@ class InMemoryStore:
             }
             self.has_pending_change = True
             self.pending_outputs = applied.outputs_after(self.pending_outputs)
+
+    def early_state(self, change: ProgramChange) -> None:
+        """As `Store.early_state`: there are no files."""
 
     def settings(self) -> Mapping[str, Any]:
         """As `Store.settings`."""

@@ -30,7 +30,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -135,6 +135,14 @@ class ChangeOptions:
         return replace(self, backfill={k: _table_of(v) for k, v in self.backfill.items()})
 
 
+class EarlyFiles(Protocol):
+    """State in files that no version names yet: `streaming.state.records.early_state`."""
+
+    def added_to(self, manifest: Manifest) -> Manifest:
+        """Return a version together with this state."""
+        ...
+
+
 @dataclass(frozen=True)
 class AppliedChange:
     """A change of the program that is made in memory.
@@ -143,11 +151,13 @@ class AppliedChange:
         change: The change.
         outputs: The rows that views publish because of the change, besides the micro-batch.
         begun_views: The new views of which earlier micro-batches have published a part.
+        early: The state of the new views that is in files already; None if there is none.
     """
 
     change: ProgramChange
     outputs: Mapping[str, pa.Table]
     begun_views: Collection[str] = ()
+    early: EarlyFiles | None = None
 
     @property
     def link(self) -> ProgramLink:
@@ -197,7 +207,7 @@ class PendingChange:
             applied: The change.
         """
         return PendingChange(
-            _reused_manifest(manifest, applied.change),
+            _next_manifest(manifest, applied),
             applied.outputs,
             applied.link,
             manifest.fingerprint,
@@ -206,7 +216,7 @@ class PendingChange:
     def then(self, applied: AppliedChange) -> PendingChange:
         """Return this change followed by a second one, as one change."""
         return PendingChange(
-            _reused_manifest(self.manifest, applied.change),
+            _next_manifest(self.manifest, applied),
             applied.outputs_after(self.outputs),
             self.link.then(applied.link),
             self.old_fingerprint,
@@ -532,6 +542,12 @@ def stored_circuit(state_dir: Any, functions: Mapping[str, UserFunction] | None 
             "text"
         )
     return Circuit(read_program(files, manifest, checked))
+
+
+def _next_manifest(manifest: Manifest, applied: AppliedChange) -> Manifest:
+    """Return the version with the parts of the state that the new program has in files."""
+    reused = _reused_manifest(manifest, applied.change)
+    return reused if applied.early is None else applied.early.added_to(reused)
 
 
 def _reused_manifest(manifest: Manifest, change: ProgramChange) -> Manifest:

@@ -43,6 +43,7 @@ import pyarrow as pa
 
 from circuits import Circuit, CircuitStep
 from circuits.inputs.encoded_inputs import microseconds_of
+from circuits.state.program_change import ProgramChange
 from dbsp_wcoj.observer import observed
 from streaming.errors import BatchOrderError, StateDamagedError, StateError
 from streaming.state.batch_order import check_order, check_query, fall_back
@@ -68,6 +69,7 @@ from streaming.state.records.dead_letter_files import (
     DeadLetterRetention,
     dead_letter_name,
 )
+from streaming.state.records.early_state import EarlyState
 from streaming.state.records.metrics_file import MetricsFile
 from streaming.state.records.unpublished import UnpublishedFile, UnpublishedViews
 from streaming.state.verified_files import read_state
@@ -412,6 +414,17 @@ class Store:
         )
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)
+
+    def early_state(self, change: ProgramChange) -> EarlyState | None:
+        """Return where a backfill in slices writes the state of new views.
+
+        Returns:
+            None before the first version, which has all state.
+        """
+        if self._current is None:
+            return None
+        stem = f"{self._current.batch_id + 1:020}-{_new_name()}"
+        return EarlyState(self.files, change, stem, lambda: self._versions.is_cleaned)
 
     def settings(self) -> Mapping[str, Any]:
         """Return what `change_views` changes, for `undo_change`."""

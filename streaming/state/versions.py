@@ -165,6 +165,11 @@ class Versions:
                 unwritten[view] = name
         return unwritten
 
+    @property
+    def is_cleaned(self) -> bool:
+        """True if `remove_unreferenced` does nothing until the next `read`."""
+        return self._is_cleaned
+
     def read(self, state_id: str, *, spare: int = 0) -> None:
         """Read the last ``keep`` manifests.
 

@@ -283,6 +283,17 @@ def _read_histogram(reader: AggregateReader) -> Expression:
     return reader.call("sorted_list_histogram", values)
 
 
+def _read_map(reader: AggregateReader) -> Expression:
+    """Return a map from each key to its value; a key in two rows is an error of the step."""
+    key, value = reader.argument(0), reader.argument(1)
+    _check_lists(reader, key)
+    _check_lists(reader, value)
+    order, filters = (SortKey(key, False, False),), reader.filter_arguments(key)
+    keys = reader.aggregate("list", key, *filters, order=order)
+    values = reader.aggregate("list", value, *filters, order=order)
+    return reader.call("make_map", keys, values)
+
+
 def _read_set(reader: AggregateReader) -> Expression:
     value = reader.argument(0)
     _check_lists(reader, value)
@@ -320,6 +331,7 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
     "first": AggregateDefinition(_first_reader(), (1, 2), ordered=True, nulls=True),
     "histogram": AggregateDefinition(_read_histogram),
     "last": AggregateDefinition(_first_reader(is_last=True), (1, 2), ordered=True, nulls=True),
+    "map_agg": AggregateDefinition(_read_map, (2, 2), distinct=False, ordered=True),
     "max": AggregateDefinition(_extremes_reader("max"), (1, 2)),
     "max_by": AggregateDefinition(_best_reader(is_max=True), (2, 3)),
     "median": AggregateDefinition(_quantile_reader("median")),

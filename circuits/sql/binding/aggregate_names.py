@@ -45,6 +45,7 @@ AGGREGATE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "kahan_sum": "fsum",
         "kurtosis_pop": "kurtosis_pop",
         "list_agg": "array_agg",
+        "map_agg": "map_agg",
         "mean": "avg",
         "percentile": "quantile_cont",
         "percentile_approx": "approx_quantile",

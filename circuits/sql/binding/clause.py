@@ -332,9 +332,7 @@ def call_function(
         else:
             value = functions.call(name, *arguments, type=type)
     if is_nested(value.type) and INTERVAL in part_types(value.type):
-        raise source.unsupported(
-            node, "an interval with months in a list, struct or map", "cast it to a text"
-        )
+        raise source.unsupported(node, "an interval in a list, struct or map", "cast it to a text")
     return value
 
 

@@ -56,14 +56,17 @@ def read_order(
     read: Callable[[exp.Expr], Expression],
     columns: Sequence[Expression] = (),
 ) -> tuple[SortKey, ...]:
-    """Return the sort keys of an ORDER BY; for ORDER BY ALL, these are ``columns``."""
+    """Return the sort keys of an ORDER BY; for ORDER BY ALL and ``*``, these are ``columns``."""
     source.allow_arguments(node, "expressions")
     sort_keys = []
     for key in node.expressions:
         source.allow_arguments(key, "this", "desc", "nulls_first")
         descending, nulls_first = bool(key.args.get("desc")), bool(key.args.get("nulls_first"))
-        if isinstance(key.this, exp.Var):
-            if key.this.name.upper() != "ALL" or not columns:
+        is_star = isinstance(key.this, exp.Star) and bool(columns)
+        if is_star:
+            source.refuse_arguments(key.this)
+        if is_star or isinstance(key.this, exp.Var):
+            if not (is_star or key.this.name.upper() == "ALL") or not columns:
                 raise source.unsupported(
                     key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
                 )

@@ -305,23 +305,30 @@ class Scope:
             if is_excluded_table or (not table and column.is_shadowed):
                 continue
             key = column.name.casefold()
-            if key in excluded:
-                unused_names.discard(key)
-            else:
+            found = {("", key), (column.table.casefold(), key)} & excluded.keys()
+            if found and ("", key) not in found and column.merged_value is not None:
+                raise self.source.unsupported(
+                    node,
+                    f"EXCLUDE ({column.qualified_name}) of a column of USING",
+                    "name the columns",
+                )
+            unused_names -= found
+            if not found:
                 yield column.name, column.value if table else column.unqualified_value
-        for key, name in excluded.items():
-            if key in unused_names:
-                raise self.source.error(name, f"unknown column {name.name!r} in EXCLUDE")
+        for names, part in excluded.items():
+            if names in unused_names:
+                raise self.source.error(part, f"unknown column {part.name!r} in EXCLUDE")
 
-    def _excluded_names(self, node: exp.Star) -> dict[str, exp.Expr]:
-        """Return the nodes of the names in EXCLUDE, by lower-case name."""
-        excluded: dict[str, exp.Expr] = {}
+    def _excluded_names(self, node: exp.Star) -> dict[tuple[str, str], exp.Expr]:
+        """Return the nodes of the names in EXCLUDE, by lower-case table, or none, and name."""
+        excluded: dict[tuple[str, str], exp.Expr] = {}
         for name in node.args.get("except_") or ():
             if not isinstance(name, exp.Column | exp.Identifier) or not name.name:
                 raise self.source.error(name, "EXCLUDE takes names of columns")
             if isinstance(name, exp.Column):
-                self.source.allow_arguments(name, "this")
-            excluded[name.name.casefold()] = name
+                self.source.allow_arguments(name, "this", "table")
+            table = name.table if isinstance(name, exp.Column) else ""
+            excluded[table.casefold(), name.name.casefold()] = name
         return excluded
 
     def column_name(self, node: exp.Column) -> str:

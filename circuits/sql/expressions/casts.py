@@ -5,7 +5,8 @@ a fraction or an exponent is not an integer; a float is formatted differently as
 cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a DECIMAL(5, 2).
 
 PostgreSQL differs in these: a whole float has no fraction as a text, ``1`` and not ``1.0``, and a
-cast to VARCHAR(n) or CHAR(n) keeps the first n characters.
+cast to VARCHAR(n) or CHAR(n) keeps the first n characters. A numeric is rounded half away from zero
+to an integer, also a quotient of numerics, which is a float here (`postgres.numbers.is_numeric`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
+from circuits.sql.expressions.postgres.numbers import is_numeric
 from circuits.sql.syntax.types import arrow_type, interval_fields
 from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
@@ -63,6 +65,9 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         return clause.call(node, "nested_text", value)
     if source.is_postgres and pa.types.is_string(target):
         value = dialect_text(clause, node, value)
+    is_rounded = pa.types.is_floating(value.type) and pa.types.is_integer(target)
+    if source.is_postgres and is_rounded and is_numeric(node.this, value):
+        value = clause.call(node, "round", value)
     if source.is_postgres and is_text(value.type) and pa.types.is_boolean(target):
         value = _postgres_boolean_text(clause, node, value)
     bytes_function = None if source.is_spark else _bytes_function(value.type, target)

@@ -8,7 +8,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.intervals import (
     EPOCH_DATE,
@@ -270,9 +270,29 @@ def _read_date_add(clause: Clause, node: exp.DateAdd) -> Expression:
 
 def _read_date_part(clause: Clause, node: exp.Anonymous) -> Expression:
     field = node.expressions[0] if node.expressions else None
+    if len(node.expressions) == 2 and isinstance(field, exp.Array) and not clause.source.is_spark:
+        return _read_date_parts(clause, node, field, node.expressions[1])
     if len(node.expressions) != 2 or not isinstance(field, exp.Literal):
         raise clause.source.error(node, f"{node.name}() takes a literal field and a date")
     return _extract_field(clause, node, field.name.lower(), node.expressions[1])
+
+
+def _read_date_parts(
+    clause: Clause, node: exp.Anonymous, fields: exp.Array, time: exp.Expr
+) -> Expression:
+    """Read ``date_part(['year', 'month'], d)``: the struct of these fields; NULL for NULL."""
+    parts: list[Expression] = []
+    names = [field.name for field in fields.expressions]
+    if not names or not all(isinstance(field, exp.Literal) for field in fields.expressions):
+        raise clause.source.error(node, f"{node.name}() takes a list of literal fields and a date")
+    if len({name.lower() for name in names}) < len(names):
+        raise clause.source.error(node, f"a field occurs twice in {node.name}(); name each once")
+    clause.source.mark_read(fields)
+    for name in names:
+        parts += [string_literal(name), _extract_field(clause, node, name.lower(), time)]
+    struct = clause.call(node, "make_struct", *parts)
+    is_null = clause.call(node, "is_null", clause.read(time))
+    return clause.call(node, "case", is_null, Literal(None, struct.type), struct)
 
 
 def _read_as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:

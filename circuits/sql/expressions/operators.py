@@ -77,6 +77,21 @@ def _read_raw(clause: Clause, node: exp.RawString) -> Expression:
     return string_literal(str(node.this))
 
 
+def _read_escaped_text(clause: Clause, node: exp.ByteString) -> Expression:
+    """Read ``E'a\\n'``, a text whose escapes sqlglot has replaced; Spark has no such literal."""
+    if clause.source.is_spark:
+        raise clause.source.unsupported(node, "a text with E before it", "leave out the E")
+    clause.source.allow_arguments(node, "this", "is_bytes")
+    text = str(node.this)
+    # In DuckDB, an escape such as \\xC3 is a byte of UTF-8.
+    has_byte = any(character > "\x7f" and character not in clause.source.text for character in text)
+    if has_byte or "\0" in text:
+        raise clause.source.unsupported(
+            node, "an escape of a byte that is no character of ASCII", "write the character"
+        )
+    return string_literal(text)
+
+
 def _read_overlay(clause: Clause, node: exp.Overlay) -> Expression:
     parts = list(clause.read_arguments(node, "this", "expression", "from_", "for_"))
     if arrow.is_binary(parts[0].type) and clause.source.is_spark:
@@ -126,6 +141,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.BitwiseOr: _bit_reader("bit_or_of"),
     exp.BitwiseRightShift: _shift_reader("shift_right"),
     exp.BitwiseXor: _bit_reader("bit_xor_of"),
+    exp.ByteString: _read_escaped_text,
     exp.HexString: _read_hex,
     exp.Overlay: _read_overlay,
     exp.RawString: _read_raw,

@@ -16,8 +16,9 @@ read. Its name is that of the column, as in DuckDB. The pattern is one of Python
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from typing import Final, NamedTuple
 
 from sqlglot import exp
 
@@ -64,6 +65,9 @@ def selected_names(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[str
 
 def _expand(scope: Scope, item: exp.Expr) -> list[exp.Expr]:
     """Return an item for each column that COLUMNS in it stands for; itself without COLUMNS."""
+    if isinstance(item, exp.Star) and item.args.get("ilike"):  # as sqlglot reads * ILIKE 'p'
+        scope.source.allow_arguments(item, "ilike")
+        item = exp.ILike(this=exp.Star(), expression=item.args["ilike"])
     if _is_star_pattern(item):  # * LIKE 'p' is COLUMNS(c -> c LIKE 'p')
         return [_column_node(selected, item) for selected in _select_columns(scope, item, item)]
     item = _unpack_columns(scope, item)
@@ -113,9 +117,9 @@ def _unpack_columns(scope: Scope, item: exp.Expr) -> exp.Expr:
 
 
 def _is_star_pattern(item: exp.Expr) -> bool:
-    """Return whether an item is ``* LIKE 'p'``, or with ILIKE, SIMILAR TO or NOT."""
+    """Return whether an item is ``* LIKE 'p'``, or with ILIKE, SIMILAR TO, GLOB or NOT."""
     pattern = item.this if isinstance(item, exp.Not) else item
-    return isinstance(pattern, exp.Like | exp.ILike | exp.SimilarTo) and isinstance(
+    return isinstance(pattern, exp.Like | exp.ILike | exp.SimilarTo | exp.Glob) and isinstance(
         pattern.this, exp.Star
     )
 
@@ -167,9 +171,12 @@ def _select_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_S
             raise source.unsupported(
                 node,
                 f"COLUMNS({source.text_of(selector)})",
-                "write '*', a pattern, a list of names, or a lambda with LIKE, = or IN",
+                "write '*', a pattern, a list of names, or a lambda with LIKE, GLOB, =, IN, "
+                "starts_with(), ends_with(), contains() or regexp_matches()",
                 word="COLUMNS",
             ) from None
+        except re.error as error:
+            raise source.error(node, f"a pattern in COLUMNS is not valid: {error}") from None
     if not selection:
         names = ", ".join(column.name for column in columns)
         text = source.text_of(selector)
@@ -181,11 +188,30 @@ def _is_text(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and node.is_string
 
 
+# The tests of a name by a text, with DuckDB's meaning: ~ compares the whole name.
+_NAME_TESTS: Final[dict[type[exp.Expr], Callable[[str, str], bool]]] = {
+    exp.Contains: lambda name, text: text in name,
+    exp.EndsWith: str.endswith,
+    exp.Glob: fnmatchcase,
+    exp.RegexpLike: lambda name, text: re.fullmatch(text, name) is not None,
+    exp.StartsWith: str.startswith,
+}
+
+
+def _is_regexp_call(node: exp.Anonymous) -> bool:
+    """Return whether a call is ``regexp_matches(c, 'pattern')``."""
+    if node.name.lower() != "regexp_matches" or len(node.expressions) != 2:
+        return False
+    return isinstance(node.expressions[0], exp.Identifier) and _is_text(node.expressions[1])
+
+
 def _holds_for_name(condition: exp.Expr, name: str) -> bool:
     """Return whether the condition of a lambda holds for the name of a column.
 
     Raises:
-        NotImplementedError: The condition is not made of LIKE, SIMILAR TO, =, <>, IN, AND, OR, NOT.
+        NotImplementedError: The condition is not made of LIKE, SIMILAR TO, GLOB, ~, =, <>, IN, AND,
+            OR, NOT, starts_with(), ends_with(), contains() and regexp_matches().
+        re.error: A pattern is not valid.
     """
     match condition:
         case exp.Paren():
@@ -209,6 +235,14 @@ def _holds_for_name(condition: exp.Expr, name: str) -> bool:
             flags = re.IGNORECASE if isinstance(condition, exp.ILike) else 0
             is_match = re.fullmatch(text, name, flags | re.DOTALL) is not None
             return is_match != bool(condition.args.get("negate"))
+        case exp.Anonymous() if _is_regexp_call(condition):
+            return re.search(condition.expressions[1].name, name) is not None
+        case exp.StartsWith() | exp.EndsWith() | exp.Contains() | exp.Glob() | exp.RegexpLike() if (
+            isinstance(condition.this, exp.Identifier | exp.Star)
+            and _is_text(condition.expression)
+            and not condition.args.get("flag")
+        ):
+            return _NAME_TESTS[type(condition)](name, condition.expression.name)
         case exp.In() if isinstance(condition.this, exp.Identifier) and all(
             map(_is_text, condition.expressions)
         ):

@@ -5,6 +5,8 @@ in FROM                                    in the SELECT list      columns
 ========================================== ======================= ================================
 UNNEST(a) [WITH ORDINALITY], explode(a)    unnest(a), explode(a)   the element; of a map: key, value
 UNNEST(a) AS t(x, y)                                               the fields of the structs
+UNNEST(a, b) AS t(x, y)                    unnest(a), unnest(b)    the elements side by side; NULL
+                                                                   after the end of a list
 posexplode(a)                              posexplode(a)           the position from 0, the element
 inline(a)                                  inline(a)               the fields of the structs
 json_tuple(j, 'a', 'b')                    json_tuple(j, 'a')      one text per key

@@ -44,6 +44,11 @@ _CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
     ("WINDOW", "TUMBLING"): _GROUP_WINDOW,
     ("WINDOW", "HOPPING"): _GROUP_WINDOW,
     ("WINDOW", "SESSION"): _GROUP_WINDOW,
+    ("SESSION", "WITH", "GAP"): (
+        "write FROM SESSION(t PARTITION BY k, ts, INTERVAL '1' HOUR), whose columns "
+        "window_start and "
+        "window_end are the bounds of the session of each row"
+    ),
     ("WITHIN", "0"): "write the times in ON: b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts",
     ("WITHIN", "("): "write the times in ON: b.ts BETWEEN a.ts - INTERVAL '1' HOUR AND a.ts",
     # Without the later words, LATEST and REFRESH can be tables in JOIN.

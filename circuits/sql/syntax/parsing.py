@@ -124,7 +124,9 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     parser = _parser_class(type(dialect))(dialect=dialect)
     is_spark_dialect = is_spark(dialect_name)
     tokens = join_spark_tokens(tokens, text) if is_spark_dialect else tokens
-    trees: list[exp.Expr | None] = parser.parse(_with_emit(with_window_names(tokens)), text)
+    trees: list[exp.Expr | None] = parser.parse(
+        _with_created_pivots(_with_emit(with_window_names(tokens))), text
+    )
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
 
     has_methods = dialect_name.casefold() == "duckdb"
@@ -151,6 +153,36 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
         else None
         for tree in trees
     ]
+
+
+def _with_created_pivots(tokens: list[Token]) -> list[Token]:
+    """Return the tokens of ``CREATE VIEW v AS FROM (PIVOT ...)`` for those without FROM.
+
+    sqlglot parses a PIVOT or UNPIVOT statement in parentheses only, if it is not at the start.
+    """
+    result: list[Token] = []
+    is_start = True
+    is_open = False  # in a PIVOT statement of a view
+    for index, token in enumerate(tokens):
+        if is_start:
+            awaits_query = token.token_type == TokenType.CREATE
+        is_start = token.token_type == TokenType.SEMICOLON
+        if is_start and is_open:
+            result.append(_token_like(token, TokenType.R_PAREN, ")"))
+            is_open = False
+        result.append(token)
+        if awaits_query and token.token_type == TokenType.ALIAS:
+            awaits_query = False
+            following = tokens[index + 1 : index + 2]
+            if following and following[0].token_type in (TokenType.PIVOT, TokenType.UNPIVOT):
+                result.append(_token_like(following[0], TokenType.FROM, "FROM"))
+                result.append(_token_like(following[0], TokenType.L_PAREN, "("))
+                is_open = True
+    return [*result, _token_like(tokens[-1], TokenType.R_PAREN, ")")] if is_open else result
+
+
+def _token_like(token: Token, token_type: TokenType, text: str) -> Token:
+    return Token(token_type, text, token.line, token.col, token.start, token.end)
 
 
 def _name_created_values(tree: exp.Expr | None) -> None:
@@ -220,6 +252,7 @@ def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
 
         generate_series(1, n) in SELECT    unnest(generate_series(1, n)); in DuckDB it is a list
         regexp_split_to_table(s, p)        unnest(regexp_split_to_array(s, p))
+        ROWS FROM (f(x), g(y))             UNNEST of several lists
     """
     for node in list(tree.find_all(exp.ExplodingGenerateSeries, exp.Anonymous)):
         rows: exp.Expr
@@ -235,7 +268,25 @@ def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
             rows = exp.Explode(this=rows)
             rows.meta.update(node.meta)
         node.replace(rows)
+    for table in list(tree.find_all(exp.Table)):
+        _replace_rows_from(table)
     return tree
+
+
+def _replace_rows_from(table: exp.Table) -> None:
+    """Replace ``ROWS FROM (generate_series(1, n), unnest(a)) AS t(x, y)`` by UNNEST of lists."""
+    lists: list[exp.Expr] = []
+    for part in table.args.get("rows_from") or ():
+        function = part.this if isinstance(part, exp.Table) else part
+        if isinstance(function, exp.Unnest):
+            lists += function.expressions
+        elif isinstance(function, exp.GenerateSeries):
+            lists.append(function)
+        else:
+            return  # an error when the table is read
+    if lists:
+        alias, ordinality = table.args.get("alias"), bool(table.args.get("ordinality"))
+        table.replace(exp.Unnest(expressions=lists, alias=alias, offset=ordinality))
 
 
 @cache

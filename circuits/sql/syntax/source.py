@@ -78,6 +78,7 @@ ARGUMENT_ADVICE: Final = {
     "connect": "write WITH RECURSIVE",
     "limit_options": "write LIMIT with a number; for a part of the rows QUALIFY percent_rank() "
     "OVER (ORDER BY ...) < 0.1, and for ties QUALIFY rank() OVER (ORDER BY ...) <= 10",
+    "rows_from": "write one function in FROM, or only generate_series() and unnest() in ROWS FROM",
     "sample": "filter by a hash of a key, as in WHERE hash(k) % 10 = 0",
 }
 

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 class DictionarySize(NamedTuple):
-    """The bytes of a dictionary in memory of the process.
+    """The bytes of a dictionary in memory of the process, with the larger arrays while it grows.
 
     Attributes:
         strings: The values, where they end, and their codes.

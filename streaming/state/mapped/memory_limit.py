@@ -284,8 +284,9 @@ class MemoryLimit:
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
         keys += self._find_renamed()
-        heap_bytes = sum(sizes.values()) + sum(entry.heap_bytes for entry in dictionaries.values())
-        excess = self._excess(heap_bytes)
+        dictionary_sizes = {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}
+        dictionary_bytes = sum(sum(size) for size in dictionary_sizes.values())
+        excess = self._excess(sum(sizes.values()) + dictionary_bytes)
         if excess > 0:
             for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
                 if excess <= 0:
@@ -308,9 +309,7 @@ class MemoryLimit:
                     error,
                 )
             sizes = self._heap_bytes()
-        memories = self._dictionary_memory.choose(
-            {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}, excess
-        )
+        memories = self._dictionary_memory.choose(dictionary_sizes, excess)
         if memories:
             self._circuit.move_dictionaries(memories)
         self.use = self._measure(sum(sizes.values()))

@@ -23,6 +23,15 @@ SELECT sum(COLUMNS(t.*)) AS s FROM (SELECT a_id FROM t) t
 SELECT * LIKE '%_id' FROM t
 SELECT * NOT ILIKE 'A%' FROM t
 SELECT COLUMNS(lambda c: c LIKE 'a%' OR c IN ('name') AND NOT c = 'b_id') FROM t
+SELECT COLUMNS(lambda c: starts_with(c, 'a') OR ends_with(c, 'me')) FROM t
+SELECT COLUMNS(lambda c: c ~ '._id' AND NOT contains(c, 'b') OR regexp_matches(c, 'am')) FROM t
+SELECT COLUMNS(lambda c: c GLOB '[ab]_*' OR c ^@ 'na') FROM t
+SELECT * ILIKE 'A%' FROM t
+SELECT * GLOB '?_id' FROM t
+SELECT * EXCLUDE (t.a_id) FROM t JOIN u ON t.a_id = u.a_id
+SELECT t.* EXCLUDE (t.a_id, name) FROM t JOIN u ON t.a_id = u.a_id
+SELECT name, a_id FROM t ORDER BY * LIMIT 2
+SELECT b_id, a_id FROM t ORDER BY * DESC NULLS FIRST LIMIT 2
 SELECT COLUMNS('.*') FROM t JOIN u USING (a_id)
 SELECT COLUMNS(u.*), t.name FROM t LEFT JOIN u ON u.a_id = t.a_id
 SELECT name FROM t WHERE COLUMNS('_id') > 1
@@ -58,7 +67,10 @@ def test_a_query_has_the_rows_and_names_of_duckdb(text):
         ("SELECT COLUMNS('zz') FROM t", r"no column matches COLUMNS\('zz'\); columns: a_id, b_id"),
         ("SELECT COLUMNS('(') FROM t", "is no pattern"),
         ("SELECT COLUMNS('a') + COLUMNS('b') FROM t", "different COLUMNS in one expression"),
-        ("SELECT COLUMNS(lambda c: length(c) > 3) FROM t", "a lambda with LIKE, = or IN"),
+        ("SELECT COLUMNS(lambda c: length(c) > 3) FROM t", "a lambda with LIKE, GLOB, =, IN"),
+        ("SELECT COLUMNS(lambda c: regexp_matches(c, '(')) FROM t", "pattern in COLUMNS is not"),
+        ("SELECT * EXCLUDE (t.zz) FROM t", "column 19: unknown column 'zz' in EXCLUDE"),
+        ("SELECT * EXCLUDE (t.a_id) FROM t JOIN t AS w USING (a_id)", "of a column of USING"),
         ("SELECT *COLUMNS('a') AS x FROM t", "write COLUMNS.. without the star"),
         ("SELECT a_id FROM other.t", "unknown table 'other.t'; tables: t"),
     ],

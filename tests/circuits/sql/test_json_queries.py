@@ -375,6 +375,28 @@ def test_json_has_the_notation_of_spark_in_its_dialect(value, json_text):
 
 @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
 def test_an_interval_is_no_json(dialect):
-    value = "named_struct('a', INTERVAL '1' DAY)" if dialect == "spark" else "[INTERVAL 1 DAY]"
+    value = "named_struct('a', INTERVAL '1' DAY)" if dialect == "spark" else "INTERVAL 1 DAY"
     with pytest.raises(SqlError, match="it takes no intervals"):
         compile_sql(f"SELECT to_json({value}) AS j", dialect=dialect)
+
+
+SPARK_DOCUMENTS = [
+    *('{"a":1,"a":2}', '{"a":null,"a":2}', '{"a":{"c":1},"a":{"b":2}}', '{"b":{"x":1,"x":2}}'),
+    *("{'a':1}", "{'a':'x\"y'}", "{'b':{'x':'it\\'s'}}", '{"a":"x\ty"}', '{"a":[1],"a":[2,3]}'),
+    *("{'a':'it\\\\'s'}", '{"a":1,"a":', "{'a': \"it's\"}", "['a', {'a': 1}]"),
+]
+SPARK_PATHS = ["$.a", "$.a.b", "$.b", "$.b.x", "$.a[1]", "$[1].a", "$"]
+
+
+@pytest.mark.spark
+def test_spark_reads_repeated_members_and_single_quotes(spark):
+    calls = [f"get_json_object(j, '{path}')" for path in SPARK_PATHS]
+    columns = ", ".join(f"{call} AS x{number}" for number, call in enumerate(calls))
+    circuit = compile_sql(f"SELECT j, {columns} FROM t", {"t": "j STRING"}, dialect="spark")
+    rows = [{"j": document} for document in SPARK_DOCUMENTS]
+    frame = spark.createDataFrame([(document,) for document in SPARK_DOCUMENTS], ["j"])
+    expected = {row["j"]: tuple(row)[1:] for row in frame.selectExpr("j", *calls).collect()}
+    delta = circuit.step({"t": rows})["view"].to_pylist()
+    assert {row["j"]: tuple(row.values())[1:-1] for row in delta} == expected
+    retraction = circuit.step({"t": [{**row, "weight": -1} for row in rows]})["view"]
+    assert retraction["weight"].to_pylist() == [-1] * len(rows)

@@ -27,6 +27,37 @@ FOLLOWERS = ("postgres", "risingwave", "materialize", "redshift")
 # A query in the dialect, and the same in DuckDB's. Integers have an integer quotient if PostgreSQL
 # has an integer type for both operands.
 QUERIES = [
+    (
+        "SELECT twice(a, b) AS m, twice(1, 2) AS n, sum(twice(b, 1)) OVER (ORDER BY a, b, x, "
+        "ts) FROM t",
+        "SELECT a * 2 + b, 4, sum(b * 2 + 1) OVER (ORDER BY a, b, x, ts) FROM t",
+    ),
+    (
+        "SELECT a, sum(difference_of(a, b)) FROM t GROUP BY a",
+        "SELECT a, sum(b - a) FROM t GROUP BY a",
+    ),
+    (
+        "SELECT f.m, t.a FROM rows_from(1) f JOIN t ON t.b = f.m",
+        "SELECT f.b, t.a FROM t f JOIN t ON t.b = f.b WHERE f.a >= 1",
+    ),
+    (
+        "SELECT q.a, greatest_of(q.b) AS m FROM t q",
+        "SELECT q.a, (SELECT max(t.b) FROM t WHERE t.a = q.b) FROM t q",
+    ),
+    (
+        "SELECT a, i, j FROM t, ROWS FROM (generate_series(1, t.a), unnest(ARRAY[t.b, 7])) AS "
+        "r(i, j)",
+        "SELECT a, unnest(generate_series(1, a)), unnest([b, 7]) FROM t",
+    ),
+    (
+        "SELECT a, i, n FROM t CROSS JOIN ROWS FROM (generate_series(a, b)) WITH ORDINALITY AS "
+        "r(i, n)",
+        "SELECT a, unnest(generate_series(a, b)), unnest(generate_series(1, b - a + 1)) FROM t",
+    ),
+    (
+        "SELECT a, i, j, n FROM t, unnest(ARRAY[a], ARRAY[b, a]) WITH ORDINALITY AS r(i, j, n)",
+        "SELECT a, unnest([a]), unnest([b, a::BIGINT]), unnest([1, 2]) FROM t",
+    ),
     ("SELECT a / b AS q, a FROM t", "SELECT a // b, a FROM t"),
     ("SELECT a, a / 2.0 FROM t", "SELECT a, a / 2.0 FROM t"),
     ("SELECT a, x / a, a / x FROM t", "SELECT a, x / a, a / x FROM t"),
@@ -106,7 +137,21 @@ def table(rows) -> pa.Table:
     return pa.table([pa.array(a, pa.int32()), pa.array(b, pa.int64()), texts, times], schema=SCHEMA)
 
 
-PROGRAM = ";\n".join(f"CREATE VIEW v{number} AS {text}" for number, (text, _) in enumerate(QUERIES))
+FUNCTIONS = """
+    CREATE FUNCTION twice(x BIGINT, y BIGINT) RETURNS BIGINT LANGUAGE SQL AS $$
+        SELECT x * 2 + y;
+    $$;
+    CREATE FUNCTION difference_of(BIGINT, BIGINT) RETURNS BIGINT AS 'SELECT $2 - $1' LANGUAGE SQL;
+    CREATE FUNCTION rows_from(k BIGINT) RETURNS TABLE (m BIGINT) LANGUAGE SQL STABLE AS $q$
+        SELECT b FROM t WHERE t.a >= k
+    $q$;
+    CREATE FUNCTION greatest_of(k BIGINT) RETURNS BIGINT LANGUAGE SQL AS $$
+        SELECT max(t.b) FROM t WHERE t.a = k
+    $$;
+"""
+PROGRAM = FUNCTIONS + ";\n".join(
+    f"CREATE VIEW v{number} AS {text}" for number, (text, _) in enumerate(QUERIES)
+)
 
 
 @settings(max_examples=10)

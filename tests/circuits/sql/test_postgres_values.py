@@ -90,6 +90,10 @@ QUERIES = [
     "SELECT 'off'::boolean, ' On '::boolean, 'yes'::boolean, (ok::text)::boolean FROM t",
     # Numbers and times
     "SELECT round(f), round(x), round(x, 1), f::int, x::int FROM t WHERE f < 1000000",
+    "SELECT round(a / 2.0), (a / 2.0)::int, (b / 4.0)::bigint, round(-a / 2.0) FROM t",
+    "SELECT round(a::float8 / 2), (a::float8 / 2)::int, round(f / 2) FROM t WHERE f < 1e6",
+    "SELECT b, round(avg(a)), avg(a)::int, round(max(f) / 2) FROM t WHERE f < 1e6 GROUP BY b",
+    "SELECT extract(second FROM ts)::int, round(extract(milliseconds FROM ts) / 10) FROM t",
     "SELECT extract(second FROM ts), extract(milliseconds FROM ts), date_part('second', ts) FROM t",
     "SELECT extract(microseconds FROM ts), extract(minute FROM ts) FROM t",
     "SELECT extract(second FROM ts::time) FROM t",

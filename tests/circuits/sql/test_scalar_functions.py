@@ -317,3 +317,39 @@ def test_an_error_has_the_name_of_the_function_in_the_text(query, call):
         compile_sql(query, {"t": SCHEMA})
     assert f": {call}" in str(caught.value)
     assert "series_before" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", [r"E'a\nb\t\\c\'d'", r"e'\x41\101q'", "E'it''s'", r"E'\\\\n' || '\n'"]
+)
+def test_a_text_with_escapes_is_that_of_duckdb(text):
+    circuit = compile_sql(f"SELECT {text} AS x, k FROM t", {"t": SCHEMA})
+    expected = duckdb.sql(f"SELECT {text}").fetchall()[0][0]
+    assert circuit.step({"t": table(ROWS[:1])})["view"]["x"].to_pylist() == [expected]
+
+
+@pytest.mark.parametrize(("text", "dialect"), [(r"E'\xc3\xa4'", "duckdb"), ("E'a'", "spark")])
+def test_a_text_with_escapes_of_bytes_or_in_spark_is_an_error(text, dialect):
+    with pytest.raises(SqlError):
+        compile_sql(f"SELECT {text} AS x FROM t", {"t": SCHEMA}, dialect=dialect)
+
+
+@pytest.mark.parametrize("fields", ["'year','month'", "'y','epoch','dow'", "'Year'", "'hour'"])
+def test_the_parts_of_a_date_are_the_struct_of_duckdb(fields):
+    query = f"SELECT k, date_part([{fields}], ts) AS x, date_part([{fields}], d) AS y FROM t"
+    circuit = compile_sql(query, {"t": SCHEMA})
+    duck = duckdb.connect()
+    duck.register("t", table(ROWS))
+    delta = circuit.step({"t": table(ROWS)})["view"]
+    expected = duck.sql(query).to_arrow_table()
+    assert delta.drop(["weight"]).sort_by("k").to_pylist() == expected.sort_by("k").to_pylist()
+    retraction = circuit.step(
+        {"t": table(ROWS).append_column("weight", pa.array([-1] * len(ROWS)))}
+    )
+    assert retraction["view"]["weight"].to_pylist() == [-1] * len(ROWS)
+
+
+@pytest.mark.parametrize("fields", ["", "'year','Year'", "'year',s", "'century','x'"])
+def test_the_parts_of_a_date_have_known_and_different_names(fields):
+    with pytest.raises((SqlError, UnsupportedSqlError)):
+        compile_sql(f"SELECT date_part([{fields}], d) AS x FROM t", {"t": SCHEMA})

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
-from circuits.errors import SqlError
+from circuits.errors import EvaluationError, SqlError
 from dbsp_wcoj import WeightOverflowError
 from tests.oracles.duckdb_mirror import Mirror
 
@@ -301,3 +301,20 @@ def test_percentiles_of_groups_whose_weights_together_exceed_int64_are_right():
     rows = [{"g": g, "s": s, "weight": W - (s == "b")} for g in range(4) for s in "ab"]
     view = circuit.step({"t": rows})["view"].to_pylist()
     assert view == [{"g": g, "q": "b", "r": float(g), "weight": 1} for g in range(4)]
+
+
+def test_map_agg_has_a_value_for_each_key():
+    text = "SELECT k, map_agg(s, n) FILTER (WHERE n > 0) AS m FROM t GROUP BY k"
+    circuit = compile_sql(text, {"t": "k BIGINT, s STRING, n BIGINT"}, dialect="materialize")
+    rows = [(1, "b", 2), (1, "a", 3), (1, None, 4), (2, "a", 0), (1, "c", 5)]
+    rows = [dict(zip("ksn", row, strict=True)) for row in rows]
+    view = circuit.step({"t": rows})["view"]
+    first = {1: [("a", 3), ("b", 2), ("c", 5)], 2: None}
+    assert dict(zip(view["k"].to_pylist(), view["m"].to_pylist(), strict=True)) == first
+    changes = circuit.step({"t": [rows[0] | {"weight": -1}]})["view"].to_pylist()
+    assert {(str(row["m"]), row["weight"]) for row in changes} == {
+        (str(first[1]), -1),
+        ("[('a', 3), ('c', 5)]", 1),
+    }
+    with pytest.raises(EvaluationError, match="key a occurs twice in a map"):
+        circuit.step({"t": [{"k": 1, "s": "a", "n": 7}]})

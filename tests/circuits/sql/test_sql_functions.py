@@ -220,3 +220,29 @@ def test_an_error_in_a_body_does_not_make_later_calls_a_recursion():
     messages = [obstacle.message for obstacle in find_obstacles(text, {})]
     assert "these are not the arguments of g(x)" in messages
     assert not any("calls itself" in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("body", "place", "words"),
+    [
+        ("$$ SELECT x + gone $$", "gone", "'gone' is no parameter of f()"),
+        ("$$\n SELECT x +\n $$", "+", "syntax error"),
+        ("$$ SELECT 1; SELECT 2 $$", " SELECT 1", "the body of a function in SQL is one SELECT"),
+        ("$$ SELECT $2 $$", " SELECT $2", "$2 is no parameter of the function"),
+        ("'SELECT frob(x)'", "f(a)", "function frob() is not supported"),
+    ],
+)
+def test_errors_in_the_text_of_a_body_have_their_place(body, place, words):
+    text = f"CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE SQL AS {body};\nSELECT f(a) FROM t"
+    with pytest.raises(SqlError) as error:
+        compile_sql(text, {"t": "a INT"}, dialect="postgres")
+    assert words in str(error.value)
+    lines = text.split("\n")
+    assert lines[error.value.line - 1][error.value.column - 1 :].startswith(place)
+
+
+def test_the_body_of_another_language_is_refused():
+    for language in ("plpgsql", "python"):
+        text = f"CREATE FUNCTION f(x INT) RETURNS INT LANGUAGE {language} AS $$ 1 $$; SELECT 1"
+        with pytest.raises(UnsupportedSqlError, match=f"CREATE FUNCTION in {language}"):
+            compile_sql(text, {}, dialect="postgres")

@@ -90,3 +90,40 @@ def test_views_before_those_that_they_read_and_recursive_views_are_no_obstacles(
     assert find_obstacles(text, relations) == []
     (obstacle,) = find_obstacles(text.replace("FROM t", "FROM t WHERE zz = 1"), relations)
     assert "unknown column 'zz'" in obstacle.message
+
+
+# A word at the place of each obstacle.
+FORMS = [
+    (
+        "CREATE VIEW a AS\n  SELECT rank(ORDER BY n) OVER (ORDER BY k) AS r, frob(k) AS f FROM t",
+        "rank",
+    ),
+    ("", "frob"),
+    ("CREATE VIEW b AS PIVOT t ON s USING sum(n)", "s"),
+    ("CREATE VIEW c AS SELECT nth_value(k, 2) FROM LAST OVER (ORDER BY n) AS x FROM t", "FROM"),
+    ("CREATE VIEW d AS SELECT k FROM t WHERE zz = 1 AND rank() OVER (ORDER BY k) = 1", "zz"),
+    ("", "rank"),
+    (
+        "CREATE FUNCTION g(x INT) RETURNS INT LANGUAGE plpgsql AS $$ BEGIN RETURN 1; END $$",
+        "CREATE",
+    ),
+    ("CREATE VIEW e AS SELECT k FROM t TABLESAMPLE (10 PERCENT)", "10"),
+    ("CREATE VIEW f AS UNPIVOT t ON k + n AS x INTO NAME nm VALUE v", "k"),
+    ("CREATE VIEW h AS SELECT k, random() AS r FROM t ORDER BY missing LIMIT 3", "random"),
+    ("", "missing"),
+    (
+        "CREATE VIEW i AS SELECT max(n) OVER (ORDER BY ts SESSION WITH GAP '1m') FROM t",
+        "SESSION",
+    ),
+    ("CREATE VIEW j AS SELECT k FROM t POSITIONAL JOIN t u", "POSITIONAL"),
+    ("CREATE VIEW l AS SELECT g(k) AS x, COLUMNS(lambda c: frob(c)) FROM t", "COLUMNS"),
+]
+
+
+def test_every_obstacle_of_a_file_is_listed_with_its_place():
+    statements = "".join(f"{text};\n" for text, _ in FORMS if text)
+    text = f"CREATE TABLE t (k BIGINT, n BIGINT, s TEXT, ts TIMESTAMP);\n{statements}"
+    obstacles = find_obstacles(text, {})
+    lines = text.split("\n")
+    for obstacle, (_, word) in zip(obstacles, FORMS, strict=True):
+        assert lines[obstacle.line - 1][obstacle.column - 1 :].startswith(word), obstacle

@@ -418,3 +418,12 @@ def test_a_new_outer_row_with_a_known_value_has_its_result():
 
 def test_an_evaluation_error_is_a_circuit_error():
     assert issubclass(EvaluationError, CircuitError)
+
+
+@pytest.mark.parametrize(
+    "statement", ["PIVOT t ON s IN ('x', 'y') USING sum(b) GROUP BY a", "UNPIVOT t ON a, b"]
+)
+def test_a_view_may_be_a_pivot(statement):
+    text = f"CREATE VIEW v AS {statement}; CREATE VIEW w AS SELECT a AS pivot FROM t"
+    expected = compile_sql(statement, SCHEMAS).spec.plans["view"]
+    assert compile_sql(text, SCHEMAS).spec.plans["v"].fields == expected.fields

@@ -162,6 +162,26 @@ def test_loaded_strings_have_the_codes_that_were_stored(operations):
     model.check()
 
 
+@pytest.mark.parametrize("growth", ["string_arrays", "slot_arrays"])
+def test_arrays_that_grow_are_moved_with_the_strings(growth):
+    interner, memory = Interner(), ArrayMemory(external_words, external_words)
+    strings, is_moved = [], False
+    for first in range(0, 40_000, 50):
+        new = [b"string %d" % n for n in range(first, first + 50)]
+        strings += new
+        interner.intern(*offsets_and_bytes(new))
+        if not is_moved and getattr(interner._growth, growth) and first > 10_000:
+            fixed = interner.heap_bytes - interner._code_map.directory.nbytes
+            assert interner.string_heap_bytes + interner.slot_heap_bytes > fixed
+            interner.move(memory)
+            is_moved = True
+        if is_moved:
+            assert interner.string_heap_bytes == interner.slot_heap_bytes == 0
+    assert is_moved
+    interner._check()
+    assert split_strings(*interner.gather(np.arange(len(strings)))) == strings
+
+
 def test_a_removed_code_is_an_error():
     interner = Interner()
     codes = interner.intern(*offsets_and_bytes(STRINGS))

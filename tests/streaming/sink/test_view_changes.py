@@ -8,6 +8,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
+from unittest.mock import Mock
 
 import deltalake
 import pyarrow as pa
@@ -42,6 +43,7 @@ from streaming.engine.engine import Engine
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
 from streaming.state.memory_store import InMemoryStore
+from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
 from tests.oracles.naive_plan import sum_weights
 from tests.streaming.sink.test_view_sink import Frame
@@ -696,6 +698,53 @@ class TestSlices:
             assert edges.previous[later] == earlier
         feed_more(sink, number)
         tables = [*map(table_of, range(4)), *map(more_rows, range(4, number + 1))]
+        (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
+        assert edges.rows == bag_of(table)
+
+    def test_the_state_of_the_new_view_is_written_in_slices(self, tmp_path):
+        text = "CREATE VIEW twos AS SELECT x.name, y.src FROM e x JOIN e y ON x.dst = y.dst"
+        sink = make_sink(COUNTS, state_dir=tmp_path)
+        rows = [{"src": n, "dst": n // 2, "name": f"name {n}"} for n in range(3000)]
+        sink(Frame(pa.Table.from_pylist(rows, SCHEMA)), 0)
+        edges = ReplacingTarget()
+        committed = sink.add_view(text, edges, change=ChangeOptions(rows_per_batch=500))
+        number = 1
+        while not committed.done():
+            assert number < 40
+            sink(Frame(table_of()), number)
+            number += 1
+        manifest = read_manifest(LocalFiles(str(tmp_path)), number - 1)
+        new_bytes = sum(
+            reference.size
+            for orders in manifest.traces.values()
+            for references in orders.values()
+            for reference in references
+        )
+        assert sink.metrics[-1].bytes_written < new_bytes / 4
+        sink.close()
+        again = ViewSink(stored_circuit(tmp_path), [Output("twos", edges)], state_dir=tmp_path)
+        feed_more(again, number)
+        tables = {"e": pa.concat_tables([pa.Table.from_pylist(rows, SCHEMA), more_rows(number)])}
+        (table,) = compile_sql(text, E).step(tables).values()
+        assert edges.rows == bag_of(table)
+        again.close()
+
+    def test_a_disk_that_is_full_in_a_slice_delays_the_state_to_the_change(
+        self, tmp_path, monkeypatch
+    ):
+        edges = ReplacingTarget()
+        sink = make_sink(state_dir=tmp_path)
+        feed(sink, *range(4))
+        text = "CREATE VIEW loops AS SELECT x.src FROM e x JOIN e y ON x.dst = y.dst"
+        committed = sink.add_view(text, edges, change=ChangeOptions(rows_per_batch=3))
+        monkeypatch.setattr(EarlyState, "_state_of", Mock(side_effect=OSError(28, "full")))
+        number = 4
+        while not committed.done():
+            assert number < 40
+            feed_more(sink, number)
+            number += 1
+        sink.close()
+        tables = [*map(table_of, range(4)), *map(more_rows, range(4, number))]
         (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
         assert edges.rows == bag_of(table)
 

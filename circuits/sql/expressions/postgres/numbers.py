@@ -3,6 +3,7 @@
 ::
 
     round(2.5::float8)   2: half to even; round(2.5) of a numeric is 3
+    (5 / 2.0)::int       3: a quotient of numerics is a numeric, here a float
     to_hex(-1)           ffffffff
 """
 
@@ -13,16 +14,43 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import integer_literal
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "is_numeric"]
+
+_NUMERIC_FUNCTIONS: Final = (
+    *(exp.Avg, exp.Extract, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance),
+    exp.VariancePop,
+)
+_FLOAT_TYPES: Final = (exp.DType.DOUBLE, exp.DType.FLOAT)
+
+
+def is_numeric(node: exp.Expr, value: Expression) -> bool:
+    """Return whether a value that is a float here is a numeric in PostgreSQL.
+
+    These are quotients, averages and fields of dates, unless they are computed from floats. For a
+    column, this is not known: a column of floats counts as a float.
+    """
+    parts = list(node.walk())
+    if any(isinstance(part, _NUMERIC_FUNCTIONS) for part in parts):
+        return True
+    is_cast = any(isinstance(part, exp.Cast) and part.to.this in _FLOAT_TYPES for part in parts)
+    return not is_cast and not _reads_float(value)
+
+
+def _reads_float(value: Expression) -> bool:
+    """Return whether an expression reads a column of floats."""
+    if isinstance(value, Call):
+        return any(map(_reads_float, value.arguments))
+    return isinstance(value, Column) and bool(pa.types.is_floating(value.type))
 
 
 def _read_round(clause: Clause, node: exp.Round) -> Expression:
     value, *digits = clause.read_arguments(node, "this", "decimals")
-    if pa.types.is_floating(value.type) and not digits:
+    is_float = pa.types.is_floating(value.type) and not is_numeric(node.this, value)
+    if is_float and not digits:
         return clause.call(node, "round_half_even", value, integer_literal(0))
     return clause.call(node, "round", value, *digits)
 

@@ -33,6 +33,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.nested.json_texts import (
     MISSING,
+    RepeatedMembers,
     parse_json,
     parse_json_prefix,
     path_rule,
@@ -109,8 +110,13 @@ def _spark_matches(value: Any, steps: Sequence[Step], style: _Style) -> tuple[bo
         return True, [write_json(value)]
     step, rest = steps[0], steps[1:]
     if isinstance(step, str):
-        is_found = isinstance(value, dict) and value.get(step) is not None
-        return _spark_matches(value[step], rest, style) if is_found else (False, [])
+        if not isinstance(value, RepeatedMembers):
+            is_found = isinstance(value, dict) and value.get(step) is not None
+            return _spark_matches(value[step], rest, style) if is_found else (False, [])
+        parts = [part for name, part in value.items() if name == step and part is not None]
+        # The first member in which the rest of the path has a match.
+        matches = (_spark_matches(part, rest, style) for part in parts)
+        return next((match for match in matches if match[0]), (False, []))
     if not isinstance(value, list):
         return False, []
     if step is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
@@ -43,6 +44,7 @@ from circuits.types.functions.type_rules import is_binary, is_interval, is_text
 __all__ = [
     "FUNCTIONS",
     "MISSING",
+    "RepeatedMembers",
     "parse_json",
     "parse_json_prefix",
     "path_rule",
@@ -84,14 +86,16 @@ def parse_json(text: str) -> Any:
 def parse_json_prefix(text: str) -> Any:
     """Return the value at the start of a text, as Spark reads JSON; `MISSING` if there is none.
 
-    The first member of a name counts. The text after the value is ignored, but a number must end
-    at a blank, and a word such as ``true`` must not go on.
+    A string may be in single quotes. An object in which a name occurs twice is `RepeatedMembers`.
+    The text after the value is ignored, but a number must end at a blank, and a word such as
+    ``true`` must not go on.
     """
     start = len(text) - len(text.lstrip(_JSON_BLANKS))
     try:
         value, end = _SPARK_DECODER.raw_decode(text, start)
     except (ValueError, RecursionError):
-        return MISSING
+        quoted = _with_double_quotes(text) if "'" in text else text
+        return MISSING if quoted == text else parse_json_prefix(quoted)
     following = text[end : end + 1]
     if isinstance(value, bool) or value is None:
         return MISSING if following.isalnum() or following in ("_", "$") else value
@@ -100,8 +104,47 @@ def parse_json_prefix(text: str) -> Any:
     return value
 
 
-def _first_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    return dict(reversed(pairs)) if len(dict(pairs)) < len(pairs) else dict(pairs)
+class RepeatedMembers(dict[str, Any]):
+    """An object in which a name occurs twice.
+
+    A look-up finds the first member of a name, and `items` returns all members in their order.
+    """
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(reversed(pairs))
+        self._pairs = pairs
+
+    def items(self) -> Any:
+        """All members, as pairs of a name and a value."""
+        return self._pairs
+
+
+def _all_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    return RepeatedMembers(pairs) if len(members) < len(pairs) else members
+
+
+# A string in double or in single quotes.
+_QUOTED: Final = re.compile(r""""(?:[^"\\]|\\.)*"|'((?:[^'\\]|\\.)*)'""", re.DOTALL)
+_ESCAPED: Final = re.compile(r"""\\.|\"""", re.DOTALL)
+
+
+def _with_double_quotes(text: str) -> str:
+    """Return a text whose strings in single quotes are in double quotes.
+
+    >>> _with_double_quotes("{'a': 'x\"y', \"b\": \"it's\"}")
+    '{"a": "x\\\\"y", "b": "it\'s"}'
+    """
+
+    def replace(match: re.Match[str]) -> str:
+        inner = match[1]
+        if inner is None:
+            return match[0]
+        changes = {"\\'": "'", '"': '\\"'}
+        body = _ESCAPED.sub(lambda part: changes.get(part[0], part[0]), inner)
+        return f'"{body}"'
+
+    return _QUOTED.sub(replace, text)
 
 
 def _refuse_constant(name: str) -> Any:
@@ -110,7 +153,10 @@ def _refuse_constant(name: str) -> Any:
 
 _JSON_BLANKS: Final = " \t\n\r"
 _SPARK_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_first_members, parse_float=_parse_float, parse_constant=_refuse_constant
+    object_pairs_hook=_all_members,
+    parse_float=_parse_float,
+    parse_constant=_refuse_constant,
+    strict=False,  # a string may contain control characters
 )
 
 

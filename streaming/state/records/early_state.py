@@ -1,0 +1,141 @@
+"""Early state: the state of new views in files, before a version names them.
+
+::
+
+    slice of a backfill   data/<slice>-<n>.arrow   what the slice adds to the new traces
+    change of the views   manifest                 names these files, beside those of the old state
+
+The micro-batch that commits a change writes the state of the new views. With a backfill in slices
+(`circuits.state.sliced_backfill`), each slice writes what it adds, so that this micro-batch writes
+only its own delta. No manifest names the files before, so a crash leaves files that the next start
+removes, and the backfill begins again.
+
+If a file cannot be written, the early state is given up: the micro-batch that commits the change
+then writes the whole state, as without slices. The same holds for traces that the old views have
+under the same name, and for views whose state drops rows by a watermark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from circuits.runtime.graph import GraphStep
+from circuits.state.circuit_state import StateStep, step_state
+from circuits.state.program_change import ProgramChange
+from circuits.state.registry import is_row_ids
+from streaming.errors import StateDamagedError
+from streaming.state.compaction import Compactor
+from streaming.state.files import Files
+from streaming.state.manifest import Manifest
+from streaming.state.versions import DATA
+from streaming.state.writer import Writer
+
+__all__ = ["EarlyState"]
+
+log = logging.getLogger(__name__)
+
+
+class EarlyState:
+    """The state of the new views of a change.
+
+    Args:
+        files: The state directory.
+        change: The change.
+        stem: The beginning of the names of the files.
+        is_safe: Returns False if files that no version names may be removed at any moment.
+    """
+
+    def __init__(
+        self, files: Files, change: ProgramChange, stem: str, is_safe: Callable[[], bool]
+    ) -> None:
+        self._files = files
+        self._change = change
+        self._stem = stem
+        self._is_safe = is_safe
+        self._manifest: Manifest | None = None
+        self._is_given_up = change.graph.state_bounds is not None
+
+    def write(self, step: GraphStep) -> None:
+        """Write what a slice adds, before its commit.
+
+        Complexity:
+            The rows of the step, and merges as for a version.
+        """
+        if self._is_given_up or not self._is_safe():
+            self.discard()
+            return
+        stem = f"{DATA}/{self._stem}-{uuid.uuid4().hex[:12]}"
+        # A compactor that is never started: large parts are merged after the change.
+        writer = Writer(self._files, self._manifest, stem, Compactor(self._files))
+        try:
+            state = self._state_of(step)
+            writer.add(state)
+            manifest = writer.make_manifest(state, 0, state_id="", fingerprint="")
+        except (OSError, StateDamagedError) as error:
+            writer.undo()
+            self.discard()
+            log.warning("the state of new views is not written in slices: %s", error)
+            return
+        except BaseException:
+            writer.undo()
+            raise
+        old, self._manifest = self._manifest, manifest
+        self._remove(old, but=manifest)
+
+    def added_to(self, manifest: Manifest) -> Manifest:
+        """Return a version together with the early state."""
+        early = self._manifest
+        if early is None or self._is_given_up or not self._is_complete(early):
+            self.discard()
+            return manifest
+        return replace(
+            manifest,
+            traces={**early.traces, **manifest.traces},
+            dictionaries={**early.dictionaries, **manifest.dictionaries},
+            dictionary_lengths={**early.dictionary_lengths, **manifest.dictionary_lengths},
+            files={**early.files, **manifest.files},
+        )
+
+    def discard(self) -> None:
+        """Remove the files; the change then writes the whole state."""
+        self._is_given_up = True
+        manifest, self._manifest = self._manifest, None
+        self._remove(manifest)
+
+    def _state_of(self, step: GraphStep) -> StateStep:
+        """Return the part of a step that the old views do not have."""
+        dictionaries = step.graph.registry.dictionaries
+        lengths = {
+            name: len(dictionary)
+            for name, dictionary in dictionaries.items()
+            if not is_row_ids(name) or name in self._change.reused_row_ids
+        }
+        if self._manifest is not None:
+            lengths |= self._manifest.dictionary_lengths
+        state = step_state(step, lengths)
+        reused = self._change.reused_traces
+        return replace(
+            state,
+            runs={name: runs for name, runs in state.runs.items() if name not in reused},
+            orders={name: orders for name, orders in state.orders.items() if name not in reused},
+        )
+
+    def _is_complete(self, manifest: Manifest) -> bool:
+        """Return True if no file is missing."""
+        try:
+            sizes = {name: self._files.size(name) for name in manifest.files}
+        except (OSError, StateDamagedError):
+            return False
+        return all(sizes[name] == file.size for name, file in manifest.files.items())
+
+    def _remove(self, old: Manifest | None, but: Manifest | None = None) -> None:
+        """Remove the files that only an old manifest names."""
+        kept = {} if but is None else but.files
+        for name in {} if old is None else old.files:
+            if name not in kept:
+                with contextlib.suppress(OSError, StateDamagedError):
+                    self._files.remove(name)
