@@ -146,9 +146,6 @@ class _StageBuilder:
         self._graph = graph
         self._parts: dict[int, tuple[StagePart, ...]] = {}
         self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
-        # The plans that encode row ids in the cells of a join, by the number of its stage and the
-        # number of the RowIdEncode in the graph.
-        self._encoded_inputs: dict[tuple[int, int], RowIdEncode] = {}
 
     def parts(self, number: int) -> tuple[StagePart, ...]:
         """Return the parts that sum up to a node's rows."""
@@ -184,11 +181,16 @@ class _StageBuilder:
 
     def _decode_row_ids(self, plan: RowIdDecode, part: StagePart) -> StagePart:
         assert isinstance(part.source, int)
-        # The graph has a node for each ``encode`` already, and `add` returns its number.
-        row_ids = tuple(
-            (column, self._encoded_inputs[part.source, self._graph.add(encode)])
-            for column, encode in plan.row_ids
-        )
+        join = self.stages[part.source].plan
+        assert isinstance(join, Join)
+        # Two atoms may read one relation. A cell has other rows for each of them, so each has row
+        # ids of its own.
+        encoders = {
+            variables[-1]: encode
+            for variables, encode in zip(join.variables, join.inputs, strict=True)
+            if isinstance(encode, RowIdEncode)
+        }
+        row_ids = tuple((column, encoders[join.head[column]]) for column, _ in plan.row_ids)
         return replace(part, plan=replace(plan, input=part.plan, row_ids=row_ids))
 
     def _join_stage(self, plan: Join, children: tuple[int, ...]) -> Stage:
@@ -197,8 +199,6 @@ class _StageBuilder:
             node = self._graph.nodes[child]
             is_encoded = isinstance(node.plan, RowIdEncode)
             relations.append(self._relation(node.inputs[0] if is_encoded else child, None))
-        # The calls above have created, and numbered, the stages that this one reads.
-        stage_number = len(self.stages)
         inputs: list[PlanNode] = []
         atoms: list[JoinAtom] = []
         for position, (child, relation) in enumerate(zip(children, relations, strict=True)):
@@ -206,7 +206,7 @@ class _StageBuilder:
             variables = plan.variables[position]
             encode = self._graph.nodes[child].plan
             if isinstance(encode, RowIdEncode):
-                scan = self._encoded_inputs[stage_number, child] = replace(encode, input=scan)
+                scan = replace(encode, input=scan)
                 variables = variables[: encode.kept_count]
             inputs.append(scan)
             # If several columns are bound to a variable, the first one is enough.
@@ -216,7 +216,7 @@ class _StageBuilder:
             columns = {f"v{variable}": column_of[variable] for variable in sorted(column_of)}
             atoms.append(JoinAtom(relation.name, columns))
         join = replace(plan, inputs=tuple(inputs))
-        return Stage(stage_number, join, tuple(dict.fromkeys(relations)), tuple(atoms))
+        return Stage(len(self.stages), join, tuple(dict.fromkeys(relations)), tuple(atoms))
 
     def _keyed_stage(
         self,

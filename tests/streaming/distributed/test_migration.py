@@ -54,7 +54,7 @@ class Cells:
             for spec, grid in zip(self.specs, self.grids, strict=True)
         ]
 
-    def step(self, tables: dict[str, pa.Table]) -> dict[str, Counter]:
+    def step(self, tables: dict[str, Any]) -> dict[str, Counter]:
         sent = group_by_destination(self.driver.step(tables))
         for stage, grid, circuits in zip(self.stages.stages, self.grids, self.cells, strict=True):
             given = {r.name: sent.get(f"relation {r.name}", []) for r in stage.relations}
@@ -160,6 +160,19 @@ def check_migration(
                 for one, other in [*parts][:kept]:
                     assert (one is None) == (other is None)
                     assert one is None or bag_of(one) == bag_of(other)
+
+
+@pytest.mark.parametrize("cells", [2, 4, 6])
+def test_each_atom_of_a_relation_has_row_ids_of_its_own(cells):
+    query = "SELECT x.a, x.b, y.a AS c, y.b AS d FROM e x JOIN f ON x.k = f.p JOIN e y ON f.q = y.k"
+    schemas = {"e": "k INT, a INT, b INT", "f": "p INT, q INT"}
+    circuit = compile_sql(query, schemas)
+    changes = {
+        "e": [{"k": k, "a": 10 * k, "b": -k} for k in range(20)],
+        "f": [{"p": k, "q": 7 * k % 20} for k in range(20)],
+    }
+    expected = {view: bag_of(table) for view, table in Circuit(circuit.spec).step(changes).items()}
+    assert Cells(circuit, cells).step(changes) == expected
 
 
 CELL_COUNTS = st.sampled_from([0, 1, 2, 3, 6])  # 0 for one process
