@@ -15,7 +15,7 @@ directory has the views from before the change, and the caller requests the chan
 With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
 after the commit of each micro-batch (`circuits.state.sliced_backfill`). When all rows are read, the
 rows of the new views are published in slices as well. Each micro-batch then publishes the next
-slice of a new view, with the rows as of the previous micro-batch, besides the changes of the others.
+slice of a new view, with the rows as of the previous micro-batch, and the changes of the others.
 The change is made when only the last slices are left, and the next micro-batch commits it. So the
 program of the directory contains a view only when its target has all rows. The state of the new
 views is written with each slice, to files that no manifest names until the commit

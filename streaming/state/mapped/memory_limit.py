@@ -16,9 +16,9 @@ by the compactor of the directory. Its result is mapped after the commit whose m
 
 Half of the limit is for runs and dictionaries in memory. If they exceed this half after a commit,
 `MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in memory by
-their parts, until a quarter of the limit is in use. Memory must then grow by another quarter of
-the limit before runs are replaced again, so most commits replace nothing. If replacing runs is not enough,
-the largest dictionaries are moved to scratch files (`streaming.state.mapped.dictionary_memory`).
+their parts, until a quarter of the limit is in use. If all of them are not enough, it moves the
+largest dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). Memory must then
+grow by another quarter of the limit before this is done again, so most commits replace nothing.
 `MemoryLimit.after_commit` also replaces the runs of an arrangement that maps a file which the
 version no longer needs, so that the disk space of removed files is freed.
 
