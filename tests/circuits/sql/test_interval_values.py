@@ -127,8 +127,8 @@ def test_intervals_with_months_are_those_of_duckdb_under_deletes(views, rows, da
         views.step(signed(remaining, -1))
 
 
-# DuckDB 2.0 returns wrong results here: its greatest() compares the parts instead of the lengths, and
-# it evaluates a correlated subquery only once for outer rows with equal intervals.
+# DuckDB 2.0 returns wrong results here: its greatest() compares the parts instead of the lengths,
+# and it evaluates a correlated subquery only once for outer rows with equal intervals.
 def test_greatest_compares_lengths_and_a_subquery_reads_the_parts():
     month, days = pa.MonthDayNano([1, -1, 0]), pa.MonthDayNano([0, 29, 0])
     rows = [{"k": 1, "i": i, "j": days, "d": 18_321, "t": None} for i in (month, days)]
