@@ -24,7 +24,7 @@ While an array fills, it is copied to one of twice the size, a slice with each i
 with about one cache miss if the slots do not fit in the caches. Strings chosen to collide make it
 slow, never wrong.
 
-The arrays may be in memory that is not memory of the process, for example in writable maps of files
+The arrays may be in external memory instead of on the heap, for example in writable maps of files
 (`Interner.move`, `dbsp_wcoj.values.array_memory`).
 
 Alternatives considered: a Python dict takes ten times as long and a hundred bytes more per string;
@@ -163,19 +163,19 @@ class Interner:
 
     @property
     def heap_bytes(self) -> int:
-        """Those of `nbytes` that are memory of the process."""
+        """Those of `nbytes` that are on the heap."""
         arrays = self._slots, self._bounds, self._arena, self._code_map.codes
         return heap_bytes(*arrays) + self._code_map.directory.nbytes
 
     @property
     def string_heap_bytes(self) -> int:
-        """The bytes of memory of the process for strings, their ends and codes, with growth."""
+        """The heap bytes of strings, end offsets and codes, and of larger copies being filled."""
         arrays = self._bounds, self._arena, self._code_map.codes
         return heap_bytes(*arrays, *self._growth.string_arrays)
 
     @property
     def slot_heap_bytes(self) -> int:
-        """The bytes of memory of the process for the hash table, with growth."""
+        """The heap bytes of the hash table, and of a larger one that is being filled."""
         return heap_bytes(self._slots, *self._growth.slot_arrays)
 
     def intern(self, offsets: Any, data: Any, valid: BoolArray | None = None) -> Int64Array:
@@ -468,7 +468,7 @@ class Interner:
         self._remove_latest(self._code_map.count_before(length))
 
     def move(self, memory: ArrayMemory) -> None:
-        """Move arrays from memory of the process to other memory, which later arrays use as well.
+        """Move arrays from the heap to external memory, in which later arrays are allocated, too.
 
         No other thread may add strings meanwhile. Readers keep the earlier arrays. An array stays
         where it is if there is no other memory for it. The new arrays that a sweep is filling stay,
@@ -487,7 +487,7 @@ class Interner:
         >>> names.heap_bytes == names._code_map.directory.nbytes
         True
         """
-        self._memory = memory = memory.after(self._memory)
+        self._memory = memory = memory.or_else(self._memory)
         self._growth.move(memory)
         size, end, codes = self._size, self._byte_count, self._code_map.codes
         if memory.strings is not None:

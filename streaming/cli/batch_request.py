@@ -5,13 +5,15 @@
     CHECKPOINT/requests/<number>.txt     an empty file for each request
 
 A change of the views is committed by a micro-batch (`streaming.state.program_change`), and Spark
-starts a micro-batch only if a source has new data. So ``run`` adds one more source to its query:
-the folder of requests. A new file in it is new data for Spark, and has no rows. A run that starts
-with other views than those of the state makes such a file. So there is a micro-batch, also with
-``--once``, that commits the change and publishes the new views, even if no row arrives.
+starts a micro-batch only if a source has new data. So ``run`` adds a source to its query: the
+folder of requests. A new file in this folder is new data for Spark, although it has no rows. A run
+that starts with other views than those of the state creates such a file. So Spark starts a
+micro-batch, also with ``--once``, that commits the change and publishes the new views, even if no
+row arrives.
 
-A checkpoint belongs to a number of sources. A checkpoint of an earlier release does not have this
-one, so its query goes on without it, and the change waits for rows.
+Spark does not let a query continue from a checkpoint with another number of sources. The checkpoint
+of an earlier release lacks the folder of requests, so its query runs without this source, and a
+change of the views waits for rows.
 
 Alternative considered: the source of `streaming.heartbeat`. It starts a micro-batch each second, or
 at each trigger, also if no view has changed.
@@ -32,7 +34,7 @@ from streaming.state.program_change import newest_version
 __all__ = ["accepts_requests", "add_request_source", "has_other_views", "request_batch"]
 
 FOLDER: Final = "requests"
-#: The lines of a file of offsets before those of the sources: the version, and the metadata.
+#: The lines of an offset file before those of the sources: the version, and the metadata.
 HEADER_LINES: Final = 2
 
 
@@ -48,7 +50,7 @@ def has_other_views(files: Files, circuit: Circuit) -> bool:
 
 
 def accepts_requests(checkpoint: Path, source_count: int) -> bool:
-    """Return True if a query with a checkpoint can have the source of requests.
+    """Return True if a query that continues from a checkpoint can read the folder of requests.
 
     Args:
         checkpoint: The folder of the checkpoint; it may not exist.
@@ -66,7 +68,7 @@ def accepts_requests(checkpoint: Path, source_count: int) -> bool:
 
 
 def add_request_source(stream: DataFrame, checkpoint: Path) -> DataFrame:
-    """Return a streaming DataFrame with the same rows, for which `request_batch` works.
+    """Return a streaming DataFrame with the same rows, which also reads the folder of requests.
 
     Raises:
         StateError: The folder of requests cannot be created.
@@ -83,7 +85,7 @@ def add_request_source(stream: DataFrame, checkpoint: Path) -> DataFrame:
 
 
 def request_batch(checkpoint: Path) -> None:
-    """Make Spark start a micro-batch of a stream of `add_request_source`.
+    """Make Spark start a micro-batch of a query with the DataFrame of `add_request_source`.
 
     Raises:
         StateError: The file of the request cannot be written.

@@ -1,7 +1,7 @@
 """Uninterrupted calls: Ctrl-C takes effect after a call, not in the middle of it.
 
-Python raises `KeyboardInterrupt` in the main thread, between any two instructions. So a call that
-has to be complete runs in a thread of its own, and the caller waits for it.
+Python raises `KeyboardInterrupt` in the main thread, between any two instructions. So a function
+that must not stop half-way runs in a new thread, and the caller waits for it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ __all__ = ["run_uninterrupted"]
 
 
 def run_uninterrupted(function: Callable[[], object]) -> None:
-    """Call a function; raise an interrupt only after its end.
+    """Call a function, and raise an interrupt that arrives meanwhile only after it has returned.
+
+    An interrupt that arrives before the function begins is raised without calling it.
 
     Args:
-        function: The function; it should be short. It runs in another thread, so it must not take
-            locks that belong to the thread of the caller.
+        function: The function; it should be short. It runs in another thread, so it must not
+            acquire a lock that the caller holds.
 
     Raises:
-        BaseException: As the function; or the interrupt.
+        BaseException: The error that the function raises; else the interrupt.
 
     >>> calls = []
     >>> run_uninterrupted(lambda: calls.append(1))
@@ -29,6 +31,7 @@ def run_uninterrupted(function: Callable[[], object]) -> None:
     """
     errors: list[BaseException] = []
     lock = Lock()
+    # One of them becomes True: the function is called, or an interrupt prevents the call.
     state = {"is_begun": False, "is_cancelled": False}
 
     def run() -> None:

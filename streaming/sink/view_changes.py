@@ -6,29 +6,31 @@
     between micro-batches   the state moves to a circuit of the edited program
     next micro-batch        its manifest commits the change; the targets receive the new views
 
-A change is made when no micro-batch runs: at once, in the thread of the caller, if the sink has
-loaded its state; otherwise when the next micro-batch has loaded it. The next micro-batch commits it
-(`streaming.state.program_change`). After a crash before that, the state directory has the
-views from before the change, and the caller requests the change again.
+A change has three stages. It is *requested* by the caller. It is *made* when no micro-batch runs,
+by moving the state to the edited circuit: at once, in the thread of the caller, if the sink has
+loaded its state; otherwise when the next micro-batch has loaded it. It is *committed* by the next
+micro-batch (`streaming.state.program_change`). If the job crashes before the commit, the state
+directory has the views from before the change, and the caller requests the change again.
 
 With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
-after the commit of each micro-batch (`circuits.state.sliced_backfill`). Then the rows of the views
-are published in slices as well: each version has the next slice of a new view beside the changes of
-the others, as it was after the micro-batch before. The change is made when only the last slices are
-left, and the next micro-batch commits it. The state of the new views is written with each slice, to
-files that no version names before (`streaming.state.records.early_state`). So the program of the
-directory has a view only when its target has all rows. If the backfill begins again, the first
-slice is the whole view so far (`ViewDelta.previous` is `NO_BATCH`), which replaces what the target
-has. Views in other modes than ``delta``, or whose targets cannot replace rows
-(`streaming.targets.target.ReplacingTarget`), are published by one micro-batch.
+after the commit of each micro-batch (`circuits.state.sliced_backfill`). When all rows are read, the
+rows of the new views are published in slices as well. Each micro-batch then publishes the next
+slice of a new view, with the rows as of the previous micro-batch, and the changes of the others.
+The change is made when only the last slices are left, and the next micro-batch commits it. So the
+program of the directory contains a view only when its target has all rows. The state of the new
+views is written with each slice, to files that no manifest names until the commit
+(`streaming.state.records.early_state`). If the backfill begins again, its first published slice
+replaces the rows that the target has (`ViewDelta.previous` is `NO_BATCH`). Views in other modes
+than ``delta``, or whose targets cannot replace rows (`streaming.targets.target.ReplacingTarget`),
+are published by one micro-batch.
 
-If the state has to be loaded again after an error, or a slice is interrupted (Ctrl-C), the backfill
-begins again. The change itself is short, and an interrupt takes effect after it
-(`streaming.sink.uninterrupted`). If the job stops, the change is lost, and the caller requests it
-again.
+The backfill begins again if the state has to be loaded again after an error, or if a slice is
+interrupted (Ctrl-C). An interrupt while a change is made takes effect after it
+(`streaming.sink.uninterrupted`), because this takes little time. If the job stops, the change is
+lost, and the caller requests it again.
 
-If the state is not loaded, the rows that a new view needs are not known yet. An error is then not
-raised to the caller but set on the future of the change, and the query goes on with its views.
+If the state is not loaded, the rows that a new view needs are not known yet. An error is then set
+on the future of the change instead of raised to the caller, and the query continues with its views.
 """
 
 from __future__ import annotations
@@ -77,13 +79,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class BackfillProgress:
-    """How far a backfill in slices is.
+    """The progress of a backfill in slices.
 
     Attributes:
         views: The new views.
-        rows_read: The kept rows that were read.
-        rows: The kept rows to read in all; the number changes with the state.
-        rows_published: The rows of the new views that micro-batches have published.
+        rows_read: The number of rows of the state that the backfill has read.
+        rows: The number of rows of the state that it reads in all, which changes with the state.
+        rows_published: The number of rows of the new views that micro-batches have published.
     """
 
     views: tuple[str, ...]
@@ -136,7 +138,7 @@ class DropView:
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """The view."""
+        """The views to drop: only this one."""
         return (self.view,)
 
     def apply(self, circuit: Circuit, routing: OutputRouting) -> tuple[Circuit, OutputRouting]:
@@ -156,7 +158,7 @@ class RequestedChange:
 
     Attributes:
         edit: The edit of the program.
-        options: What the change may do.
+        options: The options of the change, such as the limits of a slice.
         committed: Receives the id of the micro-batch that commits the change, or an error.
     """
 
@@ -172,10 +174,11 @@ class RunningBackfill:
     Attributes:
         request: The change.
         circuit: The circuit of the edited program.
-        routing: Its outputs.
+        routing: The outputs of this circuit.
         backfill: The backfill.
-        early: Where its state is written; None without a state directory.
+        early: Writes the state of the new views; None without a state directory.
         clock: Returns the time in seconds.
+        rows_published: The number of rows of the new views that micro-batches have published.
     """
 
     request: RequestedChange
@@ -194,7 +197,7 @@ class RunningBackfill:
 
     @property
     def begun(self) -> Collection[str]:
-        """The views of which the next slice is the first one."""
+        """The views whose next slice is their first one."""
         return self.backfill.sliced_views - self.backfill.emitted_views
 
     def confirm_tables(self) -> None:
@@ -203,10 +206,10 @@ class RunningBackfill:
         self.rows_published = self.backfill.rows_emitted
 
     def record_publication(self, seconds: float) -> None:
-        """Adapt the size of the slices that are published to the time that the last one took."""
+        """Set the size of the next published slice from the seconds that the last one took."""
         limit = self.request.options.seconds_per_batch
         if limit is not None:
-            self._publication_rows = _adapted(self._publication_rows, seconds, limit)
+            self._publication_rows = _next_slice_rows(self._publication_rows, seconds, limit)
 
     def advance(self, changes: Iterable[TraceStep], now: int | None) -> None:
         """Compute slices up to the limit of the change, after a commit.
@@ -236,7 +239,7 @@ class RunningBackfill:
     def _advance_for(
         self, limit: float, changes: Iterable[TraceStep], rows: int | None, now: int | None
     ) -> None:
-        """Compute slices for some seconds, and up to a number of rows."""
+        """Compute slices until ``limit`` seconds have passed or ``rows`` rows have been read."""
         end = self.clock() + limit
         while True:
             start = self.clock()
@@ -244,7 +247,7 @@ class RunningBackfill:
             read = self.backfill.advance(changes, slice_rows, now, on_step=self._on_step)
             changes = ()
             seconds = self.clock() - start
-            self._slice_rows = _adapted(self._slice_rows, seconds, limit)
+            self._slice_rows = _next_slice_rows(self._slice_rows, seconds, limit)
             if rows is not None:
                 rows -= read
             is_at_limit = rows is not None and rows <= 0
@@ -255,14 +258,14 @@ class RunningBackfill:
 
 @dataclass(frozen=True)
 class ComputedChange:
-    """A change whose rows are computed at once.
+    """A change whose new rows were computed in one call, not in slices.
 
     Attributes:
         request: The change.
         circuit: The circuit of the edited program.
-        routing: Its outputs.
+        routing: The outputs of this circuit.
         change: The change of the program.
-        rows: Its rows.
+        rows: The computed rows of the new and changed parts of the state.
     """
 
     request: RequestedChange
@@ -285,7 +288,7 @@ class ChangeableSink(Protocol):
         ...
 
     def finish_change(self, change: RunningBackfill | ComputedChange) -> None:
-        """Make a change whose rows are computed."""
+        """Make a change whose rows are computed: move the state to its circuit."""
         ...
 
 
@@ -316,7 +319,7 @@ class ViewChanges:
 
     @property
     def progress(self) -> BackfillProgress | None:
-        """How far the running backfill is; None if none runs."""
+        """The progress of the running backfill; None if none runs."""
         running = self._running
         if running is None:
             return None
@@ -339,7 +342,7 @@ class ViewChanges:
 
     @property
     def routing(self) -> OutputRouting | None:
-        """The outputs of the running backfill."""
+        """The outputs of the circuit of the running backfill; None if none runs."""
         return None if self._running is None else self._running.routing
 
     def request(
@@ -350,7 +353,7 @@ class ViewChanges:
         Args:
             request: The change.
             circuit: The circuit of the sink.
-            routing: Its outputs.
+            routing: The outputs of this circuit.
             at_once: True if the state is loaded and no micro-batch runs.
 
         Raises:
@@ -373,7 +376,7 @@ class ViewChanges:
         self._requests.append(request)
 
     def make_all(self) -> None:
-        """Make the changes that wait, up to one that has to be computed in slices.
+        """Make the requested changes in order, until one has to be computed in slices.
 
         An error is set on the future of its change; the views stay as they were.
         """
@@ -455,6 +458,7 @@ class ViewChanges:
         return None
 
     def _make(self, request: RequestedChange) -> None:
+        """Make a change, or begin its backfill."""
         change = self._sink.begin_change(request)
         if isinstance(change, ComputedChange):
             self._finish(change)
@@ -464,6 +468,8 @@ class ViewChanges:
             self._finish(change)
 
     def _finish(self, change: RunningBackfill | ComputedChange) -> None:
+        """Make a change whose rows are computed, without interruption."""
+
         def finish() -> None:
             try:
                 self._sink.finish_change(change)
@@ -490,8 +496,14 @@ class ViewChanges:
             running.early.discard()
 
 
-def _adapted(rows: int, seconds: float, limit: float) -> int:
-    """Return the rows of the next slice, from the time of one with so many rows."""
+def _next_slice_rows(rows: int, seconds: float, limit: float) -> int:
+    """Return the number of rows of the next slice: half or twice as many, or the same.
+
+    Args:
+        rows: The number of rows of the last slice.
+        seconds: The time that it took.
+        limit: The seconds of a micro-batch (`MAX_SLICE_SHARE`).
+    """
     if seconds > limit * MAX_SLICE_SHARE:
         return max(1, rows // 2)
     return rows * 2 if seconds < limit * MAX_SLICE_SHARE / 4 else rows

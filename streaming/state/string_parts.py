@@ -1,8 +1,10 @@
-"""String parts: the strings of a dictionary in its stored parts, a slice at a time.
+"""String parts: reads and writes the strings of a dictionary a slice at a time.
 
-A part has offsets, codes and bytes (`streaming.state.segment`). Its file may be mapped and larger
-than memory. So a `StoredStrings` yields slices that are views of the part, and `encode_strings`
-writes a file from slices, without the memory for all strings.
+A dictionary is stored in parts. A part of n strings has int64 words, namely n + 1 offsets followed
+by n codes, and the bytes of the strings (`streaming.state.segment`). If the codes are consecutive,
+only the first one is stored. The file of a part may be mapped and larger than memory. So a
+`StoredStrings` yields slices that are views of the part, and `encode_strings` writes a file from
+slices, with the memory of one slice.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ __all__ = ["STRINGS_PER_SLICE", "EncodedStrings", "Slices", "StoredStrings", "en
 
 STRINGS_PER_SLICE: Final = 1 << 18
 
-#: Yields the same slices at each call.
+#: Returns a new iterator over the slices; each call returns the same slices.
 Slices = Callable[[], Iterator[CodedStrings]]
 
 
@@ -32,7 +34,7 @@ class StoredStrings:
 
     Args:
         parts: Each part, and the number of its strings.
-        release_pages: Is called after each slice, to give back the pages of maps.
+        release_pages: Called after each slice, to remove the pages of maps from memory.
 
     >>> words, data = np.array([0, 1, 3, 4]), np.frombuffer(b"abb", np.uint8)
     >>> [strings] = StoredStrings([(SegmentPart("text", words, data), 2)])
@@ -57,11 +59,11 @@ class StoredStrings:
 
     @property
     def are_valid(self) -> bool:
-        """True if each part has its number of strings, and ascending offsets and codes; O(n)."""
+        """True if each part has its number of strings, and its offsets and codes ascend; O(n)."""
         for part, count in self._parts:
             words, length = part.words, len(part.bytes)
-            has_one_code = count > 0 and len(words) == count + 2
-            if not has_one_code and len(words) != 2 * count + 1:
+            is_consecutive = count > 0 and len(words) == count + 2
+            if not is_consecutive and len(words) != 2 * count + 1:
                 return False
             if words[0] != 0 or words[count] != length:
                 return False
@@ -70,7 +72,7 @@ class StoredStrings:
             codes = words[count + 1 :]
             if len(codes) and (codes[0] < 0 or not _is_ascending(codes, is_strict=True)):
                 return False
-            if has_one_code and codes[0] > np.iinfo(np.int64).max - count:
+            if is_consecutive and codes[0] > np.iinfo(np.int64).max - count:
                 return False
         return True
 
@@ -94,11 +96,11 @@ def encode_strings(name: str, slices: Slices) -> EncodedStrings:
 
     Args:
         name: The name of the dictionary.
-        slices: Yields the strings, with ascending codes.
+        slices: Returns an iterator over the strings, with ascending codes.
 
     Complexity:
-        O(n + bytes), and the memory of one slice. The slices are read once now, and three times for
-        each time that the chunks are read.
+        O(n + bytes) time, and the memory of one slice. This call reads the slices at most four
+        times, and each iteration over the chunks reads them at most three times.
     """
     count = byte_count = last_code = 0
     first_code: int | None = None
@@ -132,15 +134,15 @@ def encode_strings(name: str, slices: Slices) -> EncodedStrings:
 
 
 class _Chunks:
-    """The chunks of a file with one part, whose words and bytes are read when they are written.
+    """The chunks of a file with one part; large contents are produced only while they are iterated.
 
-    Arrow encodes the file with memory of the same size in place of large contents. Nobody reads
-    this memory, so the system supplies no pages for it.
+    Arrow needs arrays to encode a file. In place of large contents, it gets a placeholder: reserved
+    memory of the same size. The placeholder is never read, so the system supplies no pages for it.
 
     Args:
         name: The name of the part.
         words: The size of the words in bytes, and a function that yields them in pieces.
-        data: The same of the bytes.
+        data: The size of the bytes of the strings, and a function that yields them in pieces.
     """
 
     def __init__(

@@ -1,17 +1,17 @@
-"""Conditions on the keys of groups, applied to the rows before they are grouped.
+"""Key filters: push a predicate on group keys below the aggregate, to the rows of its input.
 
 ::
 
     Filter k > 5                      Aggregate sum(x) by k
       Aggregate sum(x) by k    ->       Filter k > 5
 
-All rows of a group have the same key, so both plans have the same result. The second one keeps no
-state of the other groups, and does not compute their arguments, which may fail: for example
-``sum(CAST(s AS INT)) ... HAVING k > 5`` if ``s`` is no number in another group. DuckDB and Spark
-move such conditions, too.
+All rows of a group have the same key, so both plans have the same result. The second plan keeps no
+state for groups that the predicate removes. It does not compute the arguments of their aggregates
+either, which could fail: ``sum(CAST(s AS INT)) ... HAVING k > 5`` succeeds if ``s`` is not a number
+in a group with ``k <= 5``. DuckDB and Spark push such predicates down, too.
 
-The rows of SELECT DISTINCT are such groups, too. Only groups with keys: without keys there is one
-group, also for an input without rows.
+A SELECT DISTINCT groups by all its columns, so every predicate on its rows is pushed down. An
+aggregate without keys is left alone: it has one group even if its input has no rows.
 """
 
 from __future__ import annotations
@@ -26,24 +26,31 @@ from circuits.plan.rewrite.conditions import computes_values
 
 __all__ = ["filter_before_groups"]
 
-# The maximum size of a condition after the expressions of a SELECT were substituted into it.
+# The maximum number of expression nodes in a predicate, after the expressions of the SELECT lists
+# between it and the aggregate are substituted into it.
 _MAX_CONDITION_NODES: Final = 256
 
 
 def filter_before_groups(plan: Filter, readers: Mapping[int, int]) -> PlanNode | None:
-    """Return the plan with its condition before the groups; None if it does not read only keys.
+    """Push a predicate below the aggregate or the DISTINCT under it.
 
-    A condition that computes values stays behind the conditions that are written before it.
+    A predicate that computes values may fail. It is not pushed past another filter, because that
+    filter may remove the rows for which it fails.
 
     Args:
-        plan: A condition, above the SELECT with the groups.
-        readers: How many nodes read each node, by ``id``. A node with several readers is computed
-            once for all of them, so it stays as it is.
+        plan: A filter, with the aggregate below it.
+        readers: The number of nodes that read each node, by ``id``. A node with several readers is
+            computed once for all of them, so its plan is not changed.
+
+    Returns:
+        The plan without the filter on top. None if the predicate cannot be pushed down: it reads
+        results of aggregates, or a node on the way has several readers, or it would grow too large.
     """
     return _push(plan.input, plan.predicate, readers)
 
 
 def _push(plan: PlanNode, predicate: Expression, readers: Mapping[int, int]) -> PlanNode | None:
+    """Push a predicate on the rows of a plan into it; None if that is not possible."""
     if readers.get(id(plan), 0) > 1:
         return None
     match plan:

@@ -5,8 +5,9 @@
     Window(TopK(a, keys p, order o), partition p, order o, row_number())   becomes   NumberedTopK(a)
 
 ``row_number() OVER (PARTITION BY p ORDER BY o) <= k`` is planned as a TopK, which reads the first
-rows, and a Window, which numbers them (`circuits.sql.aggregation.row_number`). Each of them would
-store its input in the same order, and read the first rows of each changed group.
+rows, and a Window, which numbers them (`circuits.sql.aggregation.row_number`). As two operators,
+both would store their input in the same order, and both would read the first rows of each changed
+group.
 """
 
 from __future__ import annotations
@@ -31,5 +32,5 @@ def number_top_rows(plan: PlanNode) -> PlanNode:
 
 
 def without_numbers(plan: NumberedTopK) -> TopK:
-    """Return the TopK that keeps the same rows without their numbers."""
+    """Return a TopK with the same rows, without the column of their numbers."""
     return TopK(plan.input, plan.keys, plan.order, plan.limit, plan.offset)

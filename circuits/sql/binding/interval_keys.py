@@ -1,10 +1,11 @@
 """Intervals with months in comparisons, and as keys of groups, set operations and partitions.
 
-In SQL ``1 month`` equals ``30 days``. They are different values with different codes
-(`circuits.types.codecs.intervals`), because a date plus one of them is not the date plus the other.
-So a comparison compares the lengths of both sides, ``interval_key``. Keys are compared by their
-codes, and are normalized: the result has ``1 month`` for both. The joins that rewrite rules add,
-such as those of correlated subqueries, compare the values themselves.
+In SQL ``1 month`` equals ``30 days``. They are different values, because a date plus one month is
+not the date plus 30 days, so they have different dictionary codes
+(`circuits.types.codecs.intervals`). So a comparison compares the lengths of both sides
+(function ``interval_key``). Keys are compared by their codes, so they are normalized first: a group
+of ``1 month`` and ``30 days`` has the key ``1 month``. The joins that rewrite rules add, such as
+those of correlated subqueries, are not normalized: in them, ``1 month`` and ``30 days`` differ.
 """
 
 from __future__ import annotations
@@ -26,17 +27,20 @@ __all__ = [
     "normalize_intervals",
 ]
 
-#: The functions that compare their arguments.
+#: The functions that compare their arguments; ``same`` is IS NOT DISTINCT FROM.
 INTERVAL_COMPARISONS: Final = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "same", "in"})
 
 
 def lengths_of_intervals(arguments: Sequence[Expression]) -> tuple[Expression, ...]:
-    """Return the arguments of a comparison, or the lengths of those that are intervals with months.
+    """Replace the arguments of a comparison by their lengths if one is an interval with months.
 
-    Durations and literals next to such an interval become lengths as well.
+    The lengths of durations and literals next to such an interval are computed as well.
+
+    Returns:
+        The lengths, as binaries; the arguments themselves if none is an interval with months.
 
     Raises:
-        FunctionError: An argument is neither.
+        FunctionError: An argument cannot be compared with an interval.
     """
     if all(argument.type != INTERVAL for argument in arguments):
         return tuple(arguments)

@@ -18,7 +18,7 @@ from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.json_values import is_json
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
-from circuits.sql.expressions.postgres.lists import join_lists
+from circuits.sql.expressions.postgres.lists import concatenate_lists
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
 
@@ -100,7 +100,7 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
         if is_list(right.type) and not pa.types.is_null(left.type):
             return clause.call(node, "list_prepend", right, left)
     if clause.source.is_postgres and (is_list(left.type) or is_list(right.type)):
-        return join_lists(clause, node, left, right)
+        return concatenate_lists(clause, node, left, right)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
     if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):

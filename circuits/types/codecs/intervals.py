@@ -4,16 +4,17 @@ An interval has three parts, because months and days have no fixed length: a dat
 not the date plus 30 days. Comparisons count a month as 30 days and a day as 24 hours, as DuckDB
 does. So ``1 month`` equals ``30 days`` in a comparison, although they are different values.
 
-The code of an interval comes from the dictionary of binaries. Its bytes there are::
+The dictionary of binaries gives each interval its code. There, an interval is a binary of 24
+bytes::
 
-    bytes   0 to  7   whole days, with 30 days for each month
-    bytes   8 to 15   nanoseconds of the last day
+    bytes   0 to  7   length in whole days, where each month counts 30 days
+    bytes   8 to 15   nanoseconds that remain, less than a day
     bytes  16 to 19   months
     bytes  20 to 23   days
 
-All four are big-endian with the sign bit inverted, so the order of the bytes is the order of the
-lengths, and the first 16 bytes are equal for intervals that comparisons take for equal
-(`interval_keys`). All 24 bytes are equal for equal values only.
+All four numbers are big-endian with the sign bit inverted, so the order of the binaries is the
+order of the lengths. Intervals that are equal in a comparison have the same first 16 bytes
+(`interval_keys`). Only equal values have the same 24 bytes.
 
 Cost: one pass of numpy, and the cost of binaries (`circuits.types.codecs.strings`).
 """
@@ -56,6 +57,7 @@ INTERVAL: Final = pa.month_day_nano_interval()
 DAYS_PER_MONTH: Final = 30
 NANOSECONDS_PER_DAY: Final = 86_400 * 10**9
 
+# An interval in an array of Arrow, and in the dictionary.
 _LAYOUT: Final = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanoseconds", "<i8")])
 _CODED: Final = np.dtype(
     [("total_days", ">u8"), ("rest", ">u8"), ("months", ">u4"), ("days", ">u4")]
@@ -110,7 +112,7 @@ def interval_array(
 
 
 def interval_keys(array: pa.Array) -> pa.Array:
-    """Return binaries with the order of the lengths of intervals, in which a month has 30 days.
+    """Return binaries that compare as the lengths of the intervals; a month has 30 days.
 
     >>> month, days = pa.MonthDayNano([1, 0, 0]), pa.MonthDayNano([0, 30, 0])
     >>> len(set(interval_keys(pa.array([month, days], INTERVAL)).to_pylist()))
@@ -120,9 +122,9 @@ def interval_keys(array: pa.Array) -> pa.Array:
 
 
 def interval_bytes(array: pa.Array) -> pa.Array:
-    """Return the binaries of intervals in the dictionary, which are in the order of lengths, too.
+    """Return the binaries that represent intervals in the dictionary.
 
-    Those of ``1 month`` and ``30 days`` differ.
+    They sort by the lengths of the intervals. The binaries of ``1 month`` and ``30 days`` differ.
     """
     return _as_binaries(array, _CODED.itemsize)
 
@@ -180,7 +182,7 @@ class Intervals(Strings):
 
 
 def _bytes_of_values(array: pa.Array) -> Bytes:
-    """Return the bytes of intervals in the dictionary, 24 for each."""
+    """Return the bytes of intervals in the dictionary, of shape ``(24 * n,)``."""
     months, days, nanoseconds = interval_parts(array)
     whole_days, rest = np.divmod(nanoseconds, NANOSECONDS_PER_DAY)
     coded = np.empty(len(array), _CODED)

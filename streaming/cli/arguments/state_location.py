@@ -29,9 +29,9 @@ class StateLocation:
     """The location of a state directory.
 
     Attributes:
-        text: As the user gave it.
-        files: The directory.
-        folder: Its folder on a local disk; None on S3.
+        text: The location as the user wrote it.
+        files: The files of the directory.
+        folder: The path of the directory on a local disk; None if it is on S3.
     """
 
     text: str
@@ -47,8 +47,8 @@ class StateLocation:
             label: The name of the option in error messages.
 
         Raises:
-            StateError: It names no folder, or is on a file system that is neither a local disk nor
-                S3.
+            StateError: The text does not name a folder, or names one on a file system that is
+                neither a local disk nor S3.
         """
         if text.strip("/") in ("", "."):
             raise StateError(
@@ -69,11 +69,11 @@ class StateLocation:
         """Return the folder of Spark's checkpoint.
 
         Args:
-            given: The value of ``--checkpoint``.
+            given: The value of ``--checkpoint``; None if the option is missing.
             label: The name of this option in error messages.
 
         Raises:
-            StateError: There is none, or it is not a local folder.
+            StateError: The value is a URI; or it is missing, and the state is on S3.
         """
         if given is not None and _URI.match(str(given)):
             raise StateError(f"{label} {given}: name a folder on a local disk, or a mounted one")

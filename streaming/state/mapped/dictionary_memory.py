@@ -3,25 +3,27 @@
 A dictionary gives an integer code to each distinct string, binary, wide decimal or
 late-materialized row. Its interner (`dbsp_wcoj.values.interner`) consists of arrays::
 
-    strings    the bytes of all values, where each value ends, and codes after a removal of values
+    strings    the bytes of all values, the offset at which each value ends, and, if values were
+               removed, the codes of the others
     slots      the hash table from values to codes: 16 to 32 bytes for each value
 
-To save memory, the arrays of the largest dictionaries are moved to writable maps of files without
-a name. First the strings are moved, because they are read only when a value is decoded or compared.
-If this is not enough, the slots are moved, which each encoded value reads. From then on, new values
-are added to these maps, and a sweep, which removes values, makes its new arrays there, too.
+To save memory, the arrays of the largest dictionaries are moved to writable memory maps of files
+without a name (scratch files). First the strings are moved, because they are read only when a value
+is decoded or compared. If this is not enough, the slots are moved; they are read whenever a value
+is encoded. From then on, new values are added in these maps. A sweep, which removes unused values,
+also allocates its new arrays there.
 
-The files have no name, so no other process changes them or cuts them short, and they are gone when
-the process ends. The dictionary files of the state directory stay the only durable copy.
+The files have no name, so no other process changes or truncates them, and the system deletes them
+when the process ends. The dictionary files of the state directory stay the only durable copy.
 
 Cost: the bytes of a dictionary are copied once when it is moved. The disk has its values twice, in
 the state directory and in the scratch files.
 
-Alternatives considered: maps of the dictionary files of the state directory. A dictionary has up to
-fifty parts there, which merges replace, and which still have the values that a sweep has removed.
-So each look-up would have to find the part of a code first, and a file could be removed only when
-no reader uses it. In a scratch file, the arrays are as they are in memory, and so is the speed as
-long as their pages are in memory.
+Alternatives considered: mapping the dictionary files of the state directory. A dictionary has up to
+fifty parts there. Merges replace them, and they still contain the values that a sweep has removed.
+So each look-up would first have to find the part that contains a code, and a file could be removed
+only when no reader uses it. In a scratch file, the arrays have the same layout as in memory, and
+access takes the same time as long as their pages are in memory.
 """
 
 from __future__ import annotations
@@ -40,18 +42,19 @@ from streaming.state.versions import DATA
 
 __all__ = ["DictionaryMemory", "DictionarySize"]
 
-# A hash table has a power of two of slots of 8 bytes, of which at most 7 in 16 are in use at first.
+# The slots of the smallest hash table. The number of slots is a power of two; after a load, at most
+# 7 of 16 are in use. A slot has 8 bytes.
 _MIN_SLOTS: Final = 64
 
 log = logging.getLogger(__name__)
 
 
 class DictionarySize(NamedTuple):
-    """The bytes of a dictionary in memory of the process, with the larger arrays while it grows.
+    """The bytes of a dictionary on the heap; while an array grows, both its copies count.
 
     Attributes:
-        strings: The values, where they end, and their codes.
-        slots: The hash table.
+        strings: The bytes of the values, their end offsets, and their codes.
+        slots: The bytes of the hash table.
     """
 
     strings: int
@@ -66,7 +69,7 @@ class DictionarySize(NamedTuple):
 
     @staticmethod
     def in_version(manifest: Manifest, name: str) -> DictionarySize:
-        """Return the least size that a dictionary of a version has after it is loaded."""
+        """Return a lower bound of the size of a dictionary of a version after it is loaded."""
         references = manifest.dictionaries[name]
         rows = sum(part.rows for part in references)
         slots = _MIN_SLOTS
@@ -99,10 +102,11 @@ class DictionaryMemory:
 
         Args:
             sizes: The size of each dictionary.
-            excess: Bytes.
+            excess: The bytes to free; 0 or less for none.
 
         Returns:
-            The memory to move each of the chosen dictionaries to (`Interner.move`).
+            For the name of each chosen dictionary, the memory to which its arrays are to be moved
+            (`Interner.move`).
         """
         self._has_failed = False
         memories: dict[str, ArrayMemory] = {}
@@ -112,7 +116,7 @@ class DictionaryMemory:
             for name in sorted(bytes_of, key=bytes_of.__getitem__, reverse=True):
                 if excess <= 0 or bytes_of[name] < max(self._min_bytes, 1):
                     break
-                memories[name] = memory.after(memories.get(name, ArrayMemory()))
+                memories[name] = memory.or_else(memories.get(name, ArrayMemory()))
                 excess -= bytes_of[name]
         self.is_in_use |= bool(memories)
         return memories

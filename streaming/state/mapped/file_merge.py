@@ -1,11 +1,10 @@
-"""File merge: merges runs in files to a run in a file, without the memory for their rows.
+"""File merge: merges runs in files into one run in a file, with the memory of one slice of rows.
 
-The sorted runs of an arrangement (a relation in one column order) are mapped from their files, and
-two at a time are merged to writable maps of scratch files. The last result is written to a file of
-the state directory, section after section (`dbsp_wcoj.storage.run`). All of them are read and
-written from the beginning to the end, a slice at a time, and after each slice the process
-releases the pages. So the process uses the memory of one slice. The system may keep released pages
-in its cache while memory is free.
+The sorted runs of an arrangement (a relation in one column order) are mapped from their files. Two
+runs at a time are merged into writable maps of scratch files. The last result is written to a file
+of the state directory, one array of the run after the other (`dbsp_wcoj.storage.run`). All files
+are read and written in order, a slice at a time, and after each slice the process releases the
+pages. The system may keep released pages in its cache while memory is free.
 
 Cost: each row is written to scratch files about log2(runs) times, and to the result once.
 Scratch files take up to three times the space of the result; it is reserved before it is written.
@@ -34,7 +33,7 @@ class FileMerge:
     Args:
         files: The directory.
         folder: The folder for scratch files.
-        reader: Has mapped the runs.
+        reader: The reader that maps the runs.
         rows_per_slice: The rows that are merged between two calls of ``check_stop``.
         check_stop: Raises an error if the merge must stop.
     """
@@ -53,7 +52,7 @@ class FileMerge:
         self._arrays = ScratchArrays(files, folder)
 
     def merge(self, older: Run, newer: Run) -> Run:
-        """Return the sum of two runs, in a scratch file.
+        """Merge two runs into a run in a scratch file; the weights of equal rows are added.
 
         Raises:
             OSError: The disk has too little space.
@@ -66,17 +65,17 @@ class FileMerge:
         return merged
 
     def encode(self, name: str, run: Run) -> Iterable[Bytes]:
-        """Return the bytes of the file of a run, in pieces that can be read more than once."""
+        """Return the bytes of the file of a run; they can be iterated more than once."""
         return _Pieces(encode_run(name, run.to_parts()), self.release_pages)
 
     def release_pages(self) -> None:
-        """Give back the pages of all maps; their contents stay in the files."""
+        """Remove the pages of all maps from memory; their contents stay in the files."""
         self._reader.release_pages()
         self._arrays.release_pages()
 
 
 class _Pieces:
-    """Chunks of bytes in pieces, after each of which the pages of maps are given back."""
+    """Bytes in pieces of at most `PIECE_BYTES`; the pages of maps are released after each piece."""
 
     def __init__(self, chunks: Sequence[Bytes], release_pages: Callable[[], None]) -> None:
         self._chunks = chunks

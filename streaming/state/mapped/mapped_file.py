@@ -1,13 +1,13 @@
 """Mapped file: the bytes of a file of a state directory as read-only shared memory.
 
 The system reads a page of the file when a kernel first touches it, and drops pages when memory is
-short. So mapped runs use only memory that is free. Files of a state directory never change, and a
-map keeps its file readable after the file is removed.
+short. So mapped runs take no memory that the machine needs for something else. Files of a state
+directory never change. A removed file stays readable through its map.
 
 Access beyond the end of a file would end the process with a SIGBUS. So the size is checked when the
-file is mapped, and `MappedFile.check` finds a file that was cut short since then. A write to a page
-for which the disk has no space would do the same. So the space of a scratch file is reserved before
-it is mapped.
+file is mapped, and `MappedFile.check` detects that a file was truncated later. A write to a page
+for which the disk has no space would also end the process. So the space of a scratch file is
+reserved before it is mapped.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ScratchFile:
         _advise(self._map, mmap.MADV_RANDOM)
 
     def take_array(self) -> npt.NDArray[np.int64]:
-        """Return an array of the words, which are 0; this object does not keep the array."""
+        """Return an array of the words, initially 0; this object keeps no reference to it."""
         return np.frombuffer(self._map, np.int64)
 
     def release_pages(self) -> None:

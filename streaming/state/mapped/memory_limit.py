@@ -1,9 +1,10 @@
 """Memory limit: keeps large runs and dictionaries in maps of files instead of in memory.
 
 The state consists of arrangements and dictionaries. An arrangement is a relation in one column
-order, a list of sorted runs. The directory has the same rows in parts, in the same form
-(`streaming.state.segment`). After a commit, the sum of the parts of an arrangement is the sum of
-its runs in memory. So the parts can take the place of the runs, as after a restart::
+order, stored as a list of sorted runs. The directory stores the same rows as parts of files; a part
+has the layout of a run (`streaming.state.segment`). After a commit, the parts of an arrangement
+contain the same rows in all as its runs in memory, although they may be divided differently. So the
+parts can replace the runs, as after a restart. For example, in rows::
 
     runs in memory     100,000,000     9,000     700
     parts on disk       90,000,000     8,000,000     2,000,000     9,000     700
@@ -11,30 +12,31 @@ its runs in memory. So the parts can take the place of the runs, as after a rest
 
 A large part is mapped, a small one is read to memory. Later steps add runs in memory, and merge
 them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapped files are merged
-by the compactor of the directory, and its result is mapped after the commit that names it.
+by the compactor of the directory. Its result is mapped after the commit whose manifest names it.
 
-Half of the limit is for runs and dictionaries in memory. If they have more,
+Half of the limit is for runs and dictionaries in memory. If they exceed this half after a commit,
 `MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in memory by
-their parts, until a quarter of the limit is in use. If this is not enough, it moves the largest
-dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). So most commits replace
-nothing. It also replaces the runs of arrangements that map a file which is no longer part of the
-version, so that the disk space of removed files is freed.
+their parts, until a quarter of the limit is in use. If all of them are not enough, it moves the
+largest dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). Memory must then
+grow by another quarter of the limit before this is done again, so most commits replace nothing.
+`MemoryLimit.after_commit` also replaces the runs of an arrangement that maps a file which the
+version no longer needs, so that the disk space of removed files is freed.
 
 The other half is for the resident pages of mapped runs (`streaming.state.mapped.resident_pages`).
-The pages of dictionaries are removed only after commits, once in `COMMITS_BETWEEN_RELEASES`, if
-the state in memory and all resident pages exceed the limit. Each encoded string reads pages at
-random, and the system maps 16 pages for each: if they were removed during a step, it would map them
-again and again.
+The pages of dictionaries are removed only after a commit, at most once in
+`COMMITS_BETWEEN_RELEASES`, if the state in memory and all resident pages together exceed the limit.
+They are not removed during a step: each string that is encoded reads pages at random positions, and
+the system maps 16 pages for each of them, so it would map the same pages again and again.
 
-A merge in memory needs memory for its result. So runs in memory whose sum may be larger than
-``1 / MERGED_RUN_DIVISOR`` of the limit are not merged (`Spine.max_merge_rows`): they soon become
-maps, and their files are merged in files.
+A merge in memory needs memory for its result. So runs in memory are not merged if the result may
+exceed ``1 / MERGED_RUN_DIVISOR`` of the limit (`Spine.max_merge_rows`). They are soon replaced by
+maps of files, and the compactor merges these files.
 
-A start maps the large runs at once (`MemoryLimit.map_files`), and reads only the small ones. It
-also maps the large parts of dictionaries, from which they are loaded a slice at a time.
+When a job starts, the large runs are mapped at once (`MemoryLimit.map_files`), and only the small
+ones are read. The large parts of dictionaries are mapped, too, and loaded a slice at a time.
 
-Cost: O(runs) for each commit. To replace the runs of an arrangement, its small parts are read. This
-is done for the limit only if they have at most half of the bytes that it has in memory.
+Cost: O(runs) for each commit. To replace the runs of an arrangement, its small parts are read. To
+stay within the limit, only arrangements are chosen whose memory shrinks at least by half.
 
 Alternatives considered: writing each run to a file when it is moved out of memory. It would double
 what is written to disk, because the directory has the same rows already.
@@ -84,20 +86,19 @@ __all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]
 # A part is mapped if it has at least limit / MAPPED_PART_DIVISOR bytes, or MAX_HEAP_PART_BYTES.
 MAPPED_PART_DIVISOR: Final = 1024
 MAX_HEAP_PART_BYTES: Final = 1 << 20
-# The share of the limit for runs and dictionaries in memory, and what is left of it, if possible,
-# after runs are replaced. The rest of the limit is for resident pages of maps.
+# The share of the limit for runs and dictionaries in memory, and the share that they have, if
+# possible, after runs are replaced. The rest of the limit is for resident pages of maps.
 MAX_HEAP_SHARE: Final = 0.5
 MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.25
-# Two runs in memory are merged if their sum has at most limit / MERGED_RUN_DIVISOR bytes, if a row
-# takes at most BYTES_PER_VALUE for each column.
+# Two runs in memory are merged if the result has at most limit / MERGED_RUN_DIVISOR bytes. For this
+# estimate, a row takes BYTES_PER_VALUE for each column.
 MERGED_RUN_DIVISOR: Final = 16
 BYTES_PER_VALUE: Final = 16
-# Runs with at most so many rows together are merged in any case, so that there are few runs.
+# Two runs with at most this many rows together are always merged, so that there are few runs.
 MIN_MERGE_ROWS: Final = 1 << 14
-# Freed memory is returned to the system after the bytes in memory have changed by this part of the
-# limit.
+# Freed memory is returned to the system when the bytes of the state in memory have changed by more
+# than limit / FREED_BYTES_DIVISOR.
 FREED_BYTES_DIVISOR: Final = 64
-
 # The pages of dictionaries are removed at most once in this many commits.
 COMMITS_BETWEEN_RELEASES: Final = 16
 
@@ -108,7 +109,7 @@ ArrangementKey = tuple[str, ColumnOrder]
 
 
 class MemoryUse(NamedTuple):
-    """Where the state is.
+    """How much of the state is in memory, and how much in maps of files.
 
     Attributes:
         heap_bytes: Bytes of the runs and dictionaries in memory.
@@ -127,10 +128,10 @@ class MemoryLimit:
     Args:
         files: The state directory.
         circuit: The circuit of the state.
-        limit: Bytes.
+        limit: The memory limit in bytes.
 
     Attributes:
-        use: Where the state was after the last commit.
+        use: The use of memory after the last commit.
     """
 
     def __init__(self, files: MappableFiles, circuit: Circuit, limit: int) -> None:
@@ -153,11 +154,11 @@ class MemoryLimit:
         self.use = MemoryUse(0, 0, 0)
 
     def continue_with(self, circuit: Circuit) -> None:
-        """Limit the memory of another circuit, which has taken over the state of the first one."""
+        """Limit the memory of another circuit, to which the state was moved."""
         self._circuit = circuit
 
     def forget(self) -> None:
-        """Forget all maps, because another state is loaded."""
+        """Drop all maps, and stop their verification, before another state is loaded."""
         if self._verification is not None:
             self._verification.stop()
             self._verification = None
@@ -241,7 +242,7 @@ class MemoryLimit:
         return cache, maps
 
     def finish_verification(self) -> None:
-        """Wait until the files are verified that `map_files` has not verified.
+        """Wait until the files are verified that `map_files` left to the background.
 
         Raises:
             StateDamagedError: A file is damaged; the next `map_files` verifies all files at once.
@@ -322,7 +323,7 @@ class MemoryLimit:
             self._bytes_at_return = self.use.heap_bytes
 
     def live_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
-        """Return estimates of the rows of traces, from the rows of their runs in memory and maps.
+        """Return an estimate of the number of distinct rows of each trace.
 
         Mapped runs are not merged, so they may have many rows that cancel each other. If all rows
         of a trace have positive weights, it has at most as many rows as the sum of the weights.
@@ -339,7 +340,7 @@ class MemoryLimit:
         return estimates
 
     def _excess(self, heap_bytes: int) -> float:
-        """Return the bytes to free; 0 if runs and dictionaries have their share at most."""
+        """Return the bytes to free; 0 if runs and dictionaries do not exceed their share."""
         if heap_bytes <= MAX_HEAP_SHARE * self._limit:
             return 0
         return heap_bytes - MAX_HEAP_SHARE_AFTER_REPLACEMENT * self._limit
@@ -370,9 +371,10 @@ class MemoryLimit:
         )
 
     def _find_renamed(self) -> list[ArrangementKey]:
-        """Return the arrangements with maps of files of arrangements of other names.
+        """Return the arrangements that still map files under the name of another arrangement.
 
-        Such an arrangement was taken over from earlier views, and written again.
+        A change of the views gave such an arrangement a new name, and its rows were written again
+        under this name.
         """
         return [
             (name, arrangement.order)
@@ -394,7 +396,7 @@ class MemoryLimit:
         self._pages.watch(mapped for mapped, _ in self._maps.values())
 
     def _release_dictionaries(self) -> None:
-        """Remove the pages of dictionaries if the limit is exceeded, once in some commits."""
+        """Remove the pages of dictionaries if the limit is exceeded; see the module docstring."""
         self._commits_until_release -= 1
         if self._commits_until_release > 0 or not self._dictionary_memory.is_in_use:
             return
@@ -404,7 +406,7 @@ class MemoryLimit:
             self._commits_until_release = COMMITS_BETWEEN_RELEASES
 
     def _unmapped_bytes(self, references: Iterable[SegmentReference]) -> int:
-        """Return the bytes of the parts that stay in memory if runs are replaced by these parts."""
+        """Return the bytes of the small parts, which are read to memory when they replace runs."""
         return sum(part.size for part in references if part.size < self._min_mapped_bytes)
 
     def _replace_runs(self, manifest: Manifest, keys: Iterable[ArrangementKey]) -> None:
@@ -448,7 +450,7 @@ class MemoryLimit:
             return reader.read_run(key, reference)
         _, parts = self._map(reference.file, manifest.files[reference.file])
         part = find_part(self._files, parts, reference, name_of_parts(key))
-        # This process, or the start that loaded the file, has checked what is in it.
+        # The contents were checked when this process wrote or loaded the file.
         return decode_run(self._files, part, reference, is_new=False)
 
     def _map(self, name: str, checksum: FileChecksum) -> tuple[MappedMemory, list[SegmentPart]]:

@@ -2,23 +2,26 @@
 
 A page of a map belongs to the resident memory of a process from the first access until it is
 removed. The system removes pages only when the whole machine, or the container of the process, is
-short of memory; and one access to a file in the cache of the system maps up to 16 pages. So a step
-that searches a large state could make most of it resident. `ResidentPages` removes the pages of all
-maps when they would exceed a limit if they grew once more as since the last check. It checks after
-each commit, and in a thread two hundred times a second, because one step may touch more pages than
-the limit. To remove a page that another thread reads is safe: the next access maps it again.
+short of memory, and one access to a file in the cache of the system maps up to 16 pages. So a step
+that searches a large state could make most of it resident.
+
+`ResidentPages` checks the number of resident pages after each commit. A thread also checks it two
+hundred times a second, because one step may touch more pages than the limit. A check predicts the
+number at the next check: the pages now, plus their growth since the last check. If the prediction
+exceeds the limit, the pages of all maps are removed. A page that another thread reads can be
+removed safely, because the next access maps it again.
 
 A step of many rows, such as a load, may touch more pages than the limit again and again. If they
-were removed each time, the step would do little but map them again. So the thread removes pages
-only for a share of the time (`PAUSE_PER_RELEASE`), and such a step may exceed the limit until its
-commit. The pages are unchanged pages of files, so the system can take them back at any time without
-writing them.
+were removed each time, the step would spend most of its time on mapping them again. So the thread
+removes pages only for a share of the time (`PAUSE_PER_RELEASE`), and such a step may exceed the
+limit until its commit. The system can reclaim these pages at any time without writing them, because
+they are unmodified pages of files.
 
 Cost: one read of ``/proc/self/statm`` for each check. A removed page that is accessed again takes
 some microseconds if it is still in the cache of the system, else a read of the disk.
 
-Alternatives considered: to remove the pages that have not been used for longest. The system knows
-them, but a process cannot ask for them without reading a record of each page.
+Alternatives considered: removing the least recently used pages only. The system knows which these
+are, but a process would have to read a record of each page to find them.
 """
 
 from __future__ import annotations
@@ -42,9 +45,9 @@ __all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
 # The seconds between two checks of the thread.
 CHECK_INTERVAL_S: Final = 0.005
-# The least number of bytes that remained after so many releases is that of other files.
+# Resident bytes of other files are estimated by the minimum that remained after this many releases.
 REMEMBERED_RELEASES: Final = 8
-# The thread does nothing for so many times the time of its last release.
+# After a release, the thread pauses for this multiple of the time that the release took.
 PAUSE_PER_RELEASE: Final = 16
 
 log = logging.getLogger(__name__)
@@ -53,20 +56,20 @@ log = logging.getLogger(__name__)
 class ResidentPages:
     """The maps of a state directory, and the limit of their resident pages.
 
-    Pages of other files, such as libraries, do not count. The thread runs while there are maps. It
-    ends with this object.
+    Pages of other files, such as libraries, do not count. The thread starts with the first maps. It
+    ends when there are no maps, or when this object is not referenced any more.
 
     Args:
-        limit: Bytes.
+        limit: The bytes of resident pages that the maps may have.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._maps: tuple[MappedMemory, ...] = ()
-        # The resident pages of all files after the last releases: those of other files, and for a
-        # while those of a merge in files.
+        # The resident bytes of all files after each of the last releases. They belong to other
+        # files and, while files are merged, to the maps of the merge.
         self._remaining_bytes = deque([resident_file_bytes()], maxlen=REMEMBERED_RELEASES)
-        # The pages of maps after the last check, in bytes.
+        # The resident bytes of the maps after the last check.
         self._last_resident = 0
         self._must_stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -93,7 +96,7 @@ class ResidentPages:
                 self._thread = thread
 
     def check(self) -> float:
-        """Remove the pages of all maps if they may exceed the limit before the next check.
+        """Remove the pages of all maps if they are predicted to exceed the limit at the next check.
 
         Returns:
             The seconds that this took; 0 if no pages were removed.
@@ -119,7 +122,7 @@ class ResidentPages:
 
 
 def _watch(pages: ref[ResidentPages], must_stop: threading.Event) -> None:
-    """Check the pages until the object is gone or the maps are."""
+    """Check the pages until ``must_stop`` is set, or ``pages`` is not referenced any more."""
     pause = CHECK_INTERVAL_S
     while not must_stop.wait(pause):
         watched = pages()
@@ -130,14 +133,14 @@ def _watch(pages: ref[ResidentPages], must_stop: threading.Event) -> None:
 
 
 def resident_file_bytes() -> int:
-    """Return the resident pages of files of this process, in bytes; 0 if they are unknown."""
+    """Return the bytes of all resident pages of files of this process; 0 if this is unknown."""
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
         return int(file.read().split()[2]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def free_unused_memory() -> None:
-    """Return freed memory to the system that the allocators of C and Arrow keep for later use."""
+    """Return to the system the freed memory that the allocators of C and Arrow have kept."""
     pa.default_memory_pool().release_unused()
     trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:  # it is a function of glibc

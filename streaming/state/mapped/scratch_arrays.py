@@ -1,7 +1,7 @@
 """Scratch arrays: writable arrays in files without a name.
 
-The system moves their pages to the disk when memory is short, so they use only memory that is free.
-The space of a file is reserved when it is made, and freed with its array.
+The system writes their pages to the disk when memory is short. The disk space of a file is reserved
+when it is created, and freed when its array is not referenced any more.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ __all__ = ["ScratchArrays"]
 
 
 class ScratchArrays:
-    """Arrays in scratch files of a folder; any thread may use it.
+    """Arrays in scratch files of a folder; any thread may call the methods.
 
     Args:
         files: The directory.
-        folder: The folder, which exists.
-        is_random: True if the arrays are searched, so that no page is read ahead.
+        folder: The folder in it, which must exist.
+        is_random: True if the arrays are read at random positions, so that reading ahead would be
+            a waste.
     """
 
     def __init__(self, files: MappableFiles, folder: str, *, is_random: bool = False) -> None:
@@ -33,7 +34,7 @@ class ScratchArrays:
         self._scratch: list[tuple[ref[Int64Array], ScratchMemory]] = []
 
     def allocate(self, words: int) -> Int64Array:
-        """Return an array of words that are 0.
+        """Return an array of ``words`` zeros.
 
         Raises:
             OSError: The disk has too little space, or the process has too many maps.

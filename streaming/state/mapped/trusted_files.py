@@ -1,14 +1,14 @@
-"""Trusted files: the large files that need not be read again before they are used.
+"""Trusted files: the mapped files that a restart verifies in the background.
 
-A restart compares the checksum of each file, which reads all of it. For state larger than memory
-that takes long. So the file ``verified.json`` of the directory has the identity of each mapped
-file that this library has written or verified: its size, its checksum, and what the system changes
-whenever somebody writes to the file (the inode, and the time of its last change). A start maps a
-file with the recorded identity without reading it. A thread verifies it meanwhile, and the first
-commit waits for the thread: nothing that was computed from unverified rows is committed.
+To verify a file, its checksum is computed, which reads all of the file. For state larger than
+memory this takes long. So the file ``verified.json`` of the directory records the identity of each
+mapped file that this library has written or verified: its size, its checksum, its inode, and the
+time of its last change. A write to the file changes that time. A restart maps a file that
+still has the recorded identity without reading it. A thread verifies the file meanwhile, and the
+first commit waits for the thread, so nothing that was computed from unverified rows is committed.
 
 All other files are verified before they are used, for example those of a copied directory.
-``verified.json`` may be lost or old at any time.
+``verified.json`` may be missing or outdated at any time; then more files are verified first.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class RunFile:
 
     Attributes:
         name: The name of the file.
-        checksum: The checksum of the manifest.
+        checksum: The checksum of the file in the manifest.
         runs: The name and the reference of each part that is a run.
     """
 
@@ -105,7 +105,7 @@ class Verification:
 
     Args:
         files: The directory.
-        unverified: The runs in these files, and the checksum of each file.
+        unverified: The files to verify.
     """
 
     def __init__(self, files: MappableFiles, unverified: Sequence[RunFile]) -> None:
@@ -142,7 +142,7 @@ class Verification:
 
 
 def verify(files: MappableFiles, file: RunFile) -> None:
-    """Compare the checksum of a file with runs, and check the positions in the runs; O(bytes).
+    """Check a file of runs against its checksum, and check the structure of its runs; O(bytes).
 
     The file is read in order, and only a part of it is in memory at a time.
 

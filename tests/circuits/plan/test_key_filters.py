@@ -1,4 +1,4 @@
-"""Conditions on the keys of groups: the same rows as in DuckDB, and no work for other groups."""
+"""Key filters: the same rows as in DuckDB, and no work for groups that the filter removes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_groups_that_having_removes_are_not_computed(text):
         assert [row for row, count in total.items() for _ in range(count)] == expected
 
 
-def test_a_condition_that_may_fail_stays_behind_those_before_it():
+def test_a_condition_that_may_fail_is_not_pushed_past_the_conditions_before_it():
     schemas = {"t": "k STRING, n BIGINT"}
     text = "SELECT k FROM t GROUP BY k HAVING {} AND {}"
     rows = {"t": [{"k": "x", "n": 1}, {"k": "12", "n": 9}]}
@@ -75,7 +75,7 @@ def test_a_condition_that_may_fail_stays_behind_those_before_it():
         compile_sql(text.format(second, first), schemas).step(rows)
 
 
-def test_the_state_has_only_the_groups_of_the_condition():
+def test_the_state_has_only_the_groups_that_satisfy_the_condition():
     text = "SELECT k, max(n) AS n FROM t GROUP BY k HAVING k < 3"
     circuit = compile_sql(text, {"t": "k BIGINT, n BIGINT"})
     circuit.step({"t": [{"k": k, "n": n} for k in range(100) for n in range(3)]})

@@ -38,7 +38,7 @@ VALUES |= {
 }
 ROWS = st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=6)
 
-# Queries whose answer does not depend on which of several equal intervals represents them.
+# Queries whose results do not depend on which of several equal intervals a group has as its key.
 QUERIES = [
     "SELECT k, i::VARCHAR AS a, (-i)::VARCHAR AS b, (i * k)::VARCHAR AS c FROM t",
     "SELECT k, (i + j)::VARCHAR AS a, (i - j)::VARCHAR AS b FROM t",
@@ -86,7 +86,7 @@ def signed(rows: list[dict[str, Any]], weight: int) -> pa.Table:
 
 
 class Views:
-    """All views as one circuit, and the rows that each has."""
+    """A circuit with all views, and the sum of the deltas of each view."""
 
     def __init__(self) -> None:
         self.circuit = compile_sql(PROGRAM, {"t": SCHEMA})
@@ -127,8 +127,8 @@ def test_intervals_with_months_are_those_of_duckdb_under_deletes(views, rows, da
         views.step(signed(remaining, -1))
 
 
-# DuckDB 2.0 computes these wrongly: it compares the parts in greatest(), and evaluates a subquery
-# once for equal intervals of the outer rows.
+# DuckDB 2.0 returns wrong results here: its greatest() compares the parts instead of the lengths,
+# and it evaluates a correlated subquery only once for outer rows with equal intervals.
 def test_greatest_compares_lengths_and_a_subquery_reads_the_parts():
     month, days = pa.MonthDayNano([1, -1, 0]), pa.MonthDayNano([0, 29, 0])
     rows = [{"k": 1, "i": i, "j": days, "d": 18_321, "t": None} for i in (month, days)]
@@ -255,7 +255,7 @@ def test_spark_does_not_combine_months_with_days(expression):
         ("SELECT INTERVAL 3000000000 MONTH FROM t", "too long"),
     ],
 )
-def test_what_intervals_do_not_support_is_an_error(query, message):
+def test_unsupported_operations_on_intervals_are_errors(query, message):
     with pytest.raises((SqlError, UnsupportedSqlError, ValueError), match=message):
         compile_sql(query, {"t": "n INT"})
 

@@ -23,7 +23,7 @@ def coded_strings(strings, codes):
 
 @st.composite
 def dictionaries(draw):
-    """Draw the strings of some parts, with ascending codes over all of them."""
+    """Draw parts with strings; the codes ascend from part to part."""
     strings = draw(st.lists(st.binary(max_size=4), max_size=12))
     gaps = draw(
         st.one_of(
@@ -89,8 +89,9 @@ def check_slices(parts):
         [0, 1, 3, 7, 8, 9],
     ],
 )
-def test_words_that_are_no_offsets_and_codes_are_not_valid(words):
+def test_words_that_are_not_offsets_and_codes_are_not_valid(words):
     data = np.frombuffer(b"abc", np.uint8)
+    # The words of two strings; those with 3 in the fourth place are of three strings.
     count = 3 if len(words) == 5 and words[3] == 3 else 2
     part = SegmentPart("text", np.array(words, np.int64), data)
     assert not StoredStrings([(part, count)]).are_valid

@@ -1,6 +1,6 @@
 """Functions and operators with another meaning in PostgreSQL than in DuckDB: one file per family.
 
-They are those of the dialects postgres, redshift, risingwave and materialize.
-`circuits.sql.expressions.readers` joins their tables, whose entries replace those of the other
-dialects.
+They apply to the dialects postgres, redshift, risingwave and materialize. Each file has a table of
+readers. For these dialects, `circuits.sql.expressions.readers` replaces the general readers
+by those in the tables.
 """

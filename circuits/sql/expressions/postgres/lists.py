@@ -1,4 +1,4 @@
-"""Lists as in PostgreSQL: the first position is 1, and a position before it has no element.
+"""Lists as in PostgreSQL: the first position is 1; an element at position 0 or less is NULL.
 
 ::
 
@@ -7,7 +7,7 @@
     array_length(ARRAY[]::int[], 1) NULL, in RisingWave 0
     NULL || ARRAY[1]                {1}
     ARRAY[1, NULL] @> ARRAY[NULL]   false
-    array_to_string(ARRAY[NULL], '') an empty text
+    array_to_string(ARRAY[NULL], '') an empty string
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from circuits.sql.expressions.literals import integer_literal
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["READERS", "join_lists"]
+__all__ = ["READERS", "concatenate_lists"]
 
 
 def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
@@ -49,6 +49,7 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
 
 
 def _at_least(clause: Clause, node: exp.Expr, value: Expression, least: int) -> Expression:
+    """Return the greater of a position and a constant; NULL if the position is NULL."""
     if isinstance(value, Literal) and isinstance(value.value, int) and value.value >= least:
         return value
     is_less = clause.call(node, "lt", value, integer_literal(least))
@@ -56,7 +57,7 @@ def _at_least(clause: Clause, node: exp.Expr, value: Expression, least: int) -> 
 
 
 def _read_size(clause: Clause, node: exp.ArraySize) -> Expression:
-    """Read ``array_length(a, 1)``: NULL without elements; ``array_length(a)`` counts them."""
+    """Read ``array_length(a, 1)``, NULL for an empty list, or ``array_length(a)``, 0 for it."""
     size = nested.READERS[exp.ArraySize](clause, node)
     if node.args.get("expression") is None or clause.source.dialect == "risingwave":
         return size
@@ -66,7 +67,10 @@ def _read_size(clause: Clause, node: exp.ArraySize) -> Expression:
 def _read_containment(
     clause: Clause, node: exp.ArrayContainsAll | exp.ArrayContainedBy
 ) -> Expression:
-    """Read ``a @> b`` or ``b <@ a``: no list contains a NULL. Two texts are JSON."""
+    """Read ``a @> b`` or ``b <@ a`` of two lists, or of two strings, which are read as JSON.
+
+    A list with a NULL is not contained in any list, because NULL does not equal NULL.
+    """
     container, contained = clause.read_arguments(node, "this", "expression")
     if isinstance(node, exp.ArrayContainedBy):
         container, contained = contained, container
@@ -80,22 +84,25 @@ def _read_containment(
     return clause.call(node, "case", is_null, result, has_nulls, Literal(False, pa.bool_()), result)
 
 
-def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
+def _read_array_to_string(clause: Clause, node: exp.ArrayToString) -> Expression:
     return clause.call(
         node, "list_join", *clause.read_arguments(node, "this", "expression", "null")
     )
 
 
 def _read_concatenation(clause: Clause, node: exp.ArrayConcat) -> Expression:
+    """Read ``array_cat(a, b)`` and ``a || b``."""
     clause.source.allow_arguments(node, "this", "expressions", "null_propagation")
     joined, *others = map(clause.read, (node.this, *node.expressions))
     for other in others:
-        joined = join_lists(clause, node, joined, other)
+        joined = concatenate_lists(clause, node, joined, other)
     return joined
 
 
-def join_lists(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
-    """Return the elements of two lists; a list that is NULL adds none, and NULL if both are."""
+def concatenate_lists(
+    clause: Clause, node: exp.Expr, left: Expression, right: Expression
+) -> Expression:
+    """Return the concatenation of two lists. A NULL counts as an empty list; NULL if both are."""
     for side, other in ((left, right), (right, left)):
         if pa.types.is_null(side.type):
             return other
@@ -110,6 +117,6 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.ArrayContainedBy: _read_containment,
     exp.ArrayContainsAll: _read_containment,
     exp.ArraySize: _read_size,
-    exp.ArrayToString: _read_join,
+    exp.ArrayToString: _read_array_to_string,
     exp.Bracket: _read_subscript,
 }

@@ -2,8 +2,8 @@
 
 ::
 
-    round(2.5::float8)   2: half to even; round(2.5) of a numeric is 3
-    (5 / 2.0)::int       3: a quotient of numerics is a numeric, here a float
+    round(2.5::float8)   2: a float is rounded half to even; a numeric half up, to 3
+    (5 / 2.0)::int       3: the quotient is a numeric in PostgreSQL, although it is a float here
     to_hex(-1)           ffffffff
 """
 
@@ -28,10 +28,11 @@ _FLOAT_TYPES: Final = (exp.DType.DOUBLE, exp.DType.FLOAT)
 
 
 def is_numeric(node: exp.Expr, value: Expression) -> bool:
-    """Return whether a value that is a float here is a numeric in PostgreSQL.
+    """Return whether PostgreSQL has the type numeric for an expression that is a float here.
 
-    These are quotients, averages and fields of dates, unless they are computed from floats. For a
-    column, this is not known: a column of floats counts as a float.
+    These are averages, deviations, variances and fields of dates; and quotients, unless they read a
+    column of floats or a cast to a float. A column of floats counts as a float, because it is
+    not known whether it was a numeric.
     """
     parts = list(node.walk())
     if any(isinstance(part, _NUMERIC_FUNCTIONS) for part in parts):

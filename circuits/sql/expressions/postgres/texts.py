@@ -28,7 +28,8 @@ __all__ = ["READERS", "READERS_BY_NAME"]
 
 # A directive of format(): position, alignment to the left, width, and conversion.
 _DIRECTIVE: Final = re.compile(r"%(?:%|(?:(\d+)\$)?(-?)(\d*)([sL]))")
-# A group of a pattern that may have no match: PostgreSQL returns NULL for it, others a text.
+# A group of a pattern that may take no part in a match: PostgreSQL returns NULL for it, the engine
+# an empty string.
 _OPTIONAL_GROUP: Final = re.compile(r"\)[?*{]|\|")
 
 
@@ -37,7 +38,7 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     if is_text(start.type):
         if length:
             raise clause.source.unsupported(
-                node, "SUBSTRING with a pattern of SQL", "write a regular expression: FROM '...'"
+                node, "SUBSTRING with FOR and a pattern", "write a regular expression: FROM '...'"
             )
         return _matching_part(clause, node, value, start)
     one, zero = integer_literal(1), integer_literal(0)
@@ -78,8 +79,8 @@ def _matching_part(
     return clause.call(node, "case", is_match, part, NULL)
 
 
-def _written(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return a value as the text that concat() and format() write: of a boolean, t or f."""
+def _to_string(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a value as the string that concat() and format() write, such as t for true."""
     if is_nested(value.type):
         raise clause.source.unsupported(
             node, f"the text of a {value.type}", "write array_to_string(), or array_cat() for lists"
@@ -95,11 +96,12 @@ def _written(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
     clause.source.allow_arguments(node, "expressions", "safe", "coalesce")
-    values = [_written(clause, part, clause.read(part)) for part in node.expressions]
+    values = [_to_string(clause, part, clause.read(part)) for part in node.expressions]
     return _join_parts(clause, node, [_or_empty(clause, node, value) for value in values])
 
 
 def _or_empty(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+    """Return a string, or an empty string for NULL."""
     return clause.call(node, "coalesce", text, string_literal(""))
 
 
@@ -111,12 +113,12 @@ def _read_concat_ws(clause: Clause, node: exp.Anonymous) -> Expression:
     if len(node.expressions) < 2:
         raise clause.source.error(node, "concat_ws() takes a separator and at least one value")
     separator, *values = map(clause.read, node.expressions)
-    texts = [_written(clause, node, value) for value in values]
+    texts = [_to_string(clause, node, value) for value in values]
     return clause.call(node, "concat_ws", separator, *texts)
 
 
 def _read_format(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read ``format('%s and %2$L', a, b)``; NULL is an empty text for %s, and NULL for %L."""
+    """Read ``format('%s and %2$L', a, b)``; of NULL, %s writes nothing, and %L writes NULL."""
     template, *values = map(clause.read, node.expressions)
     if not isinstance(template, Literal) or not isinstance(template.value, str):
         raise clause.source.unsupported(
@@ -138,9 +140,9 @@ def _read_format(clause: Clause, node: exp.Anonymous) -> Expression:
             raise clause.source.error(
                 node, f"{match[0]} in format() has no argument: there is {len(values)} {noun}"
             )
-        text = _written(clause, node, values[index])
-        text = _quoted(clause, node, text) if conversion == "L" else _or_empty(clause, node, text)
-        parts.append(_padded(clause, node, text, int(width or 0), bool(is_left)))
+        text = _to_string(clause, node, values[index])
+        text = _quote(clause, node, text) if conversion == "L" else _or_empty(clause, node, text)
+        parts.append(_pad(clause, node, text, int(width or 0), bool(is_left)))
     parts.append(_template_text(clause, node, template.value[end:]))
     return _join_parts(
         clause, node, [part for part in parts if part != string_literal("")] or parts
@@ -148,7 +150,7 @@ def _read_format(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _template_text(clause: Clause, node: exp.Expr, text: str) -> Expression:
-    """Return the text between the directives of format()."""
+    """Return the text between two directives of format(), in which no % may occur."""
     if "%" in text:
         raise clause.source.unsupported(
             node, f"{text[text.index('%') :]!r} in format()", "there are %s, %L and %%"
@@ -156,8 +158,8 @@ def _template_text(clause: Clause, node: exp.Expr, text: str) -> Expression:
     return string_literal(text)
 
 
-def _quoted(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
-    """Return a text as a literal of SQL; NULL as the word NULL."""
+def _quote(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+    """Return a string as a literal of SQL; of NULL, the word NULL."""
     quote, backslash = string_literal("'"), string_literal("\\")
     doubled = clause.call(node, "replace", text, quote, string_literal("''"))
     escaped = clause.call(node, "replace", doubled, backslash, string_literal("\\\\"))
@@ -172,10 +174,8 @@ def _quoted(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
     return clause.call(node, "coalesce", literal, string_literal("NULL"))
 
 
-def _padded(
-    clause: Clause, node: exp.Expr, text: Expression, width: int, is_left: bool
-) -> Expression:
-    """Return a text with blanks up to a width; a longer text stays as it is."""
+def _pad(clause: Clause, node: exp.Expr, text: Expression, width: int, is_left: bool) -> Expression:
+    """Pad a string with blanks to a width, on the right if ``is_left``; a longer one is kept."""
     if not width:
         return text
     size, blank = integer_literal(width), string_literal(" ")
@@ -185,13 +185,17 @@ def _padded(
 
 
 def _quoting_reader(null: Expression | None) -> Reader:
-    """Return the reader of quote_literal(), for which NULL is NULL, or of quote_nullable()."""
+    """Return the reader of a function that writes a value as a literal of SQL.
+
+    Args:
+        null: The result for NULL; if it is None, the result is the word NULL.
+    """
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
         if len(node.expressions) != 1:
             raise clause.source.error(node, f"{node.name}() takes 1 argument")
         value = clause.read(node.expressions[0])
-        quoted = _quoted(clause, node, _written(clause, node, value))
+        quoted = _quote(clause, node, _to_string(clause, node, value))
         if null is None:
             return quoted
         return clause.call(node, "case", clause.call(node, "is_null", value), null, quoted)

@@ -41,7 +41,7 @@ class Interval(NamedTuple):
 
 
 class UnknownUnitError(ValueError):
-    """A word in the text of an interval is no unit; it is the argument of the error."""
+    """A word in the text of an interval is not a unit. The argument of the error is the word."""
 
 
 SECOND: Final = 1_000_000  # microseconds
@@ -61,7 +61,7 @@ INTERVAL_UNITS: Final = {
     "microsecond": Interval(0, 0, 1),
 }
 _IRREGULAR_PLURALS: Final = {"centuries": "century", "millennia": "millennium"}
-# For the plural "s" of 2s, without the final s, the key is "".
+# The key "" is the abbreviation "s" of seconds: a final "s" is removed before the look-up.
 _SHORT_UNITS: Final = {
     **{"y": "year", "yr": "year", "mon": "month", "w": "week", "d": "day"},
     **{"h": "hour", "hr": "hour", "m": "minute", "min": "minute", "": "second", "sec": "second"},
@@ -102,15 +102,16 @@ _SPAN_UNITS: Final = ("day", "hour", "minute", "second")
 
 
 def parse_span(text: str, first: str, last: str) -> Interval | None:
-    """Return an interval of the fields from ``first`` to ``last``, in the notation of SQL.
+    """Parse the text of a literal such as ``INTERVAL '1-2' YEAR TO MONTH``.
 
     Args:
-        text: A text without a sign, as ``1-2`` (year to month) or ``3 04:05:06.7`` (day to second).
+        text: The fields from ``first`` to ``last`` without a sign, as ``1-2`` (year to month) or
+            ``3 04:05:06.7`` (day to second).
         first: The first field, in lower case.
         last: The last field; it may be the first one.
 
     Returns:
-        The interval; None if the text has another form.
+        The interval; None if the text does not have these fields.
 
     >>> parse_span("1-2", "year", "month")
     Interval(months=14, days=0, microseconds=0)
@@ -122,8 +123,9 @@ def parse_span(text: str, first: str, last: str) -> Interval | None:
         return Interval(*(int(text) * part for part in unit))
     if (first, last) == ("year", "month"):
         match = re.fullmatch(r"(\d+)-(\d+)", text, re.ASCII)
-        has_year = match is not None and int(match[2]) < 12
-        return Interval(int(match[1]) * 12 + int(match[2]), 0, 0) if match and has_year else None
+        if match is None or int(match[2]) >= 12:
+            return None
+        return Interval(int(match[1]) * 12 + int(match[2]), 0, 0)
     if first not in _SPAN_UNITS or last not in _SPAN_UNITS[_SPAN_UNITS.index(first) :]:
         return None
     units = _SPAN_UNITS[_SPAN_UNITS.index(first) : _SPAN_UNITS.index(last) + 1]
@@ -141,12 +143,12 @@ def parse_span(text: str, first: str, last: str) -> Interval | None:
 
 
 def add_intervals(left: Interval, right: Interval) -> Interval:
-    """Return the sum of each part."""
+    """Return the sum of two intervals, which has the sum of each part."""
     return Interval(*(a + b for a, b in zip(left, right, strict=True)))
 
 
 def _unit_name(word: str) -> str:
-    """Return the name of a unit that may be a plural or an abbreviation."""
+    """Return the unit that a word names; the word may be a plural or an abbreviation."""
     name = word.lower()
     for candidate in (name, name.removesuffix("s")):
         unit = _IRREGULAR_PLURALS.get(candidate, _SHORT_UNITS.get(candidate, candidate))
@@ -156,10 +158,11 @@ def _unit_name(word: str) -> str:
 
 
 def _multiply(unit: Interval, count: Fraction) -> Interval:
-    """Return a multiple of a unit; a fraction of a month is days, one of a day is a time.
+    """Return a multiple of a unit, computed as in DuckDB.
 
-    As in DuckDB, a month has 30 days for this. A fraction of a year or of another unit of several
-    months is cut off to whole months.
+    A fraction of a month becomes days, with 30 days for a month, and a fraction of a day becomes
+    microseconds. A fraction of a year, or of another unit of several months, is truncated to whole
+    months.
     """
     months, month_fraction = _split(count * unit.months)
     if unit.months > 1:
@@ -205,7 +208,7 @@ def format_interval(months: int, days: int, microseconds: int) -> str:
 
 
 def cast_intervals(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Cast values by Arrow, and intervals to text or back by the functions of this module.
+    """Cast values to a type: between strings and intervals as this module says, others as Arrow.
 
     >>> months = pa.array([pa.MonthDayNano([3, 0, 0])])
     >>> cast_intervals(months, pa.string()).to_pylist()
@@ -232,10 +235,10 @@ def read_intervals(values: pa.Array, *, lenient: bool = False) -> pa.Array:
 
     Args:
         values: The texts.
-        lenient: If True, a text that is no interval becomes NULL.
+        lenient: If True, a text that is not an interval, or is out of range, becomes NULL.
 
     Raises:
-        ArrowInvalid: A text is no interval, or too long for the type.
+        ArrowInvalid: A text is not an interval, or its parts are out of range.
     """
     encoded = values.dictionary_encode()
     parts = [_read_text(text, lenient) for text in encoded.dictionary.to_pylist()]

@@ -1,10 +1,10 @@
 """Intervals with months: their parts, sums, products, and the keys that compare them.
 
 The parts are months, days and nanoseconds (`circuits.types.codecs.intervals`). A comparison counts
-a month as 30 days and a day as 24 hours, as DuckDB does, so it compares `interval_key`. Sums and
-products compute each part for itself. In a product with a fraction, the fraction of a month becomes
-days, and that of a day becomes a time. Functions of one interval also take a duration, of which
-whole days are days.
+a month as 30 days and a day as 24 hours, as DuckDB does, so it compares the results of the function
+``interval_key``. Sums and products are computed part by part. If a product has a fraction of a
+month, the fraction becomes days; a fraction of a day becomes nanoseconds. Functions of one interval
+also take a duration: it is cast to an interval, in which its whole days are the part ``days``.
 
 All computations are exact, except products and quotients with doubles. An overflow of a part is an
 error.
@@ -56,8 +56,8 @@ __all__ = [
 ]
 
 _SECOND: Final = 10**9  # nanoseconds
-#: The fields of intervals: the index of the part, the size of the unit, the units that the next
-#: longer unit has (0 if there is none), and a number that is added.
+#: For each field of an interval: the index of its part, the size of its unit, the modulus (the
+#: number of units in the next longer unit; 0 for no modulus), and the number of the first unit.
 _FIELDS: Final = {
     "months": (0, 1, 0, 0),
     "days": (1, 1, 0, 0),
@@ -78,7 +78,12 @@ _FIELDS: Final = {
 
 
 def _interval_rule(result: pa.DataType, *, fields: bool = False) -> Callable[..., TypedArguments]:
-    """Return the rule of a function of an interval, and of the name of a field if ``fields``."""
+    """Return the type rule of a function of an interval.
+
+    Args:
+        result: The type of the result.
+        fields: True if the function has a second argument, the name of a field.
+    """
 
     def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
         count = 2 if fields else 1
@@ -96,7 +101,7 @@ def _interval_rule(result: pa.DataType, *, fields: bool = False) -> Callable[...
 
 
 def interval_sum_rule(name: str, arguments: Arguments) -> TypedArguments:
-    """Type rule of sums and differences of intervals, of which one has months."""
+    """Type rule of the sum or difference of two intervals, at least one of them with months."""
     return tuple(cast_to(argument, INTERVAL) for argument in arguments), INTERVAL
 
 
@@ -121,14 +126,14 @@ def add_interval_parts(sign: int, left: Values, right: Values) -> pa.Array:
 
 
 def negate_parts(values: pa.Array) -> pa.Array:
-    """Return intervals with the other sign."""
+    """Return intervals with all parts negated."""
     parts = interval_parts(values)
     months, days, nanoseconds = (exact_integers.multiply(part, -1) for part in parts)
     return interval_array(months, days, nanoseconds, valid_of(values))
 
 
 def multiply_parts(arguments: Sequence[Values]) -> pa.Array:
-    """Return intervals times integers or doubles."""
+    """Return the products of intervals and integers or doubles."""
     intervals, numbers = _columns(arguments)
     if not arrow.is_integer(numbers.type):
         return _scale(intervals, numbers)
@@ -141,14 +146,14 @@ def multiply_parts(arguments: Sequence[Values]) -> pa.Array:
 
 
 def divide_parts(arguments: Sequence[Values]) -> pa.Array:
-    """Return intervals by doubles; NULL where the double is zero."""
+    """Return the quotients of intervals and doubles; NULL where the double is zero."""
     intervals, numbers = _columns(arguments)
     numbers = pc.if_else(pc.equal(numbers, 0.0), None, numbers)
     return _scale(intervals, numbers, divides=True)
 
 
 def _scale(intervals: pa.Array, numbers: pa.Array, *, divides: bool = False) -> pa.Array:
-    """Return intervals times doubles, or by doubles; see the module docstring."""
+    """Return the products of intervals and doubles, or the quotients if ``divides``."""
     factors = pc.fill_null(numbers, 1.0).to_numpy(zero_copy_only=False)
     parts = interval_parts(intervals)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -195,12 +200,12 @@ def _field(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _quotient(numbers: Int64Array, size: int) -> Int64Array:
-    """Return numbers divided by a size, without their fraction."""
+    """Return numbers divided by a size, truncated towards zero."""
     return np.asarray(np.sign(numbers) * (np.abs(numbers) // size))
 
 
 def _seconds(values: pa.Array) -> pa.Array:
-    """Return all seconds; a year has 365.25 days, another month 30 days."""
+    """Return intervals in seconds. Twelve months count 365.25 days, each further month 30 days."""
     months, days, nanoseconds = interval_parts(values)
     years = _quotient(months, 12)
     quarter_days = years * 1461 + (months - years * 12) * (4 * DAYS_PER_MONTH) + days * 4
@@ -209,9 +214,9 @@ def _seconds(values: pa.Array) -> pa.Array:
 
 
 def _normalize(values: pa.Array) -> pa.Array:
-    """Return the interval that stands for all of equal length.
+    """Return, for each interval, the representative of all intervals of equal length.
 
-    Its days have less than a month and its time less than a day; neither is negative.
+    Its days are from 0 to 29, and its nanoseconds are at least 0 and less than a day.
     """
     parts: IntervalParts = interval_parts(values)
     whole_days, nanoseconds = np.divmod(parts.nanoseconds, NANOSECONDS_PER_DAY)
@@ -236,7 +241,7 @@ FUNCTIONS = (
     ),
     Function(
         "normalized_interval",
-        "the interval of the same length with less than 30 days and 24 hours, not negative",
+        "the interval of the same length with 0 to 29 days and a time from 0 to less than 24 hours",
         _interval_rule(INTERVAL),
         column_kernel(_normalize),
     ),
@@ -248,7 +253,7 @@ FUNCTIONS = (
     ),
     Function(
         "interval_epoch",
-        "all seconds of an interval; a year has 365.25 days, another month 30 days",
+        "an interval in seconds: 12 months count 365.25 days, each further month 30 days",
         _interval_rule(pa.float64()),
         column_kernel(_seconds),
     ),

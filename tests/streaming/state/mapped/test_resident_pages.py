@@ -1,4 +1,4 @@
-"""Resident pages: maps stay within their limit, and no thread outlives them."""
+"""Resident pages: maps stay within their limit, and the thread ends with them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def no_thread(monkeypatch):
 
 
 def touch(mapped, pages):
-    """Read a byte of each of the first pages; the system may map some more."""
+    """Read a byte of each of the first ``pages`` pages; the system may map some more."""
     return int(np.asarray(mapped.memory)[: pages * mmap.PAGESIZE : mmap.PAGESIZE].sum())
 
 
@@ -87,7 +87,7 @@ def test_resident_pages_of_other_files_do_not_count(mapped, tmp_path):
     touch(other, PAGES)
     for _ in range(3 * REMEMBERED_RELEASES):
         pages.check()
-    # After so many releases it is known that others have these pages.
+    # After this many releases, the minimum that remained shows that other files have these pages.
     assert watched.release_pages.call_count == REMEMBERED_RELEASES
     touch(mapped, PAGES)
     pages.check()
