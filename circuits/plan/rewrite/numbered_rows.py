@@ -23,7 +23,8 @@ def number_top_rows(plan: PlanNode) -> PlanNode:
     """Return the node as a `NumberedTopK` if it only numbers the rows of a TopK, else unchanged."""
     match plan:
         case Window(TopK(input, keys, order, limit, offset), partition, window_order, (call,)) if (
-            call.function == "row_number"
+            not isinstance(plan.input, NumberedTopK)  # its numbers are a column that may be read
+            and call.function == "row_number"
             and limit is not None
             and (partition, window_order) == (keys, order)
         ):

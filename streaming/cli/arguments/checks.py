@@ -51,7 +51,7 @@ from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import IDENTITY_FILE, find_identity
 from streaming.state.manifest import list_batch_ids, read_manifest
 from streaming.state.program_change import ChangeOptions, check_allowed, newest_version
-from streaming.state.view_definitions import check_definition
+from streaming.state.view_definitions import DEFINITION_FILE, check_definition
 from streaming.targets.target import CheckedTarget, ViewDelta
 
 __all__ = [
@@ -287,7 +287,10 @@ def check_state(
             raise StateError(
                 f"{label} {state} cannot be read: {error}; correct this, or name another location"
             ) from error
-        if circuit is not None and (batch_ids or location.files.size(IDENTITY_FILE) is not None):
+        has_views = any(
+            location.files.size(name) is not None for name in (IDENTITY_FILE, DEFINITION_FILE)
+        )
+        if circuit is not None and (batch_ids or has_views):
             directory_id = check_usable(location, circuit, label, change=change)
             identity = directory_id or ""
         newest = max(batch_ids, default=-1)

@@ -424,6 +424,6 @@ def test_an_evaluation_error_is_a_circuit_error():
     "statement", ["PIVOT t ON s IN ('x', 'y') USING sum(b) GROUP BY a", "UNPIVOT t ON a, b"]
 )
 def test_a_view_may_be_a_pivot(statement):
-    text = f"CREATE VIEW v AS {statement}; CREATE VIEW w AS SELECT a AS pivot FROM t"
+    text = f"CREATE VIEW v AS {statement}; CREATE VIEW z AS SELECT a AS pivot FROM t"
     expected = compile_sql(statement, SCHEMAS).spec.plans["view"]
     assert compile_sql(text, SCHEMAS).spec.plans["v"].fields == expected.fields

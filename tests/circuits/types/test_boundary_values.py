@@ -64,6 +64,13 @@ def python_values(values: pa.Array) -> list[Any]:
         return values.cast(pa.time64("us")).view(pa.int64()).to_pylist()
     if pa.types.is_duration(data_type):
         return values.view(pa.int64()).to_pylist()
+    if pa.types.is_interval(data_type):  # the length in microseconds, as epoch_us() returns it
+        return [
+            None
+            if value is None
+            else (30 * value.months + value.days) * 86_400_000_000 + value.nanoseconds // 1000
+            for value in values.to_pylist()
+        ]
     return values.to_pylist()
 
 

@@ -27,6 +27,7 @@ from streaming.cli.arguments import declarations as declared
 from streaming.cli.arguments.checks import check_usable
 from streaming.cli.arguments.options import FORMULAS, PAGE_PORT
 from streaming.cli.arguments.run_options import RunOptions
+from streaming.cli.arguments.state_location import StateLocation
 from streaming.cli.command import REMOVED_OPTIONS
 from streaming.cli.commands import bench as bench_module
 from streaming.demo.command import app as demo
@@ -383,12 +384,13 @@ def test_inspect_shows_a_writer_and_damage(tmp_path: Path) -> None:
     sink = ViewSink(views(), state_dir=tmp_path)
     feed(sink, 0, 1)
     assert json.loads(run("inspect", tmp_path, "--json")[1])["writer"] > 0
+    state = StateLocation.parse(str(tmp_path))
     with pytest.raises(StateLockedError, match=r"process \d+ writes to it"):
-        check_usable(tmp_path, views())
+        check_usable(state, views())
     sink.close()
-    check_usable(tmp_path, views())
+    check_usable(state, views())
     with pytest.raises(StateMismatchError, match="would drop"):
-        check_usable(tmp_path, compile_sql(TRIANGLES, {"e": EDGE}))
+        check_usable(state, compile_sql(TRIANGLES, {"e": EDGE}))
     file = max((tmp_path / "data").iterdir(), key=lambda path: path.name)
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1

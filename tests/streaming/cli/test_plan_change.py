@@ -10,6 +10,7 @@ import pytest
 from circuits import compile_sql
 from streaming import ChangeOptions, StateMismatchError, ViewSink
 from streaming.cli.arguments.checks import check_usable
+from streaming.cli.arguments.state_location import StateLocation
 from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.directory_identity import FORMAT_VERSION, IDENTITY_FILE
 from tests.streaming.cli.test_commands import run, run_error
@@ -93,9 +94,10 @@ def test_plan_change_refuses_a_directory_of_another_format(job: Job) -> None:
 
 def test_a_run_that_drops_state_needs_the_option(job: Job) -> None:
     dropping = compile_sql(COUNTS, {"e": "src bigint not null, dst bigint not null, name string"})
+    state = StateLocation.parse(str(job.state_dir))
     with pytest.raises(StateMismatchError, match="--allow-drop"):
-        check_usable(job.state_dir, dropping)
-    check_usable(job.state_dir, dropping, change=ChangeOptions(allow_drop=True))
+        check_usable(state, dropping)
+    check_usable(state, dropping, change=ChangeOptions(allow_drop=True))
 
 
 def test_clone_makes_a_directory_that_other_views_start_from(job: Job, tmp_path: Path) -> None:
