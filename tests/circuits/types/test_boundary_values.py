@@ -64,14 +64,20 @@ def python_values(values: pa.Array) -> list[Any]:
         return values.cast(pa.time64("us")).view(pa.int64()).to_pylist()
     if pa.types.is_duration(data_type):
         return values.view(pa.int64()).to_pylist()
-    if pa.types.is_interval(data_type):  # the length in microseconds, as epoch_us() returns it
-        return [
-            None
-            if value is None
-            else (30 * value.months + value.days) * 86_400_000_000 + value.nanoseconds // 1000
-            for value in values.to_pylist()
-        ]
+    if pa.types.is_interval(data_type):
+        return [None if value is None else length_of(value) for value in values.to_pylist()]
     return values.to_pylist()
+
+
+def length_of(interval: pa.MonthDayNano) -> int | None:
+    """Return the length in microseconds, as epoch_us() of DuckDB returns it.
+
+    DuckDB reads a duration as microseconds only, so sums beyond 64 bits have no value there. Here
+    the days of a sum are a number of their own, and it has a value; it is compared as NULL.
+    """
+    days = 30 * interval.months + interval.days
+    length = days * 86_400_000_000 + interval.nanoseconds // 1000
+    return length if -(2**63) <= length < 2**63 else None
 
 
 def agree(left: Any, right: Any) -> bool:
