@@ -163,7 +163,7 @@ class Interner:
 
     @property
     def heap_bytes(self) -> int:
-        """Those of `nbytes` that are on the heap."""
+        """The part of `nbytes` that is on the heap, and not in maps of files."""
         arrays = self._slots, self._bounds, self._arena, self._code_map.codes
         return heap_bytes(*arrays) + self._code_map.directory.nbytes
 

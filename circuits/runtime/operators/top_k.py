@@ -31,6 +31,7 @@ is smaller, but after enough deletions it cannot supply the next rows.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
@@ -69,7 +70,7 @@ class _SelectedRows(NamedTuple):
     new: Int64Array
 
 
-class _TopKReader:
+class _TopKReader(ABC):
     """Stores the rows, and reads those at the selected positions.
 
     Args:
@@ -97,6 +98,23 @@ class _TopKReader:
         )
         self.traces = self._rows.traces
         self.coded_columns = (order.coded_columns,) * len(self.traces)
+
+    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+        """Compute the change of the selected rows of the groups in the delta.
+
+        Raises:
+            LimitError: Numbered rows of large weights are more rows than a step may produce.
+            WeightOverflowError: The total weight of a row would leave int64.
+        """
+        (delta,) = deltas
+        if not len(delta) or self.limit == 0:
+            return ZSet.empty(self.arity), None
+        read, staged = self._read_changed(delta)
+        return self._change(read, context.budget), StagedGroup(staged)
+
+    @abstractmethod
+    def _change(self, read: _SelectedRows, budget: Budget | None) -> ZSet:
+        """Return the difference between the result with and without the step."""
 
     def _read_all(self, zset: ZSet) -> _SelectedRows:
         """Return the selected rows of a whole Z-set; sorts all of it."""
@@ -173,19 +191,7 @@ class TopKOperator(_TopKReader):
         (zset,) = inputs
         return self._change(self._read_all(zset))
 
-    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Compute the change of the selected rows of the groups in the delta.
-
-        Raises:
-            WeightOverflowError: The total weight of a row would leave int64.
-        """
-        (delta,) = deltas
-        if not len(delta) or self.limit == 0:
-            return ZSet.empty(self.arity), None
-        read, staged = self._read_changed(delta)
-        return self._change(read), StagedGroup(staged)
-
-    def _change(self, read: _SelectedRows) -> ZSet:
+    def _change(self, read: _SelectedRows, budget: Budget | None = None) -> ZSet:
         """Return the difference between the selected rows with and without the step."""
         weights = read.new - read.old
         changed = np.flatnonzero(weights)
@@ -212,19 +218,6 @@ class NumberedTopKOperator(_TopKReader):
         """Number the selected rows of a whole Z-set; LimitError if they exceed a limit."""
         (zset,) = inputs
         return self._change(self._read_all(zset), budget)
-
-    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Compute the change of the numbered rows of the groups in the delta.
-
-        Raises:
-            LimitError: Rows of large weights are more rows than a step may produce.
-            WeightOverflowError: The total weight of a row would leave int64.
-        """
-        (delta,) = deltas
-        if not len(delta) or self.limit == 0:
-            return ZSet.empty(self.arity), None
-        read, staged = self._read_changed(delta)
-        return self._change(read, context.budget), StagedGroup(staged)
 
     def _change(self, read: _SelectedRows, budget: Budget | None) -> ZSet:
         """Return the difference between the numbered rows with and without the step."""
