@@ -42,7 +42,8 @@ def table_of_step(number, *, deletes=True):
     """Insert the edges of a step, and delete those of the step ``WINDOW`` steps before."""
     old = edges_of(number - WINDOW) if number >= WINDOW and deletes else []
     rows = [(*edge, 1) for edge in edges_of(number)] + [(*edge, -1) for edge in old]
-    return pa.table(dict(zip(("src", "dst", "weight"), map(list, zip(*rows, strict=True)))))
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    return pa.table(columns, ["src", "dst", "weight"])
 
 
 def feed(state_dir, numbers, *, first_id=None, deletes=True):
