@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 
 from circuits import Circuit
+from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.incrementalize import incrementalize
 from circuits.state.circuit_state import StateStep
 from circuits.state.migration import (
@@ -41,7 +42,7 @@ from streaming.state.manifest import Manifest
 from streaming.state.verified_files import read_state
 from streaming.state.writer import Writer
 
-__all__ = ["CellState", "check_distributable", "circuit_stages"]
+__all__ = ["CellState", "check_distributable", "circuit_stages", "divide_circuit"]
 
 
 class CellState:
@@ -60,10 +61,11 @@ class CellState:
         self._files = files
         self._circuit = circuit
         self._stages = circuit_stages(circuit)
-        self._driver = Circuit(driver_spec(circuit.spec, self._stages))
+        driver, cells = divide_circuit(circuit)
+        self._driver = Circuit(driver)
         self.stage_cells = [
-            StageCells(files, state_id, stage, cell_spec(stage, self._stages))
-            for stage in self._stages.stages
+            StageCells(files, state_id, stage, spec)
+            for stage, spec in zip(self._stages.stages, cells, strict=True)
         ]
 
     @property
@@ -200,6 +202,13 @@ def circuit_stages(circuit: Circuit) -> Stages:
     """Return the stages of all views of a circuit."""
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
     return cut_stages(incrementalize(circuit.plans, fields))
+
+
+def divide_circuit(circuit: Circuit) -> tuple[CircuitSpec, list[CircuitSpec]]:
+    """Return the circuit of the driver, and the circuit of the cells of each stage."""
+    stages = circuit_stages(circuit)
+    cells = [cell_spec(stage, stages) for stage in stages.stages]
+    return driver_spec(circuit.spec, stages), cells
 
 
 def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
