@@ -432,9 +432,10 @@ def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
     def build_and_check(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
         all_arguments = list(arguments)  # a builder may change the list
         tree = _call_builder(build, arguments, dialect)
-        if tree.error_messages() and isinstance(all_arguments[0], exp.Distinct):
+        distinct = all_arguments[0] if all_arguments else None
+        if isinstance(distinct, exp.Distinct) and tree.error_messages():
             # corr(DISTINCT x, y): sqlglot takes what follows DISTINCT as one argument.
-            first, *others = all_arguments[0].expressions
+            first, *others = distinct.expressions
             all_arguments = [exp.Distinct(expressions=[first]), *others]
             tree = _call_builder(build, list(all_arguments), dialect)
         nodes = {id(node) for node in tree.walk()}
