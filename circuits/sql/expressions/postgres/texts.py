@@ -21,6 +21,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.sql.expressions.postgres.positions import at_least
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.type_rules import is_text
 
@@ -41,20 +42,12 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
                 node, "SUBSTRING with FOR and a pattern", "write a regular expression: FROM '...'"
             )
         return _matching_part(clause, node, value, start)
-    one, zero = integer_literal(1), integer_literal(0)
-    first = _at_least(clause, node, start, one)
+    first = at_least(clause, node, start, 1)
     if not length:
         return clause.call(node, "substring", value, first)
     end = clause.call(node, "add", start, length[0])
     count = clause.call(node, "subtract", end, first)
-    return clause.call(node, "substring", value, first, _at_least(clause, node, count, zero))
-
-
-def _at_least(clause: Clause, node: exp.Expr, value: Expression, least: Literal) -> Expression:
-    """Return the greater of a value and a constant; NULL if the value is NULL."""
-    if isinstance(value, Literal) and isinstance(value.value, int):
-        return value if value.value >= least.value else least
-    return clause.call(node, "case", clause.call(node, "lt", value, least), least, value)
+    return clause.call(node, "substring", value, first, at_least(clause, node, count, 0))
 
 
 def _matching_part(
@@ -136,9 +129,9 @@ def _read_format(clause: Clause, node: exp.Anonymous) -> Expression:
         index = int(position) - 1 if position else next_index
         next_index = index + 1
         if not 0 <= index < len(values):
-            noun = "value" if len(values) == 1 else "values"
+            count = "is 1 value" if len(values) == 1 else f"are {len(values)} values"
             raise clause.source.error(
-                node, f"{match[0]} in format() has no argument: there is {len(values)} {noun}"
+                node, f"{match[0]} in format() has no argument: there {count}"
             )
         text = _to_string(clause, node, values[index])
         text = _quote(clause, node, text) if conversion == "L" else _or_empty(clause, node, text)
