@@ -22,7 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from benchmarks.beyond_memory import Memory
-from benchmarks.result import Cell, Row
+from benchmarks.result import Row
 from benchmarks.tpch.data import program, read_tables, relations_of, schemas_of
 from benchmarks.tpch.queries import QUERIES
 from circuits import Circuit, compile_sql
@@ -198,8 +198,3 @@ def _cpu_seconds() -> tuple[float, float]:
     """Return the user and system seconds of all threads of this process."""
     times = os.times()
     return times.user, times.system
-
-
-def find_failures(rows: Iterable[Row]) -> list[Cell]:
-    """Return the queries whose answer differs from DuckDB's."""
-    return [row["query"] for row in rows if row["as DuckDB"] is False]
