@@ -26,6 +26,7 @@ from circuits.state.migration import (
     export_dictionaries,
     export_relation,
     export_state,
+    find_integral,
     import_dictionaries,
 )
 from streaming.distributed.execution.cell import cell_spec, driver_spec
@@ -91,8 +92,7 @@ class CellState:
         driver.load(read_state(self._files, manifest))
         import_dictionaries(circuit, export_dictionaries(driver))
         state_import = StateImport(circuit, steps=steps, watermarks=manifest.watermarks)
-        for name in driver.input_options:
-            state_import.add_relation(name, export_relation(driver, name))
+        _import_inputs(state_import, driver, circuit)
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
             state = stage_cells.read(grid, cells.stage_manifests(stage.number))
@@ -125,8 +125,7 @@ class CellState:
             manifests |= {(stage.number, cell): data for cell, data in written.items()}
         driver = import_dictionaries(self._driver, export_dictionaries(circuit))
         state_import = StateImport(driver, steps=steps, watermarks=circuit.graph.watermarks)
-        for name in circuit.input_options:
-            state_import.add_relation(name, export_relation(circuit, name))
+        _import_inputs(state_import, circuit, driver)
         layout = GridLayout(count, tuple(grids)).json_values
         return state_import.finish(), CellVersions(count, layout, manifests)
 
@@ -190,11 +189,12 @@ def check_distributable(circuit: Circuit) -> None:
         raise StreamingError(
             "a view compares with now(), and cells have no time of the step: use mode='embedded'"
         )
-    if circuit.materialized:
+    views = [name for name in circuit.materialized if name not in circuit.inputs]
+    if views:
         raise StreamingError(
-            f"{', '.join(circuit.materialized)}: materialized views are not available in mode "
-            "'distributed', because rows are divided among cells: compile the views without "
-            "materialize= and write them to a target, or use mode='embedded'"
+            f"{', '.join(views)}: materialized views are not available in mode 'distributed', "
+            "because rows are divided among cells: compile the views without materialize= and "
+            "write them to a target, or use mode='embedded'"
         )
 
 
@@ -209,6 +209,21 @@ def divide_circuit(circuit: Circuit) -> tuple[CircuitSpec, list[CircuitSpec]]:
     stages = circuit_stages(circuit)
     cells = [cell_spec(stage, stages) for stage in stages.stages]
     return driver_spec(circuit.spec, stages), cells
+
+
+def _import_inputs(state_import: StateImport, source: Circuit, target: Circuit) -> None:
+    """Import the rows of inputs that are kept because they are materialized or have options.
+
+    Args:
+        state_import: Imports into ``target``.
+        source: The circuit that has the rows.
+        target: The circuit that gets them.
+    """
+    for name in source.input_options:
+        state_import.add_relation(name, export_relation(source, name))
+    for name in source.materialized:  # only inputs, see `check_distributable`
+        rows = export_state(source, find_integral(source, name))
+        state_import.add_operator(find_integral(target, name), rows)
 
 
 def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
