@@ -157,6 +157,11 @@ class WideDecimals:
         sign_bit = NULL
         return [words[-1], *(words[-2::-1] ^ sign_bit)]
 
+    @staticmethod
+    def are_ordered(codes: Int64Array) -> bool:
+        """Return whether codes have the order of their values: no value is in the dictionary."""
+        return bool(((codes >= SHIFT - INLINE) | (codes == NULL)).all())
+
     def hashes(self, codes: Int64Array) -> Int64Array:
         """Return a hash of each value; the code of an inline one."""
         hashes = codes.copy()

@@ -47,15 +47,23 @@ class EarlyState:
         change: The change.
         stem: The beginning of the names of the files.
         is_safe: Returns False if files that no version names may be removed at any moment.
+        on_written: Receives the writer of each slice after it has written its files, to count their
+            bytes.
     """
 
     def __init__(
-        self, files: Files, change: ProgramChange, stem: str, is_safe: Callable[[], bool]
+        self,
+        files: Files,
+        change: ProgramChange,
+        stem: str,
+        is_safe: Callable[[], bool],
+        on_written: Callable[[Writer], None],
     ) -> None:
         self._files = files
         self._change = change
         self._stem = stem
         self._is_safe = is_safe
+        self._on_written = on_written
         self._manifest: Manifest | None = None
         self._is_given_up = change.graph.state_bounds is not None
 
@@ -83,6 +91,7 @@ class EarlyState:
         except BaseException:
             writer.undo()
             raise
+        self._on_written(writer)
         old, self._manifest = self._manifest, manifest
         self._remove(old, but=manifest)
 

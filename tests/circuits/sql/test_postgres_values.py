@@ -79,6 +79,7 @@ QUERIES = [
     # Texts
     "SELECT substr(s, 0, 3), substr(s, -1, 4), substring(s, -2), substring(s FROM 2 FOR 2) FROM t",
     "SELECT substring(s, a), substring(s, a, 2), substring(s FROM '[a-l]+') FROM t WHERE a > -9",
+    "SELECT substring(s FROM '(l|o)[a-z]'), substring(s FROM '([(|)]|[^]|l])') FROM t",
     "SELECT substring(s FROM 'l(.)'), regexp_substr(s, '[a-l]+') FROM t",
     r"SELECT s LIKE 'a\%b', s LIKE 'a\\b%', s NOT LIKE '%\%%', s ILIKE 'A\%B' FROM t",
     r"SELECT s LIKE 'h\ello' FROM t",

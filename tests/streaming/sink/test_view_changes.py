@@ -701,6 +701,32 @@ class TestSlices:
         (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
         assert edges.rows == bag_of(table)
 
+    def test_the_bytes_of_a_micro_batch_include_those_of_its_slice(self, tmp_path, monkeypatch):
+        written = []
+        write = LocalFiles.write
+
+        def count(files, name, chunks):
+            chunks = list(chunks)
+            if name.startswith(("data/", "outputs/", "manifests/")):
+                written.append(sum(memoryview(chunk).nbytes for chunk in chunks))
+            write(files, name, chunks)
+
+        monkeypatch.setattr(LocalFiles, "write", count)
+        text = "CREATE VIEW twos AS SELECT x.name, y.src FROM e x JOIN e y ON x.dst = y.dst"
+        sink = make_sink(COUNTS, state_dir=tmp_path)
+        rows = [{"src": n, "dst": n // 2, "name": f"name {n}"} for n in range(300)]
+        sink(Frame(pa.Table.from_pylist(rows, SCHEMA)), 0)
+        committed = sink.add_view(text, change=ChangeOptions(rows_per_batch=100))
+        number = 0
+        while not committed.done():
+            number += 1
+            assert number < 40
+            written.clear()
+            sink(Frame(table_of()), number)
+            assert sink.metrics[-1].bytes_written == sum(written), number
+            assert sink.metrics[-1].bytes_added <= sum(written), number
+        assert number > 3
+
     def test_the_state_of_the_new_view_is_written_in_slices(self, tmp_path):
         text = "CREATE VIEW twos AS SELECT x.name, y.src FROM e x JOIN e y ON x.dst = y.dst"
         sink = make_sink(COUNTS, state_dir=tmp_path)
