@@ -42,6 +42,8 @@ __all__ = [
 Int64Array = npt.NDArray[np.int64]
 
 MAX_INT64: Final = 2**63 - 1
+# `accumulate` sorts this many Z-sets at a time.
+SUMMANDS: Final = 64
 #: More columns than this are an error.
 MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
@@ -300,17 +302,33 @@ class ZSet:
 
 
 def accumulate(zsets: Iterable[ZSet], arity: int) -> ZSet:
-    """Sum Z-sets in O(rows log zsets): sums of similar size are added to each other."""
-    stack: list[ZSet] = []
+    """Sum Z-sets: `SUMMANDS` sums of as many Z-sets are sorted together into the next sum.
+
+    Complexity:
+        O(rows log zsets), with base `SUMMANDS`.
+    """
+    # levels[k] has sums of SUMMANDS ** k Z-sets each.
+    levels: list[list[ZSet]] = []
     for zset in zsets:
-        stack.append(zset)
-        while len(stack) > 1 and 2 * len(stack[-1]) >= len(stack[-2]):
-            last = stack.pop()
-            stack[-1] = stack[-1] + last
-    while len(stack) > 1:
-        last = stack.pop()
-        stack[-1] = stack[-1] + last
-    return stack[0] if stack else ZSet.empty(arity)
+        summand, level = zset, 0
+        while level < len(levels) and len(levels[level]) == SUMMANDS - 1:
+            summand = _sum_of([*levels[level], summand])
+            levels[level] = []
+            level += 1
+        if level == len(levels):
+            levels.append([])
+        levels[level].append(summand)
+    summands = [zset for zsets_of_level in levels for zset in zsets_of_level]
+    return _sum_of(summands) if summands else ZSet.empty(arity)
+
+
+def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
+    """Sum at least one Z-set by one sort."""
+    summands = [zset for zset in zsets if len(zset)]
+    if len(summands) < 2:
+        return summands[0] if summands else zsets[0]
+    rows = np.concatenate([zset.row_array for zset in summands], axis=1)
+    return consolidated_rows(rows, np.concatenate([zset.weight_array for zset in summands]))
 
 
 def add_in_order(zsets: Iterable[ZSet], arity: int) -> ZSet:

@@ -10,9 +10,10 @@ The micro-batch that commits a change writes the state of the new views. With a 
 only its own delta. No manifest names the files before, so a crash leaves files that the next start
 removes, and the backfill begins again.
 
-If a file cannot be written, the early state is given up: the micro-batch that commits the change
-then writes the whole state, as without slices. The same holds for traces that the old views have
-under the same name, and for views whose state drops rows by a watermark.
+If a file cannot be written, the early files are removed, and the micro-batch that commits the
+change writes the whole state of the new views, as without slices. It does the same if the state
+drops rows by a watermark. A trace that the old views also have is not written early, because it is
+in their files.
 """
 
 from __future__ import annotations

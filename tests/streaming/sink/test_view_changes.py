@@ -40,6 +40,7 @@ from streaming import (
     stored_circuit,
 )
 from streaming.engine.engine import Engine
+from streaming.sink.frozen_objects import FROZEN_OBJECTS
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
 from streaming.state.memory_store import InMemoryStore
@@ -99,6 +100,25 @@ class ReplacingTarget(Target):
             self.batches.clear()
         super().write(delta)
         self.previous[delta.batch_id] = delta.previous
+
+
+def test_the_metrics_name_the_state_of_the_old_views_after_a_change_that_failed(
+    tmp_path, monkeypatch
+):
+    sink = make_sink(PATHS + COUNTS, state_dir=tmp_path)
+    feed(sink, 0)
+    names = sink.metrics[-1].arrangements.keys()
+
+    def fail(objects, owner):
+        raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="stopped"):
+        patch.setattr(type(FROZEN_OBJECTS), "release", fail)  # after the switch of the circuit
+        sink.drop_view("counts")
+    feed(sink, 1)
+    assert sink.metrics[-1].arrangements.keys() == names
+    assert list(sink.last.outputs) == ["paths", "counts"]
+    sink.close()
 
 
 def make_sink(text=PATHS, target=None, state_dir=None, **options) -> ViewSink:
