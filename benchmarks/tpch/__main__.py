@@ -14,7 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from benchmarks.options import check_names
-from benchmarks.result import Result, terminal
+from benchmarks.result import Result, copy_missing_tables, terminal
 from benchmarks.tpch import loading, openivm, small_steps
 from benchmarks.tpch.data import write_files
 
@@ -50,7 +50,10 @@ def main(
     batch: Annotated[int, typer.Option(help="The lineitems of a step into them.")] = 6_000,
     steps: Annotated[int, typer.Option(help="The steps of each of them.")] = 30,
     seed: int = 0,
-    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(help="Write the result here; tables of other parts that it has stay."),
+    ] = None,
 ) -> None:
     """Measure; exit status 1 if an answer is wrong."""
     queries = query or list(loading.CASES)
@@ -87,6 +90,8 @@ def main(
         console.print(f"[red]differ from DuckDB[/]: {', '.join(map(str, wrong))}")
         raise typer.Exit(1)
     if json is not None:
+        if json.exists():
+            copy_missing_tables(result, Result.read(json))
         result.write(json)
 
 

@@ -75,7 +75,17 @@ QUERIES = [
     "SELECT s, round(avg(f) OVER (PARTITION BY s)), round(avg(x) OVER (PARTITION BY s) + f) FROM t",
     "SELECT s, round(avg(f) FILTER (WHERE a > 0)), round(avg(x) FILTER (WHERE a > 0)) FROM t "
     "GROUP BY s",
+    # A percentile of numerics is a float, and is not rounded to their digits.
+    "SELECT percentile_cont(0.3) WITHIN GROUP (ORDER BY x), "
+    "percentile_disc(0.3) WITHIN GROUP (ORDER BY x), "
+    "percentile_cont(ARRAY[0.25, 0.4]) WITHIN GROUP (ORDER BY x DESC), "
+    "round(percentile_cont(0.5) WITHIN GROUP (ORDER BY x)) FROM t",
     "SELECT s, num_nulls(a, b, s), num_nonnulls(a, b, s), num_nulls(a), num_nonnulls(xs) FROM t",
+    "SELECT extract(year FROM age(ts, timestamp '2000-01-31 12:00')), "
+    "extract(month FROM age(timestamp '2000-02-01 12:00', ts)), extract(day FROM age(ts, now)), "
+    "extract(epoch FROM age(now, ts)) FROM t, (SELECT timestamp '2023-03-31 23:30' AS now) AS n",
+    'SELECT j.key, j.value FROM (SELECT \'{"a": 1, "b": {"c": null}, "d": null, "e": "x"}\' '
+    "AS t FROM t) AS t, jsonb_each_text(t.t::jsonb) AS j WHERE j.value NOT LIKE '{%'",
     # Texts
     "SELECT substr(s, 0, 3), substr(s, -1, 4), substring(s, -2), substring(s FROM 2 FOR 2) FROM t",
     "SELECT substring(s, a), substring(s, a, 2), substring(s FROM '[a-l]+') FROM t WHERE a > -9",
