@@ -6,6 +6,9 @@ of a step does not grow.
 Inputs: each step inserts rows with new strings into two joined relations, and deletes those that
 were inserted a fixed number of steps ago. At the end, the state is compared with that of a circuit
 that has received only the live rows, in steps of the same size.
+
+With ``--memory-limit``, rows and dictionaries of both circuits that exceed the limit are in maps of
+files (`streaming.state.mapped`). Then the table of the stream also has the bytes in memory.
 """
 
 from __future__ import annotations
@@ -44,16 +47,17 @@ class Stream:
     Args:
         folder: The state directory.
         first: The number of the first row.
+        memory_limit: The bytes of the state that may be in memory; None for no limit.
 
     Attributes:
         joined: The sum of the weights of all rows that the view has emitted.
     """
 
-    def __init__(self, folder: Path, first: int = 0) -> None:
+    def __init__(self, folder: Path, first: int = 0, memory_limit: int | None = None) -> None:
         self.circuit: Circuit = compile_sql(SQL, SCHEMAS)
         self.joined = 0
         self._folder = folder
-        self._store = Store(LocalFiles(folder), self.circuit)
+        self._store = Store(LocalFiles(folder), self.circuit, memory_limit=memory_limit)
         self._next_row = first
         self._batch_id = 0
 
@@ -87,6 +91,13 @@ class Stream:
             "disk MB": files / MEGABYTE,
         }
 
+    def memory(self) -> Row:
+        """Return the megabytes of the state in memory and in maps; nothing without a limit."""
+        use = self._store.memory
+        if use is None:
+            return {}
+        return {"in memory MB": use.heap_bytes / MEGABYTE, "mapped MB": use.mapped_bytes / MEGABYTE}
+
     def close(self) -> None:
         """Stop the compaction."""
         self._store.close()
@@ -105,10 +116,15 @@ def tables_of(first: int, rows: int, weight: int) -> dict[str, pa.Table]:
 
 
 def measure(
-    verdict: Verdict, folder: Path, strings: int, live: int, batch: int
+    verdict: Verdict,
+    folder: Path,
+    strings: int,
+    live: int,
+    batch: int,
+    memory_limit: int | None = None,
 ) -> tuple[list[Row], list[Row]]:
     """Run the stream and the fresh load; return the tables `STREAM` and `FINAL`."""
-    stream, rows = Stream(folder / "stream"), []
+    stream, rows = Stream(folder / "stream", memory_limit=memory_limit), []
     steps = -(-strings // (STRINGS_PER_ROW * batch))
     seconds: list[float] = []
     for step in range(steps):
@@ -119,9 +135,9 @@ def measure(
                 "median step CPU ms": 1000 * median(seconds),
                 "largest step CPU ms": 1000 * max(seconds),
             }
-            rows.append(row | stream.sizes())
+            rows.append(row | stream.sizes() | stream.memory())
             seconds.clear()
-    fresh = Stream(folder / "fresh", steps * batch - live)
+    fresh = Stream(folder / "fresh", steps * batch - live, memory_limit)
     for _ in range(live // batch):
         fresh.step(batch, None)
     finals = []
@@ -144,12 +160,17 @@ def main(
     strings: Annotated[int, typer.Option(help="The new strings of the stream.")] = 1_000_000,
     live: Annotated[int, typer.Option(help="The live rows of each relation.")] = 100_000,
     batch: Annotated[int, typer.Option(help="The rows that a step inserts.")] = 1_000,
+    memory_limit: Annotated[
+        float | None,
+        typer.Option(help="The memory limit of the state in MB; by default there is none."),
+    ] = None,
     json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
 ) -> None:
     """Measure the stream; exit status 1 if the view is wrong."""
     verdict = Verdict()
+    limit = None if memory_limit is None else round(memory_limit * MEGABYTE)
     with tempfile.TemporaryDirectory() as folder:
-        rows, finals = measure(verdict, Path(folder), strings, live, batch)
+        rows, finals = measure(verdict, Path(folder), strings, live, batch, limit)
     verdict.close(Result("new_strings", CLAIM, {STREAM: rows, FINAL: finals}), json)
 
 

@@ -27,6 +27,7 @@ from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.rank_search import RankSearch
+from dbsp_wcoj.storage.row_keys import RowKeySet
 from dbsp_wcoj.storage.row_ranges import RowRanges
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.trace import Trace, build_run
@@ -98,6 +99,9 @@ def _warm_up_groups() -> None:
     rows = ZSet.from_rows([(1, 2), (1, 3)])
     trace.update(rows)
     prefix_lookup(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
+    key_set = RowKeySet()
+    for key in (1, 2):  # the second batch is compared and merged with the first one
+        key_set.add_absent(np.array([key]))
     ranges = RowRanges(trace)
     keys = np.array([[1]])
     ranges.read(ranges.seek(keys), ranges.seek(keys, after=True))

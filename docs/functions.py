@@ -185,6 +185,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "second": "second(TIMESTAMP '2024-02-29 13:45:30')",
         "date_trunc": "date_trunc('month', DATE '2024-02-29')",
         "date_add": "DATE '2024-01-31' + INTERVAL 1 MONTH",
+        "age": "age(DATE '2024-03-01', DATE '2022-12-31')::VARCHAR",
         "date_diff": "date_diff('day', DATE '2024-02-28', DATE '2024-03-01')",
         "time_bucket": "time_bucket(INTERVAL 10 MINUTE, TIMESTAMP '2024-02-29 12:34:56')",
         "month_bucket": "time_bucket(INTERVAL 3 MONTH, DATE '2024-02-29')",

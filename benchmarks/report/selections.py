@@ -182,6 +182,7 @@ SECTIONS: Mapping[str, str] = {
     "circuits": "SQL views",
     "recursion": "A recursive view",
     "nexmark": "Nexmark: streaming queries",
+    "tpch": "TPC-H: loading and small steps",
     "bounded_state": "State of a long stream",
     "new_strings": "A stream of new strings",
     "program_change": "A change of the views",

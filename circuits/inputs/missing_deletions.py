@@ -109,7 +109,14 @@ class MissingRowCounter:
         An input without a trace is not in the result.
         """
         return {
-            name: max(count_missing_rows(deltas[number], trace) for number, trace in traces)
+            name: max(
+                [
+                    count_missing_rows(deltas[number], trace)
+                    for number, trace in traces
+                    if len(deltas[number].weight_array)
+                ],
+                default=0,
+            )
             for name, traces in self.traces.items()
         }
 

@@ -6,6 +6,7 @@ cast between equal codes         the codes of its argument
 greatest of ordered codes        the greatest code; NULL has the least code
 is_true                          the truth of its argument (`circuits.runtime.predicates`)
 case of comparisons              the codes of the chosen columns and literals
+add, subtract, multiply          arithmetic on the codes of numbers (`code_arithmetic`)
 time_bucket, date_add            arithmetic on ticks, if no row overflows or is infinite
 all others                       evaluated in Arrow (`circuits.runtime.evaluation`), then encoded
 ================================ ==================================================================
@@ -23,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.runtime.code_arithmetic import compute_codes, is_arithmetic
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.predicates import cached_by_codecs, compares_codes, ordered_code, truth
 from circuits.runtime.row_batch import RowBatch, keeps_codes
@@ -91,7 +93,24 @@ class CodeEvaluator:
                 return self._bucket(call)
             case "date_add" if arguments[0].type == call.type:
                 return self._add_microseconds(call)
+            case "cast" | "add" | "subtract" | "multiply" if _is_arithmetic(call, codecs):
+                return self._arithmetic(call)
         return None
+
+    def _arithmetic(self, call: Call) -> Int64Array | int | None:
+        """Return the codes of a sum, difference or product; None if Arrow has to compute it."""
+        if not self._batch.rows:
+            return None
+        arguments = []
+        for argument in call.arguments:
+            codes = self._results.get(argument)
+            if codes is None and isinstance(argument, Call):
+                codes = self._from_codes(argument)
+                if codes is None:  # the value of an argument can be one that has no code
+                    return None
+                self._results[argument] = codes
+            arguments.append(self.codes(argument) if codes is None else codes)
+        return compute_codes(call, arguments)
 
     def _is_ordered(self, call: Call) -> bool:
         """True if the codes of the arguments have the order of their values."""
@@ -142,6 +161,11 @@ class CodeEvaluator:
         if not _within(ticks, _largest_ticks(call.type) - abs(added_ticks)):
             return None
         return np.where(is_null, NULL, ticks + added_ticks)
+
+
+@cached_by_codecs
+def _is_arithmetic(call: Call, codecs: Codecs) -> bool:
+    return is_arithmetic(call)
 
 
 @cached_by_codecs

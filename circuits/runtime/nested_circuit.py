@@ -49,8 +49,13 @@ import numpy as np
 
 from circuits.errors import IterationError
 from circuits.runtime.graph_node import Node, prepare_node
+from circuits.runtime.operators.first_derivations import (
+    FirstDerivations,
+    first_positions_of_rows,
+)
+from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.operator import StepContext
-from circuits.runtime.operators.recursive_distinct import first_positions_of_rows
+from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.storage.trace import PoppedOverlay, Staged, TraceStep
@@ -97,6 +102,8 @@ class NestedCircuit:
         order: The positions of all nodes of the circuit except the references, in execution order.
         outside: The positions of the nodes outside the circuit that its nodes read.
         outside_names: The names of these nodes.
+        unread_names: The names of nodes of the circuit whose traces no iteration reads. Joins read
+            only their deltas, because no other input of the joins changes after iteration 0.
     """
 
     names: tuple[str, ...]
@@ -107,6 +114,7 @@ class NestedCircuit:
     order: tuple[int, ...] = ()
     outside: tuple[int, ...] = ()
     outside_names: frozenset[str] = frozenset()
+    unread_names: frozenset[str] = frozenset()
 
     def find_nodes(self, nodes: Sequence[Node], results: Sequence[int]) -> None:
         """Find the nodes that depend on the references; call this once all are built."""
@@ -123,6 +131,12 @@ class NestedCircuit:
         inputs = {i for position in self.order for i in nodes[position].inputs}
         self.outside = tuple(sorted(inputs - inner))
         self.outside_names = frozenset(nodes[position].name for position in self.outside)
+        joined: set[int] = set()
+        for position in self.order:
+            joined_inputs = [i for i in nodes[position].inputs if i in inner]
+            if isinstance(nodes[position].operator, JoinOperator) and len(joined_inputs) > 1:
+                joined.update(joined_inputs)
+        self.unread_names = frozenset(nodes[position].name for position in inner - joined)
         for position in inner:
             nodes[position].is_nested = True
 
@@ -134,6 +148,8 @@ class NestedCircuit:
         shared: RelationsStep,
         budget: Budget,
         clock: Callable[[], float] = lambda: 0.0,
+        *,
+        keeps_state: bool = True,
     ) -> NestedCircuitStep:
         """Run the iterations of a step; nothing is committed.
 
@@ -144,6 +160,7 @@ class NestedCircuit:
             shared: The staged step of ``relations``; the changes of this circuit are added to it.
             budget: The limits of the step.
             clock: Returns the current time in seconds.
+            keeps_state: False if only the outputs are needed; the result then has no changes.
 
         Raises:
             IterationError: The recursion does not converge within the maximal number of iterations.
@@ -172,14 +189,23 @@ class NestedCircuit:
                 run.iterate(changes, {})
         finally:
             overlays = run.pop_overlays()
-        private = []
+        emitted = run.emitted_rows()
+        outputs = [_without_iteration(rows) for rows in emitted]
+        if not keeps_state:
+            return NestedCircuitStep(outputs, run.rows, run.seconds, [])
+        private = run.total_of_derivations()
+        for reference, total in zip(self.references, emitted, strict=True):
+            # The delay has fed all rows back by now.
+            if nodes[reference].is_arranged and nodes[reference].name in self.unread_names:
+                shared.add(nodes[reference].name, _delay(total))
+        for inner_name, zsets in run.unread_deltas.items():
+            shared.add(inner_name, accumulate(zsets, zsets[0].arity))
         for name, overlay in overlays:
             step = overlay.total()
             if step is not None and name is not None:
                 shared.by_name[name] = step
             elif step is not None:
                 private.append(step)
-        outputs = [run.pending.total(k) for k in range(len(self.names))]
         return NestedCircuitStep(outputs, run.rows, run.seconds, private)
 
     def evaluate_semi_naive(
@@ -208,7 +234,7 @@ class NestedCircuit:
             name = nodes[position].name
             if name in relations and len(values[position]):
                 shared.add(name, values[position])
-        return self.prepare(nodes, values, relations, shared, budget).outputs
+        return self.prepare(nodes, values, relations, shared, budget, keeps_state=False).outputs
 
     def evaluate_naive(self, nodes: Sequence[Node], values: Mapping[int, ZSet]) -> Sequence[ZSet]:
         """Compute the relations for whole inputs by naive iteration from empty relations.
@@ -277,6 +303,18 @@ class _StepExecution:
         self._outside_traces: list[Trace] = []
         # By the ``id`` of a trace of this circuit: the trace, and its name if joins share it.
         self._inner_traces: dict[int, tuple[Trace, str | None]] = {}
+        # The rows of each relation, unless they can be computed from `_derivations`.
+        self._emitted: list[list[ZSet]] = [[] for _ in circuit.references]
+        self._reference_names = {nodes[i].name for i in circuit.references}
+        # By name: the deltas of traces that no iteration reads, so that they need no overlay; those
+        # of references are computed from the rows of the relations.
+        self.unread_deltas: dict[str, list[ZSet]] = {}
+        # For the operators whose traces are empty.
+        self._derivations: dict[Trace, FirstDerivations] = {}
+        for position in circuit.order:
+            operator = nodes[position].operator
+            if isinstance(operator, RecursiveSetOperator) and operator.trace.is_empty:
+                self._derivations[operator.trace] = FirstDerivations(operator.trace)
 
     def iterate(self, changes: dict[int, ZSet], outside_steps: dict[str, TraceStep]) -> None:
         """Run all operators on the changes of one iteration; push the changes of their traces.
@@ -288,7 +326,7 @@ class _StepExecution:
         nodes = self._nodes
         shared = self._relations.stage({})
         shared.by_name.update(outside_steps)
-        context = StepContext(False, shared, self._budget)
+        context = StepContext(False, shared, self._budget, derivations=self._derivations)
         deltas = dict(changes)
         private_steps: list[TraceStep] = []
         for position, delta in changes.items():
@@ -300,6 +338,8 @@ class _StepExecution:
                 continue
             start = self._clock()
             inputs = [deltas.get(i, nodes[i].empty) for i in node.inputs]
+            if self._derivations:
+                self._check_derivations(position, inputs)
             delta, staged = prepare_node(position, node, inputs, context, self.rows[position])
             if staged is not None:
                 private_steps.extend(staged.changes)
@@ -310,15 +350,62 @@ class _StepExecution:
         for k, position in enumerate(self._circuit.results):
             if position in deltas:
                 self.pending.add(k, deltas[position])
+                if self._derivations_of(nodes[position]) is None:
+                    self._emitted[k].append(deltas[position])
         for name, step in shared.by_name.items():
+            if name in self._circuit.unread_names:
+                if name not in self._reference_names:
+                    self.unread_deltas.setdefault(name, []).append(step.delta)
+                continue
             if name in outside_steps:
                 self._outside_traces.append(step.trace)
             else:
                 self._inner_traces[id(step.trace)] = step.trace, name
             step.trace.push_overlay(step)
         for step in private_steps:
-            self._inner_traces.setdefault(id(step.trace), (step.trace, None))  # no join shares it
-            step.trace.push_overlay(step)
+            self._push_private(step)
+
+    def emitted_rows(self) -> list[ZSet]:
+        """Return the sum of the rows of each relation, with their iterations."""
+        nodes = self._nodes
+        rows = []
+        for k, position in enumerate(self._circuit.results):
+            derivations = self._derivations_of(nodes[position])
+            if derivations is not None:
+                rows.append(derivations.first_rows())
+            else:
+                rows.append(accumulate(self._emitted[k], nodes[position].empty.arity))
+        return rows
+
+    def total_of_derivations(self) -> list[TraceStep]:
+        """Return the changes of the traces of recursive distinct that were empty."""
+        totals = [derivations.total() for derivations in self._derivations.values()]
+        return [step for step in totals if step is not None]
+
+    def _derivations_of(self, node: Node) -> FirstDerivations | None:
+        operator = node.operator
+        if self._derivations and isinstance(operator, RecursiveSetOperator):
+            return self._derivations.get(operator.trace)
+        return None
+
+    def _check_derivations(self, position: int, inputs: Sequence[ZSet]) -> None:
+        """From a delta on that `FirstDerivations` does not accept, the trace is read instead."""
+        derivations = self._derivations_of(self._nodes[position])
+        if derivations is None or not len(inputs[0]) or derivations.accepts(inputs[0]):
+            return
+        step = derivations.total()
+        if step is None:
+            del self._derivations[derivations.trace]
+            return
+        for k, result in enumerate(self._circuit.results):
+            if result == position:
+                self._emitted[k].append(derivations.first_rows())
+        del self._derivations[derivations.trace]
+        self._push_private(step)
+
+    def _push_private(self, step: TraceStep) -> None:
+        self._inner_traces.setdefault(id(step.trace), (step.trace, None))  # no join shares it
+        step.trace.push_overlay(step)
 
     def pop_overlays(self) -> list[tuple[str | None, PoppedOverlay]]:
         """Restore all traces.
@@ -337,16 +424,12 @@ class _PendingRows:
     def __init__(self, arities: Sequence[int]) -> None:
         self._arities = arities
         self._by_iteration: dict[int, list[list[ZSet]]] = {}
-        self._totals: list[list[ZSet]] = [[] for _ in arities]
 
     def add(self, k: int, rows: ZSet) -> None:
         """Add rows of relation ``k``, to feed them back one iteration later."""
-        self._totals[k].append(_without_iteration(rows))
         for iteration, part in _split_by_iteration(rows):
             pending = self._by_iteration.setdefault(iteration + 1, [[] for _ in self._arities])
-            delayed = part.row_array.copy()
-            delayed[-1] += 1
-            pending[k].append(ZSet(delayed, part.weight_array))
+            pending[k].append(_delay(part))
 
     def pop_iteration(self) -> tuple[int, list[ZSet]] | None:
         """Remove and return the least iteration with its rows of each relation.
@@ -364,9 +447,12 @@ class _PendingRows:
                 return iteration, rows
         return None
 
-    def total(self, k: int) -> ZSet:
-        """Return the sum of all rows of relation ``k``, without iterations."""
-        return accumulate(self._totals[k], self._arities[k] - 1)
+
+def _delay(rows: ZSet) -> ZSet:
+    """Add 1 to the iteration of each row."""
+    delayed = rows.row_array.copy()
+    delayed[-1] += 1
+    return ZSet(delayed, rows.weight_array)
 
 
 def _split_by_iteration(rows: ZSet) -> Iterator[tuple[int, ZSet]]:

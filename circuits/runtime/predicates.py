@@ -22,9 +22,11 @@ import pyarrow.compute as pc
 
 from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.runtime.code_arithmetic import columns_that_make_null
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL, Codec, Codecs
+from circuits.types.codecs.decimals import WideDecimals
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
 
@@ -43,6 +45,8 @@ class Truth(NamedTuple):
     false: Mask
 
 
+#: The most literals of an ``in`` that are compared one by one; Arrow looks up more of them at once.
+MAX_EQUALITIES: Final = 16
 OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -102,9 +106,16 @@ def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
             case "is_true":
                 inner = truth(arguments[0], batch)
                 return Truth(inner.true, ~inner.true)
-            case "is_null" if isinstance(arguments[0], Column):
-                null = batch.codes(arguments[0].index) == NULL
-                return Truth(null, ~null)
+            case "is_null":
+                columns = columns_that_make_null(arguments[0])
+                if columns:
+                    null = _any([batch.codes(column) == NULL for column in columns])
+                    return Truth(null, ~null)
+            case "in":
+                equalities = _equalities_of(predicate, batch.codecs)
+                if equalities is not None:
+                    parts = [_compare(operator.eq, equality, batch) for equality in equalities]
+                    return Truth(_any([p.true for p in parts]), _all([p.false for p in parts]))
             case "same":  # IS NOT DISTINCT FROM: never NULL
                 comparison = _comparison_of(predicate, batch.codecs)
                 if comparison is not None:
@@ -112,7 +123,7 @@ def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
                     return Truth(same, ~same)
             case function if function in OPERATORS:
                 comparison = _comparison_of(predicate, batch.codecs)
-                if comparison is not None:
+                if comparison is not None and comparison.can_compare(batch):
                     return _compare(OPERATORS[function], comparison, batch)
     return _evaluate_in_arrow(predicate, batch)
 
@@ -127,37 +138,60 @@ def compares_codes(predicate: Expression, codecs: Codecs) -> bool:
         case "and" | "or" | "not" | "is_true":
             return all(compares_codes(argument, codecs) for argument in arguments)
         case "is_null":
-            return isinstance(arguments[0], Column)
+            return bool(columns_that_make_null(arguments[0]))
+        case "in":
+            return _equalities_of(predicate, codecs) is not None
         case function if function == "same" or function in OPERATORS:
-            return _comparison_of(predicate, codecs) is not None
+            comparison = _comparison_of(predicate, codecs)
+            return comparison is not None and comparison.is_always_by_codes
     return False
 
 
 class _Side(NamedTuple):
     """A side of a comparison: a column, a constant code, or a value that may have no code yet.
 
-    A string gets its code when a row first has it, which may be in a later step.
+    A string gets its code when a row first has it, which may be in a later step. Then ``lookup``
+    returns the code.
     """
 
-    column: int | None
-    code: np.int64 | None
-    value: Any
-    codec: Codec
+    column: int | None = None
+    code: np.int64 | None = None
+    lookup: Callable[[], int | None] = lambda: None
 
     def codes(self, batch: RowBatch) -> Codes:
         if self.column is not None:
             return batch.codes(self.column)
         if self.code is not None:
             return self.code
-        code = self.codec.code_of(self.value)
+        code = self.lookup()
         return np.int64(ABSENT if code is None else code)  # no row has a value without a code
 
 
 class _Comparison(NamedTuple):
-    """A comparison by codes; at least one side is a column."""
+    """A comparison by codes; at least one side is a column.
+
+    Attributes:
+        left: The first side.
+        right: The second side.
+        wide: The coding of both sides if it is that of wide decimals and the comparison is of their
+            order. Then the codes are compared if they have the order of the values; else None.
+    """
 
     left: _Side
     right: _Side
+    wide: WideDecimals | None = None
+
+    @property
+    def is_always_by_codes(self) -> bool:
+        """True if the comparison never needs the values."""
+        return self.wide is None
+
+    def can_compare(self, batch: RowBatch) -> bool:
+        """Return whether the codes decide the comparison for these rows."""
+        if self.wide is None:
+            return True
+        sides = (np.atleast_1d(side.codes(batch)) for side in (self.left, self.right))
+        return all(map(self.wide.are_ordered, sides))
 
 
 def _compare(compare: Callable[[Any, Any], Any], comparison: _Comparison, batch: RowBatch) -> Truth:
@@ -187,25 +221,41 @@ def _comparison_of(predicate: Call, codecs: Codecs) -> _Comparison | None:
     is_ordering = predicate.function not in ("same", "eq", "ne")
     if left_codec.code_space != right_codec.code_space:
         return None
+    wide = None
     if is_ordering and not left_codec.ordered:
-        return None
+        if not isinstance(left_codec.coding, WideDecimals):
+            return None
+        wide = left_codec.coding
     left_side, right_side = _side(left, left_codec), _side(right, right_codec)
     if left_side is None or right_side is None:
         return None
-    return _Comparison(left_side, right_side)
+    return _Comparison(left_side, right_side, wide)
+
+
+@cached_by_codecs
+def _equalities_of(predicate: Call, codecs: Codecs) -> tuple[_Comparison, ...] | None:
+    """Return the comparisons of ``in``; None if it must be evaluated in Arrow."""
+    value, *others = predicate.arguments
+    if len(others) > MAX_EQUALITIES:
+        return None
+    equalities = [
+        _comparison_of(Call("eq", (value, other), pa.bool_()), codecs) for other in others
+    ]
+    found = [equality for equality in equalities if equality is not None]
+    return tuple(found) if len(found) == len(others) else None
 
 
 def _side(side: Expression, codec: Codec) -> _Side | None:
     if isinstance(side, Column):
-        return _Side(side.index, None, None, codec)
+        return _Side(column=side.index)
     if not isinstance(side, Literal):
         return None
     if side.value is None:
-        return _Side(None, np.int64(NULL), None, codec)
+        return _Side(code=np.int64(NULL))
     if not codec.ordered:
-        return _Side(None, None, side.value, codec)
+        return _Side(lookup=codec.lookup(side.value))
     code = ordered_code(side)
-    return None if code is None else _Side(None, np.int64(code), side.value, codec)
+    return None if code is None else _Side(code=np.int64(code))
 
 
 @lru_cache(maxsize=4096)

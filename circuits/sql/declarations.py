@@ -36,6 +36,7 @@ from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
 from circuits.plan.nodes import Field
 from circuits.sql.computed_columns import PROCESSING_TIME, ComputedColumn
+from circuits.sql.syntax.collations import is_byte_order
 from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
 from circuits.sql.syntax.types import arrow_type
@@ -358,6 +359,16 @@ class _TableReader:
                 "an identity column",
                 "give each row a value, and leave GENERATED out",
             )
+        if isinstance(kind, exp.CollateColumnConstraint):
+            name = kind.this.name
+            if not is_byte_order(name, is_spark=self._source.is_spark):
+                raise self._source.unsupported(
+                    error_node,
+                    f"COLLATE {name} in CREATE TABLE",
+                    "leave it out, and write COLLATE at the comparisons and sort keys",
+                )
+            self._source.mark_read(kind)
+            return
         if isinstance(kind, exp.DefaultColumnConstraint):
             self._add_notice(error_node, "DEFAULT", "each row must have a value for the column")
         elif type(kind) in UNCHECKED_CONSTRAINTS:

@@ -14,7 +14,8 @@ An error elsewhere, such as in GROUP BY, ends the search in its statement. A cal
 the text declares, with an error in the declaration, becomes NULL; a statement that reads such a
 function in FROM is not planned. After a replacement, an
 error may be the effect of it. So from then on, in this statement and in those that read its view,
-only unsupported constructs and unknown names are reported.
+only unsupported constructs and unknown names are reported; and the errors in other parts of the
+same SELECT that do not name the item.
 
 Invariant: a text has no obstacle if and only if `circuits.sql.plan_sql` plans it; the first
 obstacle of a text is the error that it raises, if no statement has an error of syntax.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from sqlglot import exp
@@ -95,6 +96,8 @@ class _Statement:
         may_mislead: True if its next errors may be the effect of a replacement, in it or in a
             statement whose view it reads.
         is_readable: False if it reads, in FROM, a function whose declaration has an error.
+        is_unreliable: True if any of its next errors may be such an effect, wherever it is.
+        replacements: The items and conditions that replace others.
     """
 
     source: SqlSource
@@ -102,6 +105,8 @@ class _Statement:
     name: str
     may_mislead: bool = False
     is_readable: bool = True
+    is_unreliable: bool = False
+    replacements: list[exp.Expr] = field(default_factory=list)
 
 
 class _Part(NamedTuple):
@@ -174,7 +179,8 @@ def find_obstacles(
         component = [statements[number] for number in numbers]
         for statement in component:
             tables = {table.name.casefold() for table in statement.tree.find_all(exp.Table)}
-            statement.may_mislead |= bool(tables & unreliable)
+            statement.is_unreliable |= bool(tables & unreliable)
+            statement.may_mislead |= statement.is_unreliable
         if not all(statement.is_readable for statement in component):
             is_planned = False
         elif len(component) > 1 or names_itself(component[0].source, component[0].tree):
@@ -267,7 +273,7 @@ def _replace_calls(statements: Iterable[_Statement], functions: Set[str]) -> Non
         for call in list(statement.tree.find_all(exp.Anonymous)):
             if call.name.casefold() not in functions:
                 continue
-            statement.may_mislead = True
+            statement.may_mislead = statement.is_unreliable = True
             if isinstance(call.parent, exp.Table | exp.Lateral):
                 statement.is_readable = False
             else:
@@ -313,7 +319,7 @@ def _plan(
             table = _UNKNOWN_TABLE.search(str(error))
             if table is not None and table[1].casefold() in unreliable:
                 return False
-            if not statement.may_mislead or is_genuine:
+            if is_genuine or not _may_be_effect(statement, error):
                 report(error, statement.name)
             if not _replace_part(statement, error):
                 return False
@@ -324,9 +330,54 @@ def _plan(
     return False
 
 
+def _may_be_effect(statement: _Statement, error: SqlError) -> bool:
+    """Return whether an error may be the effect of a replacement.
+
+    It is not if it is in another part of the same SELECT as all replacements, and this part neither
+    names a replaced item nor has a subquery.
+    """
+    if not statement.may_mislead or statement.is_unreliable:
+        return statement.may_mislead
+    part = _part_at(statement, _offset_of(statement.source.text, error))
+    if part is None:
+        return True
+    replacements = statement.replacements
+    names = {node.alias.casefold() for node in replacements if isinstance(node, exp.Alias)}
+    select = part.find_ancestor(exp.Select)
+    return (
+        any(node.find_ancestor(exp.Select) is not select for node in replacements)
+        or part.find(exp.Query) is not None
+        or any(column.name.casefold() in names for column in part.find_all(exp.Column))
+    )
+
+
 def _replace_part(statement: _Statement, error: SqlError) -> bool:
     """Replace the smallest part at or beside an error; return False if there is none."""
-    offset = _offset_of(statement.source.text, error)
+    node = _part_at(statement, _offset_of(statement.source.text, error))
+    if node is None:
+        return False
+    parent = node.parent
+    statement.may_mislead = True
+    if isinstance(parent, exp.Select):
+        null = exp.alias_(exp.null(), node.alias_or_name or "column", quoted=True)
+        null.meta[IS_REPLACEMENT] = True
+        node.replace(null)
+        statement.replacements.append(null)
+    elif isinstance(parent, exp.Order | exp.Schema | exp.Properties):
+        statement.is_unreliable = True
+        node.pop()
+        if not parent.expressions:
+            parent.pop()
+    else:
+        true = exp.true()
+        true.meta[IS_REPLACEMENT] = True
+        node.replace(true)
+        statement.replacements.append(true)
+    return True
+
+
+def _part_at(statement: _Statement, offset: int) -> exp.Expr | None:
+    """Return the smallest part that can be replaced at or beside an offset; None without one."""
     parts = [
         _Part(*extent, node)
         for node in statement.tree.walk()
@@ -352,24 +403,7 @@ def _replace_part(statement: _Statement, error: SqlError) -> bool:
         chosen = after  # the error is at a word before the part, such as EXISTS
     if chosen is None and before is not None and not _has_boundary(source, before.last + 1, offset):
         chosen = before  # the error is at a word after the part, such as the type of a column
-    if chosen is None:
-        return False
-    node = chosen.node
-    parent = node.parent
-    statement.may_mislead = True
-    if isinstance(parent, exp.Select):
-        null = exp.alias_(exp.null(), node.alias_or_name or "column", quoted=True)
-        null.meta[IS_REPLACEMENT] = True
-        node.replace(null)
-    elif isinstance(parent, exp.Order | exp.Schema | exp.Properties):
-        node.pop()
-        if not parent.expressions:
-            parent.pop()
-    else:
-        true = exp.true()
-        true.meta[IS_REPLACEMENT] = True
-        node.replace(true)
-    return True
+    return None if chosen is None else chosen.node
 
 
 # The first words of the clauses that can follow the place of an error.

@@ -27,6 +27,7 @@ from circuits.errors import SnapshotError
 from circuits.plan.nodes import Fields
 from circuits.runtime.graph import Graph
 from circuits.runtime.graph_node import Node
+from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
 from circuits.schema import WEIGHT, Schema
@@ -48,6 +49,7 @@ __all__ = [
     "export_dictionaries",
     "export_relation",
     "export_state",
+    "find_integral",
     "find_stateful_operator",
     "import_dictionaries",
 ]
@@ -74,6 +76,19 @@ def find_stateful_operator(circuit: Circuit) -> int:
             "such operator"
         )
     return stateful[0]
+
+
+def find_integral(circuit: Circuit, name: str) -> int:
+    """Return the node number of the operator that keeps the rows of a materialized input."""
+    graph = circuit.graph
+    (number,) = (
+        number
+        for number, node in enumerate(graph.nodes)
+        if isinstance(node.operator, Integrate)
+        for source in (graph.nodes[node.inputs[0]],)
+        if source.operator is None and source.name == name
+    )
+    return number
 
 
 def export_state(circuit: Circuit, number: int) -> OperatorState:

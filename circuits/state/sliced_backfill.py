@@ -18,9 +18,9 @@ the traces and no queue of deltas are needed. If an operator is in both
 programs and its rows are needed, its state is computed a second time; the second copy is dropped at
 the end.
 
-A new view is emitted after that, with the rows of all slices: all at once; or in slices as well, if
-the caller names the view in ``sliced_views``. The rows of the view so far are kept in a trace, and
-a cursor goes through this trace in the same way::
+When the new graph has all rows, the rows of each new view are emitted: all at once, or also in
+slices, if the caller names the view in ``sliced_views``. For this, the rows of the view are kept in
+a trace, and a cursor goes through this trace in the same way::
 
     slice of the view  =  delta of the view up to its cursor  +  next rows of its trace
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from functools import partial
 
 from circuits import Circuit
+from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.incrementalize import incrementalize
 from circuits.state.circuit_state import StateStep
 from circuits.state.migration import (
@@ -25,6 +26,7 @@ from circuits.state.migration import (
     export_dictionaries,
     export_relation,
     export_state,
+    find_integral,
     import_dictionaries,
 )
 from streaming.distributed.execution.cell import cell_spec, driver_spec
@@ -41,7 +43,7 @@ from streaming.state.manifest import Manifest
 from streaming.state.verified_files import read_state
 from streaming.state.writer import Writer
 
-__all__ = ["CellState", "check_distributable", "circuit_stages"]
+__all__ = ["CellState", "check_distributable", "circuit_stages", "divide_circuit"]
 
 
 class CellState:
@@ -60,10 +62,11 @@ class CellState:
         self._files = files
         self._circuit = circuit
         self._stages = circuit_stages(circuit)
-        self._driver = Circuit(driver_spec(circuit.spec, self._stages))
+        driver, cells = divide_circuit(circuit)
+        self._driver = Circuit(driver)
         self.stage_cells = [
-            StageCells(files, state_id, stage, cell_spec(stage, self._stages))
-            for stage in self._stages.stages
+            StageCells(files, state_id, stage, spec)
+            for stage, spec in zip(self._stages.stages, cells, strict=True)
         ]
 
     @property
@@ -89,8 +92,7 @@ class CellState:
         driver.load(read_state(self._files, manifest))
         import_dictionaries(circuit, export_dictionaries(driver))
         state_import = StateImport(circuit, steps=steps, watermarks=manifest.watermarks)
-        for name in driver.input_options:
-            state_import.add_relation(name, export_relation(driver, name))
+        _import_inputs(state_import, driver, circuit)
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
             state = stage_cells.read(grid, cells.stage_manifests(stage.number))
@@ -123,8 +125,7 @@ class CellState:
             manifests |= {(stage.number, cell): data for cell, data in written.items()}
         driver = import_dictionaries(self._driver, export_dictionaries(circuit))
         state_import = StateImport(driver, steps=steps, watermarks=circuit.graph.watermarks)
-        for name in circuit.input_options:
-            state_import.add_relation(name, export_relation(circuit, name))
+        _import_inputs(state_import, circuit, driver)
         layout = GridLayout(count, tuple(grids)).json_values
         return state_import.finish(), CellVersions(count, layout, manifests)
 
@@ -188,11 +189,12 @@ def check_distributable(circuit: Circuit) -> None:
         raise StreamingError(
             "a view compares with now(), and cells have no time of the step: use mode='embedded'"
         )
-    if circuit.materialized:
+    views = [name for name in circuit.materialized if name not in circuit.inputs]
+    if views:
         raise StreamingError(
-            f"{', '.join(circuit.materialized)}: materialized views are not available in mode "
-            "'distributed', because rows are divided among cells: compile the views without "
-            "materialize= and write them to a target, or use mode='embedded'"
+            f"{', '.join(views)}: materialized views are not available in mode 'distributed', "
+            "because rows are divided among cells: compile the views without materialize= and "
+            "write them to a target, or use mode='embedded'"
         )
 
 
@@ -200,6 +202,28 @@ def circuit_stages(circuit: Circuit) -> Stages:
     """Return the stages of all views of a circuit."""
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
     return cut_stages(incrementalize(circuit.plans, fields))
+
+
+def divide_circuit(circuit: Circuit) -> tuple[CircuitSpec, list[CircuitSpec]]:
+    """Return the circuit of the driver, and the circuit of the cells of each stage."""
+    stages = circuit_stages(circuit)
+    cells = [cell_spec(stage, stages) for stage in stages.stages]
+    return driver_spec(circuit.spec, stages), cells
+
+
+def _import_inputs(state_import: StateImport, source: Circuit, target: Circuit) -> None:
+    """Import the rows of inputs that are kept because they are materialized or have options.
+
+    Args:
+        state_import: Imports into ``target``.
+        source: The circuit that has the rows.
+        target: The circuit that gets them.
+    """
+    for name in source.input_options:
+        state_import.add_relation(name, export_relation(source, name))
+    for name in source.materialized:  # only inputs, see `check_distributable`
+        rows = export_state(source, find_integral(source, name))
+        state_import.add_operator(find_integral(target, name), rows)
 
 
 def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:

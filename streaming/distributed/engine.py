@@ -13,7 +13,7 @@ these are never used for another version than their own.
 
 The engine refuses views that need all their rows in one process, such as materialized ones, when
 the sink is created. The state of the driver consists of the dictionaries of all inputs, and of the
-rows of the inputs with options.
+rows of the inputs with options, also ``keep="all"``.
 """
 
 from __future__ import annotations

@@ -45,21 +45,21 @@ def run_uninterrupted(function: Callable[[], object]) -> None:
             errors.append(error)
 
     thread = Thread(target=run, name="dbsp-wcoj-change")
-    interrupt: BaseException | None = None
-    try:
-        thread.start()
-    except BaseException as error:
-        with lock:
-            state["is_cancelled"] = not state["is_begun"]
-        if state["is_cancelled"]:
-            raise
-        interrupt = error
-    while thread.is_alive():
+    interrupts: list[BaseException] = []
+    while True:
+        # An interrupt after the start may be raised in any line, so all lines are in the block.
         try:
+            if not interrupts:
+                thread.start()
             thread.join()
+            break
         except BaseException as error:
-            interrupt = error
+            interrupts.append(error)
+            with lock:
+                state["is_cancelled"] = not state["is_begun"]
+            if state["is_cancelled"]:
+                raise
     if errors:
         raise errors[0]
-    if interrupt is not None:
-        raise interrupt
+    if interrupts:
+        raise interrupts[-1]

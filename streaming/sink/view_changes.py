@@ -196,8 +196,8 @@ class RunningBackfill:
         return self.routing.tables(self.backfill.slices, _no_reader)
 
     @property
-    def begun(self) -> Collection[str]:
-        """The views whose next slice is their first one."""
+    def first_slices(self) -> Collection[str]:
+        """The views whose next slice is their first one, which replaces the rows of the target."""
         return self.backfill.sliced_views - self.backfill.emitted_views
 
     def confirm_tables(self) -> None:

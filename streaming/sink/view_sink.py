@@ -446,7 +446,7 @@ class ViewSink:
             if is_moved or not isinstance(error, Exception):
                 self._engine.undo_change(settings)
                 self._circuit, self._routing = old_circuit, old_routing
-                self._state_names = StateNames(old_circuit.graph)
+                self._recorder.state_names = StateNames(old_circuit.graph)
                 self._is_current = False  # the next micro-batch loads the state again
             raise
 
@@ -646,7 +646,9 @@ class ViewSink:
                 tables = self._routing.tables(staged.deltas, staged.after)
                 if publishing is not None:
                     tables |= publishing.tables()
-                summary = staged.write(tables, () if publishing is None else publishing.begun)
+                summary = staged.write(
+                    tables, () if publishing is None else publishing.first_slices
+                )
             with watch.phase("merge", "the step into the state"):
                 staged.commit()
                 if publishing is not None:

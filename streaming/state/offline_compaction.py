@@ -15,15 +15,17 @@ before the commit leaves the directory as it was. After a crash later than that,
 removes what is left. Afterwards only the newest version exists, so the query continues with the
 next micro-batch or with a replay of the last one, but not with an earlier one.
 
-The state of cells cannot be compacted by this command. Each cell merges its parts and removes its
-unused values in its steps.
+The state of a distributed query consists of a version of the driver's circuit and of one for each
+cell (`streaming.state.cell_versions`). Each of them is compacted in this way, one after the other,
+so rows stay in their cells. The manifest that is committed names the new files of all of them.
 
-Memory: the state, and twice the largest arrangement. Disk: the old and the new files together.
+Memory: the state of the largest circuit, and twice its largest arrangement. Disk: the old and the
+new files together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,9 +34,9 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.state.circuit_state import whole_state
 from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.user_functions import UserFunction
-from streaming.errors import StateDamagedError, StateError
+from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.files import AtomicFiles, Files
-from streaming.state.manifest import MANIFESTS, Manifest
+from streaming.state.manifest import MANIFESTS, Manifest, read_cell_manifest
 from streaming.state.ownership import check_owner, raise_if_replaced
 from streaming.state.verified_files import read_state
 from streaming.state.version_rewrite import (
@@ -45,7 +47,10 @@ from streaming.state.version_rewrite import (
 from streaming.state.versions import DATA, OUTPUTS, Versions
 from streaming.state.writer import Writer
 
-__all__ = ["CompactionResult", "StoredSize", "compact_state"]
+__all__ = ["CompactionResult", "DivideCircuit", "StoredSize", "compact_state"]
+
+#: Returns the circuit of the driver, and the circuit of the cells of each stage.
+DivideCircuit = Callable[[Circuit], tuple[CircuitSpec, Sequence[CircuitSpec]]]
 
 
 @dataclass(frozen=True)
@@ -70,8 +75,14 @@ class StoredSize:
     @staticmethod
     def of(files: Files, newest: Manifest) -> StoredSize:
         """Measure a directory, given its newest version."""
-        runs = [parts for orders in newest.traces.values() for parts in orders.values()]
-        dictionaries = list(newest.dictionaries.values())
+        versions = [newest, *_cell_manifests(newest).values()]
+        runs = [
+            parts
+            for version in versions
+            for orders in version.traces.values()
+            for parts in orders.values()
+        ]
+        dictionaries = [parts for version in versions for parts in version.dictionaries.values()]
         statuses = [
             status for folder in (MANIFESTS, DATA, OUTPUTS) for status in files.list_files(folder)
         ]
@@ -104,6 +115,7 @@ def compact_state(
     *,
     spec: CircuitSpec | None = None,
     functions: Mapping[str, UserFunction] | None = None,
+    divide: DivideCircuit | None = None,
 ) -> CompactionResult:
     """Remove unused values, merge all parts, and remove all versions but the newest.
 
@@ -112,53 +124,59 @@ def compact_state(
         spec: The views of a circuit that was built from plans; None to compile the text in
             the directory.
         functions: The user-defined functions that the text calls, by name.
+        divide: Divides the circuit of a distributed state into those of the driver and the cells
+            (`streaming.distributed.cell_state.divide_circuit`).
 
     Raises:
         StateLockedError: A sink is using the directory.
-        StateError: There is no version, it is distributed, a file is missing or damaged, the text
-            of the views is missing, or the disk failed; the version is unchanged.
+        StateError: There is no version, it is distributed and ``divide`` is None, a file is missing
+            or damaged, the text of the views is missing, or the disk failed; the version is
+            unchanged.
+        StateMismatchError: A cell belongs to another circuit than ``divide`` returns.
     """
     with lock_for_rewrite(files, "compact") as locked:
         circuit = Circuit(spec or read_newest_definition(locked, functions))
         rewrite = VersionRewrite.begin(locked, circuit)
         try:
-            return _compact(rewrite, circuit)
+            return _compact(rewrite, circuit, divide)
         except (OSError, StateDamagedError):
             raise_if_replaced(locked, rewrite.owner)
             raise
 
 
-def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
+def _compact(
+    rewrite: VersionRewrite, circuit: Circuit, divide: DivideCircuit | None
+) -> CompactionResult:
     files, before = rewrite.files, rewrite.before
-    if before.cells is not None:
-        raise StateError(
-            f"{files.location} is distributed over {before.cells.count} cells, and only a state in "
-            f"one process can be compacted: run dbsp-wcoj rescale {files.location} --embedded, "
-            f"then this command, then dbsp-wcoj rescale {files.location} --cells "
-            f"{before.cells.count}"
-        )
     size_before = StoredSize.of(files, before)
-    circuit.load(read_state(files, before))
-    DictionarySweeper(circuit.graph).sweep_all(circuit.committed)
-    state = whole_state(circuit.graph)
-    state = replace(state, compacted=frozenset(state.orders))  # one run for each arrangement
-    writer = Writer(files, None, rewrite.new_stem())
+    writers: list[Writer] = []
+
+    def compact(version: Manifest, spec: CircuitSpec) -> Manifest:
+        writers.append(Writer(files, None, rewrite.new_stem()))
+        return _compact_version(files, version, Circuit(spec), writers[-1])
+
     try:
-        writer.add(state)
-        written = writer.make_manifest(state, before.batch_id, state_id="", fingerprint="")
-        outputs = {name: before.files[name] for names in before.outputs.values() for name in names}
-        after = replace(
-            before,
-            traces=written.traces,
-            # A dictionary without values remains, so that its codes are not used again.
-            dictionaries={**dict.fromkeys(before.dictionaries, ()), **written.dictionaries},
-            files={**written.files, **outputs},
-            values_after_sweep=written.values_after_sweep,
-        )
-        read_state(files, after)
+        if before.cells is None:
+            after = compact(before, circuit.spec)
+        elif divide is None:
+            raise StateError(
+                f"{files.location} is distributed over {before.cells.count} cells: give "
+                "compact_state(divide=streaming.distributed.cell_state.divide_circuit), or run "
+                f"dbsp-wcoj compact {files.location}"
+            )
+        else:
+            driver, cell_specs = divide(circuit)
+            manifests = {
+                (stage, cell): compact(version, _spec_of_cell(cell_specs, stage, cell, version))
+                for (stage, cell), version in _cell_manifests(before).items()
+            }
+            encoded = {key: manifest.encode() for key, manifest in manifests.items()}
+            cells = replace(before.cells, manifests=encoded)
+            after = replace(compact(before, driver), cells=cells)
         staged = rewrite.stage(after)
     except BaseException:
-        writer.undo()
+        for writer in writers:
+            writer.undo()
         raise
     rewrite.commit(staged)
     if isinstance(files, AtomicFiles):
@@ -173,3 +191,53 @@ def _compact(rewrite: VersionRewrite, circuit: Circuit) -> CompactionResult:
         ) from error
     versions.remove_unreferenced(partial(check_owner, files, rewrite.owner))
     return CompactionResult(before.batch_id, size_before, StoredSize.of(files, after))
+
+
+def _compact_version(files: Files, version: Manifest, circuit: Circuit, writer: Writer) -> Manifest:
+    """Write the state of one circuit again, and read it back; return its manifest.
+
+    Args:
+        files: The directory.
+        version: The version of the circuit.
+        circuit: The circuit, without state.
+        writer: Writes the new files.
+    """
+    circuit.load(read_state(files, version))
+    DictionarySweeper(circuit.graph).sweep_all(circuit.committed)
+    state = whole_state(circuit.graph)
+    state = replace(state, compacted=frozenset(state.orders))  # one run for each arrangement
+    writer.add(state)
+    written = writer.make_manifest(state, version.batch_id, state_id="", fingerprint="")
+    outputs = {name: version.files[name] for names in version.outputs.values() for name in names}
+    after = replace(
+        version,
+        traces=written.traces,
+        # A dictionary without values remains, so that its codes are not used again.
+        dictionaries={**dict.fromkeys(version.dictionaries, ()), **written.dictionaries},
+        files={**written.files, **outputs},
+        values_after_sweep=written.values_after_sweep,
+    )
+    read_state(files, after)
+    return after
+
+
+def _cell_manifests(version: Manifest) -> dict[tuple[int, int], Manifest]:
+    """Return the manifest of each cell of a version; none if it is not distributed."""
+    manifests = {} if version.cells is None else version.cells.manifests
+    return {key: read_cell_manifest(data) for key, data in manifests.items()}
+
+
+def _spec_of_cell(
+    specs: Sequence[CircuitSpec], stage: int, cell: int, version: Manifest
+) -> CircuitSpec:
+    """Return the circuit of a cell.
+
+    Raises:
+        StateMismatchError: The version of the cell belongs to another circuit.
+    """
+    if stage >= len(specs) or specs[stage].fingerprint != version.fingerprint:
+        raise StateMismatchError(
+            f"cell {cell} of stage {stage} belongs to another circuit than this version compiles "
+            "the views to: use the version that wrote the state"
+        )
+    return specs[stage]

@@ -419,8 +419,8 @@ def check_allowed(
         raise StateMismatchError(
             f"{where} has the state of other views, and these would drop "
             f"{'; '.join(change.losses)}. Use the views that the state was made with; or allow it "
-            "with ChangeOptions(allow_drop=True), --allow-drop on the command line; a renamed view "
-            "goes on with renames={new name: old name}"
+            "with ChangeOptions(allow_drop=True), --allow-drop on the command line; or, if the "
+            "view only has another name, give ChangeOptions(renames={'new name': 'old name'})"
         )
     if change.missing:
         first, reasons = min(change.missing), "; ".join(change.missing.values())

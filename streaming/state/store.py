@@ -424,7 +424,14 @@ class Store:
         if self._current is None:
             return None
         stem = f"{self._current.batch_id + 1:020}-{_new_name()}"
-        return EarlyState(self.files, change, stem, lambda: self._versions.is_cleaned)
+        return EarlyState(
+            self.files, change, stem, lambda: self._versions.is_cleaned, self._count_written
+        )
+
+    def _count_written(self, writer: Writer) -> None:
+        """Count what a slice has written as written by the last micro-batch."""
+        self.bytes_written += writer.bytes_written
+        self.bytes_added += writer.bytes_added
 
     def settings(self) -> Mapping[str, Any]:
         """Return what `change_views` changes, for `undo_change`."""

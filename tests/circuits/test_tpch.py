@@ -11,9 +11,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from benchmarks.tpch.queries import QUERIES, SCHEMAS
 from circuits.compile import compile_sql
 from tests.generators.tpch import GENERATOR, Change, changes, generate
-from tests.generators.tpch_queries import QUERIES, SCHEMAS
 from tests.oracles.duckdb_mirror import Mirror
 
 pytestmark = pytest.mark.skipif(

@@ -240,6 +240,10 @@ SELECT id, list_has_any(a, b), list_has_all(a, b), list_intersect(a, b) FROM t
 SELECT id, list_transform(a, lambda x: x + i), list_filter(a, lambda x: x > 1) FROM t
 SELECT id, list_transform(a, lambda x, k: k), [x * 2 for x in a if x > 1] FROM t
 SELECT id, list_reduce(a, lambda x, y: coalesce(x, 0) + coalesce(y, 0), 0) FROM t
+SELECT id, list_reduce(a, lambda x, y, k: coalesce(x, 0) * 10 + coalesce(y, 0) + k + i, id) FROM t
+SELECT id, list_reduce(list_append(a, i), lambda x, y, k: coalesce(x, 9) * 10 + k) FROM t
+SELECT id, list_reduce(n, lambda x, y, k: list_append(y, k), [id]) FROM t
+SELECT id, list_transform(n, lambda x: list_reduce(x, lambda p, q, k: p + q + k + i, 0)) FROM t
 SELECT id, list_transform(n, lambda x: list_transform(x, lambda y: y + i)) FROM t
 SELECT id, list_transform([{'q': id}], lambda x: x.q) FROM t
 SELECT j->'a', j->>'a', json_extract(j, '$.a'), json_extract_string(j, '$.b[1].c') FROM t

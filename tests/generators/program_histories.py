@@ -78,6 +78,14 @@ VIEWS: Mapping[str, tuple[str, ...]] = {
 }
 
 
+#: With each of them, cells keep all rows of an input.
+INPUT_OPTIONS = {
+    "e": InputOptions(keep="all"),
+    "f": InputOptions(strict=True),
+    "g": InputOptions(keep="all", strict=True),
+}
+
+
 @dataclass(frozen=True)
 class Program:
     """The version of each part of a program; it can be compiled again and again.
@@ -125,7 +133,7 @@ class Program:
                 self.text,
                 self.schemas,
                 outputs=list(self.views),
-                input_options={name: InputOptions(strict=True) for name in self.schemas},
+                input_options={name: INPUT_OPTIONS[name] for name in self.schemas},
                 formula=self.formula,
             )
         return compile_sql(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.generators.tpch_queries import SCHEMAS
+from benchmarks.tpch.queries import SCHEMAS
 
 __all__ = ["GENERATOR", "Change", "changes", "generate"]
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sqlite3
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,19 +101,34 @@ def new_table_name() -> str:
     return f"t{next(NUMBERS)}"
 
 
-@pytest.fixture(scope="session")
-def postgres(tmp_path_factory):
-    """The address of a PostgreSQL server that runs until the last test ends."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("run")))
-        pgserver = pytest.importorskip("pgserver", reason="no pgserver: pip install -e '.[test]'")
-        pytest.importorskip("psycopg", reason="no psycopg: pip install -e '.[sinks]'")
+@contextlib.contextmanager
+def run_postgres() -> Iterator[Any]:
+    """Run a PostgreSQL server in a directory of its own; the test is skipped if it cannot start.
+
+    The directory is not one of pytest's, which deletes those of all but its last three runs, also
+    while another one of them still runs.
+    """
+    pgserver = pytest.importorskip("pgserver", reason="no pgserver: pip install -e '.[test]'")
+    pytest.importorskip("psycopg", reason="no psycopg: pip install -e '.[sinks]'")
+    # A file of the server may disappear while the directory is deleted.
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as directory,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("XDG_RUNTIME_DIR", str(Path(directory, "run")))
         try:
-            server = pgserver.get_server(tmp_path_factory.mktemp("pg"), cleanup_mode="stop")
+            server = pgserver.get_server(Path(directory, "pg"), cleanup_mode="stop")
         except Exception as error:
             pytest.skip(f"the PostgreSQL server of the wheel pgserver does not start: {error}")
-    yield server.get_uri()
-    server.cleanup()
+        yield server
+        server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """The address of a PostgreSQL server that runs until the last test ends."""
+    with run_postgres() as server:
+        yield server.get_uri()
 
 
 class PostgresServer:
@@ -132,16 +149,9 @@ class PostgresServer:
 
 
 @pytest.fixture
-def postgres_server(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    pgserver = pytest.importorskip("pgserver", reason="no pgserver: pip install -e '.[test]'")
-    pytest.importorskip("psycopg", reason="no psycopg: pip install -e '.[sinks]'")
-    try:
-        server = pgserver.get_server(tmp_path / "pg", cleanup_mode="stop")
-    except Exception as error:
-        pytest.skip(f"the PostgreSQL server of the wheel pgserver does not start: {error}")
-    yield PostgresServer(server)
-    server.cleanup()
+def postgres_server():
+    with run_postgres() as server:
+        yield PostgresServer(server)
 
 
 class Database:

@@ -54,7 +54,8 @@ class MatchPredicate:
     Attributes:
         block: The left side.
         keys: The keys of the left, over the columns of the atoms of ``block``, not its outputs.
-        right: The right side: first its keys, then all its columns.
+        right: The right side: first its keys, then all its columns. The columns may be missing if
+            only the keys were requested.
     """
 
     block: SelectBlock
@@ -99,7 +100,11 @@ def can_hold(block: SelectBlock, right: PlanNode, conditions: Sequence[Expressio
 
 
 def match_rows(
-    block: SelectBlock, right: PlanNode, conditions: Sequence[Expression]
+    block: SelectBlock,
+    right: PlanNode,
+    conditions: Sequence[Expression],
+    *,
+    keys_only: bool = False,
 ) -> MatchPredicate:
     """Rewrite a conjunction as equality of keys.
 
@@ -107,6 +112,8 @@ def match_rows(
         block: The left side.
         right: The right side.
         conditions: The conditions, over the outputs of the block, then the columns of ``right``.
+        keys_only: True if the caller reads only the keys of the result's right side, so that no
+            operator has to keep its other columns.
     """
     width = len(block.outputs)
     pairs: list[tuple[Expression, Expression]] = []
@@ -121,7 +128,7 @@ def match_rows(
         else:
             pair = _key_pair(condition, width)
             if pair is None:
-                return _match_by_columns(block, right, conditions)
+                return _match_by_columns(block, right, conditions, keys_only)
             left_key, right_key = substitute(pair[0], block.outputs), _over_right(pair[1], width)
             if (
                 isinstance(condition, Call)
@@ -154,7 +161,7 @@ def with_keys(
 
 
 def _match_by_columns(
-    block: SelectBlock, right: PlanNode, conditions: Sequence[Expression]
+    block: SelectBlock, right: PlanNode, conditions: Sequence[Expression], keys_only: bool
 ) -> MatchPredicate:
     """Match by all columns of the left that the conditions read."""
     width = len(block.outputs)
@@ -176,6 +183,8 @@ def _match_by_columns(
         )
 
     matching = combinations.where(*(substitute(c, joined_column) for c in conditions))
+    if keys_only:
+        matching = matching.select(matching.outputs[: len(keys)])
     return MatchPredicate(block, keys, plan_block(matching))
 
 

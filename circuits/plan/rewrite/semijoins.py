@@ -52,7 +52,7 @@ def add_semijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> 
             for parts in disjuncts
         ]
         return _join_keys(MatchPredicate(joined, keys, Union(tuple(sets))), keys)
-    matching = match_rows(block, right, disjuncts[0])
+    matching = match_rows(block, right, disjuncts[0], keys_only=True)
     return _join_keys(matching, matching.block.outputs)
 
 
@@ -61,7 +61,7 @@ def add_antijoin(block: SelectBlock, right: PlanNode, predicate: Expression) -> 
     for parts in alternatives(predicate):
         if not can_hold(block, right, parts):
             continue
-        matching = match_rows(block, right, parts)
+        matching = match_rows(block, right, parts, keys_only=True)
         block = without_matches(matching.block, matching)
     return block
 

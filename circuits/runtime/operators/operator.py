@@ -12,11 +12,12 @@ By the chain rule (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ a circuit of incremen
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from dbsp_wcoj import RelationsStep, ZSet
+from circuits.runtime.operators.first_derivations import FirstDerivations
+from dbsp_wcoj import RelationsStep, Trace, ZSet
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.storage.trace import Staged
 
@@ -53,6 +54,8 @@ class StepContext:
         previous_now: The time of the step before; None in the first step.
         closing: For a node that reads watermarks: which rows of its input are final. None for other
             nodes, and as long as there is no watermark.
+        derivations: In a nested circuit, for the traces of recursive distinct that were empty
+            before the step: what the step has derived. Operators then do not read the trace.
     """
 
     first: bool
@@ -61,6 +64,7 @@ class StepContext:
     now: int | None = None
     previous_now: int | None = None
     closing: Closing | None = None
+    derivations: Mapping[Trace, FirstDerivations] = field(default_factory=dict)
 
 
 class Operator(Protocol):

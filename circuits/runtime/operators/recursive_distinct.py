@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from circuits.runtime.operators.first_derivations import first_positions_of_rows
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
@@ -64,7 +65,12 @@ class RecursiveSetOperator:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return self.prepare_delta(delta) if len(delta) else (delta, None)
+        if not len(delta):
+            return delta, None
+        derivations = context.derivations.get(self.trace)
+        if derivations is not None:  # the nested circuit stages them at the end of the step
+            return derivations.add(delta), None
+        return self.prepare_delta(delta)
 
     def prepare_delta(self, delta: ZSet) -> Result:
         """As `prepare`, for a delta that is not empty."""
@@ -105,20 +111,6 @@ class RecursiveBagOperator:
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Return the delta unchanged."""
         return deltas[0], None
-
-
-def first_positions_of_rows(rows: Int64Array) -> Int64Array:
-    """Return the positions at which sorted rows change, including the first position.
-
-    >>> first_positions_of_rows(np.array([[1, 1, 1, 2], [5, 5, 6, 6]])).tolist()
-    [0, 2, 3]
-    """
-    if rows.shape[1] == 1:
-        return np.zeros(1, np.int64)
-    changes = rows[0, 1:] != rows[0, :-1]
-    for column in rows[1:]:
-        changes |= column[1:] != column[:-1]
-    return np.concatenate(([0], np.flatnonzero(changes) + 1))
 
 
 def change_mask(column: Int64Array) -> BoolArray:

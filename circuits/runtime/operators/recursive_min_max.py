@@ -30,10 +30,10 @@ from typing import Final
 import numpy as np
 
 from circuits.runtime.operators.aggregates.groups import changed_groups
+from circuits.runtime.operators.first_derivations import first_positions_of_rows
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import (
     change_mask,
-    first_positions_of_rows,
     presence_changes,
     running_sums,
 )

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
-from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause
 from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.ordering import SortKey, read_argument_order
 from circuits.sql.expressions.literals import NULL, integer_literal
@@ -238,7 +238,10 @@ class AggregateReader:
 
     def argument(self, index: int) -> Expression:
         """Return the value of an argument, without FILTER."""
-        return self.clause.read(self._nodes[index])
+        value = self.clause.read(self._nodes[index])
+        if pa.types.is_floating(value.type):
+            self.function.meta[AGGREGATES_FLOATS] = True
+        return value
 
     def is_star(self, index: int) -> bool:
         """Return whether an argument is ``*``; if it is, record that it has been read."""

@@ -200,7 +200,8 @@ def _interpolate(
         return "quantile_cont", reader.clause.call(reader.function, "cast", value, type=target)
     if pa.types.is_temporal(type_) or (pa.types.is_float32(type_) and not reader.is_spark):
         return "quantile_cont", value
-    if pa.types.is_decimal(type_) and type_.precision <= 18 and not reader.is_spark:
+    keeps_decimals = not (reader.is_spark or reader.source.is_postgres)
+    if pa.types.is_decimal(type_) and type_.precision <= 18 and keeps_decimals:
         return "quantile_cont", value
     if (pa.types.is_string(type_) or pa.types.is_large_string(type_)) and not reader.is_spark:
         return "quantile_disc", value

@@ -29,6 +29,7 @@ from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = [
+    "AGGREGATES_FLOATS",
     "FIRST_PARAMETER",
     "LEVEL_COLUMNS",
     "NOW_ADVICE",
@@ -42,6 +43,8 @@ __all__ = [
     "is_aggregate",
 ]
 
+#: The key of ``meta`` of an aggregate function with an argument that is a float.
+AGGREGATES_FLOATS: Final = "aggregates_floats"
 #: The column number of the first parameter of a lambda; each level adds ``LEVEL_COLUMNS``.
 FIRST_PARAMETER: Final = 1 << 40
 LEVEL_COLUMNS: Final = 100

@@ -178,6 +178,10 @@ def _read_constant(source: SqlSource, node: exp.Expr) -> int | None:
         case exp.Paren():
             source.allow_arguments(node, "this")
             return _read_constant(source, node.this)
+        case exp.Subquery(this=exp.Select(expressions=[item]) as query) if not source.is_spark:
+            source.allow_arguments(node, "this")
+            source.allow_arguments(query, "expressions")
+            return _read_constant(source, item.unalias())
         case exp.Add() | exp.Sub() | exp.Mul():
             source.allow_arguments(node, "this", "expression")
             left, right = (_read_constant(source, side) for side in (node.this, node.expression))

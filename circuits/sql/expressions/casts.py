@@ -66,7 +66,7 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     if source.is_postgres and pa.types.is_string(target):
         value = dialect_text(clause, node, value)
     is_rounded = pa.types.is_floating(value.type) and pa.types.is_integer(target)
-    if source.is_postgres and is_rounded and is_numeric(node.this, value):
+    if source.is_postgres and is_rounded and is_numeric(clause, node.this, value):
         value = clause.call(node, "round", value)
     if source.is_postgres and is_text(value.type) and pa.types.is_boolean(target):
         value = _postgres_boolean_text(clause, node, value)

@@ -22,13 +22,11 @@ from circuits.sql.expressions.spark.arithmetic import (
     divide_months,
     read_arithmetic,
 )
+from circuits.sql.syntax.collations import is_byte_order
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.type_rules import is_interval
 
 __all__ = ["READERS"]
-
-#: The collations that compare texts by their bytes.
-_BYTE_ORDERS: Final = ("c", "posix", "binary")
 
 
 def _read_column(clause: Clause, node: exp.Column) -> Expression:
@@ -69,8 +67,7 @@ def _read_collation(clause: Clause, node: exp.Collate) -> Expression:
     """
     clause.source.allow_arguments(node, "this", "expression")
     name = node.expression.name
-    byte_orders = ("utf8_binary",) if clause.source.is_spark else _BYTE_ORDERS
-    if name.casefold() not in byte_orders:
+    if not is_byte_order(name, is_spark=clause.source.is_spark):
         known = "UTF8_LCASE" if clause.source.is_spark else "NOCASE, NOACCENT"
         raise clause.source.unsupported(
             node,

@@ -12,7 +12,7 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader
 from circuits.sql.expressions.intervals import EPOCH_DATE
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
@@ -260,11 +260,13 @@ def _factorial(clause: Clause, node: exp.Expr, number: Expression) -> Expression
 
 
 def _age(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
-    raise clause.source.unsupported(
-        node,
-        f"{clause.source.name_in_text(node)}(), whose result has months and days,",
-        "write ts - ts2, or the months as date_diff('month', ts2, ts)",
-    )
+    if len(arguments) == 1:
+        raise clause.source.unsupported(
+            node,
+            f"{clause.source.name_in_text(node)}() of one timestamp, its age today,",
+            f"{NOW_ADVICE}; write age(ts, ts2) for the difference of two timestamps",
+        )
+    return clause.call(node, "age", *arguments)
 
 
 def _refuse_pattern(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:

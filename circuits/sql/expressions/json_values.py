@@ -14,7 +14,7 @@ from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
-from circuits.sql.expressions.spark.documents import read_schema
+from circuits.sql.expressions.spark.documents import read_options, read_schema
 from circuits.types.ddl import field_of, schema_of_ddl
 
 __all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "constant_path", "is_json"]
@@ -157,10 +157,19 @@ def _json_reader_of_name(duckdb_function: str, spark_function: str = "") -> Read
 
 
 def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
-    clause.source.allow_arguments(node, "this", "expression")
+    clause.source.allow_arguments(node, "this", "expression", "options")
     schema = node.args.get("expression")
+    options = node.args.get("options")
+    if options is not None:
+        _check_from_json_options(clause, options)
     if clause.source.is_spark and isinstance(schema, exp.Expr) and not _is_json_schema(schema):
         data_type = read_schema(clause, schema, clause.read(schema))
+        if pa.types.is_struct(data_type) and data_type.get_field_index(_CORRUPT_RECORD) >= 0:
+            raise clause.source.unsupported(
+                schema,
+                f"the column {_CORRUPT_RECORD} in the schema of from_json()",
+                "leave it out; a malformed text has NULL in all columns",
+            )
         return clause.call(node, "from_json", clause.read(node.this), Literal(None, data_type))
     if not isinstance(schema, exp.Literal) or not schema.is_string:
         raise clause.source.unsupported(
@@ -174,6 +183,22 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+
+
+# The column in which Spark returns a malformed text.
+_CORRUPT_RECORD: Final = "_corrupt_record"
+
+
+def _check_from_json_options(clause: Clause, node: exp.Expr) -> None:
+    """Refuse the options of ``from_json(text, schema, map(...))`` that change its result."""
+    options = read_options(clause, node, clause.read(node))
+    for name, value in options.items():
+        if (name, value.upper()) != ("mode", "PERMISSIVE"):
+            raise clause.source.unsupported(
+                node,
+                f"the option {name} = {value} of from_json()",
+                "leave it out; convert the texts of the fields with functions, as to_date()",
+            )
 
 
 #: The schema of a list of JSON values of any form.

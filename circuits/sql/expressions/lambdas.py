@@ -173,22 +173,53 @@ def _reduce(
 
 
 def _read_list_reduce(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read ``list_reduce(a, lambda x, y: ...[, start])``; by default, the first element starts."""
+    """Read ``list_reduce(a, lambda x, y[, i]: ...[, start])``; i is the position of y.
+
+    By default, the first element is the start.
+    """
     if not 2 <= len(node.expressions) <= 3:
         raise clause.source.error(node, f"{node.name}() takes a list, a lambda and a start")
     value, lambda_node, *start = node.expressions
     elements = clause.read(value)
-    if start:
-        first = clause.read(start[0])
-    else:  # an empty list has no first element, which is an error as in DuckDB
-        first = clause.call(node, "list_element_strict", elements, integer_literal(1))
-        bounds = integer_literal(2), integer_literal(-1)
-        elements = clause.call(node, "list_slice", elements, *bounds)
+    first = (
+        clause.read(start[0])
+        if start  # an empty list has no first element, which is an error as in DuckDB
+        else clause.call(node, "list_element_strict", elements, integer_literal(1))
+    )
     if is_list(elements.type):
         with clause.source.errors_at(node):
             common = functions.common_type([first.type, elements.type.value_type])
         first = clause.call(node, "cast", first, type=common)
-    return _reduce(clause, node, elements, lambda_node, first)
+    has_position = isinstance(lambda_node, exp.Lambda) and len(lambda_node.expressions) == 3
+    reduce = _reduce_pairs if has_position and is_list(elements.type) else _reduce
+    if reduce is _reduce_pairs:
+        bounds = integer_literal(1), clause.call(node, "length", elements), integer_literal(1)
+        positions = clause.call(node, "series", *bounds)
+        pairs = clause.call(node, "list_zip", elements, positions)
+        elements = unless_null(clause, node, pairs, elements)
+    if not start:
+        others = integer_literal(2), integer_literal(-1)
+        elements = clause.call(node, "list_slice", elements, *others)
+    return reduce(clause, node, elements, lambda_node, first)
+
+
+def _reduce_pairs(
+    clause: Clause, node: exp.Expr, pairs: Expression, lambda_node: exp.Expr, start: Expression
+) -> Expression:
+    """Reduce a list of structs of an element and its position: (total, element, position) -> x."""
+    pair_type = pairs.type.value_type
+    types = [start.type, *(pair_type.field(number).type for number in (0, 1))]
+    body, parameters = _read_lambda(clause, node, types, lambda_node)
+    pair = Column(parameters[0] + STRUCT_COLUMN_OFFSET, pair_type)
+    items = {
+        Column(parameters[k + 1], types[k + 1]): clause.call(
+            node, "struct_field", pair, string_literal(str(k))
+        )
+        for k in (0, 1)
+    }
+    body = _substitute(body, items)
+    with clause.source.errors_at(node):
+        return lambda_call("list_reduce", pairs, body, (parameters[0], pair.index), start)
 
 
 def _entry_lambda_reader(kind: str) -> Reader:

@@ -38,7 +38,7 @@ def _comparison_reader(function: str) -> Reader:
             return compare_with_list(clause, node, function)
         if isinstance(node.right, exp.Any | exp.All):
             return clause.read_membership(clause, node)
-        if is_row(clause, node.left) or is_row(clause, node.right):
+        if is_row(clause.source, node.left) or is_row(clause.source, node.right):
             return compare_rows(clause, node, function, node.right)
         left, right = clause.read(node.left), clause.read(node.right)
         if function in ("eq", "ne", "same"):
@@ -72,7 +72,7 @@ def _read_not(clause: Clause, node: exp.Not) -> Expression:
 
 def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
-    if is_row(clause, node.this) or is_row(clause, node.expression):
+    if is_row(clause.source, node.this) or is_row(clause.source, node.expression):
         return clause.call(node, "not", compare_rows(clause, node, "same", node.expression))
     left, right = clause.read_arguments(node, "this", "expression")
     sides = cast_text_for_equality(clause, node, left, right)
@@ -82,7 +82,11 @@ def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
 def _read_is(clause: Clause, node: exp.Is) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     row = node.this.unnest()
-    if isinstance(node.expression, exp.Null) and is_row(clause, row) and clause.source.is_postgres:
+    if (
+        isinstance(node.expression, exp.Null)
+        and is_row(clause.source, row)
+        and clause.source.is_postgres
+    ):
         if isinstance(node.parent, exp.Not):
             raise clause.source.unsupported(
                 node, "IS NOT NULL of a row", "write IS NOT NULL of each value"
@@ -137,7 +141,7 @@ def _read_in(clause: Clause, node: exp.In) -> Expression:
     clause.source.allow_arguments(node, "this", "expressions")
     if not node.expressions:
         raise clause.source.error(node, "IN () has no values; give it at least one")
-    if is_row(clause, node.this):
+    if is_row(clause.source, node.this):
         comparisons = [compare_rows(clause, node, "eq", item) for item in node.expressions]
         return _any_of(clause, node, comparisons)
     value = clause.read(node.this)

@@ -19,9 +19,10 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.sql.syntax.source import SqlSource
 from circuits.types.functions import conjunction
 
-__all__ = ["compare_rows", "is_row", "read_parts"]
+__all__ = ["compare_parts", "compare_rows", "is_row", "read_parts"]
 
 # By comparison: the result for equal rows, and whether to compare the exchanged sides by "less".
 _COMPARISONS: Final = {
@@ -32,9 +33,9 @@ _COMPARISONS: Final = {
 }
 
 
-def is_row(clause: Clause, node: exp.Expr) -> bool:
+def is_row(source: SqlSource, node: exp.Expr) -> bool:
     """Return whether a node is a row of several values: ``(a, b)``, in PostgreSQL ``ROW(a, b)``."""
-    if isinstance(node, exp.Anonymous) and clause.source.is_postgres:
+    if isinstance(node, exp.Anonymous) and source.is_postgres:
         return node.name.lower() == "row" and bool(node.expressions)
     return isinstance(node, exp.Tuple)
 
@@ -56,18 +57,36 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
         raise clause.source.error(
             node, f"a row of {len(sides[0])} values is compared with a row of {len(sides[1])}"
         )
+    return compare_parts(clause, node, function, *sides)
+
+
+def compare_parts(
+    clause: Clause,
+    node: exp.Expr,
+    function: str,
+    left: Sequence[Expression],
+    right: Sequence[Expression],
+) -> Expression:
+    """Return a comparison of rows of the same length, given their values.
+
+    Args:
+        clause: The clause of the comparison.
+        node: The node that errors point to.
+        function: One of eq, ne, same, lt, le, gt, ge.
+        left: The values of the left row.
+        right: The values of the right row.
+    """
     if clause.source.is_postgres and function != "same":
-        return _compare_parts(clause, node, function, *sides)
+        return _compare_with_nulls(clause, node, function, left, right)
+    pairs = list(zip(left, right, strict=True))
     if function in ("eq", "ne", "same"):
-        equal = conjunction([_same(clause, node, *pair) for pair in zip(*sides, strict=True)])
+        equal = conjunction([_same(clause, node, *pair) for pair in pairs])
         return clause.call(node, "not", equal) if function == "ne" else equal
     is_true_if_equal, is_exchanged = _COMPARISONS[function]
-    if is_exchanged:
-        sides.reverse()
     result: Expression = Literal(is_true_if_equal, pa.bool_())
-    for left_value, right_value in reversed([*zip(*sides, strict=True)]):
-        less = _less(clause, node, left_value, right_value)
-        same = _same(clause, node, left_value, right_value)
+    for pair in reversed(pairs):
+        less = _less(clause, node, *(reversed(pair) if is_exchanged else pair))
+        same = _same(clause, node, *pair)
         result = clause.call(node, "or", less, clause.call(node, "and", same, result))
     return result
 
@@ -76,7 +95,7 @@ def _read_row(clause: Clause, node: exp.Expr, side: exp.Expr) -> list[Expression
     while isinstance(side, exp.Paren):
         clause.source.allow_arguments(side, "this")
         side = side.this
-    if not is_row(clause, side):
+    if not is_row(clause.source, side):
         raise clause.source.error(node, "a row is compared with a single value")
     return read_parts(clause, side)
 
@@ -87,7 +106,7 @@ def read_parts(clause: Clause, row: exp.Expr) -> list[Expression]:
     return [clause.read(value) for value in row.expressions]
 
 
-def _compare_parts(
+def _compare_with_nulls(
     clause: Clause,
     node: exp.Expr,
     function: str,

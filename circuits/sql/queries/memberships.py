@@ -54,6 +54,7 @@ from circuits.sql.binding.scope import (
 )
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
 from circuits.sql.expressions.list_comparisons import is_list_comparison
+from circuits.sql.expressions.row_comparisons import compare_parts, is_row
 from circuits.sql.queries.decorrelation import filter_all, links_between
 from circuits.sql.queries.subqueries import (
     Subquery,
@@ -87,7 +88,31 @@ def is_membership(node: exp.Expr) -> bool:
     if isinstance(node, exp.In):
         return _subquery_of_in(node) is not None
     is_comparison = type(node) in _COMPARISONS and not is_list_comparison(node)
-    return is_comparison and isinstance(node.args["expression"], exp.Any | exp.All)
+    return is_comparison and _quantified_query(node) is not None
+
+
+def _quantified_query(node: exp.Expr) -> exp.Expr | None:
+    """Return the operand of ANY or ALL in a comparison; None if the comparison has neither.
+
+    ``(a, b) = (SELECT max(x), max(y) FROM t)``, whose subquery always has one row, is a comparison
+    with ANY row of it.
+    """
+    right = node.args["expression"]
+    if isinstance(right, exp.Any | exp.All):
+        operand: exp.Expr = right.this
+        return operand
+    query = strip_parentheses(right)
+    if not isinstance(query, exp.Select) or len(query.expressions) < 2:
+        return None
+    return query if _has_one_row(query) else None
+
+
+def _has_one_row(query: exp.Select) -> bool:
+    """Return whether all items of a SELECT aggregate all of its rows, so that it has one row."""
+    filters = ("group", "having", "qualify", "limit", "offset")
+    return not any(query.args.get(name) for name in filters) and all(
+        isinstance(item.unalias(), exp.AggFunc) for item in query.expressions
+    )
 
 
 def _subquery_of_in(node: exp.In) -> exp.Expr | None:
@@ -146,22 +171,25 @@ def _read_comparison(builder: SelectBuilder, node: exp.Expr) -> _Comparison:
     else:
         source.allow_arguments(node, "this", "expression")
         quantifier = node.args["expression"]
-        source.allow_arguments(quantifier, "this")
-        query, is_all = quantifier.this, isinstance(quantifier, exp.All)
+        if isinstance(quantifier, exp.Any | exp.All):
+            source.allow_arguments(quantifier, "this")
+        query, is_all = _quantified_query(node), isinstance(quantifier, exp.All)
+        assert query is not None
         function = _COMPARISONS[type(node)][is_all]
     if not isinstance(strip_parentheses(query), exp.Query | exp.Values):
         raise source.unsupported(query, "ANY or ALL of a list", "use IN")
     inner = read_subquery(builder, query)
+    row = strip_parentheses(node.this)
     left = [node.this]
-    if isinstance(node.this, exp.Tuple):
-        source.allow_arguments(node.this, "expressions")
-        if function != "eq":
+    if is_row(source, row):
+        source.allow_arguments(row, "this", "expressions")
+        if function == "ne" and not source.is_postgres:
             raise source.unsupported(
-                node.this,
+                row,
                 "this comparison of rows with a subquery",
-                "use EXISTS with a condition per column; IN and = ANY compare rows",
+                "use EXISTS with a condition per column; all except <> ANY and = ALL compare rows",
             )
-        left = node.this.expressions
+        left = row.expressions
     if len(left) != len(inner.outputs):
         raise source.error(
             query, f"the subquery has {len(inner.outputs)} columns, {len(left)} are compared"
@@ -181,15 +209,32 @@ def _plan_comparison(
     is_anti = is_all != negated
     values = [clause.read(part) for part in left]
     width = builder.width
+    others = [number_over_join(output, width) for output in inner.outputs]
     conditions = []
-    for value, output in zip(values, inner.outputs, strict=True):
-        other = number_over_join(output, width)
-        condition = clause.call(node, function, value, other)
+    for condition, sides in _compare(clause, node, function, values, others):
         if is_anti:
-            nulls = [clause.call(node, "is_null", side) for side in (value, other)]
+            nulls = [clause.call(node, "is_null", side) for side in sides]
             condition = clause.call(node, "or", condition, *nulls)
         conditions.append(condition)
     return _build_semijoin(builder, node, inner, conditions, is_anti)
+
+
+def _compare(
+    clause: Clause,
+    node: exp.Expr,
+    function: str,
+    values: Sequence[Expression],
+    others: Sequence[Expression],
+) -> list[tuple[Expression, tuple[Expression, ...]]]:
+    """Return conditions that are all true if a value or a row compares with another one.
+
+    With each condition are the values that are NULL if the condition is NULL.
+    """
+    if function == "eq" or len(values) == 1:
+        pairs = list(zip(values, others, strict=True))
+        return [(clause.call(node, function, *pair), pair) for pair in pairs]
+    condition = compare_parts(clause, node, function, values, others)
+    return [(condition, (condition,) if clause.source.is_postgres else ())]
 
 
 def _build_semijoin(
@@ -226,10 +271,7 @@ def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> S
     if any(map(is_correlated, values)):
         raise source.correlated(node, "a condition that spans three queries")
     values = [shift_columns(value, FIRST_OUTER_COLUMN) for value in values]
-    comparisons = tuple(
-        clause.call(node, function, value, output)
-        for value, output in zip(values, inner.outputs, strict=True)
-    )
+    comparisons = tuple(_compare(clause, node, function, values, inner.outputs))
     return _Membership(inner, comparisons, is_all)
 
 
@@ -238,14 +280,15 @@ class _Membership:
     """A membership condition as a value.
 
     It is EXISTS if there are no ``comparisons``. Otherwise it is true if some row of the subquery
-    makes all of them true (IN, ANY); with ``negated``, if no row does (ALL).
+    makes all of them true (IN, ANY); with ``negated``, if no row does (ALL). With each comparison
+    are the values that are NULL if it is NULL.
 
     Columns of the enclosing query are numbered from ``FIRST_OUTER_COLUMN`` on. Placeholders of its
     aggregates (`circuits.sql.aggregation.grouping`) have still greater numbers.
     """
 
     inner: Subquery
-    comparisons: tuple[Expression, ...]
+    comparisons: tuple[tuple[Expression, tuple[Expression, ...]], ...]
     negated: bool
 
     @property
@@ -265,15 +308,14 @@ class _Membership:
 
         inner = self.inner.plan
         links = [substitute(part, renumber) for part in self.inner.correlated_conditions]
-        comparisons = [substitute(part, renumber) for part in self.comparisons]
+        comparisons = [substitute(part, renumber) for part, _ in self.comparisons]
         joined, value = _join_flag(plan, inner, [*links, *comparisons], width)
         true_or_null = []  # for each comparison: it is true, or a side of it is NULL
         can_be_null = False
-        for comparison in comparisons:
-            assert isinstance(comparison, Call)
+        for comparison, (_, sides) in zip(comparisons, self.comparisons, strict=True):
             nulls = [
                 call("is_null", side)
-                for side in comparison.arguments
+                for side in (substitute(side, renumber) for side in sides)
                 if _is_nullable_side(plan, inner, side, width)
             ]
             can_be_null = can_be_null or bool(nulls)

@@ -27,11 +27,14 @@ from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["replace_collations"]
+__all__ = ["is_byte_order", "replace_collations"]
 
 # The functions of a collation, by its parts in lower case.
 _DUCKDB_PARTS: Final = {"nocase": "lower", "noaccent": "strip_accents"}
 _SPARK_PARTS: Final = {"utf8_lcase": "lower"}
+
+# The collations that compare texts by their bytes, as a text without COLLATE is compared.
+_BYTE_ORDERS: Final = ("c", "posix", "binary")
 
 # Nodes whose operands are all compared with each other, with the names of these operands.
 _COMPARISONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
@@ -46,6 +49,11 @@ _KEYS: Final[dict[type[exp.Expr], str]] = {
     **dict.fromkeys((exp.Group, exp.Rollup, exp.Cube, exp.GroupingSets), "expressions"),
     exp.Window: "partition_by",
 }
+
+
+def is_byte_order(name: str, *, is_spark: bool) -> bool:
+    """Return whether a collation compares texts by their bytes, so that it has no effect."""
+    return name.casefold() in (("utf8_binary",) if is_spark else _BYTE_ORDERS)
 
 
 def replace_collations(tree: exp.Expr, *, dialect: str, is_spark: bool) -> exp.Expr:

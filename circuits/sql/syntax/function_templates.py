@@ -110,6 +110,14 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     **dict.fromkeys(
         ("json_each", "jsonb_each"), (("j",), "unnest(json_members(j), max_depth := 2)")
     ),
+    **dict.fromkeys(
+        ("json_each_text", "jsonb_each_text"),
+        (
+            ("j",),
+            "unnest(list_transform(json_members(j), lambda m: "
+            "{'key': m.key, 'value': json_extract_string(m.value, '$')}), max_depth := 2)",
+        ),
+    ),
 }
 # The same for dialect duckdb only, where they replace those of `TEMPLATES`; by the number of
 # arguments.
@@ -140,6 +148,7 @@ _COLUMNS: Final = {
     "array_elements": ("value",),
     "array_elements_text": ("value",),
     "each": ("key", "value"),
+    "each_text": ("key", "value"),
 }
 _PATH_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
     exp.JSONBExtract: "json_extract",

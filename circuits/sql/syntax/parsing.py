@@ -85,6 +85,9 @@ _NAMES_IN_OTHER_DIALECTS: Final[set[str]] = {
 _OTHER_COLUMN: Final = exp.column("other_argument")
 _OTHER_VALUES: Final = (_OTHER_COLUMN, exp.true(), exp.false(), exp.Literal.string("day"))
 _EMIT: Final = ["EMIT", "ON", "WINDOW", "CLOSE"]
+_PIVOTS: Final = (TokenType.PIVOT, TokenType.UNPIVOT)
+_ORDERS: Final = (TokenType.ORDER_BY, TokenType.LIMIT, TokenType.OFFSET)
+_DEPTHS: Final = {TokenType.L_PAREN: 1, TokenType.R_PAREN: -1}
 # The type of the token EMIT: that of a keyword, which ends the clause before it. No other statement
 # has THEN at this place.
 _EMIT_TOKEN: Final = TokenType.THEN
@@ -125,7 +128,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     is_spark_dialect = is_spark(dialect_name)
     tokens = join_spark_tokens(tokens, text) if is_spark_dialect else tokens
     trees: list[exp.Expr | None] = parser.parse(
-        _with_created_pivots(_with_emit(with_window_names(tokens))), text
+        _with_wrapped_pivots(_with_emit(with_window_names(tokens))), text
     )
     rewrite_tree = rewrite_spark_tree if is_spark_dialect else _rewrite_tree
 
@@ -155,30 +158,49 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     ]
 
 
-def _with_created_pivots(tokens: list[Token]) -> list[Token]:
-    """Return the tokens of ``CREATE VIEW v AS FROM (PIVOT ...)`` for those without FROM.
+def _with_wrapped_pivots(tokens: list[Token]) -> list[Token]:
+    """Return the tokens, with ``FROM (PIVOT ...)`` in place of some PIVOT statements.
 
-    sqlglot parses a PIVOT or UNPIVOT statement in parentheses only, if it is not at the start.
+    sqlglot parses a PIVOT or UNPIVOT statement only in parentheses if it is the query of a view,
+    or if ORDER BY or LIMIT follows.
     """
     result: list[Token] = []
     is_start = True
-    is_open = False  # in a PIVOT statement of a view
+    is_open = False  # in a PIVOT statement with added parentheses
+    depth = 0
     for index, token in enumerate(tokens):
         if is_start:
             awaits_query = token.token_type == TokenType.CREATE
+            if token.token_type in _PIVOTS and _has_order_after_pivot(tokens[index:]):
+                result.append(_token_like(token, TokenType.FROM, "FROM"))
+                result.append(_token_like(token, TokenType.L_PAREN, "("))
+                is_open = True
         is_start = token.token_type == TokenType.SEMICOLON
-        if is_start and is_open:
+        depth += _DEPTHS.get(token.token_type, 0)
+        if is_open and (is_start or (depth == 0 and token.token_type in _ORDERS)):
             result.append(_token_like(token, TokenType.R_PAREN, ")"))
             is_open = False
         result.append(token)
         if awaits_query and token.token_type == TokenType.ALIAS:
             awaits_query = False
             following = tokens[index + 1 : index + 2]
-            if following and following[0].token_type in (TokenType.PIVOT, TokenType.UNPIVOT):
+            if following and following[0].token_type in _PIVOTS:
                 result.append(_token_like(following[0], TokenType.FROM, "FROM"))
                 result.append(_token_like(following[0], TokenType.L_PAREN, "("))
                 is_open = True
     return [*result, _token_like(tokens[-1], TokenType.R_PAREN, ")")] if is_open else result
+
+
+def _has_order_after_pivot(tokens: list[Token]) -> bool:
+    """Return whether ORDER BY, LIMIT or OFFSET follows the PIVOT statement at the start."""
+    depth = 0
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            return False
+        depth += _DEPTHS.get(token.token_type, 0)
+        if depth == 0 and token.token_type in _ORDERS:
+            return True
+    return False
 
 
 def _token_like(token: Token, token_type: TokenType, text: str) -> Token:
@@ -410,6 +432,12 @@ def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
     def build_and_check(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
         all_arguments = list(arguments)  # a builder may change the list
         tree = _call_builder(build, arguments, dialect)
+        distinct = all_arguments[0] if all_arguments else None
+        if isinstance(distinct, exp.Distinct) and tree.error_messages():
+            # corr(DISTINCT x, y): sqlglot takes what follows DISTINCT as one argument.
+            first, *others = distinct.expressions
+            all_arguments = [exp.Distinct(expressions=[first]), *others]
+            tree = _call_builder(build, list(all_arguments), dialect)
         nodes = {id(node) for node in tree.walk()}
         used_count = len(all_arguments)
         while used_count and id(all_arguments[used_count - 1]) not in nodes:

@@ -35,7 +35,7 @@ Cost: 100,000 strings take a few milliseconds in either direction; integers take
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -159,9 +159,23 @@ class Codec:
         >>> prices.code_of(3), prices.code_of(0.125), prices.code_of("x"), prices.code_of(None)
         (300, None, None, -9223372036854775808)
         """
+        return self.lookup(value)()
+
+    def lookup(self, value: Any) -> Callable[[], int | None]:
+        """Return a function that computes `code_of` a value: faster if it is called often.
+
+        >>> names = Codecs().codec(pa.string())
+        >>> code_of_bob = names.lookup("bob")
+        >>> code_of_bob(), names.encode(pa.array(["bob"])).tolist(), code_of_bob()
+        (None, [0], 0)
+        """
         array = _singleton(value, self.type)
         if array is None:
-            return None
+            return lambda: None
+        return lambda: self._code_in(array)
+
+    def _code_in(self, array: pa.Array) -> int | None:
+        """Return the code of the value of an array, or None if it has no code."""
         try:
             code = int(self._encode_chunk(array, adding=False)[0])
         except SchemaError:  # a value that has no code

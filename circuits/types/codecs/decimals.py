@@ -157,6 +157,23 @@ class WideDecimals:
         sign_bit = NULL
         return [words[-1], *(words[-2::-1] ^ sign_bit)]
 
+    @staticmethod
+    def inline_codes(words: Int64Array) -> Int64Array | None:
+        """Return the codes of unscaled integers; None if some of them are not inline.
+
+        Args:
+            words: The integers, of shape ``(words, n)``, least significant word first.
+        """
+        low = words[0]
+        is_inline = (low >= -INLINE) & (low < INLINE)
+        is_inline &= (words[1:] == low >> 63).all(axis=0)
+        return low + SHIFT if is_inline.all() else None
+
+    @staticmethod
+    def are_ordered(codes: Int64Array) -> bool:
+        """Return whether codes have the order of their values: no value is in the dictionary."""
+        return bool(((codes >= SHIFT - INLINE) | (codes == NULL)).all())
+
     def hashes(self, codes: Int64Array) -> Int64Array:
         """Return a hash of each value; the code of an inline one."""
         hashes = codes.copy()

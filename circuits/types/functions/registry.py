@@ -7,6 +7,7 @@ from types import MappingProxyType
 from circuits.types.functions import comparison, conditional, failures, greatest_least, logic
 from circuits.types.functions.casting import casts, shortest_decimals
 from circuits.types.functions.dates import (
+    ages,
     calendar,
     date_fields,
     date_formats,
@@ -76,6 +77,7 @@ _FAMILIES = (
     logic,
     casts,
     shortest_decimals,
+    ages,
     calendar,
     date_fields,
     date_formats,

@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 from streaming.cli.arguments.functions import load_functions
 from streaming.cli.terminal.display import amount, console, plain_table, print_json, size
+from streaming.distributed.cell_state import divide_circuit
 from streaming.state.offline_compaction import StoredSize, compact_state
 from streaming.state.open_files import open_files
 
@@ -14,7 +15,8 @@ __all__ = ["compact"]
 
 def compact(*, state_dir: str, functions: str | None, json: bool) -> None:
     """Remove unused values and earlier versions from the state of a stopped query."""
-    result = compact_state(open_files(state_dir), functions=load_functions(functions))
+    files = open_files(state_dir)
+    result = compact_state(files, functions=load_functions(functions), divide=divide_circuit)
     if json:
         print_json(asdict(result))
         return

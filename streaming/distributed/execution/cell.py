@@ -113,7 +113,8 @@ def cell_spec(
 def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
     """Return the driver's circuit: it computes the parts of all inputs, and the constants.
 
-    Its state consists of the dictionaries, and of the state that input options need.
+    Its state consists of the dictionaries, the rows of materialized inputs, and the state that
+    input options need.
     """
     plans: dict[str, PlanNode] = {}
     for name, schema in spec.schemas.items():
@@ -127,6 +128,7 @@ def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
         spec.schemas,
         CircuitOptions(
             outputs=tuple(plans),
+            materialize=tuple(name for name in spec.materialized if name in spec.schemas),
             input_options=spec.input_options,
             limits=spec.options.limits,
         ),

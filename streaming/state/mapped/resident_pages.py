@@ -2,8 +2,9 @@
 
 A page of a map belongs to the resident memory of a process from the first access until it is
 removed. The system removes pages only when the whole machine, or the container of the process, is
-short of memory, and one access to a file in the cache of the system maps up to 16 pages. So a step
-that searches a large state could make most of it resident.
+short of memory, and one access to a file in the cache of the system maps at least 16 pages, up to
+512 where the cache has the file in large pages. So a step that searches a large state could make
+most of it resident.
 
 `ResidentPages` checks the number of resident pages after each commit. A thread also checks it two
 hundred times a second, because one step may touch more pages than the limit. A check predicts the
@@ -21,7 +22,12 @@ Cost: one read of ``/proc/self/statm`` for each check. A removed page that is ac
 some microseconds if it is still in the cache of the system, else a read of the disk.
 
 Alternatives considered: removing the least recently used pages only. The system knows which these
-are, but a process would have to read a record of each page to find them.
+are, but a process would have to read a record of each page to find them. Linux maps single pages
+in a private map that is registered with userfaultfd for asynchronous write protection. Measured
+with 10 million rows in two orders, a step of 1,000 rows then had half as many resident bytes, but
+took 1.4 times the CPU time, and batches of a load took up to three times: a step searches three
+pages (directory, offsets, values) of each large run for each of its values, so it touches most of
+the state in either case.
 """
 
 from __future__ import annotations

@@ -10,9 +10,10 @@ The micro-batch that commits a change writes the state of the new views. With a 
 only its own delta. No manifest names the files before, so a crash leaves files that the next start
 removes, and the backfill begins again.
 
-If a file cannot be written, the early state is given up: the micro-batch that commits the change
-then writes the whole state, as without slices. The same holds for traces that the old views have
-under the same name, and for views whose state drops rows by a watermark.
+If a file cannot be written, the early files are removed, and the micro-batch that commits the
+change writes the whole state of the new views, as without slices. It does the same if the state
+drops rows by a watermark. A trace that the old views also have is not written early, because it is
+in their files.
 """
 
 from __future__ import annotations
@@ -47,15 +48,23 @@ class EarlyState:
         change: The change.
         stem: The beginning of the names of the files.
         is_safe: Returns False if files that no version names may be removed at any moment.
+        on_written: Receives the writer of each slice after it has written its files, to count their
+            bytes.
     """
 
     def __init__(
-        self, files: Files, change: ProgramChange, stem: str, is_safe: Callable[[], bool]
+        self,
+        files: Files,
+        change: ProgramChange,
+        stem: str,
+        is_safe: Callable[[], bool],
+        on_written: Callable[[Writer], None],
     ) -> None:
         self._files = files
         self._change = change
         self._stem = stem
         self._is_safe = is_safe
+        self._on_written = on_written
         self._manifest: Manifest | None = None
         self._is_given_up = change.graph.state_bounds is not None
 
@@ -83,6 +92,7 @@ class EarlyState:
         except BaseException:
             writer.undo()
             raise
+        self._on_written(writer)
         old, self._manifest = self._manifest, manifest
         self._remove(old, but=manifest)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from circuits.errors import EvaluationError
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Scan
+from circuits.runtime.operators.aggregates import sum_encoder
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.ordered_rows import OrderedRows
@@ -222,3 +223,29 @@ def test_distinct_values_with_comparable_codes_are_in_one_trace():
     (operator,) = [n.operator for n in circuit.graph.nodes if isinstance(n.plan, Aggregate)]
     _, *values = operator.traces
     assert [trace.arity for trace in values] == [2, 2]  # integers, texts
+
+
+def test_sums_of_decimals_that_fit_a_word_make_no_arrow_array(monkeypatch):
+    """The sum of a column of decimals has 38 digits, but seldom needs them."""
+    circuit = compile_sql("SELECT sum(x) AS total FROM e", {"e": "x decimal(15, 2)"})
+    circuit.step({"e": [{"x": Decimal("1.25")}]})
+    with monkeypatch.context() as patched:
+        patched.setattr(sum_encoder, "array_of", lambda *_: pytest.fail("an Arrow array"))
+
+        output = circuit.step({"e": [{"x": Decimal("-3.50")}]})["view"].to_pylist()
+
+    assert {row["total"]: row["weight"] for row in output} == {
+        Decimal("1.25"): -1,
+        Decimal("-2.25"): 1,
+    }
+
+
+def test_a_sum_of_decimals_changes_between_one_word_and_more():
+    circuit = compile_sql("SELECT sum(x) AS total FROM e", {"e": "x decimal(18, 0)"})
+    largest = Decimal("9" * 18)
+    total = Decimal(0)
+    for weight in (1, 1, 1, -1, -1):  # 2**61 is between twice and three times the largest
+        row = pa.table({"x": pa.array([largest], pa.decimal128(18, 0)), "weight": [weight]})
+        total += weight * largest
+        output = circuit.step({"e": row})["view"].to_pylist()
+        assert [row["total"] for row in output if row["weight"] > 0] == [total]

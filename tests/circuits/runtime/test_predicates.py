@@ -26,6 +26,7 @@ LAW = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 UTC = datetime.UTC
+FLOAT, TEXT, INT = pa.float64(), pa.string(), pa.int64()
 # Values of the columns. Literals may have other values as well, which occur in no row.
 DOMAINS: dict[pa.DataType, list] = {
     pa.int64(): [-(2**62), -1, 0, 1, 127, 128, 2**53 + 1],
@@ -73,7 +74,12 @@ def operands(draw: st.DrawFn, family: list[pa.DataType]) -> Expression:
 
 @st.composite
 def conditions(draw: st.DrawFn, depth: int = 3) -> Expression:
-    kind = draw(st.integers(0, 9 if depth else 5))
+    kind = draw(st.integers(-1, 9 if depth else 5))
+    if kind == -1:
+        type_ = draw(st.sampled_from([pa.int64(), pa.float64(), TEXT, pa.decimal128(9, 2)]))
+        items = draw(st.lists(values(type_, is_literal=True), min_size=1, max_size=3))
+        column = Column(TYPES.index(type_), type_)
+        return call("in", column, *(Literal(item, type_) for item in items))
     if kind <= 3:
         family = draw(st.sampled_from(FAMILIES))
         return call(
@@ -133,9 +139,6 @@ def batch_of(**columns):
 
 def refuse(*_):
     raise AssertionError("evaluated in Arrow")
-
-
-FLOAT, TEXT, INT = pa.float64(), pa.string(), pa.int64()
 
 
 @pytest.mark.parametrize(
@@ -231,3 +234,27 @@ def test_a_cast_that_keeps_codes_never_fails_and_keeps_the_value(source, target,
 )
 def test_only_casts_that_cannot_fail_and_leave_the_code_are_left_out(source, target, keeps):
     assert keeps_codes(source, target, Codecs()) == keeps
+
+
+def test_wide_decimals_are_compared_by_code_unless_one_is_in_the_dictionary(monkeypatch):
+    wide = pa.decimal128(38, 2)
+    greater = call("gt", Column(1, wide), Literal(Decimal("3.00"), wide))
+    batch = batch_of(x=pa.array([Decimal("2.99"), Decimal("3.01"), None], wide))
+    with_large = batch_of(x=pa.array([Decimal(10) ** 30, -(Decimal(10) ** 30), None], wide))
+    assert truth_values(truth(greater, with_large), 3) == [True, False, None]
+
+    monkeypatch.setattr(predicates, "evaluate", refuse)
+
+    assert truth_values(truth(greater, batch), 3) == [False, True, None]
+
+
+def test_a_list_of_literals_and_the_nulls_of_arithmetic_are_found_by_code(monkeypatch):
+    monkeypatch.setattr(predicates, "evaluate", refuse)
+    batch = batch_of(x=pa.array(["a", "b", None]), y=pa.array([1.5, None, 2.0]))
+    x, y = Column(1, TEXT), Column(2, FLOAT)
+    listed = call("in", x, Literal("b", TEXT), Literal("never there", TEXT))
+    listed_with_null = call("in", x, Literal("b", TEXT), Literal(None, TEXT))
+    is_null = call("is_null", call("multiply", Literal(0.2, FLOAT), y))
+    assert truth_values(truth(listed, batch), 3) == [False, True, None]
+    assert truth_values(truth(listed_with_null, batch), 3) == [None, True, None]
+    assert truth_values(truth(is_null, batch), 3) == [False, True, False]

@@ -84,3 +84,18 @@ def test_a_letter_as_the_escape_of_a_pattern_without_regard_to_case_is_refused(n
     query = f"SELECT s FROM t WHERE s COLLATE NOCASE {negation}LIKE 'XX%a' ESCAPE 'X'"
     with pytest.raises(UnsupportedSqlError, match="COLLATE NOCASE here"):
         compile_sql(query, {"t": "s STRING"})
+
+
+@pytest.mark.parametrize(
+    ("collation", "dialect"), [('"C"', "postgres"), ("BINARY", "duckdb"), ("UTF8_BINARY", "spark")]
+)
+def test_a_column_with_a_collation_by_bytes_is_a_text(collation, dialect):
+    table = f"CREATE TABLE t (s VARCHAR(9) COLLATE {collation} NOT NULL);"
+    circuit = compile_sql(f"{table} SELECT s FROM t ORDER BY s LIMIT 1", dialect=dialect)
+    rows = circuit.step({"t": [{"s": "a"}, {"s": "B"}]})["view"].to_pylist()
+    assert rows == [{"s": "B", "weight": 1}]
+
+
+def test_a_column_with_another_collation_is_refused():
+    with pytest.raises(UnsupportedSqlError, match=r"COLLATE de_DE in CREATE TABLE .* leave it out"):
+        compile_sql('CREATE TABLE t (s TEXT COLLATE "de_DE"); SELECT s FROM t', dialect="postgres")

@@ -42,6 +42,7 @@ ROWS = st.lists(st.fixed_dictionaries(VALUES), min_size=1, max_size=6)
 QUERIES = [
     "SELECT k, i::VARCHAR AS a, (-i)::VARCHAR AS b, (i * k)::VARCHAR AS c FROM t",
     "SELECT k, (i + j)::VARCHAR AS a, (i - j)::VARCHAR AS b FROM t",
+    "SELECT age(d + i, d + j)::VARCHAR AS a, age(d, d + i)::VARCHAR AS b FROM t",
     "SELECT d + i AS a, d - i AS b, i + d::TIMESTAMP AS c, t + i AS e, t - i AS f FROM t",
     "SELECT i = j AS a, i < j AS b, i >= j AS c, i IS NOT DISTINCT FROM j AS e FROM t",
     "SELECT k FROM t WHERE i IN (INTERVAL '1 month', INTERVAL '29 days') OR i = '0 days'",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from circuits import SqlError, compile_sql
+from circuits import SqlError, UnsupportedSqlError, compile_sql
 
 SCHEMAS = {"t": "l ARRAY<STRUCT<x: INT, y: STRING>>, m MAP<STRING, INT>, n ARRAY<INT>"}
 ROW = {"l": [{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}], "m": [("k", 7)], "n": [1]}
@@ -43,6 +43,36 @@ def test_values_in_place_of_lambdas_and_rows_with_names(expression):
     circuit = compile_sql(f"SELECT {expression} AS r FROM t", SCHEMAS, dialect="spark")
     expected = {"r": FUNCTIONS[expression], "weight": 1}
     assert circuit.step({"t": [ROW]})["view"].to_pylist() == [expected]
+
+
+# Spark 4 compares a text and a decimal as DOUBLE, and casts both to DOUBLE if they are results.
+DECIMALS = {
+    "'1d' = 1.0": True,
+    "1.5BD = '1.50'": True,
+    "1.50BD < '1.501'": True,
+    "1.5BD IN ('2', '1.5e0')": True,
+    "coalesce(CAST(NULL AS DECIMAL(4, 2)), '0.125')": 0.125,
+}
+
+
+@pytest.mark.parametrize("expression", DECIMALS)
+def test_a_text_and_a_decimal_are_compared_as_doubles(expression):
+    circuit = compile_sql(f"SELECT {expression} AS r", {}, dialect="spark")
+    assert circuit.step({})["view"].to_pylist() == [{"r": DECIMALS[expression], "weight": 1}]
+
+
+def test_from_json_takes_the_mode_of_spark_and_refuses_options_that_change_the_result():
+    text = "SELECT from_json('{{\"a\": 1}}', '{}', {}).a AS r"
+    circuit = compile_sql(text.format("a INT", "map('mode', 'permissive')"), {}, dialect="spark")
+    assert circuit.step({})["view"].to_pylist() == [{"r": 1, "weight": 1}]
+    refused = {
+        "the option mode = FAILFAST": ("a INT", "map('mode', 'FAILFAST')"),
+        "the option dateformat = dd": ("a DATE", "map('dateFormat', 'dd')"),
+        "the column _corrupt_record": ("a INT, _corrupt_record STRING", "map()"),
+    }
+    for message, parts in refused.items():
+        with pytest.raises(UnsupportedSqlError, match=message):
+            compile_sql(text.format(*parts), {}, dialect="spark")
 
 
 # Spark 4 reads two quotes in a text as one, and joins texts with a blank between them.

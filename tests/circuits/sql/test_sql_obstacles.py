@@ -73,6 +73,22 @@ def test_the_wrong_conditions_of_a_query_and_of_its_subquery_are_found():
 
 
 @pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("SELECT lag(a, 1.5) OVER (ORDER BY a), COLUMNS('q') FROM e", [15, 39]),
+        ("SELECT COLUMNS('q'), lag(a, 1.5) OVER (ORDER BY a) FROM e", [8, 29]),
+        ("SELECT lag(a, 1.5) OVER (ORDER BY a) AS b FROM e WHERE a < 'x'", [15, 56]),
+        # The second error may be the effect of the replaced item.
+        ("SELECT COLUMNS('q') AS b, lag(b, 1.5) OVER (ORDER BY a) FROM e", [8]),
+        ("SELECT COLUMNS('q'), lag(a, 1.5) OVER (ORDER BY a), frob(a) FROM e", [8, 29, 53]),
+    ],
+)
+def test_several_errors_of_a_select_are_found(text, columns):
+    relations = {"e": (Field("a", RELATIONS["t"][0].type),)}
+    assert [column for _, column, _ in places(text, relations)] == columns
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "CREATE VIEW v AS SELECT a FROM w; CREATE VIEW w AS SELECT a FROM t",

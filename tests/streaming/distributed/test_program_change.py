@@ -15,10 +15,13 @@ import pytest
 
 from circuits import InputOptions, ProgramChangeError, compile_sql
 from circuits.state import dictionary_sweep
-from streaming import ChangeOptions, Output, StateMismatchError, ViewSink
+from streaming import ChangeOptions, Output, StateMismatchError, StreamingError, ViewSink
+from streaming.distributed.cell_state import divide_circuit
 from streaming.distributed.execution.executor_cache import CACHE
+from streaming.distributed.rescaling import rescale_state
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_cell_manifest, read_manifest
+from streaming.state.offline_compaction import compact_state
 from streaming.state.writer import Writer
 from tests.support.local_cells import LocalFrame, local_cells
 from tests.support.program_schedules import play
@@ -54,8 +57,10 @@ class Rows(Counter):
         self.update(bag_of(delta.table))
 
 
-def sink_of(place, text, *, strict=True, mode="distributed", cells=3, **options):
+def sink_of(place, text, *, strict=True, keep=None, mode="distributed", cells=3, **options):
     input_options = {"e": InputOptions(strict=True)} if strict else {}
+    if keep is not None:
+        input_options = {"e": keep}
     circuit = compile_sql(text, {"e": SCHEMA}, input_options=input_options)
     targets = {view: Rows() for view in circuit.outputs}
     outputs = [Output(view, target) for view, target in targets.items()]
@@ -115,6 +120,43 @@ def test_rows_that_are_not_kept_are_named_and_can_be_given(tmp_path):
     feed(sink, 1, ("d", "a"))
     edges = [*EDGES, ("d", "a")]
     assert targets["paths"] == Counter((a, d) for a, b in edges for c, d in edges if b == c)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        InputOptions(keep="all"),
+        InputOptions(keep="all", strict=True),
+        InputOptions(keep="all", keys=("src", "dst")),
+    ],
+)
+def test_keep_all_keeps_the_rows_that_new_views_need_through_changes_of_the_cells(
+    tmp_path, options
+):
+    sink, _ = sink_of(tmp_path, COUNTS, keep=options)
+    feed(sink, 0, *EDGES)
+    feed(sink, 1, EDGES[3], weight=-1)
+    sink.close()
+    files = LocalFiles(tmp_path)
+    for cells in (None, 2, 3):
+        rescale_state(files, cells=cells)
+    compact_state(files, divide=divide_circuit)
+    sink, targets = sink_of(tmp_path, COUNTS + PATHS, keep=options)
+    feed(sink, 2, ("d", "a"))
+    edges = [*EDGES[:3], ("d", "a")]
+    assert targets["paths"] == Counter((a, d) for a, b in edges for c, d in edges if b == c)
+    sink.close()
+    sink, targets = sink_of(
+        tmp_path, PATHS + "CREATE VIEW copy AS SELECT * FROM e;", keep=options, allow_drop=True
+    )
+    feed(sink, 3, ("e", "a"))
+    assert targets["copy"] == Counter([*edges, ("e", "a")])
+
+
+def test_a_materialized_view_is_refused(tmp_path):
+    circuit = compile_sql(COUNTS, {"e": SCHEMA}, materialize=["counts"])
+    with pytest.raises(StreamingError, match=r"^counts: materialized views are not available"):
+        ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
 
 
 def test_a_change_that_drops_something_must_be_allowed(state):

@@ -11,12 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from circuits import Circuit, compile_sql
-from streaming import ReplayError, StateError, StateLockedError, ViewSink
+from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.stage_cells import StageCells
 from streaming.state.manifest import Manifest, manifest_name
-from streaming.state.offline_compaction import compact_state
 from streaming.state.open_files import open_files
 from tests.streaming.distributed.test_engine import (
     SCHEMAS,
@@ -166,25 +165,3 @@ def test_rescaling_to_the_same_number_of_cells_chooses_the_grid_again(tmp_path):
     status, message = rescale(tmp_path, "--cells", "8")
     assert (status, message) == (0, "version 1: 8 cells already; nothing was changed")
     assert Manifest.decode(name.read_bytes(), name.name) == first
-
-
-def test_a_state_of_cells_is_compacted_by_the_commands_that_the_error_names(tmp_path):
-    write_state(tmp_path)
-    assert rescale(tmp_path, "--cells", "2")[0] == 0
-    before = stored_bytes(tmp_path)
-    assert "nothing was changed" in rescale(tmp_path, "--cells", "2")[1]
-    with pytest.raises(StateError) as error:
-        compact_state(open_files(tmp_path))
-    names = f"rescale {tmp_path}"
-    assert f"{names} --embedded, then this command, then dbsp-wcoj {names} --cells 2" in str(
-        error.value
-    )
-    assert rescale(tmp_path, "--embedded")[0] == 0
-    compact_state(open_files(tmp_path))
-    assert rescale(tmp_path, "--cells", "2")[0] == 0
-    compact = stored_bytes(tmp_path)
-    assert compact < before
-
-
-def stored_bytes(state_dir: Path) -> int:
-    return sum(path.stat().st_size for path in state_dir.rglob("*") if path.is_file())

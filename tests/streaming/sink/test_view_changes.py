@@ -40,6 +40,7 @@ from streaming import (
     stored_circuit,
 )
 from streaming.engine.engine import Engine
+from streaming.sink.frozen_objects import FROZEN_OBJECTS
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
 from streaming.state.memory_store import InMemoryStore
@@ -99,6 +100,25 @@ class ReplacingTarget(Target):
             self.batches.clear()
         super().write(delta)
         self.previous[delta.batch_id] = delta.previous
+
+
+def test_the_metrics_name_the_state_of_the_old_views_after_a_change_that_failed(
+    tmp_path, monkeypatch
+):
+    sink = make_sink(PATHS + COUNTS, state_dir=tmp_path)
+    feed(sink, 0)
+    names = sink.metrics[-1].arrangements.keys()
+
+    def fail(objects, owner):
+        raise RuntimeError("stopped")
+
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="stopped"):
+        patch.setattr(type(FROZEN_OBJECTS), "release", fail)  # after the switch of the circuit
+        sink.drop_view("counts")
+    feed(sink, 1)
+    assert sink.metrics[-1].arrangements.keys() == names
+    assert list(sink.last.outputs) == ["paths", "counts"]
+    sink.close()
 
 
 def make_sink(text=PATHS, target=None, state_dir=None, **options) -> ViewSink:
@@ -700,6 +720,32 @@ class TestSlices:
         tables = [*map(table_of, range(4)), *map(more_rows, range(4, number + 1))]
         (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
         assert edges.rows == bag_of(table)
+
+    def test_the_bytes_of_a_micro_batch_include_those_of_its_slice(self, tmp_path, monkeypatch):
+        written = []
+        write = LocalFiles.write
+
+        def count(files, name, chunks):
+            chunks = list(chunks)
+            if name.startswith(("data/", "outputs/", "manifests/")):
+                written.append(sum(memoryview(chunk).nbytes for chunk in chunks))
+            write(files, name, chunks)
+
+        monkeypatch.setattr(LocalFiles, "write", count)
+        text = "CREATE VIEW twos AS SELECT x.name, y.src FROM e x JOIN e y ON x.dst = y.dst"
+        sink = make_sink(COUNTS, state_dir=tmp_path)
+        rows = [{"src": n, "dst": n // 2, "name": f"name {n}"} for n in range(300)]
+        sink(Frame(pa.Table.from_pylist(rows, SCHEMA)), 0)
+        committed = sink.add_view(text, change=ChangeOptions(rows_per_batch=100))
+        number = 0
+        while not committed.done():
+            number += 1
+            assert number < 40
+            written.clear()
+            sink(Frame(table_of()), number)
+            assert sink.metrics[-1].bytes_written == sum(written), number
+            assert sink.metrics[-1].bytes_added <= sum(written), number
+        assert number > 3
 
     def test_the_state_of_the_new_view_is_written_in_slices(self, tmp_path):
         text = "CREATE VIEW twos AS SELECT x.name, y.src FROM e x JOIN e y ON x.dst = y.dst"

@@ -14,6 +14,7 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum, is_wide_decimal
 from circuits.types.codecs.arrow_buffers import BoolArray, array_of
 from circuits.types.codecs.codec import NULL, Codec
+from circuits.types.codecs.decimals import WideDecimals
 from dbsp_wcoj.values.bitcast import codes_of
 from dbsp_wcoj.zset import Int64Array
 
@@ -74,6 +75,10 @@ class SumEncoder:
             values = self._exact.floats(sums, divisors).astype(dtype, copy=False)
             return np.where(present, codes_of(values), NULL)
         words, fits = self._exact.integers(sums, n, self._words)
+        if isinstance(self._codec.coding, WideDecimals) and fits.all():
+            inline = self._codec.coding.inline_codes(words)  # these are in range: 2**61 < 10**19
+            if inline is not None:
+                return np.where(present, inline, NULL)
         in_range = fits & _is_below(words, self._bound) & ~_is_below(words, -self._bound + 1)
         if not in_range[present].all():
             raise self._range_error(sums, int(np.flatnonzero(present & ~in_range)[0]))

@@ -21,6 +21,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions import nested
 from circuits.sql.expressions.literals import integer_literal
+from circuits.sql.expressions.postgres.positions import at_least
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
@@ -37,8 +38,8 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
     if isinstance(subscript, exp.Slice):
         clause.source.allow_arguments(subscript, "this", "expression")
         low, high = subscript.args.get("this"), subscript.args.get("expression")
-        begin = one if low is None else _at_least(clause, node, clause.read(low), 1)
-        end = integer_literal(-1) if high is None else _at_least(clause, node, clause.read(high), 0)
+        begin = one if low is None else at_least(clause, node, clause.read(low), 1)
+        end = integer_literal(-1) if high is None else at_least(clause, node, clause.read(high), 0)
         return clause.call(node, "list_slice", value, begin, end)
     index = clause.read(subscript)
     element = clause.call(node, "list_element", value, index)
@@ -46,14 +47,6 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
         return element
     is_before = clause.call(node, "lt", index, one)
     return clause.call(node, "case", is_before, Literal(None, element.type), element)
-
-
-def _at_least(clause: Clause, node: exp.Expr, value: Expression, least: int) -> Expression:
-    """Return the greater of a position and a constant; NULL if the position is NULL."""
-    if isinstance(value, Literal) and isinstance(value.value, int) and value.value >= least:
-        return value
-    is_less = clause.call(node, "lt", value, integer_literal(least))
-    return clause.call(node, "case", is_less, integer_literal(least), value)
 
 
 def _read_size(clause: Clause, node: exp.ArraySize) -> Expression:

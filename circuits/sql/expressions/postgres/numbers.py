@@ -3,6 +3,7 @@
 ::
 
     round(2.5::float8)   2: a float is rounded half to even; a numeric half up, to 3
+    round(avg(f))        2: the average of floats is a float, and that of integers a numeric
     (5 / 2.0)::int       3: the quotient is a numeric in PostgreSQL, although it is a float here
     to_hex(-1)           ffffffff
 """
@@ -15,7 +16,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
-from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause, Reader, is_aggregate
 from circuits.sql.expressions.literals import integer_literal
 
 __all__ = ["READERS", "READERS_BY_NAME", "is_numeric"]
@@ -27,18 +28,40 @@ _NUMERIC_FUNCTIONS: Final = (
 _FLOAT_TYPES: Final = (exp.DType.DOUBLE, exp.DType.FLOAT)
 
 
-def is_numeric(node: exp.Expr, value: Expression) -> bool:
+def is_numeric(clause: Clause, node: exp.Expr, value: Expression) -> bool:
     """Return whether PostgreSQL has the type numeric for an expression that is a float here.
 
-    These are averages, deviations, variances and fields of dates; and quotients, unless they read a
-    column of floats or a cast to a float. A column of floats counts as a float, because it is
-    not known whether it was a numeric.
+    These are fields of dates; averages, deviations and variances of other numbers than floats; and
+    quotients. With a float beside it, such as a column, an aggregate of floats or a cast, the
+    expression is a float. A column of floats counts as a float, because it is not known whether it
+    was a numeric.
     """
-    parts = list(node.walk())
-    if any(isinstance(part, _NUMERIC_FUNCTIONS) for part in parts):
-        return True
-    is_cast = any(isinstance(part, exp.Cast) and part.to.this in _FLOAT_TYPES for part in parts)
-    return not is_cast and not _reads_float(value)
+    parts = list(map(_function_of, node.walk(prune=_has_own_type)))
+    if any(_is_float_part(part) for part in parts):
+        return False
+    if not any(isinstance(part, _NUMERIC_FUNCTIONS) for part in parts):
+        return not _reads_float(value)
+    columns = [part for part in parts if isinstance(part, exp.Column)]
+    return not any(pa.types.is_floating(clause.read(column).type) for column in columns)
+
+
+def _has_own_type(node: exp.Expr) -> bool:
+    """Return whether the parts of a node do not decide whether it is a float in PostgreSQL."""
+    return isinstance(node, exp.Cast | exp.Extract | exp.Query | exp.Window) or is_aggregate(node)
+
+
+def _function_of(node: exp.Expr) -> exp.Expr:
+    """Return the function of a node without its FILTER and OVER; else the node itself."""
+    while isinstance(node, exp.Filter | exp.Window):
+        node = node.this
+    return node
+
+
+def _is_float_part(node: exp.Expr) -> bool:
+    """Return whether a node is a cast to a float, or an aggregate of floats."""
+    if isinstance(node, exp.Cast):
+        return node.to.this in _FLOAT_TYPES
+    return bool(node.meta.get(AGGREGATES_FLOATS))
 
 
 def _reads_float(value: Expression) -> bool:
@@ -50,7 +73,7 @@ def _reads_float(value: Expression) -> bool:
 
 def _read_round(clause: Clause, node: exp.Round) -> Expression:
     value, *digits = clause.read_arguments(node, "this", "decimals")
-    is_float = pa.types.is_floating(value.type) and not is_numeric(node.this, value)
+    is_float = pa.types.is_floating(value.type) and not is_numeric(clause, node.this, value)
     if is_float and not digits:
         return clause.call(node, "round_half_even", value, integer_literal(0))
     return clause.call(node, "round", value, *digits)
@@ -73,5 +96,23 @@ def _read_hex(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "lower", clause.call(node, "hex_integer", value))
 
 
+def _read_null_count(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``num_nulls(a, b, ...)`` or ``num_nonnulls(a, b, ...)``."""
+    name = node.name.lower()
+    if not node.expressions:
+        raise clause.source.error(node, f"{name}() takes at least 1 argument")
+    is_null = [clause.call(part, "is_null", clause.read(part)) for part in node.expressions]
+    if name == "num_nonnulls":
+        is_null = [clause.call(node, "not", part) for part in is_null]
+    count, *others = (clause.call(node, "cast", part, type=pa.int32()) for part in is_null)
+    for other in others:
+        count = clause.call(node, "add", count, other)
+    return clause.call(node, "cast", count, type=pa.int32())
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Round: _read_round}
-READERS_BY_NAME: Final[dict[str, Reader]] = {"to_hex": _read_hex}
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "num_nonnulls": _read_null_count,
+    "num_nulls": _read_null_count,
+    "to_hex": _read_hex,
+}

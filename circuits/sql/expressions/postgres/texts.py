@@ -21,6 +21,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
+from circuits.sql.expressions.postgres.positions import at_least
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.type_rules import is_text
 
@@ -28,9 +29,12 @@ __all__ = ["READERS", "READERS_BY_NAME"]
 
 # A directive of format(): position, alignment to the left, width, and conversion.
 _DIRECTIVE: Final = re.compile(r"%(?:%|(?:(\d+)\$)?(-?)(\d*)([sL]))")
-# A group of a pattern that may take no part in a match: PostgreSQL returns NULL for it, the engine
-# an empty string.
-_OPTIONAL_GROUP: Final = re.compile(r"\)[?*{]|\|")
+# The parts of a pattern that decide whether a group takes part in each match: an escaped character,
+# a set of characters, a parenthesis, a repetition, or an alternative.
+_PATTERN_PART: Final = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\((?P<special>\?)?)|(?P<close>\)(?P<optional>[?*{])?)|(?P<or>\|)",
+    re.DOTALL,
+)
 
 
 def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
@@ -41,20 +45,12 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
                 node, "SUBSTRING with FOR and a pattern", "write a regular expression: FROM '...'"
             )
         return _matching_part(clause, node, value, start)
-    one, zero = integer_literal(1), integer_literal(0)
-    first = _at_least(clause, node, start, one)
+    first = at_least(clause, node, start, 1)
     if not length:
         return clause.call(node, "substring", value, first)
     end = clause.call(node, "add", start, length[0])
     count = clause.call(node, "subtract", end, first)
-    return clause.call(node, "substring", value, first, _at_least(clause, node, count, zero))
-
-
-def _at_least(clause: Clause, node: exp.Expr, value: Expression, least: Literal) -> Expression:
-    """Return the greater of a value and a constant; NULL if the value is NULL."""
-    if isinstance(value, Literal) and isinstance(value.value, int):
-        return value if value.value >= least.value else least
-    return clause.call(node, "case", clause.call(node, "lt", value, least), least, value)
+    return clause.call(node, "substring", value, first, at_least(clause, node, count, 0))
 
 
 def _matching_part(
@@ -69,7 +65,7 @@ def _matching_part(
         group_count = re.compile(pattern.value).groups
     except re.error as error:
         raise clause.source.error(node, f"the pattern {pattern.value!r}: {error}") from None
-    if group_count and _OPTIONAL_GROUP.search(pattern.value):
+    if group_count and _is_optional(pattern.value):
         raise clause.source.unsupported(
             node, "a group that may have no match", "make it a part of every match"
         )
@@ -77,6 +73,34 @@ def _matching_part(
     is_match = clause.call(node, "regexp_matches", value, pattern)
     part = clause.call(node, "regexp_extract", value, pattern, group)
     return clause.call(node, "case", is_match, part, NULL)
+
+
+def _is_optional(pattern: str) -> bool:
+    """Return whether the first group of a pattern may take no part in a match.
+
+    PostgreSQL then returns NULL for it, the engine an empty string. A group inside another one of
+    which a part is optional counts as optional.
+
+    >>> [_is_optional(pattern) for pattern in ("(a|b)c", "(a)|b", "(a)?b", "(?:(a)|b)c")]
+    [False, True, True, True]
+    """
+    depth = 0
+    group_depth: int | None = None
+    is_nested = False
+    for part in _PATTERN_PART.finditer(pattern):
+        if part["open"]:
+            depth += 1
+            if group_depth is None and not part["special"]:
+                group_depth, is_nested = depth, depth > 1
+        elif part["close"]:
+            if part["optional"] and (depth == group_depth or is_nested):
+                return True
+            if depth == group_depth:
+                group_depth = 0  # the groups that follow decide nothing
+            depth -= 1
+        elif part["or"] and (depth == 0 or is_nested):
+            return True
+    return False
 
 
 def _to_string(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -136,9 +160,9 @@ def _read_format(clause: Clause, node: exp.Anonymous) -> Expression:
         index = int(position) - 1 if position else next_index
         next_index = index + 1
         if not 0 <= index < len(values):
-            noun = "value" if len(values) == 1 else "values"
+            count = "is 1 value" if len(values) == 1 else f"are {len(values)} values"
             raise clause.source.error(
-                node, f"{match[0]} in format() has no argument: there is {len(values)} {noun}"
+                node, f"{match[0]} in format() has no argument: there {count}"
             )
         text = _to_string(clause, node, values[index])
         text = _quote(clause, node, text) if conversion == "L" else _or_empty(clause, node, text)

@@ -87,9 +87,16 @@ def cast_to_common_type(
     count = len(arguments)
     is_value = [function != "case" or n % 2 == 1 or n == count - 1 for n in range(count)]
     values = [part for part, is_unified in zip(arguments, is_value, strict=True) if is_unified]
-    # The functions cast literals to the type of the other arguments.
-    types = [value.type for value in values if not (is_text(value.type) and _is_literal(value))]
-    has_mixed_text = function not in _STRICT_FUNCTIONS and (
+    # The functions cast literals to the type of the other arguments, except next to decimals, which
+    # Spark compares with a text as DOUBLE: 1.5 = '1.50d'.
+    is_strict = function in _STRICT_FUNCTIONS
+    has_decimal = not is_strict and any(arrow.is_decimal(value.type) for value in values)
+    types = [
+        value.type
+        for value in values
+        if has_decimal or not (is_text(value.type) and _is_literal(value))
+    ]
+    has_mixed_text = not is_strict and (
         any(map(is_text, types)) and not all(is_text(type) or arrow.is_null(type) for type in types)
     )
     has_moment = any(arrow.is_timestamp(type) and type.tz is not None for type in types)
@@ -102,7 +109,7 @@ def cast_to_common_type(
     with clause.source.errors_at(node):
         target = widened_type(types)
     return tuple(
-        _cast(clause, node, part, target) if is_unified else part
+        _cast(clause, node, part, target, casts_literals=has_decimal) if is_unified else part
         for part, is_unified in zip(arguments, is_value, strict=True)
     )
 
@@ -111,7 +118,14 @@ def _is_literal(value: Expression) -> bool:
     return isinstance(value, Literal)
 
 
-def _cast(clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType) -> Expression:
+def _cast(
+    clause: Clause,
+    node: exp.Expr,
+    value: Expression,
+    target: pa.DataType,
+    *,
+    casts_literals: bool,
+) -> Expression:
     is_cast = value.type == target or arrow.is_null(value.type)
-    is_literal_text = _is_literal(value) and is_text(value.type)
+    is_literal_text = not casts_literals and _is_literal(value) and is_text(value.type)
     return value if is_cast or is_literal_text else spark_cast(clause, node, value, target)

@@ -1,0 +1,62 @@
+"""Sets of rows that are packed into keys, as sorted arrays of distinct int64 keys.
+
+A batch of sorted keys is compared with a set by galloping: each search starts where the last one
+ended. So a batch takes time in proportion to its keys, times the logarithm of the distances in the
+set between them.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compilation import kernel
+
+
+@kernel
+def mark_absent_keys(keys, known, is_absent):
+    """Set ``is_absent`` to False for the keys that the set ``known`` contains.
+
+    Args:
+        keys: int64, strictly ascending; those that are marked absent are searched.
+        known: int64, strictly ascending.
+        is_absent: One bool per key.
+    """
+    size = known.shape[0]
+    position = np.int64(0)
+    for i in range(keys.shape[0]):
+        if not is_absent[i]:
+            continue
+        key = keys[i]
+        # Gallop: known[position:] has all keys that are not less than the previous key.
+        step = np.int64(1)
+        low = position
+        high = position
+        while high < size and known[high] < key:
+            low = high + 1
+            high += step
+            step += step
+        high = min(high, size)
+        while low < high:
+            middle = (low + high) >> 1
+            if known[middle] < key:
+                low = middle + 1
+            else:
+                high = middle
+        position = low
+        if position == size:
+            return
+        is_absent[i] = known[position] != key
+
+
+@kernel
+def merge_keys(one, other, out):
+    """Write the keys of two sorted arrays without common keys to ``out``, sorted."""
+    i = np.int64(0)
+    j = np.int64(0)
+    n = one.shape[0]
+    m = other.shape[0]
+    for k in range(n + m):
+        if j == m or (i < n and one[i] < other[j]):
+            out[k] = one[i]
+            i += 1
+        else:
+            out[k] = other[j]
+            j += 1

@@ -1,0 +1,143 @@
+"""Row keys: rows packed into one non-negative int64 each, in the order of the rows.
+
+    key = Σ_k (column k - lowest_k) << shift_k          the last column has the lowest bits
+
+A `KeyLayout` says how. A set of rows (`RowKeySet`) then takes 8 bytes per row whatever the number
+of columns, and one comparison compares two rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from dbsp_wcoj.kernels.storage.key_sets import mark_absent_keys, merge_keys
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["KeyLayout", "RowKeySet"]
+
+# A key is a non-negative int64.
+MAX_KEY_BITS: Final = 63
+# Two arrays of a set are merged if the older one is at most this many times as large.
+GROWTH_FACTOR: Final = 4
+
+
+@dataclass(frozen=True)
+class KeyLayout:
+    """The least value of each column, and the number of its bits in a key.
+
+    >>> layout = KeyLayout.covering(np.array([[3, 5], [-1, 0]]))
+    >>> layout.encode(np.array([[3, 5], [-1, 0]])).tolist()
+    [0, 5]
+    >>> layout.decode(np.array([0, 5])).tolist()
+    [[3, 5], [-1, 0]]
+    """
+
+    lowest: tuple[int, ...]
+    bits: tuple[int, ...]
+
+    @staticmethod
+    def covering(rows: Int64Array, other: KeyLayout | None = None) -> KeyLayout | None:
+        """Return a layout for some rows and all rows that another layout fits.
+
+        Columns that exceed the other layout get one bit more than they need, if the key has room.
+        So the layout of growing columns rarely changes.
+
+        Returns:
+            None if such rows do not fit in `MAX_KEY_BITS` bits.
+        """
+        lowest = [int(column.min()) for column in rows]
+        highest = [int(column.max()) for column in rows]
+        grown = [0] * len(rows)
+        if other is not None:
+            for k, (low, bits) in enumerate(zip(other.lowest, other.bits, strict=True)):
+                top = low + (1 << bits) - 1
+                if lowest[k] >= low and highest[k] <= top:
+                    lowest[k], highest[k] = low, top
+                    continue
+                lowest[k], highest[k] = min(lowest[k], low), max(highest[k], top)
+                grown[k] = 1
+        needed = [(high - low).bit_length() for low, high in zip(lowest, highest, strict=True)]
+        roomy = [count + extra for count, extra in zip(needed, grown, strict=True)]
+        bits_of_columns = roomy if sum(roomy) <= MAX_KEY_BITS else needed
+        if sum(bits_of_columns) > MAX_KEY_BITS:
+            return None
+        return KeyLayout(tuple(lowest), tuple(bits_of_columns))
+
+    @property
+    def total_bits(self) -> int:
+        """The number of bits of a key."""
+        return sum(self.bits)
+
+    def fits(self, rows: Int64Array) -> bool:
+        """Return whether every value of some rows is in the range of its column."""
+        return all(
+            low <= column.min() and int(column.max()) - low < 1 << bits
+            for column, low, bits in zip(rows, self.lowest, self.bits, strict=True)
+        )
+
+    def encode(self, rows: Int64Array) -> Int64Array:
+        """Return the keys of rows that `fits` accepts; the order of the rows stays the same."""
+        keys = np.zeros(rows.shape[1], np.int64)
+        for column, low, bits in zip(rows, self.lowest, self.bits, strict=True):
+            keys <<= bits
+            keys += column
+            if low:
+                keys -= low
+        return keys
+
+    def decode(self, keys: Int64Array) -> Int64Array:
+        """Return the rows of keys."""
+        rows: Int64Array = np.empty((len(self.bits), len(keys)), np.int64)
+        shift = 0
+        for k in reversed(range(len(self.bits))):
+            np.right_shift(keys, shift, out=rows[k])
+            rows[k] &= (1 << self.bits[k]) - 1
+            rows[k] += self.lowest[k]
+            shift += self.bits[k]
+        return rows
+
+
+class RowKeySet:
+    """A set of keys to which sorted batches are added.
+
+    State: a few sorted arrays of geometrically growing sizes.
+
+    Complexity:
+        Amortised O(log n) per added key; O(log n) per key that is searched.
+
+    >>> keys = RowKeySet()
+    >>> keys.add_absent(np.array([1, 5])).tolist(), keys.add_absent(np.array([5, 7])).tolist()
+    ([True, True], [False, True])
+    """
+
+    def __init__(self) -> None:
+        self._arrays: list[Int64Array] = []
+
+    def add_absent(self, keys: Int64Array) -> npt.NDArray[np.bool_]:
+        """Add keys; return for each whether it was absent.
+
+        Args:
+            keys: Strictly ascending.
+        """
+        is_absent = np.ones(len(keys), np.bool_)
+        for known in self._arrays:
+            mark_absent_keys(keys, known, is_absent)
+        added = keys if is_absent.all() else keys[is_absent]
+        if len(added):
+            self._arrays.append(added)
+        while len(self._arrays) > 1 and (
+            len(self._arrays[-2]) <= GROWTH_FACTOR * len(self._arrays[-1])
+        ):
+            newer = self._arrays.pop()
+            older = self._arrays[-1]
+            self._arrays[-1] = np.empty(len(older) + len(newer), np.int64)
+            merge_keys(older, newer, self._arrays[-1])
+        return is_absent
+
+    def translate(self, old: KeyLayout, new: KeyLayout) -> None:
+        """Replace keys of one layout by those of another one."""
+        self._arrays = [new.encode(old.decode(keys)) for keys in self._arrays]

@@ -1,0 +1,151 @@
+"""First derivations: the first step of a recursion in bulk, with the state of ordinary steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circuits import compile_datalog
+from circuits.runtime.operators import first_derivations, recursive_distinct
+from circuits.runtime.operators.first_derivations import FirstDerivations
+from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
+from dbsp_wcoj import Trace, ZSet
+from tests.circuits.datalog.test_datalog_circuits import rows, table
+from tests.circuits.runtime.test_recursion import SCHEMAS, Inputs
+from tests.generators.recursive_programs import PROGRAMS
+
+LAW = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+CLOSURE = PROGRAMS["a closure from the right"]
+# The key of a row of 2**58 has no room for the iteration.
+VALUES = [
+    st.none(),
+    st.sampled_from([0, 1, 2, 3, 9, -5, 2**58]),
+    st.sampled_from([0, 1, 2, 3, 9, 2**20, -(2**20)]),
+]
+
+
+@pytest.mark.parametrize("sorted_rows", [2, 1 << 17])
+@LAW
+@given(st.data())
+def test_rows_and_state_equal_those_of_the_operator(sorted_rows, data):
+    arity = data.draw(st.integers(0, 2))
+    operator, trace = RecursiveSetOperator(arity + 1), Trace(arity + 1)
+    derivations = FirstDerivations(trace)
+    row = st.tuples(*[VALUES[arity]] * arity)
+    iteration, total = 0, ZSet.empty(arity + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(first_derivations, "SORTED_ROWS", sorted_rows)
+        for _ in range(data.draw(st.integers(0, 5))):
+            iteration += data.draw(st.sampled_from([1, 2, 40]))
+            weights = data.draw(st.dictionaries(row, st.integers(1, 3), min_size=1, max_size=8))
+            delta = ZSet.from_rows([(*r, iteration) for r in weights], weights.values())
+            assert derivations.accepts(delta)
+            expected, staged = operator.prepare_delta(delta)
+            assert derivations.add(delta) == expected
+            assert staged is not None
+            staged.commit()
+            total += expected
+            assert derivations.first_rows() == total
+        step = derivations.total()
+    if step is not None:
+        step.commit()
+    assert trace.to_zset() == operator.trace.to_zset()
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        ZSet.from_rows([(1, 2)], [-1]),
+        ZSet.from_rows([(1, 2), (1, 3)]),
+        ZSet.from_rows([(1, 1)]),
+        ZSet.from_rows([(1, 2)], [2**40]),
+        ZSet.from_rows([(-(2**63), 2), (2**63 - 1, 2)]),
+    ],
+    ids=["a deletion", "two iterations", "an earlier iteration", "a large weight", "wide values"],
+)
+def test_other_deltas_are_not_accepted(delta):
+    derivations = FirstDerivations(Trace(2))
+    first = ZSet.from_rows([(5, 1)])
+    assert derivations.accepts(first)
+    derivations.add(first)
+    assert not derivations.accepts(delta)
+
+
+def test_the_first_step_of_a_closure_reads_no_histories(monkeypatch):
+    reads = []
+    lookup = recursive_distinct.prefix_lookup
+    monkeypatch.setattr(
+        recursive_distinct, "prefix_lookup", lambda *a, **k: reads.append(1) or lookup(*a, **k)
+    )
+    circuit = compile_datalog(CLOSURE, {"e": SCHEMAS["e"]})
+    path = table(SCHEMAS["e"], [((n, n + 1), 1) for n in range(9)])
+    assert circuit.step({"e": path})["tc"].num_rows == 45
+    assert not reads
+    assert circuit.step({"e": table(SCHEMAS["e"], [((0, 1), -1)])})["tc"].num_rows == 9
+    assert reads
+
+
+def trace_contents(circuit: Any) -> dict[str, ZSet]:
+    traces = circuit.graph.traces
+    return {name: trace.to_zset() for name, trace in traces.items() if trace.arrangements}
+
+
+@settings(LAW, max_examples=30)
+@given(st.sampled_from(sorted(PROGRAMS)), st.integers(0, 3), st.data())
+def test_states_are_equal_with_derivations_that_are_accepted_up_to_any_iteration(title, last, data):
+    program = Inputs(PROGRAMS[title])
+    in_bulk, partly_in_bulk = program.circuit(), program.circuit()
+    accepts = FirstDerivations.accepts
+
+    def accepts_up_to_last(self: FirstDerivations, delta: ZSet) -> bool:
+        return delta.row_array[-1, 0] <= last - 1 and accepts(self, delta)
+
+    for _ in range(3):
+        change = program.change(data.draw)
+        expected = {head: rows(delta) for head, delta in in_bulk.step(change).items()}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FirstDerivations, "accepts", accepts_up_to_last)
+            deltas = partly_in_bulk.step(change)
+        assert {head: rows(delta) for head, delta in deltas.items()} == expected
+        assert trace_contents(in_bulk) == trace_contents(partly_in_bulk)
+
+
+def test_a_closure_of_many_pairs_follows_deletions_after_a_bulk_step():
+    generator = np.random.default_rng(7)
+    edges = {tuple(edge) for edge in generator.integers(0, 60, (130, 2)).tolist()}
+    circuit = compile_datalog(CLOSURE, {"e": SCHEMAS["e"]}, materialize=["tc"])
+    circuit.step({"e": table(SCHEMAS["e"], [(edge, 1) for edge in sorted(edges)])})
+    for _ in range(12):
+        change = []
+        for edge in generator.permutation(sorted(edges))[:4].tolist():
+            edges.remove(tuple(edge))
+            change.append((tuple(edge), -1))
+        for edge in {tuple(edge) for edge in generator.integers(0, 60, (3, 2)).tolist()} - edges:
+            if (edge, -1) not in change:
+                edges.add(edge)
+                change.append((edge, 1))
+        circuit.step({"e": table(SCHEMAS["e"], change)})
+        assert {row for row, _ in rows(circuit.views["tc"]).items()} == reachable_pairs(edges)
+
+
+def reachable_pairs(edges: set[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    successors: dict[int, set[int]] = {}
+    for source, target in edges:
+        successors.setdefault(source, set()).add(target)
+    pairs = set()
+    for start in successors:
+        unvisited = [*successors[start]]
+        while unvisited:
+            node = unvisited.pop()
+            if (start, node) not in pairs:
+                pairs.add((start, node))
+                unvisited += successors.get(node, ())
+    return pairs
