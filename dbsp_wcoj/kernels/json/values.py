@@ -537,9 +537,9 @@ def read_times(
                 ticks = number // (tick // unit)
                 is_time = is_time and bool(ticks * (tick // unit) == number)
             if form == 0:
-                is_time = is_time and abs(ticks) < 2_000_000
+                is_time = is_time and bool(abs(ticks) < 2_000_000)
             elif form == 1:  # up to the year 9000
-                is_time = is_time and abs(ticks) // (1_000_000_000 // tick) < 220_000_000_000
+                is_time = is_time and bool(abs(ticks) // (1_000_000_000 // tick) < 220_000_000_000)
             elif form == 2:
                 is_time = is_time and 0 <= ticks < 86_400 * (1_000_000_000 // tick)
         elif kind == STRING and form == 0:
