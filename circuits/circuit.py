@@ -52,6 +52,7 @@ from circuits.inputs.encoded_inputs import (
     encode_inputs,
     microseconds_of,
 )
+from circuits.inputs.encoded_rows import EncodedRows
 from circuits.inputs.finality import check_finality
 from circuits.inputs.rejected_rows import MISSING, RejectedRows
 from circuits.inputs.tables import Rows
@@ -441,7 +442,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         return self._digests_of(step.inputs, self.graph.checked_inputs, self.codecs)
 
     def _digests_of(
-        self, zsets: Mapping[str, ZSet], checked: Mapping[str, CheckedInput], codecs: Codecs
+        self,
+        zsets: Mapping[str, ZSet | EncodedRows],
+        checked: Mapping[str, CheckedInput],
+        codecs: Codecs,
     ) -> dict[str, int]:
         coded = {
             name: checked[name].coded_columns
@@ -815,9 +819,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         checked: Mapping[str, CheckedInput],
         codecs: Codecs,
     ) -> EncodedInputs:
-        return encode_inputs(
-            tables, watermarks, self.inputs, checked, codecs, self.graph.read_columns
-        )
+        return encode_inputs(tables, watermarks, self.inputs, checked, codecs, self.graph)
 
 
 @dataclass
@@ -841,7 +843,7 @@ class CircuitStep(Staged):
     graph_step: GraphStep
     circuit: Circuit
     version: int
-    inputs: Mapping[str, ZSet] = field(default_factory=dict)
+    inputs: Mapping[str, ZSet | EncodedRows] = field(default_factory=dict)
     lengths: tuple[Mapping[str, int], Mapping[str, int]] = ({}, {})
     rejected: Mapping[str, Sequence[RejectedRows]] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)

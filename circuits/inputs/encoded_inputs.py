@@ -9,14 +9,15 @@ The checksums of the encoded rows tell whether a micro-batch that is given again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from circuits.errors import CircuitError, InputOptionsError
 from circuits.inputs.checked_input import CheckedInput, no_event_time_error
+from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, EncodedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.phases import ENCODE
 from circuits.schema import Schema
@@ -29,16 +30,26 @@ from dbsp_wcoj.values.row_hash import hash_rows
 __all__ = ["EncodedInputs", "digests_of", "encode_inputs", "microseconds_of"]
 
 
+class InputReaders(Protocol):
+    """The operators that read inputs: a graph (`circuits.runtime.graph.Graph`)."""
+
+    def read_columns(self, name: str) -> Collection[int]:
+        """Return the columns of an input that operators read; others need no codes."""
+
+    def takes_slices(self, name: str) -> bool:
+        """True if no operator needs the Z-set of all rows of an input."""
+
+
 class EncodedInputs(NamedTuple):
     """The rows of a step as codes.
 
     Attributes:
-        zsets: The rows of each input.
+        zsets: The rows of each input; not sorted if there are many, and they are read in slices.
         watermarks: The watermark after these rows, of each input that has one.
         row_count: The number of rows of all inputs.
     """
 
-    zsets: dict[str, ZSet]
+    zsets: dict[str, ZSet | EncodedRows]
     watermarks: dict[str, int]
     row_count: int
 
@@ -50,7 +61,7 @@ def encode_inputs(
     schemas: Mapping[str, Schema],
     checked: Mapping[str, CheckedInput],
     codecs: Codecs,
-    read_columns: Callable[[str], Collection[int]],
+    readers: InputReaders,
 ) -> EncodedInputs:
     """Encode the rows of a step, and compute the watermarks of the inputs after them.
 
@@ -60,7 +71,7 @@ def encode_inputs(
         schemas: The schema of every input.
         checked: The inputs with options, with these codecs.
         codecs: The codes of values; new values are added.
-        read_columns: Returns the columns of an input that views read; others need no codes.
+        readers: The operators that read the inputs.
 
     Raises:
         UnknownInputError: A name is not the name of an input.
@@ -78,19 +89,32 @@ def encode_inputs(
         if name not in checked:
             raise no_event_time_error(name)
         new_watermarks[name] = checked[name].encode_watermark(source_watermark)
-    zsets: dict[str, ZSet] = {}
+    zsets: dict[str, ZSet | EncodedRows] = {}
     row_count = 0
     arrow_schemas = {name: schema.arrow_columns for name, schema in schemas.items()}
     for name, table in tables_of(tables, arrow_schemas).items():
         row_count += table.num_rows
         if name not in checked:
-            columns = read_columns(name)
-            zsets[name] = schemas[name].encode_table(table, codecs, read_columns=columns)
+            zsets[name] = _encode(table, schemas[name], codecs, readers)
             continue
         zsets[name], watermark = checked[name].read(table)
         if watermark is not None:
             new_watermarks[name] = max(watermark, new_watermarks.get(name, watermark))
     return EncodedInputs(zsets, new_watermarks, row_count)
+
+
+def _encode(
+    table: pa.Table, schema: Schema, codecs: Codecs, readers: InputReaders
+) -> ZSet | EncodedRows:
+    """Encode the rows of an input without options."""
+    name = schema.relation
+    columns = readers.read_columns(name)
+    if table.num_rows < MIN_SLICED_ROWS or not schema.fields or not readers.takes_slices(name):
+        return schema.encode_table(table, codecs, read_columns=columns)
+    codes, weights = schema.to_codes(table, codecs, read_columns=columns)
+    if weights is not None and weights.min() <= 0:
+        return ZSet.from_columns(codes, weights)
+    return EncodedRows(codes, weights)
 
 
 def microseconds_of(now: datetime | pa.TimestampScalar | None) -> int:
@@ -117,18 +141,21 @@ def microseconds_of(now: datetime | pa.TimestampScalar | None) -> int:
 
 
 def digests_of(
-    zsets: Mapping[str, ZSet], coded: Mapping[str, Mapping[int, Codec]]
+    zsets: Mapping[str, ZSet | EncodedRows], coded: Mapping[str, Mapping[int, Codec]]
 ) -> dict[str, int]:
     """Return a checksum of the rows of each Z-set, independent of their order and codes.
 
     Args:
-        zsets: The rows in codes.
+        zsets: The rows in codes; the rows of a step that are not sorted yet are sorted now.
         coded: By Z-set, the columns with codes of dictionaries.
 
     >>> digests_of({"e": ZSet.from_rows([(1, 2)]), "f": ZSet.empty(2)}, {"e": {}, "f": {}})["f"]
     0
     """
-    return {name: _checksum(zset, coded[name]) for name, zset in zsets.items()}
+    return {
+        name: _checksum(rows.zset if isinstance(rows, EncodedRows) else rows, coded[name])
+        for name, rows in zsets.items()
+    }
 
 
 def _checksum(zset: ZSet, coded: Mapping[int, Codec]) -> int:

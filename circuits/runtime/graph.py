@@ -23,6 +23,7 @@ from operator import add
 from typing import Final, NamedTuple
 
 from circuits.inputs.checked_input import CheckedInput
+from circuits.inputs.encoded_rows import EncodedRows
 from circuits.inputs.missing_deletions import MissingRowCounter
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.phases import GRAPH
@@ -39,11 +40,17 @@ from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
 from circuits.runtime.graph_node import Node, prepare_node
+from circuits.runtime.linear_stage import (
+    LinearStage,
+    PartialOperator,
+    find_stages,
+    run_stage,
+)
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operator_names import operator_name
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
-from circuits.runtime.operators.operator import Operator, StepContext
+from circuits.runtime.operators.operator import Operator, Result, StepContext
 from circuits.runtime.operators.registry import (
     BUDGETED_OPERATORS,
     OperatorContext,
@@ -130,6 +137,7 @@ class Schedule(NamedTuple):
             change of state is committed as it is.
         no_deltas: An empty delta of each node.
         reads_now: True if the rows of a node depend on the time of the step.
+        stages: The inputs whose rows can be taken in slices, by name.
     """
 
     readers: Sequence[Sequence[int]]
@@ -137,6 +145,7 @@ class Schedule(NamedTuple):
     is_plain: Sequence[bool]
     no_deltas: Sequence[ZSet]
     reads_now: bool
+    stages: Mapping[str, LinearStage]
 
 
 @dataclass
@@ -370,7 +379,7 @@ class Graph:
     @observed(GRAPH)
     def prepare(
         self,
-        inputs: Mapping[str, ZSet],
+        inputs: Mapping[str, ZSet | EncodedRows],
         source_watermarks: Mapping[str, int] | None = None,
         budget: Budget | None = None,
         now: int | None = None,
@@ -378,7 +387,8 @@ class Graph:
         """Compute all deltas of one step; no state changes until it is committed.
 
         Args:
-            inputs: The rows of each changed input, before its options are applied.
+            inputs: The rows of each changed input, before its options are applied. They may be
+                `EncodedRows` if `takes_slices` is true for the input.
             source_watermarks: The watermark of each input with an event time, computed from the
                 rows of the step.
             budget: The limits of the step; no limits by default.
@@ -415,6 +425,10 @@ class Graph:
             cached = self._read_columns[name] = (*size, columns)
         return cached[2]
 
+    def takes_slices(self, name: str) -> bool:
+        """True if no operator needs the Z-set of all rows of an input (`LinearStage`)."""
+        return name in self.schedule.stages and name not in self.checked_inputs
+
     @property
     def schedule(self) -> Schedule:
         """Which nodes a step runs; computed again after nodes or bounds have been added."""
@@ -443,8 +457,9 @@ class Graph:
             elif bounds is None:
                 is_plain[position] = not isinstance(node.operator, Integrate)
         reads_now = any(node.plan.reads_now for node in self.nodes)
+        stages = find_stages(self.nodes, set(self.views.values()))
         no_deltas = [node.empty for node in self.nodes]
-        return Schedule(readers, always, is_plain, no_deltas, reads_now)
+        return Schedule(readers, always, is_plain, no_deltas, reads_now, stages)
 
     @property
     def missing_row_counter(self) -> MissingRowCounter:
@@ -607,7 +622,7 @@ class _GraphStepExecution:
     def __init__(
         self,
         graph: Graph,
-        inputs: Mapping[str, ZSet],
+        inputs: Mapping[str, ZSet | EncodedRows],
         source_watermarks: Mapping[str, int],
         budget: Budget,
         now: int | None,
@@ -641,6 +656,9 @@ class _GraphStepExecution:
         # By input: its delta without the deletions of expired rows, if it has such rows.
         self._unexpired: dict[int, ZSet] = {}
         self._rejected: dict[str, Sequence[RejectedCodes]] = {}
+        # The results of linear stages, and the number of rows of their inputs, filters and maps.
+        self._stage_results: dict[int, ZSet] = {}
+        self._stage_rows: dict[int, int] = {}
 
     def run(self) -> GraphStep:
         """Compute the deltas of all nodes, in execution order."""
@@ -659,13 +677,15 @@ class _GraphStepExecution:
         if self._backfill is not None:
             is_plain = [False] * len(graph.nodes)
         nodes, deltas, clock = graph.nodes, self._deltas, graph.clock
+        stage_rows = self._stage_rows
         position = pending.find(1)
         while position >= 0:
             start = clock()
             if graph.observer is not None:
                 graph.observer(position)
             node = nodes[position]
-            if is_plain[position]:  # an input has changed, or this is the first step
+            # An input of a plain operator has changed, or this is the first step.
+            if is_plain[position] and not stage_rows:
                 input_deltas = [deltas[i] for i in node.inputs]
                 delta, staged = prepare_node(position, node, input_deltas, self._context)
                 if staged is not None:
@@ -673,11 +693,11 @@ class _GraphStepExecution:
             else:
                 delta = self._delta_of(position, node)
             deltas[position] = delta
-            rows[position] = len(delta.weight_array)
+            rows[position] = stage_rows.get(position, len(delta.weight_array))
             if rows[position]:
                 for reader in schedule.readers[position]:
                     pending[reader] = 1
-            self._seconds[position] = clock() - start
+            self._seconds[position] += clock() - start
             position = pending.find(1, position + 1)
         if self._unexpired:
             self._publish_unexpired()
@@ -711,6 +731,10 @@ class _GraphStepExecution:
         known, needed = self._backfill or ({}, None)
         if needed is not None and position not in needed:
             return node.empty
+        if position in self._stage_results:
+            return self._stage_delta(position, node)
+        if position in self._stage_rows:
+            return node.empty  # only operators of the same stage read its rows
         if node.operator is not None and position not in known:
             return self._operator_delta(position, node)
         if position in known:
@@ -762,10 +786,13 @@ class _GraphStepExecution:
         """Return the delta of an input after its options are applied."""
         name = node.name
         delta = self._inputs.get(name, node.empty)
+        if isinstance(delta, EncodedRows):
+            self._run_stage(position, node, delta)
+            return node.empty
         checked_input = self._graph.checked_inputs.get(name)
         if checked_input is not None and (name in self._inputs or name in self._source_watermarks):
             checked = checked_input.prepare(
-                self._inputs.get(name),
+                delta if name in self._inputs else None,
                 self._graph.watermarks.get(watermark_of(name)),
                 self._source_watermarks.get(name),
             )
@@ -777,6 +804,34 @@ class _GraphStepExecution:
             if checked.watermark is not None and name in self._source_watermarks:
                 self._watermarks[watermark_of(name)] = checked.watermark
         self._context.budget.add_input_rows(len(delta), delta.arity)
+        return delta
+
+    def _run_stage(self, position: int, node: Node, rows: EncodedRows) -> None:
+        """Run the operators over an input that take its rows in slices."""
+        graph, budget = self._graph, self._context.budget
+        budget.add_input_rows(len(rows), node.empty.arity)
+        stage = graph.schedule.stages[node.name]
+        result = run_stage(stage, graph.nodes, rows, budget, graph.clock)
+        self._stage_results.update(result.results)
+        self._stage_rows.update({**result.rows, position: len(rows)})
+        for member, seconds in result.seconds.items():
+            self._seconds[member] += seconds
+        self._seconds[position] -= sum(result.seconds.values())
+
+    def _stage_delta(self, position: int, node: Node) -> ZSet:
+        """Return the delta of an operator that has taken its input in slices."""
+        operator, result = node.operator, self._stage_results.pop(position)
+
+        def prepare(_: Sequence[ZSet], context: StepContext) -> Result:
+            if isinstance(operator, PartialOperator):
+                return operator.prepare_partial(result, context)
+            return result, None
+
+        delta, staged = prepare_node(position, node, (), self._context, prepare=prepare)
+        if self._bounded_step is not None:
+            staged = self._bounded_step.drop_operator_rows(position, staged)
+        if staged is not None:
+            self._changes.append(staged)
         return delta
 
     def _publish_unexpired(self) -> None:

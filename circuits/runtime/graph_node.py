@@ -6,7 +6,7 @@ An observer (`dbsp_wcoj.observer`) sees each operator as a phase, named after it
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -59,7 +59,12 @@ class Node:
 
 
 def prepare_node(
-    position: int, node: Node, deltas: Sequence[ZSet], context: StepContext, rows: int = 0
+    position: int,
+    node: Node,
+    deltas: Sequence[ZSet],
+    context: StepContext,
+    rows: int = 0,
+    prepare: Callable[[Sequence[ZSet], StepContext], Result] | None = None,
 ) -> Result:
     """Compute the delta of a node from the deltas of its inputs, and the change of its state.
 
@@ -71,6 +76,7 @@ def prepare_node(
         deltas: The deltas of its inputs.
         context: The step that is computed.
         rows: The rows that the node has emitted in earlier iterations of the step.
+        prepare: Computes the result; by default, the operator does.
     """
     assert node.operator is not None
     budget = context.budget
@@ -79,7 +85,7 @@ def prepare_node(
     if observer is not None:
         observer.begin_phase(operator_phase(type(node.operator)))
     try:
-        delta, staged = node.operator.prepare(deltas, context)
+        delta, staged = (prepare or node.operator.prepare)(deltas, context)
     finally:
         if observer is not None:
             observer.end_phase(0)  # the input rows are not counted here

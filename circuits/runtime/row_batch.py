@@ -7,23 +7,98 @@ the codes. Other expressions read the values as Arrow arrays. Each column is dec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from circuits.plan.expressions import Expression
 from circuits.types.codecs.codec import Codec, Codecs
-from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["RowBatch", "keeps_codes"]
+__all__ = ["RowBatch", "RowSlice", "Rows", "keeps_codes"]
+
+
+class Rows(Protocol):
+    """Rows with weights: those of a Z-set, or of a `RowSlice`."""
+
+    @property
+    def row_array(self) -> Any:
+        """The columns: index i is the array of the codes of column i."""
+
+    @property
+    def weight_array(self) -> Int64Array:
+        """The weights, one per row."""
+
+    def __len__(self) -> int: ...
+
+
+class RowSlice:
+    """Some rows of an input: in any order, and a row may occur more than once.
+
+    A column is gathered when it is first read, so a filter copies no column that nobody reads.
+
+    Args:
+        columns: The codes of each column.
+        weights: The weights.
+        positions: The positions of the rows in these arrays; None for all.
+
+    >>> rows = RowSlice([np.array([7, 8, 9])], np.array([1, 1, 2]), np.array([0, 2]))
+    >>> rows.row_array[0].tolist(), rows.weight_array.tolist(), len(rows)
+    ([7, 9], [1, 2], 2)
+    """
+
+    __slots__ = ("_all_weights", "_columns", "_gathered", "_positions", "weight_array")
+
+    def __init__(
+        self,
+        columns: Sequence[Int64Array],
+        weights: Int64Array,
+        positions: Int64Array | None = None,
+    ) -> None:
+        self._columns = columns
+        self._all_weights = weights
+        self._positions = positions
+        self._gathered: dict[int, Int64Array] = {}
+        self.weight_array = weights if positions is None else weights[positions]
+
+    @property
+    def row_array(self) -> RowSlice:
+        """This object, whose index i is the array of the codes of column i."""
+        return self
+
+    def __len__(self) -> int:
+        return len(self.weight_array)
+
+    def __getitem__(self, column: int) -> Int64Array:
+        if self._positions is None:
+            return self._columns[column]
+        codes = self._gathered.get(column)
+        if codes is None:
+            codes = self._gathered[column] = self._columns[column][self._positions]
+        return codes
+
+    def select(self, positions: Int64Array) -> RowSlice:
+        """Return the rows at some positions, in increasing order."""
+        if len(positions) == len(self):
+            return self
+        if self._positions is not None:
+            positions = self._positions[positions]
+        return RowSlice(self._columns, self._all_weights, positions)
+
+    def to_array(self) -> Int64Array:
+        """Return a new array of all columns, of shape ``(columns, rows)``."""
+        rows = np.empty((len(self._columns), len(self)), np.int64)
+        for column in range(len(rows)):
+            rows[column] = self[column]
+        return rows
 
 
 class RowBatch(Mapping[int, pa.Array]):
     """The columns of a Z-set: ``codes(i)`` are the codes of column i, ``batch[i]`` its values.
 
     Args:
-        zset: The rows.
+        zset: The rows: a Z-set, or a slice of rows in any order.
         columns: One codec per column.
         codecs: The codecs of all types, because an expression can have a type that no column has.
         names: The names of the columns, for errors.
@@ -36,7 +111,7 @@ class RowBatch(Mapping[int, pa.Array]):
     __slots__ = ("_values", "codecs", "columns", "names", "truths", "zset")
 
     def __init__(
-        self, zset: ZSet, columns: Sequence[Codec], codecs: Codecs, names: Sequence[str]
+        self, zset: Rows, columns: Sequence[Codec], codecs: Codecs, names: Sequence[str]
     ) -> None:
         self.zset = zset
         self.columns = columns

@@ -15,7 +15,7 @@ from dbsp_wcoj import (
     WeightOverflowError,
     ZSet,
 )
-from dbsp_wcoj.zset import MAX_INT64
+from dbsp_wcoj.zset import MAX_INT64, add_in_order
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
 
@@ -286,3 +286,29 @@ def test_a_sum_of_weights_in_any_order_is_exact_or_refused(weights):
 def test_the_error_for_a_column_of_objects_says_what_it_holds(values, words):
     with pytest.raises(ColumnTypeError, match=words):
         ZSet.from_columns([np.arange(2), np.array(values, dtype=object)])
+
+
+@LAW
+@given(triples(), st.booleans())
+def test_z_sets_added_in_order_are_their_sum(operands, are_slices):
+    arity, total = operands[0].arity, operands[0] + operands[1] + operands[2]
+    if are_slices:  # cut the sorted rows of the sum, and one row as well
+        rows = [row for row in (total + total).to_dict().items() if row[1]]
+        cut = len(rows) // 2
+        parts = [dict(rows[:cut]), dict(rows[cut:])]
+        if parts[1]:
+            row, weight = rows[cut]
+            parts[0][row], parts[1][row] = weight - 1, 1
+        operands = [ZSet.from_rows(list(p), list(p.values()), arity=arity) for p in parts]
+        total = total + total
+
+    result = add_in_order(operands, arity)
+
+    result._check()
+    assert result == total
+
+
+def test_an_overflow_of_the_row_between_two_slices_is_an_error():
+    half = ZSet.from_rows([(1,)], [MAX_INT64])
+    with pytest.raises(WeightOverflowError):
+        add_in_order([half, half], 1)

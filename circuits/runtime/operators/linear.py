@@ -32,11 +32,11 @@ from circuits.plan.nodes import Fields
 from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.predicates import truth
-from circuits.runtime.row_batch import RowBatch
+from circuits.runtime.row_batch import RowBatch, Rows
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.zset import accumulate, consolidated_rows
+from dbsp_wcoj.zset import Int64Array, accumulate, consolidated_rows
 
 __all__ = ["FilterOperator", "MapOperator", "NegateOperator", "UnionOperator"]
 
@@ -55,12 +55,16 @@ class FilterOperator:
         (zset,) = inputs
         if not len(zset):
             return zset
-        batch = RowBatch(zset, self._columns, self._codecs, self._names)
-        is_true, _ = truth(self.predicate, batch)
-        passing = np.flatnonzero(is_true)
+        passing = self.passing(zset)
         if len(passing) == len(zset):
             return zset
         return ZSet(np.ascontiguousarray(zset.row_array[:, passing]), zset.weight_array[passing])
+
+    def passing(self, rows: Rows) -> Int64Array:
+        """Return the positions of the rows for which the predicate is true; there are rows."""
+        batch = RowBatch(rows, self._columns, self._codecs, self._names)
+        is_true, _ = truth(self.predicate, batch)
+        return np.flatnonzero(is_true)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Filter a delta."""
@@ -93,11 +97,15 @@ class MapOperator:
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
-        evaluator = CodeEvaluator(RowBatch(zset, self._columns, self._codecs, self._names), budget)
-        rows = np.empty((len(self.expressions), len(zset)), np.int64)
+        return consolidated_rows(self.compute(zset, budget), zset.weight_array.copy())
+
+    def compute(self, rows: Rows, budget: Budget | None) -> Int64Array:
+        """Return a new array of the results for each row, in the order of the rows."""
+        evaluator = CodeEvaluator(RowBatch(rows, self._columns, self._codecs, self._names), budget)
+        results = np.empty((len(self.expressions), len(rows)), np.int64)
         for column, expression in enumerate(self.expressions):
-            rows[column] = evaluator.codes(expression)
-        return consolidated_rows(rows, zset.weight_array.copy())
+            results[column] = evaluator.codes(expression)
+        return results
 
 
 class UnionOperator:

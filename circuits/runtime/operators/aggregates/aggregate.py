@@ -135,7 +135,7 @@ class AggregateOperator:
         """
         (zset,) = inputs
         value_rows = [sets.evaluate(zset) for sets in self._value_sets]
-        slot_rows = self._linear.partial_rows(zset, value_rows)
+        slot_rows = self._linear.partial_rows(zset.row_array, zset.weight_array, value_rows)
         ordered_rows = [
             _positive_rows(ordered.to_stored_rows(zset)) for ordered in self._ordered_aggregates
         ]
@@ -175,8 +175,52 @@ class AggregateOperator:
             if change is not None:
                 staged.append(change)
         groups = changed_groups(delta, self.keys)
+        slot_rows = self._linear.partial_rows(delta.row_array, delta.weight_array, value_deltas)
+        return self._prepare_groups(groups, delta, slot_rows, staged, context)
+
+    @property
+    def is_sliceable(self) -> bool:
+        """True if all calls are linear, so that `partial_rows` contains all that they need."""
+        return not self._value_sets and not self._ordered_aggregates
+
+    @property
+    def partial_arity(self) -> int:
+        """The number of columns of the partial aggregate."""
+        return len(self.keys) + 1
+
+    def partial_rows(self, rows: Int64Array, weights: Int64Array) -> ZSet:
+        """Compute the partial aggregate of a slice of the rows, which may be in any order."""
+        return self._linear.partial_rows(rows, weights)
+
+    def prepare_partial(self, partial: ZSet, context: StepContext) -> Result:
+        """Return the result of `prepare`, given the sum of `partial_rows` of all slices.
+
+        The weights of all rows are positive, so that each group of the delta has a row count.
+        """
+        if not len(partial) and not (context.first and not self.keys):
+            return ZSet.empty(len(self.keys) + len(self.calls)), None
+        groups = changed_groups(partial, range(len(self.keys)))
+        return self._prepare_groups(groups, partial, partial, [], context)
+
+    def _prepare_groups(
+        self,
+        groups: Int64Array,
+        delta: ZSet,
+        slot_rows: ZSet,
+        staged: list[Staged],
+        context: StepContext,
+    ) -> Result:
+        """Compute the change of the result rows of some groups, and stage the new state.
+
+        Args:
+            groups: The distinct keys of the delta.
+            delta: The delta, for ordered aggregates.
+            slot_rows: The partial aggregate of the delta.
+            staged: The changes of other state; they become part of the result.
+            context: The step.
+        """
+        initial = context.first and not self.keys
         n = groups.shape[1]
-        slot_rows = self._linear.partial_rows(delta, value_deltas)
         linear_state = self._linear.read(groups, slot_rows, staged)
         ordered_codes = []
         for ordered in self._ordered_aggregates:

@@ -197,18 +197,20 @@ class LinearAggregate:
         slots = self._count_slots.items()
         return {columns: slot for (columns, distinct), slot in slots if distinct}
 
-    def partial_rows(self, zset: ZSet, value_rows: Sequence[ZSet] = ()) -> ZSet:
+    def partial_rows(
+        self, rows: Int64Array, weights: Int64Array, value_rows: Sequence[ZSet] = ()
+    ) -> ZSet:
         """Compute the partial aggregate of some rows: rows (keys, slot).
 
         Args:
-            zset: Rows of the input, or a delta of the input.
+            rows: The columns of rows of the input, or of a delta of the input, in any order.
+            weights: The weights of the rows.
             value_rows: The sets of values of `distinct_slots`, or a delta of these sets, as rows
                 (keys, slot, values) (`value_sets`).
 
         Raises:
             WeightOverflowError: A weight would leave int64.
         """
-        rows, weights = zset.row_array, zset.weight_array
         keys = rows[self.keys]
         k = len(self.keys)
         parts = [(keys, np.zeros(len(weights), np.int64), weights)]

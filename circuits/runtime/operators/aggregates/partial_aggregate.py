@@ -37,21 +37,38 @@ from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
-from dbsp_wcoj.zset import consolidated_rows
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["FinalAggregateOperator", "PartialAggregateOperator"]
 
 
 class PartialAggregateOperator:
-    """Rows (key, slot), whose weights are the quantities to add up, instead of rows of values."""
+    """Rows (key, slot), whose weights are the quantities to add up, instead of rows of values.
+
+    Attributes:
+        is_sliceable: True: the partial aggregate of all rows is the sum over slices.
+        partial_arity: The number of columns of the partial aggregate.
+    """
+
+    is_sliceable: ClassVar[bool] = True
 
     def __init__(self, plan: PartialAggregate, codecs: Codecs) -> None:
         keys = range(plan.kept_count)  # the first columns of the input
         self._linear = _linear_aggregate(plan, keys, codecs)
+        self.partial_arity = len(keys) + 1
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Compute the partial aggregate of a Z-set."""
-        return self._linear.partial_rows(inputs[0])
+        (zset,) = inputs
+        return self._linear.partial_rows(zset.row_array, zset.weight_array)
+
+    def partial_rows(self, rows: Int64Array, weights: Int64Array) -> ZSet:
+        """Compute the partial aggregate of a slice of the rows, which may be in any order."""
+        return self._linear.partial_rows(rows, weights)
+
+    def prepare_partial(self, partial: ZSet, context: StepContext) -> Result:
+        """Return the result of `prepare`, given the sum of `partial_rows` of all slices."""
+        return partial, None
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Compute the partial aggregate of a delta."""

@@ -1,0 +1,49 @@
+"""EncodedRows: the rows of a large table as codes, in the order of the table.
+
+A Z-set is sorted by all its columns. For a table of a million rows and many columns, sorting takes
+longer than encoding, and operators that read the rows in slices do not need it
+(`circuits.runtime.linear_stage`). So the rows are sorted only if somebody needs the Z-set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.zset import Int64Array
+
+__all__ = ["MIN_SLICED_ROWS", "EncodedRows"]
+
+#: A table with fewer rows is sorted: slices would not save time or memory.
+MIN_SLICED_ROWS = 1 << 17
+
+
+class EncodedRows:
+    """Rows in any order, of positive weights; a row may occur more than once.
+
+    Args:
+        columns: The codes of each column; at least one column.
+        weights: The weights; None if each is 1.
+
+    >>> EncodedRows([np.array([2, 1, 2])], None).zset
+    ZSet({(1,): 1, (2,): 2})
+    """
+
+    def __init__(self, columns: Sequence[Int64Array], weights: Int64Array | None) -> None:
+        self.columns = columns
+        self.weights = np.ones(len(columns[0]), np.int64) if weights is None else weights
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @cached_property
+    def zset(self) -> ZSet:
+        """The rows as a Z-set.
+
+        Raises:
+            WeightOverflowError: The sum of the weights of a row leaves int64.
+        """
+        return ZSet.from_columns(self.columns, self.weights)

@@ -1,0 +1,198 @@
+"""Linear stage: run the filters, maps and partial aggregates over a large input in slices.
+
+::
+
+    Q(a + b) = Q(a) + Q(b)    so    Q(rows)  =  Σ over slices of rows:  Q(slice)
+
+A step with a large table, such as the first load, would otherwise keep the whole delta of each of
+these operators: all columns of the rows that pass a filter, and the sums of each row before they
+are added up by group. Instead, one slice after another goes through all of them, in arrays that fit
+the cache and that the allocator reuses. Only the results that other operators read are kept: the
+rows of a map that a join reads, and the partial aggregates. A column that no operator reads is not
+copied, and only results are sorted.
+
+The stage of an input consists of
+
+- filters and maps over the input, or over other filters and maps of the stage;
+- partial aggregates, and aggregates whose functions are all linear, over these.
+
+An input has no stage if another operator reads it, or if it is a view or has a trace, since then
+the Z-set of all rows is needed anyway. Nor do rows with weights that are not positive: two of them
+may cancel, and an expression must not fail for a row that the delta does not contain.
+
+The stage changes no state. If an expression fails, the step is abandoned as at any other operator.
+
+Alternatives considered: a step of the circuit per slice. All operators would then do the work of a
+step for each slice, merges included, and the step would not be all or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from circuits.inputs.encoded_rows import EncodedRows
+from circuits.runtime.graph_node import Node
+from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
+from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggregateOperator
+from circuits.runtime.operators.linear import FilterOperator, MapOperator
+from circuits.runtime.operators.operator import Operator
+from circuits.runtime.row_batch import RowSlice
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.zset import add_in_order, consolidated_rows
+
+__all__ = [
+    "SLICE_ROWS",
+    "LinearStage",
+    "PartialOperator",
+    "StageResult",
+    "find_stages",
+    "run_stage",
+]
+
+#: The number of rows of a slice. The arrays of a slice stay well below 32 MB, from which size on
+#: the C library returns memory to the system, and each use begins with page faults.
+SLICE_ROWS: Final = 1 << 13
+
+PartialOperator: TypeAlias = AggregateOperator | PartialAggregateOperator
+
+
+@dataclass(frozen=True)
+class LinearStage:
+    """The operators over one input that take its rows in slices.
+
+    Attributes:
+        input: The position of the input.
+        members: The positions of the operators, each after its input.
+        kept: The members of which other operators read the rows.
+    """
+
+    input: int
+    members: Sequence[int]
+    kept: Collection[int]
+
+
+class StageResult(NamedTuple):
+    """The results of a stage, by the position of its members.
+
+    Attributes:
+        results: The delta of each filter and map that others read, and the partial aggregate of the
+            delta for each aggregate.
+        rows: The number of rows that each filter and map has emitted.
+        seconds: The seconds that each member has taken.
+    """
+
+    results: Mapping[int, ZSet]
+    rows: Mapping[int, int]
+    seconds: Mapping[int, float]
+
+
+def find_stages(nodes: Sequence[Node], published: Collection[int]) -> dict[str, LinearStage]:
+    """Find the stages of a graph, by the names of their inputs.
+
+    Args:
+        nodes: The nodes, each after its inputs.
+        published: The positions of the views.
+
+    Complexity:
+        O(nodes).
+    """
+    readers: list[list[int]] = [[] for _ in nodes]
+    for position, node in enumerate(nodes):
+        for source in node.inputs:
+            readers[source].append(position)
+    stages = {}
+    for position, node in enumerate(nodes):
+        members = _members(nodes, readers, position) if node.is_input else set[int]()
+        is_sliced = members.issuperset(readers[position]) and bool(readers[position])
+        if is_sliced and not node.is_arranged and position not in published:
+            kept = [
+                member
+                for member in members
+                if nodes[member].is_arranged
+                or member in published
+                or not members.issuperset(readers[member])
+            ]
+            stages[node.name] = LinearStage(position, sorted(members), frozenset(kept))
+    return stages
+
+
+def _members(nodes: Sequence[Node], readers: Sequence[Sequence[int]], position: int) -> set[int]:
+    """Return the operators over an input that can take its rows in slices."""
+    members: set[int] = set()
+    pending = [position]
+    while pending:
+        for reader in readers[pending.pop()]:
+            operator = nodes[reader].operator
+            if nodes[reader].is_nested or len(nodes[reader].inputs) != 1:
+                continue
+            if isinstance(operator, FilterOperator | MapOperator):
+                pending.append(reader)
+                members.add(reader)
+            elif isinstance(operator, PartialOperator) and operator.is_sliceable:
+                members.add(reader)
+    return members
+
+
+def run_stage(
+    stage: LinearStage,
+    nodes: Sequence[Node],
+    rows: EncodedRows,
+    budget: Budget,
+    clock: Callable[[], float],
+) -> StageResult:
+    """Run the operators of a stage, one slice of the input after another.
+
+    Raises:
+        EvaluationError: An expression has no value for a row.
+        WeightOverflowError: A weight or partial aggregate leaves int64.
+        LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
+    """
+    parts: dict[int, list[ZSet]] = {member: [] for member in stage.members}
+    # Not those of aggregates, which emit rows only after the stage.
+    row_counts = {m: 0 for m in stage.members if not isinstance(nodes[m].operator, PartialOperator)}
+    seconds = dict.fromkeys(stage.members, 0.0)
+    for start in range(0, len(rows), SLICE_ROWS):
+        stop = min(start + SLICE_ROWS, len(rows))
+        columns = [column[start:stop] for column in rows.columns]
+        slices = {stage.input: RowSlice(columns, rows.weights[start:stop])}
+        for member in stage.members:
+            before = clock()
+            node = nodes[member]
+            source = slices.get(node.inputs[0])
+            if source is None:  # no row passes the filters before this node
+                continue
+            budget.start_operator(member)
+            operator = node.operator
+            if isinstance(operator, PartialOperator):
+                parts[member].append(operator.partial_rows(source.to_array(), source.weight_array))
+            else:
+                output = _apply(operator, source, budget)
+                row_counts[member] += len(output)
+                if len(output):
+                    slices[member] = output
+                    if member in stage.kept:
+                        weights = output.weight_array.copy()
+                        parts[member].append(consolidated_rows(output.to_array(), weights))
+            seconds[member] += clock() - before
+    results: dict[int, ZSet] = {}
+    for member in stage.members:
+        before = clock()
+        operator = nodes[member].operator
+        if isinstance(operator, PartialOperator):
+            results[member] = add_in_order(parts.pop(member), operator.partial_arity)
+        elif member in stage.kept:
+            results[member] = add_in_order(parts.pop(member), nodes[member].empty.arity)
+            row_counts[member] = len(results[member])
+        seconds[member] += clock() - before
+    return StageResult(results, row_counts, seconds)
+
+
+def _apply(operator: Operator | None, rows: RowSlice, budget: Budget) -> RowSlice:
+    """Return the rows that a filter or map outputs for a slice that is not empty."""
+    if isinstance(operator, FilterOperator):
+        return rows.select(operator.passing(rows))
+    assert isinstance(operator, MapOperator)
+    return RowSlice(list(operator.compute(rows, budget)), rows.weight_array)

@@ -1,0 +1,198 @@
+"""Large inputs in slices: the same results, all or nothing, and no sort of all rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from circuits import EvaluationError, compile_sql
+from circuits.circuit import Circuit
+from circuits.inputs.encoded_rows import MIN_SLICED_ROWS
+from circuits.runtime.linear_stage import SLICE_ROWS
+from circuits.runtime.row_batch import RowSlice
+from dbsp_wcoj.observer import SORT, observing
+
+ROWS = MIN_SLICED_ROWS + 4321
+SCHEMA = pa.schema(
+    [("id", pa.int64()), ("kind", pa.string()), ("price", pa.decimal128(12, 2)), ("n", pa.int64())]
+)
+AGGREGATE = (
+    "SELECT kind, sum(price * n) AS total, count(*) AS c, avg(n) AS mean FROM items "
+    "WHERE n <> 3 GROUP BY kind"
+)
+JOIN = "SELECT a.id, k.name FROM items a JOIN kinds k ON a.kind = k.kind WHERE a.n = 5"
+KINDS = pa.table({"kind": ["k1", "k2"], "name": ["one", "two"]})
+# Fails for the kind "new".
+NUMBERS = "SELECT CAST(substr(kind, 2) AS bigint) AS number FROM items"
+WRONG = pa.table({"id": [1], "kind": ["new"], "price": [None], "n": [20]}, SCHEMA)
+VIEWS = {
+    "totals": AGGREGATE,
+    "joined": JOIN,
+    "counted": "SELECT count(*) AS c, sum(n) AS total FROM items",
+    "kinds_of_n": "SELECT DISTINCT kind, n FROM items WHERE n < 4",
+    "mapped": "SELECT n, n / 2 AS half FROM items WHERE price > 90",
+}
+
+
+def items(seed: int, rows: int = ROWS) -> pa.Table:
+    """Rows in no order; some occur more than once, and some have a NULL."""
+    random = np.random.default_rng(seed)
+    n = random.integers(0, 9, rows)
+    return pa.table(
+        {
+            "id": random.integers(0, rows // 2, rows),
+            "kind": [f"k{kind}" for kind in random.integers(0, 5, rows)],
+            "price": pa.array(random.integers(0, 10000, rows), pa.int32()).cast(
+                pa.decimal128(12, 2)
+            ),
+            "n": pa.array(n, mask=random.random(rows) < 0.01),
+        },
+        SCHEMA,
+    )
+
+
+def circuit_of(views: dict[str, str]) -> Circuit:
+    text = ";".join(f"CREATE VIEW {name} AS {query}" for name, query in views.items())
+    return compile_sql(text, {"items": SCHEMA, "kinds": KINDS.schema})
+
+
+def contents(steps: Sequence[dict[str, pa.Table]]) -> dict[str, Counter[tuple[object, ...]]]:
+    """The sum of the deltas of each view."""
+    sums: dict[str, Counter[tuple[object, ...]]] = {name: Counter() for name in steps[0]}
+    for step in steps:
+        for name, delta in step.items():
+            *columns, weights = (column.to_pylist() for column in delta.columns)
+            for *row, weight in zip(*columns, weights, strict=True):
+                sums[name][tuple(row)] += weight
+    return {name: Counter({row: w for row, w in rows.items() if w}) for name, rows in sums.items()}
+
+
+class SortedRows:
+    """Records the number of rows of each sort."""
+
+    def __init__(self) -> None:
+        self.sorts: list[int] = []
+        self._phases: list[str] = []
+
+    def begin_phase(self, phase: str) -> None:
+        self._phases.append(phase)
+
+    def end_phase(self, rows: int) -> None:
+        if self._phases.pop() == SORT:
+            self.sorts.append(rows)
+
+    def begin_term(self, term: object, *, resumed: bool) -> None: ...
+
+    def end_term(self) -> None: ...
+
+    def begin_kernel(self, state: object) -> None: ...
+
+    def end_kernel(self) -> None: ...
+
+
+def test_one_large_step_equals_many_small_ones() -> None:
+    table = items(1)
+    large, small = circuit_of(VIEWS), circuit_of(VIEWS)
+    assert large.graph.takes_slices("items")
+
+    sliced = [large.step({"items": table, "kinds": KINDS})]
+    parts = [small.step({"kinds": KINDS})]
+    for start in range(0, ROWS, 40_000):
+        parts.append(small.step({"items": table.slice(start, 40_000)}))
+
+    assert contents(sliced) == contents(parts)
+    more = items(2)
+    sliced.append(large.step({"items": more}))
+    sliced.append(large.step({"items": table.append_column("weight", pa.array([-1] * ROWS))}))
+    fresh = circuit_of(VIEWS)
+    expected = [fresh.step({"kinds": KINDS})]
+    for start in range(0, ROWS, 40_000):
+        expected.append(fresh.step({"items": more.slice(start, 40_000)}))
+    assert contents(sliced) == contents(expected)
+
+
+def test_weights_count_as_repeated_rows() -> None:
+    table = items(3)
+    weights = pa.array(np.random.default_rng(4).integers(1, 4, ROWS))
+    weighted, repeated = circuit_of(VIEWS), circuit_of(VIEWS)
+
+    step = weighted.step({"items": table.append_column("weight", weights), "kinds": KINDS})
+    expected = [repeated.step({"kinds": KINDS})]
+    rows = table.take(pa.array(np.repeat(np.arange(ROWS), weights.to_numpy())))
+    for start in range(0, len(rows), 90_000):
+        expected.append(repeated.step({"items": rows.slice(start, 90_000)}))
+
+    assert contents([step]) == contents(expected)
+
+
+def test_an_error_in_the_last_slice_leaves_nothing() -> None:
+    views = VIEWS | {"numbers": NUMBERS}
+    circuit, reference = circuit_of(views), circuit_of(views)
+    table = items(5)
+    lengths = circuit.graph.codecs.lengths()
+
+    with pytest.raises(EvaluationError, match="ew"):
+        circuit.step({"items": pa.concat_tables([table, WRONG]), "kinds": KINDS})
+
+    assert circuit.graph.steps == 0
+    assert circuit.graph.codecs.lengths() == lengths
+    assert all(trace.is_empty for trace in circuit.graph.traces.values())
+    few = items(6, 100)
+    assert contents([circuit.step({"items": few, "kinds": KINDS})]) == contents(
+        [reference.step({"items": few, "kinds": KINDS})]
+    )
+
+
+def test_rows_that_cancel_are_not_evaluated() -> None:
+    circuit = circuit_of({"v": NUMBERS})
+    table = pa.concat_tables([items(7), WRONG, WRONG])
+    weights = pa.array([1] * ROWS + [1, -1])
+
+    step = circuit.step({"items": table.append_column("weight", weights)})
+
+    assert sum(contents([step])["v"].values()) == ROWS
+
+
+def test_a_load_sorts_no_more_rows_than_a_slice_at_once() -> None:
+    circuit, sorted_rows = circuit_of({"v": AGGREGATE}), SortedRows()
+
+    with observing(sorted_rows):
+        circuit.step({"items": items(8)})
+
+    # Per row: its count, a NULL, and up to two digits of each of the two sums.
+    assert max(sorted_rows.sorts) <= 6 * SLICE_ROWS
+
+
+def test_a_replayed_step_has_the_same_digests_in_any_order() -> None:
+    circuit = circuit_of({"v": AGGREGATE})
+    table = items(9)
+    order = np.random.default_rng(10).permutation(ROWS)
+    step = circuit.prepare({"items": table})
+    digests = step.digests
+    step.commit()
+
+    assert circuit.digests({"items": table.take(pa.array(order))}) == digests
+    assert circuit.digests({"items": table.slice(1)}) != digests
+
+
+def test_a_column_that_nobody_reads_is_not_gathered() -> None:
+    class Columns(list[np.ndarray]):
+        def __init__(self, columns: Sequence[np.ndarray]) -> None:
+            super().__init__(columns)
+            self.read: list[int] = []
+
+        def __getitem__(self, index):  # type: ignore[no-untyped-def, override]
+            self.read.append(index)
+            return super().__getitem__(index)
+
+    columns = Columns([np.arange(4), np.arange(4) * 10, np.arange(4) * 100])
+    rows = RowSlice(columns, np.array([1, 2, 3, 4])).select(np.array([0, 2, 3]))
+    rows = rows.select(np.array([1, 2]))
+
+    assert rows.row_array[1].tolist() == rows.row_array[1].tolist() == [20, 30]
+    assert rows.weight_array.tolist() == [3, 4]
+    assert columns.read == [1]
