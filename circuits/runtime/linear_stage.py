@@ -154,6 +154,7 @@ def run_stage(
     # Not those of aggregates, which emit rows only after the stage.
     row_counts = {m: 0 for m in stage.members if not isinstance(nodes[m].operator, PartialOperator)}
     seconds = dict.fromkeys(stage.members, 0.0)
+    sizes = dict.fromkeys(stage.members, 0)  # in bytes, of the values of all slices so far
     for start in range(0, len(rows), SLICE_ROWS):
         stop = min(start + SLICE_ROWS, len(rows))
         columns = [column[start:stop] for column in rows.columns]
@@ -164,7 +165,7 @@ def run_stage(
             source = slices.get(node.inputs[0])
             if source is None:  # no row passes the filters before this node
                 continue
-            budget.start_operator(member)
+            budget.start_operator(member, size=sizes[member])
             operator = node.operator
             if isinstance(operator, PartialOperator):
                 parts[member].append(operator.partial_rows(source.to_array(), source.weight_array))
@@ -176,6 +177,7 @@ def run_stage(
                     if member in stage.kept:
                         weights = output.weight_array.copy()
                         parts[member].append(consolidated_rows(output.to_array(), weights))
+            sizes[member] = budget.operator_bytes
             seconds[member] += clock() - before
     results: dict[int, ZSet] = {}
     for member in stage.members:
