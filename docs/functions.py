@@ -323,6 +323,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "spark_text": "CAST(array(1, NULL) AS STRING)",
         "json_array_length": "json_array_length('{}')",
         "spark_json_matches": """get_json_object('{"a": [{"b": 1}, {"b": 2}]}', '$.a[*].b')""",
+        "spark_from_json": """from_json('{"a": [1, "x"], "b": 2}', 'a ARRAY<INT>, b INT')""",
         "json_scalar": """json_value('{"a": "x"}', '$.a')""",
         "to_json_without_null": "to_json(named_struct('x', 1, 'y', CAST(NULL AS INT)))",
     },

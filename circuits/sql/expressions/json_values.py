@@ -170,7 +170,8 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
                 f"the column {_CORRUPT_RECORD} in the schema of from_json()",
                 "leave it out; a malformed text has NULL in all columns",
             )
-        return clause.call(node, "from_json", clause.read(node.this), Literal(None, data_type))
+        text, type_of_result = clause.read(node.this), Literal(None, data_type)
+        return clause.call(node, "spark_from_json", text, type_of_result)
     if not isinstance(schema, exp.Literal) or not schema.is_string:
         raise clause.source.unsupported(
             node, "from_json() without a constant schema", "write it as 'a INT, b STRING'"
@@ -182,7 +183,8 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
         type = _parse_schema(schema.this)
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
-    return clause.call(node, "from_json", clause.read(node.this), Literal(None, type))
+    function = "spark_from_json" if clause.source.is_spark else "from_json"
+    return clause.call(node, function, clause.read(node.this), Literal(None, type))
 
 
 # The column in which Spark returns a malformed text.

@@ -75,6 +75,24 @@ def test_from_json_takes_the_mode_of_spark_and_refuses_options_that_change_the_r
             compile_sql(text.format(*parts), {}, dialect="spark")
 
 
+# In Spark 4, a list or map of which an element does not fit its type is NULL.
+DOCUMENTS = {
+    """from_json('{"c": [1, "x"], "d": 1}', 'c array<int>, d int')""": {"c": None, "d": 1},
+    """from_json('{"c": [[1], ["x"]]}', 'c array<array<int>>')""": {"c": None},
+    """from_json('{"c": [{"k": 1}, 2]}', 'c array<struct<k: int>>')""": {"c": None},
+    """from_json('{"c": [{"k": "x"}, null]}', 'c array<struct<k: int>>').c""": [{"k": None}, None],
+    """from_json('{"a": "x", "b": 1}', 'map<string, int>')""": None,
+    """from_json('{"a": null, "b": 1}', 'map<string, int>')""": [("a", None), ("b", 1)],
+    """from_json('[1, "x"]', 'array<int>')""": None,
+}
+
+
+@pytest.mark.parametrize("expression", DOCUMENTS)
+def test_a_list_of_from_json_with_a_part_of_another_form(expression):
+    circuit = compile_sql(f"SELECT {expression} AS r", {}, dialect="spark")
+    assert circuit.step({})["view"].to_pylist() == [{"r": DOCUMENTS[expression], "weight": 1}]
+
+
 # Spark 4 reads two quotes in a text as one, and joins texts with a blank between them.
 TEXTS = {
     "'it''s'": "it's",

@@ -185,7 +185,7 @@ def test_a_renamed_view_goes_on_in_its_target(job):
     renamed = PATHS.replace("VIEW paths", "VIEW ways")
     job.batches["ways"] = job.batches["paths"]
     missing = job.batches["paths"].pop(1)
-    with pytest.raises(StateMismatchError, match=r"renames=\{new name: old name\}"):
+    with pytest.raises(StateMismatchError, match=r"renames=\{'new name': 'old name'\}"):
         run(job, renamed, 2)
     run(job, renamed, 1, 2, change=ChangeOptions(renames={"ways": "paths"}))
     assert job.batches["ways"][1] == missing

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -338,7 +338,9 @@ def _from_json_rule(
     return (cast_to(value, pa.string()), schema), schema.type
 
 
-def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+def _from_json(
+    arguments: Sequence[Values], result_type: pa.DataType, *, is_spark: bool = False
+) -> Values:
     array = fill_rows(arguments[0], row_count(arguments))
 
     def convert(text: str) -> Any:
@@ -347,7 +349,7 @@ def _from_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
             value = {}
         if _is_list_of_structs(result_type) and isinstance(value, dict):
             value = [value]
-        return None if value is MISSING else _convert_to_type(value, result_type)
+        return None if value is MISSING else _convert_to_type(value, result_type, is_spark)
 
     return map_distinct(array, convert, result_type)
 
@@ -356,29 +358,40 @@ def _is_list_of_structs(data_type: pa.DataType) -> bool:
     return bool(arrow.is_list(data_type) and arrow.is_struct(data_type.value_type))
 
 
-def _convert_to_type(value: Any, data_type: pa.DataType) -> Any:
-    """Return a JSON value as a value of an Arrow type; None if it does not fit the type."""
+def _convert_to_type(value: Any, data_type: pa.DataType, is_spark: bool) -> Any:
+    """Return a JSON value as a value of an Arrow type; None if it does not fit the type.
+
+    A part of a struct, list or map that does not fit is None. In Spark, the whole list or map is.
+    """
     if value is None:
         return None
     if arrow.is_struct(data_type):
         if not isinstance(value, dict):
             return None
         return {
-            field.name: _convert_to_type(value.get(field.name), field.type) for field in data_type
+            field.name: _convert_to_type(value.get(field.name), field.type, is_spark)
+            for field in data_type
         }
     if arrow.is_map(data_type):
         if not isinstance(value, dict) or not is_text(data_type.key_type):
             return None
-        return [(key, _convert_to_type(part, data_type.item_type)) for key, part in value.items()]
+        items = _convert_all(list(value.values()), data_type.item_type, is_spark)
+        return items if items is None else list(zip(value, items, strict=True))
     if is_nested(data_type):
-        return (
-            [_convert_to_type(part, data_type.value_type) for part in value]
-            if isinstance(value, list)
-            else None
-        )
+        is_list = isinstance(value, list)
+        return _convert_all(value, data_type.value_type, is_spark) if is_list else None
     if is_text(data_type):
         return text_of(value)
     return _scalar_of(value, data_type)
+
+
+def _convert_all(values: list[Any], data_type: pa.DataType, is_spark: bool) -> list[Any] | None:
+    """Return the elements of a list as values of a type; None in Spark if one does not fit."""
+    converted = [_convert_to_type(value, data_type, is_spark) for value in values]
+    pairs = zip(values, converted, strict=True)
+    if is_spark and any(result is None and value is not None for value, result in pairs):
+        return None
+    return converted
 
 
 def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
@@ -534,6 +547,13 @@ FUNCTIONS = (
         "the JSON text a as a value of the type of b; parts of another form are NULL",
         _from_json_rule,
         _from_json,
+    ),
+    Function(
+        "spark_from_json",
+        "the JSON text a as a value of the type of b; a list or map of which a part has another "
+        "form is NULL, as is such a field",
+        _from_json_rule,
+        partial(_from_json, is_spark=True),
     ),
     Function("to_json", "the value a as JSON", to_json_rule, _to_json),
 )
