@@ -174,6 +174,7 @@ ROWS_OF_JSON = {
     "SELECT e.value FROM t, jsonb_array_elements(j::jsonb->'a') AS e": ["1", '"x"', '{"b":null}'],
     "SELECT v FROM t, json_array_elements_text(j::json->'a') AS e(v)": ["1", "x", '{"b":null}'],
     "SELECT key || value FROM t, jsonb_each(j::jsonb->'o')": ['p{"q":"r"}'],
+    'SELECT key || value FROM t, jsonb_each_text(\'{"k": "r"}\'::jsonb)': ["kr"],
     "SELECT jsonb_object_keys(j::jsonb) FROM t": ["a", "n", "o"],
     "SELECT jsonb_array_elements(j::jsonb->'a')->'b' FROM t": [None, None, "null"],
     "SELECT jsonb_agg(k) FROM (SELECT jsonb_object_keys(j::jsonb) AS k FROM t) q": [
