@@ -181,6 +181,7 @@ SECTIONS: Mapping[str, str] = {
     "formulas": "The six delta formulas",
     "circuits": "SQL views",
     "recursion": "A recursive view",
+    "datalog": "Datalog programs",
     "nexmark": "Nexmark: streaming queries",
     "tpch": "TPC-H: loading and small steps",
     "bounded_state": "State of a long stream",
