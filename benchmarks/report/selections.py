@@ -312,6 +312,24 @@ PAGE_TABLES: tuple[Selection, ...] = (
         | {"target s": "target s", "met": "met", "rebuild s": "rebuild s"},
     ),
     Selection(
+        "tpch",
+        "SMALL STEPS",
+        "One order with its lineitems through the 22 views of TPC-H in one circuit",
+        (
+            *("step", "operators", "operators run", "Python calls", "median CPU ms"),
+            *("target ms", "idle operator us", "target us", "met"),
+        ),
+    ),
+    Selection(
+        "tpch",
+        "OPENIVM",
+        "Views of OpenIVM's benchmark after 6,000 changed lineitems, and DuckDB's recomputation",
+        (
+            *("query", "lineitems", "median CPU ms", "target ms", "met", "OpenIVM, published ms"),
+            *("DuckDB recomputes, CPU ms", "times DuckDB"),
+        ),
+    ),
+    Selection(
         "new_strings",
         "Final size",
         "The state after 10 million new strings, and after a load of the live rows only",
