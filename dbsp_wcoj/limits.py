@@ -149,19 +149,25 @@ step of 50 rows
         self._max_rows += rows
         self._max_bytes += WORD_BYTES * rows * (columns + 1)
 
-    def start_operator(self, operator: int | None, rows: int = 0) -> None:
+    @property
+    def operator_bytes(self) -> int:
+        """The bytes that the running operator has produced so far."""
+        return self._operator_bytes
+
+    def start_operator(self, operator: int | None, rows: int = 0, size: int = 0) -> None:
         """Start to count for an operator.
 
         Args:
             operator: Its number, for error messages.
             rows: Rows that it has produced in earlier iterations of the step.
+            size: Bytes that it has produced for earlier slices of the same rows.
 
         Raises:
             LimitError: The step has taken too long.
         """
         self.operator = operator
         self._operator_rows = rows
-        self._operator_bytes = 0
+        self._operator_bytes = size
         if self.has_deadline:
             self.check_time()
 

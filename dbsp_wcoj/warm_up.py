@@ -21,6 +21,7 @@ from dbsp_wcoj.delta_query import DeltaQuery
 from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
 from dbsp_wcoj.kernels.compilation import address_of
+from dbsp_wcoj.kernels.json import scan, values
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
@@ -44,6 +45,7 @@ def warm_up() -> None:
     _warm_up_joins()
     _warm_up_interners()
     _warm_up_groups()
+    _warm_up_json()
 
 
 def _warm_up_joins() -> None:
@@ -113,3 +115,40 @@ def _warm_up_groups() -> None:
     digits = number_indices[:count].copy(), positions[:count].copy(), amounts[:count].copy()
     sum_to_integers(*digits, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
     sum_to_floats(*digits, weight, 0, -1074, np.zeros(1), np.zeros(1, np.int64))
+
+
+def _warm_up_json() -> None:
+    """Scan the object ``{"a": 1}`` and read its member as every type."""
+    text = np.frombuffer(bytearray(b'{"a": 1}'), np.uint8)
+    name, ends = np.frombuffer(bytearray(b"a" + bytes(8)), np.uint8), np.array([1])
+    hashes = np.empty(1, np.int64)
+    scan.hash_names(name, ends, hashes)
+    slots, rows = np.empty((1, 1, 3), np.int32), np.empty((1, 4), np.int32)
+    cells = np.empty((1, 1, 3), np.int32)
+    flags = np.zeros((5, 1), np.bool_)
+    address = text.ctypes.data
+    scratch = np.empty(scan.MAX_NAME_BYTES, np.uint8)
+    members = np.array([[0, scan.SCALAR, 0, -1]])
+    names = (name, ends, hashes, hashes, members, np.array([[0, 1]]), np.array([-1]))
+    for role in (0, -1):  # as a row, and as an object with a slot
+        scan.scan_objects(
+            address, np.array([0, len(text)]), 0, *names, 0, role, scratch, slots, rows, cells,
+            flags[0],
+        )  # fmt: skip
+    cells[:] = slots
+    numbers, none = np.zeros(1, np.int64), np.full(1, -1)
+    arguments = (address, cells, 0, numbers, none)
+    results = (flags[1], flags[2])
+    values.read_booleans(*arguments, flags[0], *results)
+    values.read_integers(*arguments, values.AS_TEXT, 0, 9, numbers, *results)
+    words = np.zeros((1, 2), np.int64)
+    values.read_decimals(*arguments, values.AS_TEXT, 3, 0, words[0], scratch, words, *results)
+    values.read_floats(*arguments, True, np.zeros(1), flags[1], flags[3], flags[2])
+    values.read_times(*arguments, 0, 1, 1, 0, numbers, *results)
+    two_ends = np.zeros(2, np.int64)
+    values.measure_texts(*arguments, 1, name, ends, two_ends, *results)
+    values.copy_texts(*arguments, *results, two_ends, scratch)
+    for decode in (values.decode_base64, values.decode_hex, values.decode_latin1):
+        decode(scratch, two_ends, flags[1], scratch, two_ends, flags[2])
+    values.compare_cells(address, cells, ends - 1, numbers, none, numbers, flags[3], flags[4])
+    values.group_texts(address, slots, ends - 1, flags[0], numbers, numbers)

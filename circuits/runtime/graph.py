@@ -133,6 +133,8 @@ class Schedule(NamedTuple):
         readers: For each node, the nodes that read its delta; all of them are after it.
         always: The nodes that run in every step: inputs, recursions, and operators whose result or
             state depends on the time of the step.
+        is_plain: For each node, whether it is an operator that only its inputs make run, and whose
+            change of state is committed as it is.
         no_deltas: An empty delta of each node.
         reads_now: True if the rows of a node depend on the time of the step.
         stages: The inputs whose rows can be taken in slices, by name.
@@ -140,6 +142,7 @@ class Schedule(NamedTuple):
 
     readers: Sequence[Sequence[int]]
     always: Sequence[int]
+    is_plain: Sequence[bool]
     no_deltas: Sequence[ZSet]
     reads_now: bool
     stages: Mapping[str, LinearStage]
@@ -438,6 +441,7 @@ class Graph:
     def _new_schedule(self) -> Schedule:
         readers: list[list[int]] = [[] for _ in self.nodes]
         always = []
+        is_plain = [False] * len(self.nodes)
         bounds = self.state_bounds
         for position, node in enumerate(self.nodes):
             if node.is_nested:
@@ -450,10 +454,12 @@ class Graph:
             )
             if node.operator is None or depends_on_time or drops_rows:
                 always.append(position)
+            elif bounds is None:
+                is_plain[position] = not isinstance(node.operator, Integrate)
         reads_now = any(node.plan.reads_now for node in self.nodes)
         stages = find_stages(self.nodes, set(self.views.values()))
         no_deltas = [node.empty for node in self.nodes]
-        return Schedule(readers, always, no_deltas, reads_now, stages)
+        return Schedule(readers, always, is_plain, no_deltas, reads_now, stages)
 
     @property
     def missing_row_counter(self) -> MissingRowCounter:
@@ -667,17 +673,31 @@ class _GraphStepExecution:
             pending = bytearray(b"\1") * len(graph.nodes)
         for position in schedule.always:
             pending[position] = 1
+        is_plain = schedule.is_plain
+        if self._backfill is not None:
+            is_plain = [False] * len(graph.nodes)
+        nodes, deltas, clock = graph.nodes, self._deltas, graph.clock
+        stage_rows = self._stage_rows
         position = pending.find(1)
         while position >= 0:
-            start = graph.clock()
+            start = clock()
             if graph.observer is not None:
                 graph.observer(position)
-            delta = self._deltas[position] = self._delta_of(position, graph.nodes[position])
-            rows[position] = self._stage_rows.get(position, len(delta))
+            node = nodes[position]
+            # An input of a plain operator has changed, or this is the first step.
+            if is_plain[position] and not stage_rows:
+                input_deltas = [deltas[i] for i in node.inputs]
+                delta, staged = prepare_node(position, node, input_deltas, self._context)
+                if staged is not None:
+                    self._changes.append(staged)
+            else:
+                delta = self._delta_of(position, node)
+            deltas[position] = delta
+            rows[position] = stage_rows.get(position, len(delta.weight_array))
             if rows[position]:
                 for reader in schedule.readers[position]:
                     pending[reader] = 1
-            self._seconds[position] += graph.clock() - start
+            self._seconds[position] += clock() - start
             position = pending.find(1, position + 1)
         if self._unexpired:
             self._publish_unexpired()

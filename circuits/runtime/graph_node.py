@@ -89,8 +89,8 @@ def prepare_node(
     finally:
         if observer is not None:
             observer.end_phase(0)  # the input rows are not counted here
-    new_rows = len(delta)
-    budget.finish_operator(rows + new_rows, delta.arity, new_rows)
+    new_rows = len(delta.weight_array)
+    budget.finish_operator(rows + new_rows, len(delta.row_array), new_rows)
     if node.is_arranged and new_rows:
         context.shared.add(node.name, delta)
     return delta, staged

@@ -32,6 +32,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
+import numpy as np
+
 from circuits.inputs.encoded_rows import EncodedRows
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
@@ -55,6 +57,11 @@ __all__ = [
 #: The number of rows of a slice. The arrays of a slice stay well below 32 MB, from which size on
 #: the C library returns memory to the system, and each use begins with page faults.
 SLICE_ROWS: Final = 1 << 13
+
+#: Once the C library (glibc) has freed an array of this size, it takes smaller arrays from memory
+#: that it keeps, up to twice as much. Before, it returns each larger array to the system, and every
+#: slice begins with page faults. The limit up to which it adapts is 32 MB.
+REUSED_BYTES: Final = (32 << 20) - (1 << 16)
 
 PartialOperator: TypeAlias = AggregateOperator | PartialAggregateOperator
 
@@ -150,10 +157,12 @@ def run_stage(
         WeightOverflowError: A weight or partial aggregate leaves int64.
         LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
     """
+    np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
     parts: dict[int, list[ZSet]] = {member: [] for member in stage.members}
     # Not those of aggregates, which emit rows only after the stage.
     row_counts = {m: 0 for m in stage.members if not isinstance(nodes[m].operator, PartialOperator)}
     seconds = dict.fromkeys(stage.members, 0.0)
+    sizes = dict.fromkeys(stage.members, 0)  # in bytes, of the values of all slices so far
     for start in range(0, len(rows), SLICE_ROWS):
         stop = min(start + SLICE_ROWS, len(rows))
         columns = [column[start:stop] for column in rows.columns]
@@ -164,7 +173,7 @@ def run_stage(
             source = slices.get(node.inputs[0])
             if source is None:  # no row passes the filters before this node
                 continue
-            budget.start_operator(member)
+            budget.start_operator(member, size=sizes[member])
             operator = node.operator
             if isinstance(operator, PartialOperator):
                 parts[member].append(operator.partial_rows(source.to_array(), source.weight_array))
@@ -176,6 +185,7 @@ def run_stage(
                     if member in stage.kept:
                         weights = output.weight_array.copy()
                         parts[member].append(consolidated_rows(output.to_array(), weights))
+            sizes[member] = budget.operator_bytes
             seconds[member] += clock() - before
     results: dict[int, ZSet] = {}
     for member in stage.members:

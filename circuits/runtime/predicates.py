@@ -13,7 +13,6 @@ import operator
 from collections.abc import Callable
 from functools import lru_cache, reduce, wraps
 from typing import Any, Final, NamedTuple, TypeVar
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -62,16 +61,15 @@ def cached_by_codecs(function: Callable[[E, Codecs], T]) -> Callable[[E, Codecs]
 
     A circuit has one `Codecs`, and the results for its expressions are freed with it.
     """
-    results: WeakKeyDictionary[Codecs, dict[E, T]] = WeakKeyDictionary()
 
     @wraps(function)
     def cached(expression: E, codecs: Codecs) -> T:
-        by_expression = results.get(codecs)
-        if by_expression is None:
-            by_expression = results[codecs] = {}
-        if expression not in by_expression:
-            by_expression[expression] = function(expression, codecs)
-        return by_expression[expression]
+        results: dict[E, T] | None = codecs.memos.get(function)
+        if results is None:
+            results = codecs.memos[function] = {}
+        if expression not in results:
+            results[expression] = function(expression, codecs)
+        return results[expression]
 
     return cached
 

@@ -88,8 +88,9 @@ from streaming.sink.view_changes import (
 )
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.change_order import OrderCheck
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
-from streaming.sources.envelope import Changes, decode_batch
+from streaming.sources.envelope import Changes
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.program_change import ChangeOptions
@@ -259,6 +260,7 @@ class ViewSink:
             if options.keys and options.sequence is None
         }
         self._order = OrderCheck(self._feed, unordered_inputs)
+        self._reader: FeedReader | None = None
 
     @property
     def circuit(self) -> Circuit:
@@ -511,21 +513,14 @@ class ViewSink:
                     with watch.phase("backfill", "new views"):
                         self._changes.make_all()
             with watch.phase("read", "rows of the micro-batch"):
-                frame = df
                 if self._order.is_pending:  # reading the columns may require a call to a server
                     self._order.check_columns(df.columns)
-                if self._feed is not None:
-                    schemas, keys = self._circuit.spec.schemas, self._keys
-                    frame = self._feed.envelope(df, schemas, keys=keys)
-                table = frame.toArrow()  # the one action on df
-                self._order.check_rows(table)
+                reader = self._feed_reader()
+                table = reader.collect(df)  # the one action on df
+                if self._feed is None:
+                    self._order.check_rows(table)
             with watch.phase("decode", f"{table.num_rows:,} rows"):
-                changes = decode_batch(
-                    table,
-                    self._circuit.inputs,
-                    relation=self._relation,
-                    input_options=self._circuit.input_options,
-                )
+                changes = reader.decode(table, df.sparkSession)
             if committed is None:
                 result = self._step(df, changes, batch_id, query_id, watch)
             else:
@@ -603,6 +598,7 @@ class ViewSink:
             "_is_current",
             "_lock",
             "_order",
+            "_reader",
             "_versions",
             "_was_copied",
             "_watch",
@@ -620,14 +616,14 @@ class ViewSink:
         vars(self).update(settings)
         self._initialize()
 
-    @property
-    def _keys(self) -> dict[str, tuple[str, ...]]:
-        """The keys of the inputs whose rows are upserts."""
-        return {
-            name: options.keys
-            for name, options in self._circuit.input_options.items()
-            if options.keys
-        }
+    def _feed_reader(self) -> FeedReader:
+        """Return the reader of micro-batches, made again when the inputs have changed."""
+        circuit = self._circuit
+        if self._reader is None or self._reader.inputs is not circuit.inputs:
+            self._reader = FeedReader(
+                self._feed, circuit.inputs, circuit.input_options, relation=self._relation
+            )
+        return self._reader
 
     def _step(
         self,

@@ -80,6 +80,12 @@ class Changes:
     tables: Mapping[str, pa.Table]
     dead_letters: DeadLetters
 
+    def __add__(self, other: Changes) -> Changes:
+        tables = dict(self.tables)
+        for name, table in other.tables.items():
+            tables[name] = pa.concat_tables([tables[name], table]) if name in tables else table
+        return Changes(tables, self.dead_letters + other.dead_letters)
+
 
 def decode_batch(
     table: pa.Table,

@@ -37,6 +37,7 @@ view; without ``{view}`` the target receives only one view.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
@@ -63,6 +64,8 @@ BATCH_ID: Final = "batch_id"
 #: Stands for the micro-batch before the first one.
 NO_BATCH: Final = -1
 _VIEW: Final = "{view}"
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,9 @@ class ViewDelta:
     def check_only_writer(self, writer: str, place: str) -> None:
         """Check, in mode ``complete``, that no other state directory writes the target as well.
 
-        A new state directory may replace the view of an earlier one. But if this directory has
-        published the view before, and the target was last written by another one, both replace the
-        view of the other.
+        A new state directory may replace the view of an earlier one, which logs a warning. But if
+        this directory has published the view before, and the target was last written by another
+        one, both replace the view of the other.
 
         Args:
             writer: The state directory that has written the target last; empty if it is not known.
@@ -130,6 +133,15 @@ drop the table or the files of this view, and start the query again
         if self.mode != "complete" or writer in ("", self.state_id):
             return
         if self.previous is None or self.previous == NO_BATCH:
+            log.warning(
+                "%s: %s was last written by another state directory (%s), and this one (%s) "
+                "replaces its rows: if the other job still runs, its next micro-batch with rows of "
+                "this view fails; stop it, or give one of the two jobs another target",
+                self,
+                place,
+                writer,
+                self.state_id or "none",
+            )
             return
         raise TargetError(
             f"{self}: {place} was last written by another state directory ({writer}), and this one "

@@ -24,7 +24,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
-from circuits.sql.expressions.postgres.numbers import is_numeric
+from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
 from circuits.sql.syntax.types import arrow_type, interval_fields
 from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
@@ -49,6 +49,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
     given = value
+    if source.is_postgres and node.to.this == exp.DType.DECIMAL and not node.to.expressions:
+        target = unlimited_numeric(value.type)
     if source.is_spark and is_nested(value.type) and is_nested(target):
         return spark_cast(clause, node, value, target, lenient=is_lenient)
     if source.is_spark and isinstance(node.to.this, exp.Interval):

@@ -289,6 +289,9 @@ class Codec:
 class Codecs:
     """The codecs of one circuit, with the dictionaries that they share.
 
+    Attributes:
+        memos: Results that functions of other modules compute once for these codecs, by function.
+
     >>> codecs = Codecs()
     >>> codecs.codec(pa.string()).encode(pa.array(["x", "y"])).tolist()
     [0, 1]
@@ -303,6 +306,7 @@ class Codecs:
     def __init__(self, dictionaries: Dictionaries | None = None) -> None:
         self._dictionaries = dictionaries or Dictionaries()
         self._codecs: dict[pa.DataType, Codec] = {}
+        self.memos: dict[object, dict[Any, Any]] = {}
         # By the ``id`` of a type, because Arrow hashes a type slowly, by its text. The type is in
         # the value so that its ``id`` stays unique.
         self._by_id: dict[int, tuple[pa.DataType, Codec]] = {}

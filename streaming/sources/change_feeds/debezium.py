@@ -180,7 +180,7 @@ class DebeziumFeed:
             keys=keys,
             names=names,
             encoding=self.encoding,
-            unavailable=self._placeholders(),
+            unavailable=self.placeholders,
             described=True,
         )
 
@@ -194,8 +194,9 @@ class DebeziumFeed:
         """Return the bytes of the placeholder as a JSON array of numbers."""
         return json.dumps(list(self.unavailable.encode()), separators=(",", ":"))
 
-    def _placeholders(self) -> tuple[str, ...]:
-        """Return the texts of a cell whose value the database did not log."""
+    @property
+    def placeholders(self) -> tuple[str, ...]:
+        """The texts of a cell whose value the database did not log."""
         arrays = json.dumps([self.unavailable]), self._placeholder_bytes()
         return (*dict.fromkeys((*self._placeholder_texts(), *arrays)),)
 
@@ -290,7 +291,7 @@ class DebeziumFeed:
             after, before = (
                 names.member(side, relation, column.name) for side in ("after", "before")
             )
-            placeholders = ", ".join(map(literal, self._placeholders()))
+            placeholders = ", ".join(map(literal, self.placeholders))
             unlogged_before = f"coalesce(CAST({before} AS STRING) IN ({placeholders}), false)"
             unlogged_after = f"coalesce(CAST({after} AS STRING) IN ({placeholders}), false)"
             tests.append(f"({unlogged_after} AND ({before} IS NULL OR {unlogged_before}))")

@@ -50,6 +50,7 @@ __all__ = [
     "NO_COLUMN_TYPES",
     "UNREADABLE",
     "ColumnNames",
+    "check_events",
     "deleted_image",
     "first_reason",
     "inserted_image",
@@ -234,6 +235,25 @@ def first_reason(reasons: Mapping[str, str]) -> str:
     return f"CASE {arms} END"
 
 
+def check_events(
+    feed: object,
+    df: DataFrame,
+    inputs: Mapping[str, pa.Schema],
+    value: str,
+    sequence: str | None,
+    relations: Sequence[str | None],
+) -> None:
+    """Check that a stream has the columns that a feed reads, and that its relations are inputs.
+
+    Raises:
+        FeedError: The stream lacks a column, or the feed names a relation that is not an input.
+    """
+    check_columns(feed, df, value, sequence)
+    for name in relations:
+        check_inputs(feed, inputs, name)
+    check_inputs(feed, inputs, None)
+
+
 def open_events(
     feed: object,
     df: DataFrame,
@@ -251,10 +271,7 @@ def open_events(
     Raises:
         FeedError: The stream lacks a column, or the feed names a relation that is not an input.
     """
-    check_columns(feed, df, value, sequence)
-    for name in relations:
-        check_inputs(feed, inputs, name)
-    check_inputs(feed, inputs, None)
+    check_events(feed, df, inputs, value, sequence, relations)
     event_text = f"CAST({quote_name(value)} AS STRING)"
     order = sequence_expression(feed, df, sequence)
     rows = df.filter(f"{quote_name(value)} IS NOT NULL")

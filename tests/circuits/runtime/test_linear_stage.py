@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from circuits import EvaluationError, compile_sql
+from circuits import EvaluationError, StepLimitError, StepLimits, compile_sql
 from circuits.circuit import Circuit
 from circuits.inputs.encoded_rows import MIN_SLICED_ROWS
 from circuits.runtime.linear_stage import SLICE_ROWS
@@ -165,6 +165,18 @@ def test_a_load_sorts_no_more_rows_than_a_slice_at_once() -> None:
 
     # Per row: its count, a NULL, and up to two digits of each of the two sums.
     assert max(sorted_rows.sorts) <= 6 * SLICE_ROWS
+
+
+def test_the_limit_of_bytes_counts_the_values_of_all_slices() -> None:
+    circuit = compile_sql(
+        "SELECT repeat(kind, 100) AS texts FROM items",
+        {"items": SCHEMA},
+        limits=StepLimits(max_step_bytes=1_000_000),
+    )
+
+    # A slice has 1.6 MB of texts, all rows have 27 MB. The limit adds the 5 MB of the input.
+    with pytest.raises(StepLimitError, match="max_step_bytes"):
+        circuit.step({"items": items(11)})
 
 
 def test_a_replayed_step_has_the_same_digests_in_any_order() -> None:

@@ -75,6 +75,11 @@ QUERIES = [
     "SELECT s, round(avg(f) OVER (PARTITION BY s)), round(avg(x) OVER (PARTITION BY s) + f) FROM t",
     "SELECT s, round(avg(f) FILTER (WHERE a > 0)), round(avg(x) FILTER (WHERE a > 0)) FROM t "
     "GROUP BY s",
+    # A numeric without a precision keeps all digits.
+    "SELECT round(f::numeric, 2), f::numeric * 1.5, (f / 7)::numeric, round(f::numeric / 7) FROM t "
+    "WHERE f < 1e6 AND f <> 1e-5",
+    "SELECT a::numeric, b::numeric / 3, x::numeric, a::numeric * 2, a::decimal::text FROM t",
+    "SELECT round(1.2346::float8::numeric, 2), 1.23456::numeric, '1.23456'::numeric + a FROM t",
     # A percentile of numerics is a float, and is not rounded to their digits.
     "SELECT percentile_cont(0.3) WITHIN GROUP (ORDER BY x), "
     "percentile_disc(0.3) WITHIN GROUP (ORDER BY x), "

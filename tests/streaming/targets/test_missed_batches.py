@@ -241,7 +241,7 @@ def test_a_view_name_may_contain_a_batch_id(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "sqlite"])
-def test_two_state_directories_that_replace_one_view_in_turns_are_detected(kind, tmp_path):
+def test_two_state_directories_that_replace_one_view_in_turns_are_detected(kind, tmp_path, caplog):
     place = Place(kind, tmp_path)
 
     def write(state_id, batch_id, rows, previous):
@@ -250,8 +250,12 @@ def test_two_state_directories_that_replace_one_view_in_turns_are_detected(kind,
 
     write("a", 0, ONE, NO_BATCH)
     write("a", 1, TWO, 0)
+    assert caplog.messages == []
     write("b", 0, THREE, NO_BATCH)  # a new state directory replaces the view
+    (warning,) = caplog.messages
+    assert "last written by another state directory (a), and this one (b) replaces" in warning
     write("b", 1, ONE, 0)
+    assert caplog.messages == [warning]
     for _ in range(2):
         with pytest.raises(TargetError, match=r"another state directory \(b\)"):
             write("a", 2, TWO, 1)

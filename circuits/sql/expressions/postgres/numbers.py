@@ -19,7 +19,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause, Reader, is_aggregate
 from circuits.sql.expressions.literals import integer_literal
 
-__all__ = ["READERS", "READERS_BY_NAME", "is_numeric"]
+__all__ = ["READERS", "READERS_BY_NAME", "is_numeric", "unlimited_numeric"]
 
 _NUMERIC_FUNCTIONS: Final = (
     *(exp.Avg, exp.Extract, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance),
@@ -67,8 +67,19 @@ def _is_float_part(node: exp.Expr) -> bool:
 def _reads_float(value: Expression) -> bool:
     """Return whether an expression reads a column of floats."""
     if isinstance(value, Call):
-        return any(map(_reads_float, value.arguments))
+        return not pa.types.is_decimal(value.type) and any(map(_reads_float, value.arguments))
     return isinstance(value, Column) and bool(pa.types.is_floating(value.type))
+
+
+def unlimited_numeric(given: pa.DataType) -> pa.DataType:
+    """Return the type of a cast to ``numeric`` without a precision, which keeps all digits.
+
+    A float has 15 digits in PostgreSQL, so 15 of them after the point keep those of all numbers
+    from 0.1 on; a text may have more.
+    """
+    if pa.types.is_decimal(given):
+        return given
+    return pa.decimal128(20, 0) if pa.types.is_integer(given) else pa.decimal128(38, 15)
 
 
 def _read_round(clause: Clause, node: exp.Round) -> Expression:

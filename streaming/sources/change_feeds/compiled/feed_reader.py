@@ -1,0 +1,168 @@
+"""Feed reader: read a micro-batch with a feed, as rows of relations and dead letters.
+
+The reader collects the columns that the feed needs by one ``toArrow()``. It decodes the plain
+events in Arrow and kernels. The others are few: Spark's expressions decode them again, which takes
+about a second for any number of them, and give the reason if an event is invalid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+
+from circuits.schema import Schema
+from streaming.errors import FeedError
+from streaming.sources.change_feeds.canal import CanalFeed
+from streaming.sources.change_feeds.compiled.canal import CanalDecoder
+from streaming.sources.change_feeds.compiled.debezium import DebeziumDecoder
+from streaming.sources.change_feeds.compiled.images import RowReader, relations_of
+from streaming.sources.change_feeds.compiled.maxwell import MaxwellDecoder
+from streaming.sources.change_feeds.compiled.scanner import Integers, Scanner
+from streaming.sources.change_feeds.debezium import DebeziumFeed
+from streaming.sources.change_feeds.events import ColumnNames, check_events
+from streaming.sources.change_feeds.feed import SEQUENCE, ChangeFeed, sequence_expression
+from streaming.sources.change_feeds.maxwell import MaxwellFeed
+from streaming.sources.change_feeds.sql_expressions import quote_name
+from streaming.sources.dead_letters import DeadLetters
+from streaming.sources.envelope import Changes, KeyOptions, decode_batch
+
+__all__ = ["FeedReader"]
+
+VALUE: Final = "value"
+ORDER: Final = "stream_order"
+DECODERS: Final[Mapping[type, Any]] = {
+    DebeziumFeed: DebeziumDecoder,
+    MaxwellFeed: MaxwellDecoder,
+    CanalFeed: CanalDecoder,
+}
+
+
+class FeedReader:
+    """Reads micro-batches with a feed.
+
+    Args:
+        feed: The feed. One without a compiled decoder decodes all its events by Spark. None for
+            rows that have the columns of the inputs, or are in an envelope.
+        inputs: The inputs of the circuit.
+        input_options: Their options.
+        relation: The input of rows without a tag.
+    """
+
+    def __init__(
+        self,
+        feed: ChangeFeed | None,
+        inputs: Mapping[str, Schema],
+        input_options: Mapping[str, KeyOptions],
+        *,
+        relation: str | None = None,
+    ) -> None:
+        self._feed = feed
+        self.inputs = inputs
+        self._options = input_options
+        self._relation = relation
+        self._schemas = {name: schema.arrow_columns for name, schema in inputs.items()}
+        self._keys = {
+            name: tuple(options.keys) for name, options in input_options.items() if options.keys
+        }
+        self._events: _EventReader | None = None
+
+    def collect(self, df: DataFrame) -> pa.Table:
+        """Return what `decode` needs of a micro-batch, by one action.
+
+        Raises:
+            FeedError: The feed does not fit the columns of the stream or the inputs.
+        """
+        feed = self._feed
+        if feed is None:
+            return df.toArrow()
+        if not isinstance(feed, DebeziumFeed | MaxwellFeed | CanalFeed):
+            return feed.envelope(df, self._schemas, keys=self._keys).toArrow()
+        relations = (feed.relation, *feed.tables.values())
+        check_events(feed, df, self._schemas, feed.value, feed.sequence, relations)
+        order = sequence_expression(feed, df, feed.sequence)
+        return df.selectExpr(
+            f"{quote_name(feed.value)} AS {VALUE}", f"{order} AS {ORDER}"
+        ).toArrow()
+
+    def decode(self, table: pa.Table, session: SparkSession | None) -> Changes:
+        """Return the changes of a collected micro-batch.
+
+        Args:
+            table: The result of `collect`: events in the column ``value``, and in ``stream_order``
+                the order of each one in the stream, or NULL.
+            session: Decodes the events that are not plain; None if there are none.
+
+        Raises:
+            FeedError: An event is not plain, and there is no session.
+        """
+        feed = self._feed
+        if not isinstance(feed, DebeziumFeed | MaxwellFeed | CanalFeed):
+            return self._decode_envelope(table)
+        if self._events is None:
+            self._events = _EventReader(feed, self.inputs, self._keys, self._options)
+        table = table.filter(pc.is_valid(table.column(VALUE)))
+        changes, refused = self._events.decode(table)
+        if len(refused):
+            if session is None:
+                raise FeedError(f"{len(refused)} events are not plain: give a Spark session")
+            exact = replace(feed, value=VALUE, sequence=ORDER)
+            frame = session.createDataFrame(table.take(pa.array(refused)))
+            envelope = exact.envelope(frame, self._schemas, keys=self._keys).toArrow()
+            changes += self._decode_envelope(envelope)
+        return changes
+
+    def _decode_envelope(self, table: pa.Table) -> Changes:
+        return decode_batch(
+            table, self.inputs, relation=self._relation, input_options=self._options
+        )
+
+
+class _EventReader:
+    """Decodes the plain events of a feed."""
+
+    def __init__(
+        self,
+        feed: DebeziumFeed | MaxwellFeed | CanalFeed,
+        inputs: Mapping[str, Schema],
+        keys: Mapping[str, tuple[str, ...]],
+        input_options: Mapping[str, KeyOptions],
+    ) -> None:
+        schemas = {name: schema.arrow_columns for name, schema in inputs.items()}
+        names = ColumnNames(feed.rename, feed.match_case, schemas)
+        columns, relations = relations_of(schemas, keys, names)
+        self._decoder = DECODERS[type(feed)](feed, schemas, columns, relations)
+        self._scanner = Scanner(self._decoder.shape)
+        hidden = feed.placeholders if isinstance(feed, DebeziumFeed) else ()
+        self._rows = {
+            name: RowReader(
+                relation,
+                inputs[name],
+                getattr(input_options.get(name), "sequence", None) or SEQUENCE,
+                feed.encoding,
+                hidden,
+            )
+            for name, relation in relations.items()
+        }
+
+    def decode(self, table: pa.Table) -> tuple[Changes, Integers]:
+        """Return the changes of the plain events, and the numbers of the others."""
+        texts, orders = table.column(VALUE), table.column(ORDER)
+        parts: dict[str, list[pa.Table]] = {}
+        all_refused: list[npt.NDArray[Any]] = [np.empty(0, np.int64)]
+        for events in self._scanner.scan(texts):
+            refused = ~events.accepted
+            own_orders = orders.slice(events.first, len(events))
+            for group in self._decoder.groups(events, own_orders, refused):
+                if len(group.events):
+                    rows = self._rows[group.relation].read(events, group, refused)
+                    parts.setdefault(group.relation, []).append(rows)
+            all_refused.append(np.flatnonzero(refused) + events.first)
+        tables = {name: pa.concat_tables(tables) for name, tables in parts.items()}
+        return Changes(tables, DeadLetters.empty()), np.concatenate(all_refused)
