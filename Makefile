@@ -87,6 +87,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
 	$(BIN)/python -m benchmarks.recursion --json $(RESULTS)/recursion.json
+	$(BIN)/python -m benchmarks.datalog --json $(RESULTS)/datalog.json
 	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
 	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
 	$(BIN)/python -m benchmarks.nexmark --json $(RESULTS)/nexmark.json

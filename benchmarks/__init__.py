@@ -7,6 +7,7 @@
 ``python -m benchmarks.formulas``       the six delta formulas, and the choice among them
 ``python -m benchmarks.circuits``       maintained SQL views, against DuckDB recomputing them
 ``python -m benchmarks.recursion``      a maintained closure, against its recomputation
+``python -m benchmarks.datalog``        recursive Datalog programs, from scratch and under changes
 ``python -m benchmarks.nexmark``        the queries of Nexmark
 ``python -m benchmarks.windows``        window functions over one large partition
 ``python -m benchmarks.bounded_state``  the state of a long stream with lateness

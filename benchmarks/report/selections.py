@@ -181,6 +181,7 @@ SECTIONS: Mapping[str, str] = {
     "formulas": "The six delta formulas",
     "circuits": "SQL views",
     "recursion": "A recursive view",
+    "datalog": "Datalog programs",
     "nexmark": "Nexmark: streaming queries",
     "tpch": "TPC-H: loading and small steps",
     "bounded_state": "State of a long stream",
@@ -309,6 +310,24 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Restart from the state directory, and instead a rebuild of the state from the rows",
         {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
         | {"target s": "target s", "met": "met", "rebuild s": "rebuild s"},
+    ),
+    Selection(
+        "tpch",
+        "SMALL STEPS",
+        "One order with its lineitems through the 22 views of TPC-H in one circuit",
+        (
+            *("step", "operators", "operators run", "Python calls", "median CPU ms"),
+            *("target ms", "idle operator us", "target us", "met"),
+        ),
+    ),
+    Selection(
+        "tpch",
+        "OPENIVM",
+        "Views of OpenIVM's benchmark after 6,000 changed lineitems, and DuckDB's recomputation",
+        (
+            *("query", "lineitems", "median CPU ms", "target ms", "met", "OpenIVM, published ms"),
+            *("DuckDB recomputes, CPU ms", "times DuckDB"),
+        ),
     ),
     Selection(
         "new_strings",

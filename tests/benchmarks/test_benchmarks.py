@@ -14,7 +14,7 @@ import pytest
 import typer
 from scipy.sparse import csr_array
 
-from benchmarks import circuits, history, live, lsqb, recursion
+from benchmarks import circuits, datalog, history, live, lsqb, recursion
 from benchmarks.closure import NODES, closure
 from benchmarks.counter import count
 from benchmarks.encoding import measure_encoding
@@ -235,6 +235,25 @@ def test_recursion_checks_the_maintained_closure_and_every_recomputation(
     assert [row["until"] for row in tables["Steps"]] == [30, 60]
     assert {row["system"] for row in tables["Recomputation"]} >= {"DuckDB", recursion.STEP}
     assert all(row["bytes/pair"] > 0 for row in tables["State of the closure"])
+
+
+def test_datalog_compares_every_program_from_scratch_and_after_changes(tmp_path) -> None:
+    path = tmp_path / "result.json"
+    datalog.main(nodes=40, changes=3, json=path)
+
+    tables = json.loads(path.read_text())["tables"]
+    for rows in (tables["From scratch"], tables["Changes of 1 %"]):
+        assert [row["program"] for row in rows] == list(datalog.PROGRAMS)
+        assert all(row["rows"] > 0 for row in rows)
+        assert rows[0]["DuckDB CPU s"] > 0
+
+
+def test_a_wrong_answer_of_a_datalog_program_ends_with_status_1(monkeypatch) -> None:
+    monkeypatch.setattr(datalog, "sum_of_distances", lambda roads: -1, raising=True)
+    with pytest.raises(typer.Exit) as stop:
+        datalog.main(nodes=30, changes=1, only=["shortest paths"])
+
+    assert stop.value.exit_code == 1
 
 
 def test_a_wrong_closure_ends_with_status_1(tmp_path, monkeypatch) -> None:

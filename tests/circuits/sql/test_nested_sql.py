@@ -325,3 +325,11 @@ def test_an_infinite_date_as_json_is_an_error_of_its_row():
     infinite = pa.table({"d": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())})
     with pytest.raises(EvaluationError, match="outside of the years"):
         circuit.step({"t": infinite})
+
+
+@pytest.mark.parametrize("values", ["1.11, 2.00", "-1.11, -1.12, 0.00, 0.01", "2.00, 3.35, NULL"])
+def test_the_median_of_a_list_of_decimals_is_the_decimal_of_duckdb(values):
+    text = f"SELECT list_median([{values}]::DECIMAL(10, 2)[]) AS m"
+    (expected,) = duckdb.sql(text).fetchall()
+    (row,) = compile_sql(text, {}).step({})["view"].to_pylist()
+    assert repr(row["m"]) == repr(expected[0])

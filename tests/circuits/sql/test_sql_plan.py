@@ -19,12 +19,12 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from benchmarks.tpch import queries as tpch_queries
 from circuits.errors import SqlError
 from circuits.plan.nodes import Field, Filter, Scan, Values
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.traversal import iter_nodes
 from circuits.sql import plan_sql
-from tests.generators import tpch_queries
 from tests.generators.sql_queries import QUERIES, TABLES
 from tests.oracles.naive_plan import evaluate_plan
 

@@ -10,6 +10,7 @@ Cost: O(elements), and O(elements * log) for the extremes, the median and the mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -220,15 +221,23 @@ def _extreme(*, greatest: bool) -> Kernel:
     return _kernel(extreme)
 
 
+# The median of longer decimals is a DOUBLE, as that of `quantile_cont` over rows.
+_MAX_KEPT_PRECISION: Final = 18
+
+
 def _median_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     typed, element_type = _ELEMENT_RULE(name, arguments, target_type)
-    return typed, _FLOAT if is_number(element_type) else element_type
+    keeps_type = arrow.is_decimal(element_type) and element_type.precision <= _MAX_KEPT_PRECISION
+    return typed, _FLOAT if is_number(element_type) and not keeps_type else element_type
 
 
 def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
-    """Return the middle element, or the mean of two middle numbers; the lower of other values."""
+    """Return the middle element, or the mean of two middle numbers; the lower of other values.
+
+    As in DuckDB, the mean of decimals has their type, without its further digits.
+    """
     present_indices, _, counts = _sorted_present(lists, present)
     starts = np.cumsum(counts) - counts
     is_empty = counts == 0
@@ -241,6 +250,9 @@ def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Ar
     high_indices = present_indices[np.minimum(starts + counts // 2, last)]
     low = lists.values.take(pa.array(low_indices, mask=is_empty))
     high = lists.values.take(pa.array(high_indices, mask=is_empty))
+    if arrow.is_decimal(result_type):
+        half_of_sum = pc.multiply(pc.add(low, high), pa.scalar(Decimal("0.5")))
+        return half_of_sum.cast(result_type, safe=False)
     if not arrow.is_floating(result_type):
         return low
     low, high = convert(low, _FLOAT), convert(high, _FLOAT)

@@ -56,6 +56,7 @@ BODY: Final = {
 }
 ROOT: Final = BODY | {"schema": scalar("schema"), "payload": enter("payload", "payload")}
 PAYLOAD: Final = BODY | {"payload": scalar("inner payload")}
+MAX_SCHEMA_BYTES: Final = 2**20  # of a schema that is kept
 # The parts of MySQL's position in a sequence.
 MAX_FILE, MAX_POSITION, MAX_ROW = 2**17, 2**34 - 1, 4095
 
@@ -242,15 +243,17 @@ def _file_number(name: str) -> int:
     return int(digits) if digits else -1
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def describe_columns(schema: bytes | None) -> Mapping[str, Description] | None:
     """Return how the schema of an event describes columns; None if it describes none.
 
     Raises:
-        ValueError: The schema is not plain.
+        ValueError: The schema is not plain, or too long.
     """
     if schema is None:
         return None
+    if len(schema) > MAX_SCHEMA_BYTES:
+        raise ValueError
     parsed = json.loads(schema)
     sides = parsed.get("fields") if isinstance(parsed, dict) else None
     if not isinstance(sides, list):

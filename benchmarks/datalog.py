@@ -1,0 +1,345 @@
+"""Public Datalog programs from scratch and under changes, beside DuckDB and clingo.
+
+Run with ``python -m benchmarks.datalog``. The programs are those that papers about Datalog engines
+measure: closure, same generation, connected components, reachability, shortest paths, Dyck
+reachability, and three pointer analyses (Andersen's, CSPA and one with fields). The facts are
+generated, for ``--nodes`` nodes times the scale of the program. For each program:
+
+- the engine computes the view in one step, and then changes 1 % of the facts in each of
+  ``--changes`` steps: half of them are deleted, and as many new ones are inserted;
+- DuckDB computes the same with a recursive common table expression, where SQL can express the
+  program so that it ends; its tables are loaded before;
+- clingo grounds the program, which computes its only model; loading the facts counts. It has no
+  minimum in a recursion, so SciPy checks the shortest paths.
+
+Each answer is the number of rows, or the sum of distances. All systems use one thread. The state
+after the last change is compared with the recomputation of the other systems, too.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import typer
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import dijkstra
+
+import dbsp_wcoj
+from benchmarks.cost import Clock, Cost
+from benchmarks.recomputed import RecomputedQuery
+from benchmarks.result import Result, Row, terminal
+from benchmarks.verdict import Verdict
+from circuits import compile_datalog
+
+__all__ = ["PROGRAMS", "main", "sum_of_distances"]
+
+CLAIM: Final = (
+    "A recursive view follows changes of its facts exactly. The tables compare the cost, from "
+    "scratch and for each change, with systems that recompute."
+)
+Facts = Mapping[str, NDArray[np.int64]]  # each relation, one row per fact
+ENGINE, DUCKDB, CLINGO, SCIPY = "this engine", "DuckDB", "clingo", "SciPy"
+
+
+@dataclass(frozen=True)
+class Program:
+    """A Datalog program.
+
+    Attributes:
+        rules: The rules; variables are single letters.
+        view: The relation that is counted.
+        facts: For each relation of facts, its number of columns and of facts per node.
+        sql: The query for DuckDB; None if SQL cannot express the program so that it ends.
+        is_summed: True if the answer is the sum of the last column, False to count the rows.
+        scale: Multiplies the number of nodes; larger for programs with few rows per node.
+    """
+
+    rules: str
+    view: str
+    facts: Mapping[str, tuple[int, float]]
+    sql: str | None = None
+    is_summed: bool = False
+    scale: int = 1
+
+
+EDGES: Final = {"edge": (2, 1.5)}
+
+PROGRAMS: Final[Mapping[str, Program]] = {
+    "closure": Program(
+        "tc(x, y) :- edge(x, y). tc(x, z) :- edge(x, y), tc(y, z).",
+        "tc",
+        EDGES,
+        "WITH RECURSIVE tc(a, b) AS (SELECT c0, c1 FROM edge UNION "
+        "SELECT edge.c0, tc.b FROM edge JOIN tc ON edge.c1 = tc.a) SELECT count(*) FROM tc",
+        scale=10,
+    ),
+    "same generation": Program(
+        "sg(x, y) :- edge(p, x), edge(p, y), x != y. sg(x, y) :- edge(a, x), sg(a, b), edge(b, y).",
+        "sg",
+        {"edge": (2, 1.1)},
+        "WITH RECURSIVE sg(a, b) AS (SELECT e.c1, f.c1 FROM edge e JOIN edge f ON e.c0 = f.c0 "
+        "WHERE e.c1 <> f.c1 UNION SELECT e.c1, f.c1 FROM sg JOIN edge e ON e.c0 = sg.a "
+        "JOIN edge f ON f.c0 = sg.b) SELECT count(*) FROM sg",
+        scale=20,
+    ),
+    "connected components": Program(
+        "cc(x, min(x)) :- edge(x, _). cc(y, min(y)) :- edge(_, y). "
+        "cc(y, min(c)) :- cc(x, c), edge(x, y). cc(x, min(c)) :- cc(y, c), edge(x, y).",
+        "cc",
+        EDGES,
+        "WITH RECURSIVE both_ways AS (SELECT c0, c1 FROM edge UNION SELECT c1, c0 FROM edge), "
+        "cc(a, b) AS (SELECT c0, c0 FROM both_ways UNION "
+        "SELECT both_ways.c1, cc.b FROM cc JOIN both_ways ON both_ways.c0 = cc.a), "
+        "least AS (SELECT a, min(b) AS b FROM cc GROUP BY a) SELECT sum(b) FROM least",
+        is_summed=True,
+    ),
+    "reachability": Program(
+        "reached(y) :- edge(x, y), x < 10. reached(y) :- reached(x), edge(x, y).",
+        "reached",
+        EDGES,
+        "WITH RECURSIVE reached(a) AS (SELECT c1 FROM edge WHERE c0 < 10 UNION "
+        "SELECT edge.c1 FROM reached JOIN edge ON edge.c0 = reached.a) "
+        "SELECT count(*) FROM reached",
+        scale=100,
+    ),
+    "shortest paths": Program(
+        "path(y, min(d)) :- road(x, y, d), x < 10. "
+        "path(y, min(c + d)) :- path(x, c), road(x, y, d).",
+        "path",
+        {"road": (3, 3.0)},
+        is_summed=True,
+        scale=20,
+    ),
+    "Dyck reachability": Program(
+        "dyck(x, y) :- open(x, z, k), close(z, y, k). "
+        "dyck(x, y) :- open(x, a, k), dyck(a, b), close(b, y, k). "
+        "dyck(x, z) :- dyck(x, y), dyck(y, z).",
+        "dyck",
+        {"open": (3, 0.8), "close": (3, 0.8)},
+        scale=20,
+    ),
+    "Andersen": Program(
+        "pt(v, o) :- address(v, o). pt(v, o) :- assign(v, u), pt(u, o). "
+        "pt(v, o) :- load(v, u), pt(u, w), pt(w, o). "
+        "pt(w, o) :- store(v, u), pt(v, w), pt(u, o).",
+        "pt",
+        {"address": (2, 0.5), "assign": (2, 0.6), "load": (2, 0.2), "store": (2, 0.2)},
+    ),
+    "CSPA": Program(
+        "vf(y, x) :- assign(y, x). vf(x, y) :- assign(x, z), ma(z, y). "
+        "vf(x, y) :- vf(x, z), vf(z, y). ma(x, w) :- deref(y, x), va(y, z), deref(z, w). "
+        "va(x, y) :- vf(z, x), vf(z, y). va(x, y) :- vf(z, x), ma(z, w), vf(w, y). "
+        "vf(x, x) :- assign(x, _). vf(x, x) :- assign(_, x). "
+        "ma(x, x) :- assign(x, _). ma(x, x) :- assign(_, x).",
+        "va",
+        {"assign": (2, 0.5), "deref": (2, 0.3)},
+    ),
+    "points-to with fields": Program(
+        "vp(v, h) :- alloc(v, h). vp(v, h) :- assign(v, u), vp(u, h). "
+        "hp(b, f, h) :- store(x, f, y), vp(x, b), vp(y, h). "
+        "vp(v, h) :- load(v, x, f), vp(x, b), hp(b, f, h).",
+        "vp",
+        {"alloc": (2, 0.5), "assign": (2, 0.8), "store": (3, 0.3), "load": (3, 0.3)},
+    ),
+}
+# The number of fields, kinds of parentheses and lengths: values of the third column.
+THIRD_VALUES: Final = 8
+THIRD_COLUMN: Final = {"store": 1, "load": 2, "open": 2, "close": 2, "road": 2}
+
+
+def main(
+    nodes: Annotated[int, typer.Option(help="Nodes, times the scale of a program.")] = 400,
+    changes: Annotated[int, typer.Option(help="Steps that change 1 % of the facts.")] = 10,
+    only: Annotated[list[str] | None, typer.Option(help="Only these programs.")] = None,
+    seed: int = 0,
+    json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
+) -> None:
+    """Run all programs; exit status 1 if an answer is wrong."""
+    verdict = Verdict()
+    scratch: list[Row] = []
+    live: list[Row] = []
+    result = Result("datalog", CLAIM, {"From scratch": scratch, "Changes of 1 %": live})
+    progress = terminal()
+    dbsp_wcoj.warm_up()
+    for name in only or PROGRAMS:
+        progress.print(f"{name} ...")
+        program = PROGRAMS[name]
+        list(_run(name, program, 30, 2, seed, Verdict()))  # compiles what is left
+        scratch_row, live_row = _run(name, program, nodes, changes, seed, verdict)
+        scratch.append(scratch_row)
+        live.append(live_row)
+    verdict.close(result, json)
+
+
+def _run(
+    name: str, program: Program, nodes: int, changes: int, seed: int, verdict: Verdict
+) -> Iterator[Row]:
+    """Yield the row from scratch and the row of the changes."""
+    generator = np.random.default_rng(seed)
+    nodes *= program.scale
+    facts = {
+        relation: _new_facts(relation, columns, int(rate * nodes), nodes, generator)
+        for relation, (columns, rate) in program.facts.items()
+    }
+    schemas = {relation: _table(rows).schema for relation, rows in facts.items()}
+    circuit = compile_datalog(program.rules, schemas, materialize=[program.view])
+    gc.collect()
+    clock = Clock()
+    circuit.step({relation: _table(rows) for relation, rows in facts.items()})
+    cost = clock.read()
+    rows = circuit.views[program.view].num_rows
+    answer = _answer(circuit.views[program.view], program)
+    others = _compare(f"{name}, from scratch", program, facts, answer, verdict)
+    yield _row(name, facts, rows, "CPU s", cost.cpu, others)
+    steps: list[float] = []
+    for _ in range(changes):
+        tables = {}
+        for relation, (columns, _) in program.facts.items():
+            facts[relation], tables[relation] = _change(
+                relation, columns, facts[relation], nodes, generator
+            )
+        clock = Clock()
+        circuit.step(tables)
+        steps.append(clock.read().cpu)
+    answer = _answer(circuit.views[program.view], program)
+    others = _compare(f"{name}, after the changes", program, facts, answer, verdict)
+    rows = circuit.views[program.view].num_rows
+    yield _row(name, facts, rows, "median CPU s of a step", statistics.median(steps), others)
+
+
+def _row(
+    name: str, facts: Facts, rows: int, title: str, seconds: float, others: Mapping[str, Cost]
+) -> Row:
+    row: Row = {
+        "program": name,
+        "facts": sum(map(len, facts.values())),
+        "rows": rows,
+        title: seconds,
+    }
+    for system in (DUCKDB, CLINGO):
+        cost = others.get(system)
+        row[f"{system} CPU s"] = None if cost is None else cost.cpu
+        row[f"times faster than {system}"] = None if cost is None else cost.cpu / seconds
+    return row
+
+
+def _compare(
+    title: str, program: Program, facts: Facts, answer: int, verdict: Verdict
+) -> dict[str, Cost]:
+    """Compute the answer in the other systems, and compare; return the cost of each."""
+    systems: dict[str, Callable[[], int]] = {}
+    if (sql := program.sql) is not None:
+        tables = {relation: _table(rows) for relation, rows in facts.items()}
+        database = RecomputedQuery(tables, {}, threads=1)
+        systems[DUCKDB] = lambda: database.answer(sql)
+    if "min(" not in program.rules and find_spec("clingo") is not None:
+        systems[CLINGO] = lambda: _count_with_clingo(program, facts)
+    if "road" in facts:
+        systems[SCIPY] = lambda: sum_of_distances(facts["road"])
+    costs = {}
+    verdict.set_truth(title, answer)
+    for system, answer_of in systems.items():
+        gc.collect()
+        clock = Clock()
+        other = answer_of()
+        costs[system] = clock.read()
+        verdict.compare(system, title, other)
+    return costs
+
+
+def _answer(view: pa.Table, program: Program) -> int:
+    if not program.is_summed:
+        return view.num_rows
+    last = view.drop_columns("weight").columns[-1]
+    return int(pc.sum(last).as_py() or 0)
+
+
+def _count_with_clingo(program: Program, facts: Facts) -> int:
+    """Ground the program with the facts; count the atoms of its view."""
+    import clingo
+
+    control = clingo.Control(["--warn=none"])
+    rules = re.sub(r"\b([a-z])\b", lambda match: match.group().upper(), program.rules)
+    lines = [
+        f"{relation}({','.join(map(str, fact))})."
+        for relation, rows in facts.items()
+        for fact in rows.tolist()
+    ]
+    control.add("base", [], "".join(lines) + rules)
+    control.ground([("base", [])])
+    heads = re.findall(rf"\b{program.view}\(([^)]*)\)", program.rules)
+    return sum(
+        1 for _ in control.symbolic_atoms.by_signature(program.view, len(heads[0].split(",")))
+    )
+
+
+def sum_of_distances(roads: NDArray[np.int64]) -> int:
+    """Return the sum of the lengths of the shortest paths of one road or more from nodes 0-9."""
+    size = int(roads[:, :2].max(initial=0)) + 2
+    # All starts are one extra node, so that paths back to a start count, too.
+    starts = roads[roads[:, 0] < 10].copy()
+    starts[:, 0] = size - 1
+    source, target, length = np.concatenate((roads, starts)).T
+    pairs, position = np.unique(source * size + target, return_inverse=True)
+    least = np.full(len(pairs), np.iinfo(np.int64).max)
+    np.minimum.at(least, position, length)
+    graph = csr_array((least, (pairs // size, pairs % size)), shape=(size, size))
+    distances = dijkstra(graph, indices=size - 1)
+    return int(distances[np.isfinite(distances)].sum())
+
+
+def _new_facts(
+    relation: str, columns: int, count: int, nodes: int, generator: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return about ``count`` distinct random facts."""
+    rows = generator.integers(0, nodes, (count, columns))
+    if columns == 3:
+        rows[:, THIRD_COLUMN[relation]] = generator.integers(1, THIRD_VALUES + 1, count)
+    if relation == "edge":
+        # Mostly from smaller to larger numbers, so that chains are long.
+        forward = generator.random(count) < 0.95
+        rows[forward] = np.sort(rows[forward], axis=1)
+    return np.unique(rows, axis=0)
+
+
+def _change(
+    relation: str,
+    columns: int,
+    rows: NDArray[np.int64],
+    nodes: int,
+    generator: np.random.Generator,
+) -> tuple[NDArray[np.int64], pa.Table]:
+    """Delete 0.5 % of the facts and insert as many; return the facts and the change."""
+    count = max(len(rows) // 200, 1)
+    deleted = generator.choice(len(rows), min(count, len(rows)), replace=False)
+    drawn = _new_facts(relation, columns, count, nodes, generator)
+    known = set(map(tuple, rows.tolist()))
+    inserted = np.array(
+        [row for row in drawn.tolist() if tuple(row) not in known], np.int64
+    ).reshape(-1, columns)
+    weights = np.repeat([-1, 1], [len(deleted), len(inserted)])
+    table = _table(np.concatenate((rows[deleted], inserted)))
+    kept = np.delete(rows, deleted, axis=0)
+    return np.concatenate((kept, inserted)), table.append_column("weight", pa.array(weights))
+
+
+def _table(rows: NDArray[np.int64]) -> pa.Table:
+    schema = pa.schema(
+        [pa.field(f"c{k}", pa.int64(), nullable=False) for k in range(rows.shape[1])]
+    )
+    return pa.Table.from_arrays([pa.array(column) for column in rows.T], schema=schema)
+
+
+if __name__ == "__main__":
+    typer.run(main)
