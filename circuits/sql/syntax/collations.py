@@ -188,7 +188,9 @@ def _has_other_collation(operand: exp.Expr, collation: exp.Collate) -> bool:
 
 def _apply_functions(operand: exp.Expr, functions: list[str]) -> None:
     """Replace an operand by calls over it, without its collation."""
-    value = operand.unnest()
+    value = operand
+    while isinstance(value, exp.Paren):  # a subquery keeps its parentheses
+        value = value.this
     if isinstance(value, exp.Collate):
         value = value.this
     result: exp.Expr = value.copy()

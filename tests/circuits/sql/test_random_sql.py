@@ -95,6 +95,8 @@ ONCE_WRONG = [
     "FROM t WHERE t.ts + CASE WHEN a > 1 THEN INTERVAL 1 MONTH ELSE INTERVAL 5 SECOND END > "
     "TIMESTAMP '2020-01-01 00:00:08'",
     "SELECT [(SELECT max(u.a) FROM u WHERE u.s = t.s), t.b] AS l, [(SELECT max(a) FROM u)] FROM t",
+    "SELECT t.a, u.s FROM t LEFT JOIN u ON t.a = u.a AND (SELECT max(x.s) FROM t AS x "
+    "WHERE x.b = u.a) <= 'X' COLLATE NOCASE",
 ]
 
 
