@@ -148,11 +148,15 @@ def load(graph: LabelledGraph, pattern: Pattern) -> DeltaQuery:
 def count_by_duckdb(graph: LabelledGraph, pattern: Pattern, edges: int) -> int:
     """Count the homomorphisms of a pattern in the first ``edges`` edges of a graph."""
     both = both_directions(graph.edges.take(slice(0, edges)))
+    labels = graph.labels
     with duckdb.connect() as connection:
-        connection.register("e", pa.table({"src": both.source, "dst": both.target}))
-        for label in dict.fromkeys(pattern.labels):
-            vertices = np.flatnonzero(graph.labels == label)
-            connection.register(f"l{label}", pa.table({"v": vertices}))
+        for position, (a, b) in enumerate(pattern.edges):
+            kept = np.ones(both.edges, np.bool_)
+            if pattern.labels:
+                kept &= labels[both.source] == pattern.labels[a]
+                kept &= labels[both.target] == pattern.labels[b]
+            table = pa.table({"src": both.source[kept], "dst": both.target[kept]})
+            connection.register(f"e{position}", table)
         row = connection.execute(pattern.sql).fetchone()
     assert row is not None
     return int(row[0])

@@ -35,8 +35,7 @@ class Pattern:
     >>> wedge.query
     'n() :- e(v0, v1), e(v1, v2), l0(v0), l1(v1), l0(v2)'
     >>> wedge.sql
-    'SELECT count(*) FROM e e0, e e1, l0 x0, l1 x1, l0 x2 WHERE e1.src = e0.dst AND x0.v = e0.src \
-AND x1.v = e0.dst AND x2.v = e1.dst'
+    'SELECT count(*) FROM e0, e1 WHERE e1.src = e0.dst'
     >>> print(wedge.text)
     v 0 0
     v 1 1
@@ -64,20 +63,20 @@ AND x1.v = e0.dst AND x2.v = e1.dst'
 
     @property
     def sql(self) -> str:
-        """The query in SQL."""
+        """The query in SQL over the tables ``e0``, ``e1``, ...
+
+        Each has the edges that one edge of the pattern can be assigned.
+        """
         tables: list[str] = []
         cells: dict[int, str] = {}
         equalities: list[str] = []
         for position, edge in enumerate(self.edges):
-            tables.append(f"e e{position}")
+            tables.append(f"e{position}")
             for vertex, column in zip(edge, ("src", "dst"), strict=True):
                 cell = f"e{position}.{column}"
                 if vertex in cells:
                     equalities.append(f"{cell} = {cells[vertex]}")
                 cells.setdefault(vertex, cell)
-        for vertex, label in enumerate(self.labels):
-            tables.append(f"l{label} x{vertex}")
-            equalities.append(f"x{vertex}.v = {cells[vertex]}")
         return f"SELECT count(*) FROM {', '.join(tables)} WHERE {' AND '.join(equalities)}"
 
     @property
