@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,6 +33,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from circuits.excerpt import shorten
 from streaming.errors import FeedError
 from streaming.sources.change_feeds.feed import (
     ERROR,
@@ -183,13 +185,22 @@ class DeltaFeed:
             end = ", not insert, update_preimage, update_postimage or delete"
             reasons = pc.binary_join_element_wise(f"{self.change} is ", excerpts(change), end, "")
             errors.append(_only(reasons, invalid))
-        order = _sequences(self, table, None)
+        order = _repeat(None, table, pa.int64())
         if self.version in table.column_names:
-            version = table.column(self.version).cast(pa.int64())
-            order = pc.add(pc.multiply(version, 2), inserted.cast(pa.int64()))
-        else:
-            order = pc.if_else(True, pa.scalar(None, pa.int64()), order)
-        return RowChanges(pc.if_else(deleted, -1, 1).cast(pa.int64()), order, errors)
+            order = self._order(table.column(self.version), inserted)
+        weights = pc.if_else(pc.fill_null(deleted, False), -1, 1).cast(pa.int64())
+        return RowChanges(weights, order, errors)
+
+    def _order(self, versions: pa.ChunkedArray, inserted: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the order of rows: the version, and in it deleted rows before inserted ones."""
+        try:
+            doubled = pc.multiply_checked(versions.cast(pa.int64()), 2)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise FeedError(
+                f"{self} reads versions from the column {self.version!r} of type {versions.type}, "
+                f"and one is not an integer of 63 bits: {shorten(str(error))}. Name another column"
+            ) from error
+        return pc.add(doubled, inserted.cast(pa.int64()))
 
 
 @dataclass(frozen=True)
@@ -381,7 +392,7 @@ def _read_weights(
     feed: FlatFeed, column: pa.ChunkedArray, name: str
 ) -> tuple[pa.ChunkedArray, list[pa.ChunkedArray]]:
     """Return weights, and the reasons of the invalid ones."""
-    weights = parse_weights(column)
+    weights = parse_weights(column.cast(pa.int8()) if types.is_boolean(column.type) else column)
     if weights is None:
         raise FeedError(
             f"{feed} reads weights from the column {name!r} of type {column.type}: cast it to an "
@@ -398,7 +409,8 @@ def _read_booleans(feed: FlatFeed, column: pa.ChunkedArray, name: str) -> pa.Chu
     if types.is_boolean(type) or types.is_null(type):
         return column.cast(pa.bool_())
     if types.is_integer(type) or types.is_floating(type) or types.is_decimal(type):
-        return pc.not_equal(column, pa.scalar(0).cast(type))
+        zero = Decimal(0) if types.is_decimal(type) else 0
+        return pc.not_equal(column, pa.scalar(zero, type))
     if types.is_string(type) or types.is_large_string(type):
         words = pc.ascii_lower(pc.ascii_trim_whitespace(column))
         is_true = pc.is_in(words, pa.array(TRUE_TEXTS, type))
