@@ -186,6 +186,7 @@ def plan_sql(
     allow_declarations: bool = True,
     functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
     tables: Mapping[str, PlanNode] = NO_TABLES,
+    keep_order: bool = False,
 ) -> dict[str, PlanNode]:
     """Return the plans of the views that a text defines, in order.
 
@@ -201,6 +202,8 @@ def plan_sql(
         functions: The user-defined functions by lower-case name. Their calls are expressions of
             the plans; `circuits.plan.user_call_placement` makes nodes of them.
         tables: The plans of relations with computed columns, as `computed_tables` returns them.
+        keep_order: True if the ORDER BY of the last statement, a SELECT, becomes a `TopK` without
+            a limit. False if it is checked and dropped, because a view has no order.
 
     Raises:
         SqlError: The text is not valid SQL, or a name is unknown; the error has line and column.
@@ -228,6 +231,8 @@ def plan_sql(
         trees = source.parse()
         if not trees:
             raise source.error_at(0, "the text has no statement; write a SELECT")
+        if keep_order:
+            _keep_order(trees[-1])
         readers = with_user_functions(READERS, functions, dialect)
         planner = StatementPlanner(relations, name, readers, tables)
         planner.declare([(source, tree) for tree in trees])
@@ -247,6 +252,12 @@ def plan_sql(
             0, "the text is nested too deeply; put parts of it in views"
         ) from None
     return planner.plans
+
+
+def _keep_order(query: exp.Expr) -> None:
+    """Add LIMIT ALL to a query with ORDER BY and without LIMIT, so that it becomes a `TopK`."""
+    if query.args.get("order") and not query.args.get("limit"):
+        query.set("limit", exp.Limit(expression=exp.var("ALL")))
 
 
 @dataclass
