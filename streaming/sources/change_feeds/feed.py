@@ -1,8 +1,9 @@
 """Change feed: decodes the rows of a stream to changes of relations, in an envelope.
 
-A change feed is a pure function from DataFrame to DataFrame. It consists of Spark expressions or one
-``mapInArrow``, so it runs in parallel in Spark's tasks, on batches and streams. A sink decodes rows
-and plain events without it (`streaming.sources.change_feeds.compiled`). Its result is the envelope,
+A change feed is a pure function from DataFrame to DataFrame. It consists of Spark expressions or
+one ``mapInArrow``, so it runs in parallel in Spark's tasks, on batches and streams. A sink decodes
+rows and plain events without it (`streaming.sources.change_feeds.compiled`). Its result is the
+envelope,
 
 =================  ==========================================================================
 relation           string; the input that the row belongs to

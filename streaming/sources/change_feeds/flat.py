@@ -180,7 +180,7 @@ class DeltaFeed:
         inserted = pc.is_in(change, pa.array(["insert", "update_postimage"]))
         deleted = pc.is_in(change, pa.array(["delete", "update_preimage"]))
         invalid = pc.invert(pc.or_(inserted, deleted))
-        errors = []
+        errors: list[pa.ChunkedArray] = []
         if pc.any(invalid).as_py():
             end = ", not insert, update_preimage, update_postimage or delete"
             reasons = pc.binary_join_element_wise(f"{self.change} is ", excerpts(change), end, "")
@@ -239,7 +239,8 @@ class UpsertFeed:
 
     def read_changes(self, table: pa.Table) -> RowChanges:
         """Return the changes of rows, see `FlatFeed.read_changes`."""
-        weights, errors = _repeat(1, table), []
+        weights = _repeat(1, table)
+        errors: list[pa.ChunkedArray] = []
         if self.weight is not None:
             weights, errors = _read_weights(self, table.column(self.weight), self.weight)
             weights = pc.sign(weights).cast(pa.int64())
@@ -278,6 +279,8 @@ class FlatDecoder:
     ) -> None:
         feed.check(columns, inputs, keys)
         check_inputs(feed, inputs, feed.relation)
+        if len({*columns}) < len(columns):
+            raise FeedError(f"a column name occurs twice in {[*columns]}: rename one of them")
         relation = feed.relation
         if relation is None and feed.column not in columns:
             if len(inputs) != 1:

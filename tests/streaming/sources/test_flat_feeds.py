@@ -150,6 +150,12 @@ def test_a_version_that_is_not_an_integer_is_refused(spark, version):
         reader.decode(reader.collect(rows), None)
 
 
+def test_a_name_that_occurs_twice_is_refused(spark):
+    rows = spark.sql("SELECT 1L AS id, 'a' AS name, 'b' AS name")
+    with pytest.raises(FeedError, match="a column name occurs twice in"):
+        AppendFeed().envelope(rows, {"r": PAIR["r"]})
+
+
 @pytest.mark.parametrize(
     ("values", "weights"),
     [
