@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,24 +72,6 @@ class RowChanges:
     errors: Sequence[pa.ChunkedArray] = ()
 
 
-class FlatFeed(Protocol):
-    """A feed whose rows have the columns of their relations."""
-
-    @property
-    def relation(self) -> str | None:
-        """The relation of all rows."""
-
-    @property
-    def column(self) -> str:
-        """The column that names the relation of each row."""
-
-    def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
-        """Raise `FeedError` if the feed does not fit the columns of a stream or the inputs."""
-
-    def read_changes(self, table: pa.Table) -> RowChanges:
-        """Return the changes of rows."""
-
-
 @dataclass(frozen=True)
 class AppendFeed:
     """Every row is inserted.
@@ -109,10 +91,10 @@ class AppendFeed:
         return flat_envelope(self, df, inputs, keys)
 
     def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
-        """Check the columns of a stream, see `FlatFeed.check`."""
+        """Check the columns of a stream, see `FlatDecoder`."""
 
     def read_changes(self, table: pa.Table) -> RowChanges:
-        """Return the changes of rows, see `FlatFeed.read_changes`."""
+        """Return the changes of rows, see `RowChanges`."""
         return RowChanges(_repeat(1, table), _sequences(self, table, None))
 
 
@@ -139,11 +121,11 @@ class WeightedFeed:
         return flat_envelope(self, df, inputs, keys)
 
     def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
-        """Check the columns of a stream, see `FlatFeed.check`."""
+        """Check the columns of a stream, see `FlatDecoder`."""
         check_columns(self, columns, self.weight, self.sequence)
 
     def read_changes(self, table: pa.Table) -> RowChanges:
-        """Return the changes of rows, see `FlatFeed.read_changes`."""
+        """Return the changes of rows, see `RowChanges`."""
         weights, errors = _read_weights(self, table.column(self.weight), self.weight)
         return RowChanges(weights, _sequences(self, table, self.sequence), errors)
 
@@ -171,11 +153,11 @@ class DeltaFeed:
         return flat_envelope(self, df, inputs, keys)
 
     def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
-        """Check the columns of a stream, see `FlatFeed.check`."""
+        """Check the columns of a stream, see `FlatDecoder`."""
         check_columns(self, columns, self.change)
 
     def read_changes(self, table: pa.Table) -> RowChanges:
-        """Return the changes of rows, see `FlatFeed.read_changes`."""
+        """Return the changes of rows, see `RowChanges`."""
         change = table.column(self.change).cast(pa.string())
         inserted = pc.is_in(change, pa.array(["insert", "update_postimage"]))
         deleted = pc.is_in(change, pa.array(["delete", "update_preimage"]))
@@ -228,7 +210,7 @@ class UpsertFeed:
         return flat_envelope(self, df, inputs, keys)
 
     def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
-        """Check the columns of a stream, see `FlatFeed.check`."""
+        """Check the columns of a stream, see `FlatDecoder`."""
         check_columns(self, columns, self.deleted, self.weight, self.sequence)
         relations = [self.relation] if self.relation is not None else list(inputs)
         if not any(keys.get(name) for name in relations):
@@ -238,7 +220,7 @@ class UpsertFeed:
             )
 
     def read_changes(self, table: pa.Table) -> RowChanges:
-        """Return the changes of rows, see `FlatFeed.read_changes`."""
+        """Return the changes of rows, see `RowChanges`."""
         weights = _repeat(1, table)
         errors: list[pa.ChunkedArray] = []
         if self.weight is not None:
@@ -255,6 +237,10 @@ class UpsertFeed:
                 )
                 errors = [*errors, _only(reasons, invalid)]
         return RowChanges(weights, _sequences(self, table, self.sequence), errors)
+
+
+#: A feed whose rows have the columns of their relations.
+FlatFeed = AppendFeed | WeightedFeed | DeltaFeed | UpsertFeed
 
 
 class FlatDecoder:

@@ -1,8 +1,9 @@
 """Feed reader: read a micro-batch with a feed, as rows of relations and dead letters.
 
-The reader collects the columns that the feed needs by one ``toArrow()``. It decodes the plain
-events in Arrow and kernels. The others are few: Spark's expressions decode them again, which takes
-about a second for any number of them, and give the reason if an event is invalid.
+The reader collects the columns that the feed needs by one ``toArrow()``. It decodes rows in Arrow,
+and the plain events in Arrow and kernels. The others are few: Spark's expressions decode them
+again, which takes about a second for any number of them, and give the reason if an event is
+invalid.
 """
 
 from __future__ import annotations
@@ -29,13 +30,7 @@ from streaming.sources.change_feeds.compiled.scanner import Integers, Scanner
 from streaming.sources.change_feeds.debezium import DebeziumFeed
 from streaming.sources.change_feeds.events import ColumnNames, check_events
 from streaming.sources.change_feeds.feed import SEQUENCE, ChangeFeed
-from streaming.sources.change_feeds.flat import (
-    AppendFeed,
-    DeltaFeed,
-    FlatDecoder,
-    UpsertFeed,
-    WeightedFeed,
-)
+from streaming.sources.change_feeds.flat import FlatDecoder, FlatFeed
 from streaming.sources.change_feeds.maxwell import MaxwellFeed
 from streaming.sources.change_feeds.stream_columns import (
     read_sequence,
@@ -50,6 +45,8 @@ __all__ = ["FeedReader"]
 
 VALUE: Final = "value"
 ORDER: Final = "stream_order"
+#: A feed of events in JSON that has a compiled decoder.
+EventFeed = DebeziumFeed | MaxwellFeed | CanalFeed
 DECODERS: Final[Mapping[type, Any]] = {
     DebeziumFeed: DebeziumDecoder,
     MaxwellFeed: MaxwellDecoder,
@@ -96,9 +93,9 @@ class FeedReader:
         feed = self._feed
         if feed is None:
             return df.toArrow()
-        if isinstance(feed, AppendFeed | WeightedFeed | DeltaFeed | UpsertFeed):
+        if isinstance(feed, FlatFeed):
             return df.toArrow()
-        if not isinstance(feed, DebeziumFeed | MaxwellFeed | CanalFeed):
+        if not isinstance(feed, EventFeed):
             return feed.envelope(df, self._schemas, keys=self._keys).toArrow()
         if self._checked != df.schema:
             relations = (feed.relation, *feed.tables.values())
@@ -119,10 +116,10 @@ class FeedReader:
                 the events is not an integer or a time.
         """
         feed = self._feed
-        if isinstance(feed, AppendFeed | WeightedFeed | DeltaFeed | UpsertFeed):
+        if isinstance(feed, FlatFeed):
             decoder = FlatDecoder(feed, table.column_names, self._schemas, self._keys)
             return self._decode_envelope(decoder.decode(table))
-        if not isinstance(feed, DebeziumFeed | MaxwellFeed | CanalFeed):
+        if not isinstance(feed, EventFeed):
             return self._decode_envelope(table)
         if self._events is None:
             self._events = _EventReader(feed, self.inputs, self._keys, self._options)
@@ -156,7 +153,7 @@ class _EventReader:
 
     def __init__(
         self,
-        feed: DebeziumFeed | MaxwellFeed | CanalFeed,
+        feed: EventFeed,
         inputs: Mapping[str, Schema],
         keys: Mapping[str, tuple[str, ...]],
         input_options: Mapping[str, KeyOptions],
