@@ -45,10 +45,12 @@ from circuits import (
     UserFunction,
     compile_sql,
 )
+from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.excerpt import excerpt
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.inputs.rejected_rows import LATE, RejectedRows
 from circuits.inputs.tables import Rows, check_input, table_of
+from circuits.options import CircuitOptions
 from circuits.program_edits import check_unread
 from circuits.schema import WEIGHT, SchemaLike
 from circuits.sql import cut_view, join_statements, split_statements
@@ -96,8 +98,9 @@ class Database:
 
     Args:
         views: A file of SQL (a path, or a text that ends with ".sql"), or SQL itself: ``CREATE
-            TABLE`` for each input, and ``CREATE VIEW``. Or a circuit, such as `compile_datalog`
-            returns, which only the database may then step. None takes the views of ``path``.
+            TABLE`` for each input, and ``CREATE VIEW``; "" begins without tables. Or a circuit,
+            such as `compile_datalog` returns, which only the database may then step. None takes the
+            views of ``path``.
         schemas: The columns of the inputs that the text does not declare, as for `compile_sql`.
         path: The directory of the state, or a URI such as ``s3://bucket/folder``; created if
             missing. None keeps the state in memory.
@@ -161,7 +164,7 @@ class Database:
                 )
             self._circuit = stored_circuit(path, functions)
         else:
-            self._circuit = compile_sql(
+            self._circuit = _compile(
                 _text_of(views),
                 schemas,
                 dialect=dialect,
@@ -408,8 +411,6 @@ class Database:
                 f"{', '.join((*spec.schemas, *spec.plans)) or 'none'}"
             )
         check_unread(spec, relation)
-        if len(spec.schemas) + len(spec.plans) == 1:
-            raise DatabaseError(f"{relation!r} is all that the database has: it cannot be dropped")
         text = cut_view(
             spec.source.text, relation, query_name=spec.source.name, dialect=spec.source.dialect
         )
@@ -437,7 +438,7 @@ class Database:
             has_all = {*spec.schemas, *spec.plans} <= set(spec.materialized)
             materialized = [name for name in spec.materialized if name != dropped]
             try:
-                new = compile_sql(
+                new = _compile(
                     text,
                     schemas,
                     name=spec.source.name,
@@ -679,6 +680,16 @@ class Database:
     def _check_open(self) -> None:
         if self._is_closed:
             raise DatabaseError("the database is closed: open it again with Database(...)")
+
+
+def _compile(
+    text: str, schemas: Mapping[str, SchemaLike] | None, *, dialect: str, **options: Any
+) -> Circuit:
+    """Compile SQL to a circuit; a text without statements and schemas to an empty circuit."""
+    if text.strip() or schemas:
+        return compile_sql(text, schemas, dialect=dialect, **options)
+    source = SourceText("sql", "", dialect=dialect)
+    return Circuit(CircuitSpec({}, {}, CircuitOptions(materialize=True), source))
 
 
 def _name_in(tree: exp.Expr) -> str:

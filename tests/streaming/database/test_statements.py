@@ -160,6 +160,12 @@ def test_views_in_datalog_have_no_statements():
         db.execute("INSERT INTO e VALUES (1)")
 
 
-def test_the_only_table_cannot_be_dropped():
-    with Database("CREATE TABLE t (a INT)") as db, pytest.raises(DatabaseError, match="all that"):
-        db.execute("DROP TABLE t")
+def test_a_database_can_begin_and_end_without_tables(tmp_path):
+    with Database("", path=tmp_path) as db:
+        assert db.query("SELECT 1 AS a").to_pylist() == [{"a": 1}]
+        db.execute("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    with Database(path=tmp_path) as db:
+        assert len(db.view("t")) == 1
+        db.execute("DROP TABLE t; CREATE TABLE t (b TEXT); INSERT INTO t VALUES ('x')")
+    with Database(path=tmp_path) as db:
+        assert db.view("t").to_pylist() == [{"b": "x"}]
