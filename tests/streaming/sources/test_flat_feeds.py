@@ -21,6 +21,8 @@ from streaming.sources.change_feeds import (
     WeightedFeed,
     find_feed,
 )
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
+from streaming.sources.change_feeds.flat import FlatDecoder
 from streaming.sources.envelope import decode_batch
 from tests.generators.feeds import KEYS, RULES, SCHEMAS, R
 
@@ -138,6 +140,40 @@ def test_a_deletion_flag_that_is_neither_true_nor_false_is_a_dead_letter(spark):
     accepted, letters = read(UpsertFeed(deleted="gone"), frame)
     assert [(row["id"], row["weight"]) for row in accepted] == [(1, -1), (3, 1), (4, 1)]
     assert [letter["reason"] for letter in letters] == ["gone is maybe, neither true nor false"]
+
+
+@pytest.mark.parametrize("version", ["1.5D", "9223372036854775807L", "'x'"])
+def test_a_version_that_is_not_an_integer_is_refused(spark, version):
+    rows = spark.sql(f"SELECT 1L AS id, 'a' AS name, 'insert' AS _change_type, {version} AS v")
+    reader = FeedReader(DeltaFeed(version="v"), {"r": Schema.of("r", PAIR["r"])}, {})
+    with pytest.raises(FeedError, match="one is not an integer of 63 bits"):
+        reader.decode(reader.collect(rows), None)
+
+
+def test_a_name_that_occurs_twice_is_refused(spark):
+    rows = spark.sql("SELECT 1L AS id, 'a' AS name, 'b' AS name")
+    with pytest.raises(FeedError, match="a column name occurs twice in"):
+        AppendFeed().envelope(rows, {"r": PAIR["r"]})
+
+
+@pytest.mark.parametrize(
+    ("values", "weights"),
+    [
+        (pa.array(["1.50", "0.00", None]).cast(pa.decimal128(20, 2)), [-1, 1, 1]),
+        (pa.array([0.5, 0.0, None]), [-1, 1, 1]),
+        (pa.array([True, False, None]), [-1, 1, 1]),
+        (pa.nulls(2), [1, 1]),
+    ],
+)
+def test_a_deletion_flag_may_be_a_number(values, weights):
+    feed = UpsertFeed(deleted="gone")
+    rows = pa.table({"id": range(len(values)), "gone": values})
+    table = FlatDecoder(feed, rows.column_names, PAIR, KEYED).decode(rows)
+    assert table["weight"].to_pylist() == weights
+    with pytest.raises(FeedError, match="cast it to a boolean"):
+        FlatDecoder(feed, rows.column_names, PAIR, KEYED).decode(
+            rows.set_column(1, "gone", [[b"x"] * len(rows)])
+        )
 
 
 @pytest.mark.parametrize(
