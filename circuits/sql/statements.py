@@ -46,6 +46,7 @@ __all__ = [
     "names_itself",
     "order_statements",
     "plan_sql",
+    "split_statements",
 ]
 
 NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
@@ -165,6 +166,28 @@ def add_window_close(
     return text
 
 
+def split_statements(text: str, dialect: str = "duckdb") -> list[str]:
+    """Return the statements of a text, without the semicolons between them.
+
+    Raises:
+        SqlError: The text has a character or a quote that is not valid SQL.
+
+    >>> split_statements("SELECT ';' AS a; -- one\\nSELECT 2;")
+    ["SELECT ';' AS a", 'SELECT 2']
+    """
+    source = SqlSource(text, dialect)
+    tokens = source.tokenize()
+    statements = []
+    start: int | None = None
+    for token in tokens:
+        if token.token_type != TokenType.SEMICOLON:
+            start, end = token.start if start is None else start, token.end + 1
+        elif start is not None:
+            statements.append(text[start:end])
+            start = None
+    return statements if start is None else [*statements, text[start:end]]
+
+
 def _statement_ends(source: SqlSource) -> list[int]:
     """Return the offset after the last token of each statement of a text that was parsed."""
     ends: list[int] = []
@@ -187,6 +210,7 @@ def plan_sql(
     functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
     tables: Mapping[str, PlanNode] = NO_TABLES,
     keep_order: bool = False,
+    needs_view: bool = True,
 ) -> dict[str, PlanNode]:
     """Return the plans of the views that a text defines, in order.
 
@@ -204,6 +228,7 @@ def plan_sql(
         tables: The plans of relations with computed columns, as `computed_tables` returns them.
         keep_order: True if the ORDER BY of the last statement, a SELECT, becomes a `TopK` without
             a limit. False if it is checked and dropped, because a view has no order.
+        needs_view: False if a text of tables only is accepted.
 
     Raises:
         SqlError: The text is not valid SQL, or a name is unknown; the error has line and column.
@@ -245,7 +270,7 @@ def plan_sql(
                 continue
             (number,) = numbers
             planner.plan(source, trees[number], number, is_last=number + 1 == len(trees))
-        if not planner.plans:
+        if needs_view and not planner.plans:
             raise source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
     except RecursionError:
         raise source.error_at(

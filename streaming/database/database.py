@@ -33,28 +33,49 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from sqlglot import exp
 
 from circuits import (
     Circuit,
     CircuitStep,
     InputOptions,
     MissingRowError,
+    TextError,
     UpsertError,
     UserFunction,
     compile_sql,
 )
+from circuits.circuit_spec import CircuitSpec, SourceText
+from circuits.excerpt import excerpt
+from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.inputs.rejected_rows import LATE, RejectedRows
 from circuits.inputs.tables import Rows, check_input, table_of
+from circuits.options import CircuitOptions
+from circuits.program_edits import check_unread
 from circuits.schema import WEIGHT, SchemaLike
+from circuits.sql import cut_view, join_statements, split_statements
+from circuits.state.program_change import ProgramChange
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.database.result import Result
+from streaming.database.statements import (
+    ROW_STATEMENTS,
+    Outcome,
+    parse_statement,
+    row_changes,
+)
 from streaming.database.subscriptions import ChangeStream, Subscription
 from streaming.database.transaction import Transaction, has_keys, open_transaction
 from streaming.errors import DatabaseError, RowError, StateError
 from streaming.sources.dead_letters import DeadLetters
 from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.open_files import open_files
-from streaming.state.program_change import ChangeOptions, newest_version, stored_circuit
+from streaming.state.program_change import (
+    ChangeOptions,
+    compute_change,
+    finish_change,
+    newest_version,
+    stored_circuit,
+)
 from streaming.state.store import Store
 from streaming.state.view_definitions import check_definition
 
@@ -77,8 +98,9 @@ class Database:
 
     Args:
         views: A file of SQL (a path, or a text that ends with ".sql"), or SQL itself: ``CREATE
-            TABLE`` for each input, and ``CREATE VIEW``. Or a circuit, such as `compile_datalog`
-            returns, which only the database may then step. None takes the views of ``path``.
+            TABLE`` for each input, and ``CREATE VIEW``; "" begins without tables. Or a circuit,
+            such as `compile_datalog` returns, which only the database may then step. None takes the
+            views of ``path``.
         schemas: The columns of the inputs that the text does not declare, as for `compile_sql`.
         path: The directory of the state, or a URI such as ``s3://bucket/folder``; created if
             missing. None keeps the state in memory.
@@ -90,9 +112,6 @@ class Database:
         memory_limit: The bytes of the state that may be in memory, such as "4 GB"; needs ``path``.
         change: What a change of the views of an existing directory may do (`ChangeOptions`).
         clock: Returns the time of a step, for views that read ``now()``.
-
-    Attributes:
-        circuit: The compiled views, with ``explain()``, ``schema(name)`` and ``inputs``.
 
     Raises:
         DatabaseError: The file of ``views`` cannot be read, or the arguments do not fit.
@@ -137,15 +156,15 @@ class Database:
         self._is_current = path is None  # False if the state has to be read from the directory
         self._is_closed = False
         if isinstance(views, Circuit):
-            self.circuit = views
+            self._circuit = views
         elif views is None:
             if path is None:
                 raise DatabaseError(
                     "a Database needs views: give SQL, a file of SQL, or the path of a state"
                 )
-            self.circuit = stored_circuit(path, functions)
+            self._circuit = stored_circuit(path, functions)
         else:
-            self.circuit = compile_sql(
+            self._circuit = _compile(
                 _text_of(views),
                 schemas,
                 dialect=dialect,
@@ -263,7 +282,7 @@ class Database:
         [{'n': 0, 'weight': -1}, {'n': 2, 'weight': 1}]
         """
         self._check_open()
-        return Transaction(self.circuit, self.apply)
+        return Transaction(self)
 
     def view(self, name: str) -> Result:
         """Return all rows of a view or input, as they are after the last step.
@@ -294,6 +313,166 @@ class Database:
         self._check_open()
         self._wait_until_current()
         return Result("query", self.circuit.query(text, dialect=dialect, functions=functions))
+
+    def execute(self, text: str) -> list[Outcome]:
+        """Run statements of SQL, one after another; each one is a step of its own.
+
+        The statements are SELECT, INSERT, DELETE, UPDATE, CREATE TABLE, CREATE VIEW, DROP VIEW and
+        DROP TABLE, in the dialect of the views. A new view is computed from the rows of the tables,
+        and its state is part of the database from then on.
+
+        Returns:
+            The effect of each statement.
+
+        Raises:
+            DatabaseError: A statement is not one of these, is not valid, or is in a transaction.
+                The statements before it have taken effect.
+            SqlError, CircuitError, StateError: As the other methods.
+
+        >>> db = Database("CREATE TABLE t (a INT, b TEXT)")
+        >>> insert, create, update = db.execute('''
+        ...     INSERT INTO t VALUES (1, 'x'), (2, 'x');
+        ...     CREATE VIEW n AS SELECT b, count(*) AS n FROM t GROUP BY b;
+        ...     UPDATE t SET b = 'y' WHERE a = 2
+        ... ''')
+        >>> update.rows, update.changes["n"].to_pylist()
+        (1, [{'b': 'x', 'n': 1, 'weight': 1}, {'b': 'x', 'n': 2, 'weight': -1}, \
+{'b': 'y', 'n': 1, 'weight': 1}])
+        """
+        source = self.circuit.spec.source
+        if source is None or source.language != "sql":
+            raise DatabaseError("execute() needs views in SQL, and these are not: use insert(...)")
+        outcomes = []
+        for statement in split_statements(text, source.dialect):
+            tree = parse_statement(statement, source.dialect)
+            if isinstance(tree, exp.Query | exp.Values):
+                outcomes.append(Outcome(statement, self.query(statement)))
+            elif isinstance(tree, ROW_STATEMENTS):
+                outcomes.append(self._change_rows(statement, tree))
+            elif isinstance(tree, exp.Create) and tree.kind in ("TABLE", "VIEW"):
+                outcomes.append(self._add_to_program(statement, tree))
+            elif isinstance(tree, exp.Drop) and tree.kind in ("TABLE", "VIEW"):
+                outcomes.append(self._remove_from_program(statement, tree))
+            else:
+                raise DatabaseError(
+                    f"{excerpt(statement)} cannot be executed: write SELECT, INSERT, DELETE, "
+                    "UPDATE, CREATE TABLE, CREATE VIEW, DROP VIEW or DROP TABLE"
+                )
+        return outcomes
+
+    def _change_rows(self, statement: str, tree: exp.Expr) -> Outcome:
+        """Run an INSERT, DELETE or UPDATE; no other step comes between its query and its change."""
+        if open_transaction(self) is not None:
+            raise DatabaseError(
+                "execute() reads the state, which does not have the changes of the open "
+                "transaction: call it after the block, or use insert, delete and upsert"
+            )
+        with self._lock:
+            self._check_open()
+            self._wait_until_current()
+            circuit = self.circuit
+            transaction, rows = self.transaction(), 0
+            dialect = circuit.spec.source.dialect if circuit.spec.source else "duckdb"
+            for change in row_changes(tree, circuit.inputs, circuit.query, dialect):
+                transaction.add(change.relation, change.table)
+                rows = int(np.abs(change.table.column(WEIGHT).to_numpy()).sum())
+            if rows:
+                with transaction:
+                    pass
+        changes = {view: rows for view, rows in transaction.changes.items() if rows.num_rows}
+        return Outcome(statement, changes=changes, rows=rows)
+
+    def _add_to_program(self, statement: str, tree: exp.Create) -> Outcome:
+        """Run a CREATE TABLE or CREATE VIEW."""
+        source = self.circuit.spec.source
+        assert source is not None
+        text, replaced = source.text, self._relation_of(tree) if tree.args.get("replace") else None
+        if replaced is not None:
+            check_unread(self.circuit.spec, replaced)
+            text = cut_view(text, replaced, query_name=source.name, dialect=source.dialect)
+        before, added, _ = join_statements(
+            text, statement, query_name=source.name, new_name=None, dialect=source.dialect
+        )
+        changes = self._continue_with_text(before + added, replaced)
+        return Outcome(statement, changes=changes)
+
+    def _remove_from_program(self, statement: str, tree: exp.Drop) -> Outcome:
+        """Run a DROP VIEW or DROP TABLE."""
+        spec = self.circuit.spec
+        assert spec.source is not None
+        if tree.args.get("cascade"):
+            raise DatabaseError("DROP ... CASCADE is not supported: drop the views that read it")
+        relation = self._relation_of(tree)
+        if relation is None:
+            if tree.args.get("exists"):
+                return Outcome(statement, changes={})
+            raise DatabaseError(
+                f"{_name_in(tree)!r} is not a table or view; these are "
+                f"{', '.join((*spec.schemas, *spec.plans)) or 'none'}"
+            )
+        check_unread(spec, relation)
+        text = cut_view(
+            spec.source.text, relation, query_name=spec.source.name, dialect=spec.source.dialect
+        )
+        return Outcome(statement, changes=self._continue_with_text(text, relation))
+
+    def _relation_of(self, tree: exp.Expr) -> str | None:
+        """Return the table or view that a CREATE or DROP names; None if there is none."""
+        name, spec = _name_in(tree).casefold(), self.circuit.spec
+        return next((r for r in (*spec.schemas, *spec.plans) if r.casefold() == name), None)
+
+    def _continue_with_text(self, text: str, dropped: str | None = None) -> Mapping[str, pa.Table]:
+        """Go on with the views of another text, whose new views are computed first.
+
+        Args:
+            text: The text.
+            dropped: The relation that it no longer has, or has with another statement.
+        """
+        with self._lock:
+            self._check_open()
+            self._load()
+            old, store = self.circuit, self._store
+            spec = old.spec
+            assert spec.source is not None
+            schemas = {name: schema for name, schema in spec.schemas.items() if name != dropped}
+            has_all = {*spec.schemas, *spec.plans} <= set(spec.materialized)
+            materialized = [name for name in spec.materialized if name != dropped]
+            try:
+                new = _compile(
+                    text,
+                    schemas,
+                    name=spec.source.name,
+                    dialect=spec.source.dialect,
+                    materialize=True if has_all else materialized,
+                    input_options={n: o for n, o in spec.input_options.items() if n != dropped},
+                    functions=spec.functions,
+                    limits=spec.options.limits,
+                )
+            except TextError as error:
+                error.add_note("lines count from the first statement of the database")
+                raise
+            now = microseconds_of(self._clock()) if new.reads_now else None
+            where = "the database" if store is None else store.description
+            last = self._version
+            change = ProgramChange(old, new, dropped=[] if dropped is None else [dropped])
+            options = ChangeOptions(allow_drop=dropped is not None)
+            rows = compute_change(change, options, now, where=where, batch_id=last)
+            settings = None if store is None else store.settings()
+            try:
+                applied = finish_change(change, rows, where=where, batch_id=last)
+                if store is not None:
+                    store.change_views(new, applied, options)
+                self._circuit = new
+            except BaseException:
+                if store is not None and settings is not None:
+                    store.undo_change(settings)
+                    self._is_current = False
+                raise
+            self._end_subscriptions(old, new)
+            if store is not None:
+                return self.apply({})
+            self._deliver(applied.outputs)
+            return applied.outputs
 
     def subscribe(
         self, view: str, callback: Callable[[pa.Table], object], *, initial: bool = False
@@ -344,11 +523,16 @@ class Database:
                 if stream in self._streams:
                     self._streams.remove(stream)
 
-        stream = ChangeStream(lambda tables: self.circuit.add_tables(view, tables), close)
+        stream = ChangeStream(view, close)
         with self._lock:
             subscription = self.subscribe(view, stream.put, initial=initial)
             self._streams.append(stream)
         return stream
+
+    @property
+    def circuit(self) -> Circuit:
+        """The compiled views, with ``explain()``, ``schema(name)`` and ``inputs``; only read it."""
+        return self._circuit
 
     @property
     def version(self) -> int:
@@ -395,7 +579,7 @@ class Database:
         return table
 
     def _change(self, relation: str, table: pa.Table) -> Mapping[str, pa.Table]:
-        transaction = open_transaction(self.circuit)
+        transaction = open_transaction(self)
         if transaction is None:
             return self.apply({relation: table})
         self._check_open()
@@ -472,6 +656,14 @@ class Database:
         finally:
             self._delivering_thread = None
 
+    def _end_subscriptions(self, old: Circuit, new: Circuit) -> None:
+        """End the subscriptions to views that are dropped, or have other columns now."""
+        for view in set(self._subscriptions):
+            if view not in new.outputs or new.schema(view).arrow != old.schema(view).arrow:
+                del self._subscriptions[view]
+                for stream in [stream for stream in self._streams if stream.view == view]:
+                    stream.close()
+
     def _unsubscribe(self, subscription: Subscription) -> None:
         with self._lock:
             remaining = self._subscriptions.get(subscription.view, [])
@@ -488,6 +680,22 @@ class Database:
     def _check_open(self) -> None:
         if self._is_closed:
             raise DatabaseError("the database is closed: open it again with Database(...)")
+
+
+def _compile(
+    text: str, schemas: Mapping[str, SchemaLike] | None, *, dialect: str, **options: Any
+) -> Circuit:
+    """Compile SQL to a circuit; a text without statements and schemas to an empty circuit."""
+    if text.strip() or schemas:
+        return compile_sql(text, schemas, dialect=dialect, **options)
+    source = SourceText("sql", "", dialect=dialect)
+    return Circuit(CircuitSpec({}, {}, CircuitOptions(materialize=True), source))
+
+
+def _name_in(tree: exp.Expr) -> str:
+    """Return the name of the table or view of a CREATE or DROP."""
+    table = tree.find(exp.Table)
+    return "" if table is None else table.name
 
 
 def _text_of(views: str | os.PathLike[str]) -> str:

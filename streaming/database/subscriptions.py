@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Sequence
 from threading import Lock
 from types import TracebackType
 from typing import Final
 
 import pyarrow as pa
+
+from circuits.schema import WEIGHT, Schema
+from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import ZSet
 
 __all__ = ["ChangeStream", "Subscription"]
 
@@ -76,14 +80,12 @@ class ChangeStream(AsyncIterator[pa.Table]):
     An item has the changes of the steps since the previous item, added up. It has at least one row.
 
     Args:
-        add: Adds up tables of changes.
-        close: Called by `close`, once.
+        view: The name of the view.
+        close: Called by `close`.
     """
 
-    def __init__(
-        self, add: Callable[[Iterable[pa.Table]], pa.Table], close: Callable[[], None]
-    ) -> None:
-        self._add = add
+    def __init__(self, view: str, close: Callable[[], None]) -> None:
+        self.view = view
         self._close = close
         self._lock = Lock()
         self._waiting: list[pa.Table] = []
@@ -101,7 +103,7 @@ class ChangeStream(AsyncIterator[pa.Table]):
         with self._lock:
             self._waiting.append(changes)
             if len(self._waiting) >= MAX_WAITING_TABLES:
-                self._waiting = [self._add(self._waiting)]
+                self._waiting = [_sum(self.view, self._waiting)]
             self._wake_reader()
 
     def close(self) -> None:
@@ -140,10 +142,18 @@ class ChangeStream(AsyncIterator[pa.Table]):
             if not waiting:
                 await ready.wait()
                 continue
-            changes = waiting[0] if len(waiting) == 1 else self._add(waiting)
+            changes = waiting[0] if len(waiting) == 1 else _sum(self.view, waiting)
             if changes.num_rows:
                 return changes
 
     async def aclose(self) -> None:
         """As `close`."""
         self.close()
+
+
+def _sum(view: str, tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the sum of changes: each row once, with the sum of its weights."""
+    columns = tables[0].schema
+    schema, codecs = Schema.of(view, columns.remove(columns.get_field_index(WEIGHT))), Codecs()
+    zsets = [schema.to_zset(table, codecs) for table in tables]
+    return schema.to_table(sum(zsets, ZSet.empty(schema.arity)), codecs)

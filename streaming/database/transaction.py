@@ -17,10 +17,10 @@ column that orders the changes of a key (`circuits.inputs.upserts`), if the rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from types import TracebackType
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -38,21 +38,28 @@ _SEQUENCE: Final = "sequence"
 _OPEN: ContextVar[tuple[Transaction, ...]] = ContextVar("transactions", default=())
 
 
+class ChangeableDatabase(Protocol):
+    """What a transaction needs of its database."""
+
+    @property
+    def circuit(self) -> Circuit:
+        """The views."""
+        ...
+
+    def apply(self, changes: Mapping[str, pa.Table]) -> Mapping[str, pa.Table]:
+        """Make a step of the rows of each input, and return the changed rows of each view."""
+        ...
+
+
 class Transaction:
     """The changes of a ``with`` block; create it with `Database.transaction`.
 
-    Args:
-        circuit: The circuit of the database.
-        apply: Makes a step of the rows of each input, and returns the changed rows of each view.
+    Attributes:
+        database: The database that it changes.
     """
 
-    def __init__(
-        self,
-        circuit: Circuit,
-        apply: Callable[[Mapping[str, pa.Table]], Mapping[str, pa.Table]],
-    ) -> None:
-        self.circuit = circuit
-        self._apply = apply
+    def __init__(self, database: ChangeableDatabase) -> None:
+        self.database = database
         self._tables: dict[str, list[pa.Table]] = {}
         self._changes: Mapping[str, pa.Table] = {}
         self._token: Token[tuple[Transaction, ...]] | None = None
@@ -68,7 +75,7 @@ class Transaction:
         Raises:
             SchemaError: A column does not have the declared type, or is unknown.
         """
-        schema = self.circuit.inputs[relation]
+        schema = self.database.circuit.inputs[relation]
         schema.check_columns(table, () if (order := self._sequence(relation)) is None else (order,))
         types = {field.name: field.type for field in schema.fields}
         columns = {name: table.column(name) for name in table.column_names}
@@ -95,7 +102,7 @@ class Transaction:
         _OPEN.reset(self._token)
         if error is None and self._tables:
             tables = {name: self._combine(name, parts) for name, parts in self._tables.items()}
-            self._changes = self._apply(tables)
+            self._changes = self.database.apply(tables)
 
     def _combine(self, relation: str, tables: list[pa.Table]) -> pa.Table:
         """Return the changes of an input as one table, numbered if the input needs an order."""
@@ -110,16 +117,16 @@ class Transaction:
 
     def _sequence(self, relation: str) -> str | None:
         """Return the extra column that orders the changes of a key; None if there is none."""
-        options = self.circuit.input_options.get(relation)
+        options = self.database.circuit.input_options.get(relation)
         if options is None or not options.keys:
             return None
         name = options.sequence or _SEQUENCE
-        return None if name in self.circuit.inputs[relation].columns else name
+        return None if name in self.database.circuit.inputs[relation].columns else name
 
 
-def open_transaction(circuit: Circuit) -> Transaction | None:
-    """Return the innermost open transaction of the current task or thread for a circuit."""
-    return next((t for t in reversed(_OPEN.get()) if t.circuit is circuit), None)
+def open_transaction(database: ChangeableDatabase) -> Transaction | None:
+    """Return the innermost open transaction of the current task or thread for a database."""
+    return next((t for t in reversed(_OPEN.get()) if t.database is database), None)
 
 
 def has_keys(circuit: Circuit, relation: str) -> bool:
