@@ -10,6 +10,7 @@
 ``python -m benchmarks.datalog``        recursive Datalog programs, from scratch and under changes
 ``python -m benchmarks.nexmark``        the queries of Nexmark
 ``python -m benchmarks.windows``        window functions over one large partition
+``python -m benchmarks.feeds``          decoding of change feeds, against a parser of JSON
 ``python -m benchmarks.bounded_state``  the state of a long stream with lateness
 ``python -m benchmarks.beyond_memory``  state larger than its memory limit, against state in memory
 ``python -m benchmarks.new_strings``    memory and disk of ever new strings over few live rows

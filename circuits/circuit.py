@@ -533,7 +533,8 @@ columns 'nmae'; the relation needs name, age and may have weight
                 select them from the view.
 
         Returns:
-            A table of the rows, with ``weight``.
+            A table of the rows, with ``weight``. With ORDER BY, in that order and each occurrence
+            of a row apart.
 
         Raises:
             SqlError, DatalogError: The text is invalid, unsupported or names an unknown relation.

@@ -57,7 +57,8 @@ def compile_sql(
     Args:
         text: One SELECT, or ``CREATE VIEW ... AS SELECT ...`` statements that may use each other.
             ``CREATE TABLE`` statements declare inputs (`circuits.sql.declarations`), and ``INSERT
-            INTO v SELECT ...`` makes a view ``v``.
+            INTO v SELECT ...`` makes a view ``v``. Tables alone are a program if they are
+            materialized.
         schemas: The columns of each input relation: a `pa.Schema`, a dict of types, DDL text, or a
             frame with these columns (`circuits.schema.arrow_schema`). NOT NULL columns make joins
             cheaper, because their values are not tested for NULL. The text can declare inputs
@@ -166,6 +167,8 @@ def compile_sql(
     all_schemas = _with_declared_schemas(given_schemas, declarations)
     checked_functions = check_functions(functions)
     plans = plans_of(source, all_schemas, checked_functions, parsed)
+    if not plans and not materialize:
+        raise parsed.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
     if outputs is None:
         outputs = _default_outputs(plans, declarations)
     options = CircuitOptions(
@@ -329,7 +332,7 @@ def plans_of(
     inputs = {name: schema.fields for name, schema in schemas_of(schemas).items()}
     if source.language == "sql":
         parsed = parsed or SqlSource(source.text, source.dialect)
-        plans = plan_sql(parsed, inputs, name=source.name, functions=functions)
+        plans = plan_sql(parsed, inputs, name=source.name, functions=functions, needs_view=False)
     else:
         plans = plan_datalog(source.text, inputs, functions)
     return place_user_calls(plans, functions)

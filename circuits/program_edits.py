@@ -29,7 +29,7 @@ from circuits.plan.traversal import iter_nodes
 from circuits.sql import Declarations, cut_view, join_statements
 from circuits.user_functions import UserFunction, check_functions
 
-__all__ = ["add_views", "remove_view"]
+__all__ = ["add_views", "check_unread", "remove_view"]
 
 NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
 RESTART_HINT: Final = "stop the job and start it with a changed program"
@@ -140,16 +140,7 @@ def remove_view(spec: CircuitSpec, name: str) -> CircuitSpec:
             f"{name!r} is not a view of the program; views are {', '.join(spec.plans)}"
         )
     source = _source_of(spec)
-    readers = [
-        view
-        for view, plan in spec.plans.items()
-        if view != name
-        and any(isinstance(node, Scan) and node.relation == name for node in iter_nodes(plan))
-    ]
-    if readers:
-        raise ProgramChangeError(
-            f"view {name!r} is read by {', '.join(map(repr, readers))}: drop these views first"
-        )
+    check_unread(spec, name)
     if len(spec.plans) == 1:
         raise ProgramChangeError(f"{name!r} is the only view: a program has at least one")
     if source.language == "sql":
@@ -173,6 +164,29 @@ def remove_view(spec: CircuitSpec, name: str) -> CircuitSpec:
     raise ProgramChangeError(
         f"view {name!r} cannot be cut out of the text of the program: {RESTART_HINT}"
     )
+
+
+def check_unread(spec: CircuitSpec, name: str) -> None:
+    """Check that no view reads an input or another view.
+
+    Args:
+        spec: The program.
+        name: The input or view.
+
+    Raises:
+        ProgramChangeError: Views read it.
+    """
+    readers = [
+        view
+        for view, plan in spec.plans.items()
+        if view != name
+        and any(isinstance(node, Scan) and node.relation == name for node in iter_nodes(plan))
+    ]
+    if readers:
+        kind = "view" if name in spec.plans else "input"
+        raise ProgramChangeError(
+            f"{kind} {name!r} is read by {', '.join(map(repr, readers))}: drop these views first"
+        )
 
 
 def _source_of(spec: CircuitSpec) -> SourceText:

@@ -58,8 +58,13 @@ if TYPE_CHECKING:
         udf,
     )
     from dbsp_wcoj import DbspWcojError, __version__, warm_up
+    from streaming.database.database import Database
+    from streaming.database.result import Result
+    from streaming.database.subscriptions import ChangeStream, Subscription
+    from streaming.database.transaction import Transaction
     from streaming.errors import (
         BatchOrderError,
+        DatabaseError,
         EventsError,
         FailedError,
         FeedError,
@@ -118,10 +123,13 @@ __all__ = [
     "CanalFeed",
     "ChangeFeed",
     "ChangeOptions",
+    "ChangeStream",
     "Circuit",
     "CircuitError",
     "CompactedFeed",
     "ConsoleTarget",
+    "Database",
+    "DatabaseError",
     "DatalogError",
     "DbspWcojError",
     "DeadLetterRetention",
@@ -151,6 +159,7 @@ __all__ = [
     "ProgramChangeError",
     "Published",
     "ReplayError",
+    "Result",
     "Retention",
     "Retry",
     "RowError",
@@ -168,9 +177,11 @@ __all__ = [
     "StepLimits",
     "StepMemoryError",
     "StreamingError",
+    "Subscription",
     "Target",
     "TargetError",
     "TextError",
+    "Transaction",
     "UnknownInputError",
     "UnknownViewError",
     "UnsupportedSqlError",
@@ -237,8 +248,16 @@ _NAMES_OF_MODULES: Final = {
         "__version__",
         "warm_up",
     ),
+    "streaming.database.database": ("Database",),
+    "streaming.database.result": ("Result",),
+    "streaming.database.subscriptions": (
+        "ChangeStream",
+        "Subscription",
+    ),
+    "streaming.database.transaction": ("Transaction",),
     "streaming.errors": (
         "BatchOrderError",
+        "DatabaseError",
         "EventsError",
         "FailedError",
         "FeedError",

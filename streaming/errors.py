@@ -5,6 +5,7 @@
     DbspWcojError
     └── StreamingError
         ├── JavaMissingError          no Java 17 or newer is installed or bundled
+        ├── DatabaseError             a call of a Database is invalid
         ├── EventsError               a file of changes, names or counts is invalid
         ├── FeedError                 a change feed is declared wrongly or lacks a column
         ├── TargetError               a target cannot write the deltas of a view
@@ -31,6 +32,7 @@ from dbsp_wcoj.errors import DbspWcojError
 
 __all__ = [
     "BatchOrderError",
+    "DatabaseError",
     "EventsError",
     "FailedError",
     "FeedError",
@@ -57,6 +59,10 @@ class StreamingError(DbspWcojError):
 
 class JavaMissingError(StreamingError):
     """Spark needs a Java runtime, and no usable one is installed."""
+
+
+class DatabaseError(StreamingError):
+    """A call of a Database is invalid; nothing has changed."""
 
 
 class EventsError(StreamingError):

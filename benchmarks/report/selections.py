@@ -185,6 +185,7 @@ SECTIONS: Mapping[str, str] = {
     "datalog": "Datalog programs",
     "nexmark": "Nexmark: streaming queries",
     "tpch": "TPC-H: loading and small steps",
+    "feeds": "Change feeds",
     "bounded_state": "State of a long stream",
     "new_strings": "A stream of new strings",
     "program_change": "A change of the views",

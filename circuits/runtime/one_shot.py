@@ -7,19 +7,24 @@ arrangement has the column order that it needs (`dbsp_wcoj.generic_join`).
 
 A query does not change the circuit: it adds no view, no arrangement and no code for a value. Its
 codecs are an overlay of those of the version (`circuits.runtime.circuit_version`).
+
+The rows of a SELECT with ORDER BY are numbered in that order by a window function, and then sorted
+by the numbers, which are not part of the answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 import pyarrow as pa
 
 from circuits.datalog import plan_datalog
 from circuits.language import is_datalog
 from circuits.limits import name_limit_errors
-from circuits.plan.nodes import Fields, PlanNode
+from circuits.plan.nodes import Fields, Map, PlanNode, TopK, columns
 from circuits.plan.user_call_placement import place_user_calls
+from circuits.plan.window import Window, WindowCall
 from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.operators.join import JoinOptions
@@ -33,6 +38,9 @@ from dbsp_wcoj import Trace
 from dbsp_wcoj.limits import Budget
 
 __all__ = ["StoredRelations", "answer_query", "stored_relations"]
+
+#: The column with the number of each row, in a query with ORDER BY; no identifier has a space.
+ROW_NUMBER: Final = "row number"
 
 #: The columns and the rows of each relation that a query can read, by name.
 StoredRelations = Mapping[str, tuple[Fields, Trace]]
@@ -104,14 +112,33 @@ def answer_query(
             allow_declarations=False,
             functions=functions,
             tables=tables,
+            keep_order=True,
         )
+        plans[name] = _number_rows(plans[name])
     plans = place_user_calls(plans, functions)
     name, plan = list(plans.items())[-1]
     schema = Schema(name, plan.fields)
     graph = incrementalize(plans, fields, codecs=codecs, join_options=join_options)
     with name_limit_errors(graph, budget):
         rows = graph.evaluate({name: trace for name, (_, trace) in stored.items()}, budget)[name]
-        return schema.to_table(rows, codecs)
+        table = schema.to_table(rows, codecs)
+    if plan.fields and plan.fields[-1].name == ROW_NUMBER:
+        return table.sort_by(ROW_NUMBER).drop_columns([ROW_NUMBER])
+    return table
+
+
+def _number_rows(plan: PlanNode) -> PlanNode:
+    """Add the numbers of the rows as a last column, if the plan orders them."""
+    outer = plan if isinstance(plan, Map) else None
+    top = plan if outer is None else outer.input
+    if not isinstance(top, TopK) or top.keys or not top.order:
+        return plan
+    call = WindowCall("row_number", (), pa.int64(), ROW_NUMBER)
+    numbered = Window(top, (), top.order, (call,))
+    if outer is None:
+        return numbered
+    number = columns(numbered)[-1]
+    return Map(numbered, (*outer.expressions, number), (*outer.names, ROW_NUMBER))
 
 
 def _unused_name(names: Collection[str]) -> str:

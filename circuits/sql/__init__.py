@@ -45,7 +45,13 @@ from __future__ import annotations
 from circuits.sql.declarations import Declarations, TableDeclaration
 from circuits.sql.obstacles import Obstacle, find_obstacles
 from circuits.sql.statement_edits import cut_view, join_statements
-from circuits.sql.statements import add_window_close, computed_tables, declared_by, plan_sql
+from circuits.sql.statements import (
+    add_window_close,
+    computed_tables,
+    declared_by,
+    plan_sql,
+    split_statements,
+)
 from circuits.sql.syntax.source import SqlSource
 
 __all__ = [
@@ -60,4 +66,5 @@ __all__ = [
     "find_obstacles",
     "join_statements",
     "plan_sql",
+    "split_statements",
 ]

@@ -53,7 +53,10 @@ def join_statements(
             )
         text = _as_view(text, new_name, dialect)
     old = SqlSource(before, dialect)
-    if isinstance(old.parse()[-1], exp.Query):
+    trees_before = old.parse()
+    if not trees_before:
+        return "", text, declared_by(parsed)
+    if isinstance(trees_before[-1], exp.Query):
         start = _starts(old.tokenize())[-1]
         before = before[:start] + _as_view(before[start:], query_name, dialect)
     tokens = SqlSource(before, dialect).tokenize()

@@ -46,6 +46,7 @@ __all__ = [
     "names_itself",
     "order_statements",
     "plan_sql",
+    "split_statements",
 ]
 
 NO_FUNCTIONS: Final[Mapping[str, UserFunction]] = {}
@@ -165,6 +166,28 @@ def add_window_close(
     return text
 
 
+def split_statements(text: str, dialect: str = "duckdb") -> list[str]:
+    """Return the statements of a text, without the semicolons between them.
+
+    Raises:
+        SqlError: The text has a character or a quote that is not valid SQL.
+
+    >>> split_statements("SELECT ';' AS a; -- one\\nSELECT 2;")
+    ["SELECT ';' AS a", 'SELECT 2']
+    """
+    source = SqlSource(text, dialect)
+    tokens = source.tokenize()
+    statements = []
+    start: int | None = None
+    for token in tokens:
+        if token.token_type != TokenType.SEMICOLON:
+            start, end = token.start if start is None else start, token.end + 1
+        elif start is not None:
+            statements.append(text[start:end])
+            start = None
+    return statements if start is None else [*statements, text[start:end]]
+
+
 def _statement_ends(source: SqlSource) -> list[int]:
     """Return the offset after the last token of each statement of a text that was parsed."""
     ends: list[int] = []
@@ -186,6 +209,8 @@ def plan_sql(
     allow_declarations: bool = True,
     functions: Mapping[str, UserFunction] = NO_FUNCTIONS,
     tables: Mapping[str, PlanNode] = NO_TABLES,
+    keep_order: bool = False,
+    needs_view: bool = True,
 ) -> dict[str, PlanNode]:
     """Return the plans of the views that a text defines, in order.
 
@@ -201,6 +226,9 @@ def plan_sql(
         functions: The user-defined functions by lower-case name. Their calls are expressions of
             the plans; `circuits.plan.user_call_placement` makes nodes of them.
         tables: The plans of relations with computed columns, as `computed_tables` returns them.
+        keep_order: True if the ORDER BY of the last statement, a SELECT, becomes a `TopK` without
+            a limit. False if it is checked and dropped, because a view has no order.
+        needs_view: False if a text of tables only is accepted.
 
     Raises:
         SqlError: The text is not valid SQL, or a name is unknown; the error has line and column.
@@ -228,6 +256,8 @@ def plan_sql(
         trees = source.parse()
         if not trees:
             raise source.error_at(0, "the text has no statement; write a SELECT")
+        if keep_order:
+            _keep_order(trees[-1])
         readers = with_user_functions(READERS, functions, dialect)
         planner = StatementPlanner(relations, name, readers, tables)
         planner.declare([(source, tree) for tree in trees])
@@ -240,13 +270,19 @@ def plan_sql(
                 continue
             (number,) = numbers
             planner.plan(source, trees[number], number, is_last=number + 1 == len(trees))
-        if not planner.plans:
+        if needs_view and not planner.plans:
             raise source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
     except RecursionError:
         raise source.error_at(
             0, "the text is nested too deeply; put parts of it in views"
         ) from None
     return planner.plans
+
+
+def _keep_order(query: exp.Expr) -> None:
+    """Add LIMIT ALL to a query with ORDER BY and without LIMIT, so that it becomes a `TopK`."""
+    if query.args.get("order") and not query.args.get("limit"):
+        query.set("limit", exp.Limit(expression=exp.var("ALL")))
 
 
 @dataclass

@@ -19,6 +19,7 @@ from streaming.cli.arguments.declarations import (
     replay,
     rescale,
     run,
+    shell,
 )
 from streaming.cli.commands.demo import PASS_THROUGH, demo
 from streaming.cli.terminal.usage import PlainGroup
@@ -29,6 +30,7 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = {
     "demo": "dbsp-wcoj demo --window 36h",
     "run": "dbsp-wcoj run rings.sql --source pay=in/payments --state state/ --ui",
+    "shell": "dbsp-wcoj shell shop.sql --state state/",
     "explain": "dbsp-wcoj explain rings.sql --source 'pay=schema=src long, dst long'",
     "replay": "dbsp-wcoj replay rings.sql --source pay=changes.parquet --by ts",
     "estimate": "dbsp-wcoj estimate rings.sql --source pay=pay.parquet --rows pay=1e8",
@@ -44,6 +46,7 @@ COMMANDS: Final = {
     "demo": demo,
     "run": run,
     "replay": replay,
+    "shell": shell,
     "explain": explain,
     "estimate": estimate,
     "inspect": inspect,

@@ -56,6 +56,7 @@ from streaming.sources.change_feeds.feed import (
     struct_column,
 )
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
+from streaming.sources.change_feeds.weights import parse_weights
 from streaming.sources.dead_letters import DeadLetters, rows_as_json
 
 __all__ = ["Changes", "KeyOptions", "decode_batch"]
@@ -156,10 +157,11 @@ def decode_batch(
     if not pc.all(is_known).as_py() and table.num_rows:
         letters += _unknown_relations(table.filter(pc.invert(is_known)), inputs, has_envelope)
     tables = {}
-    for name in pc.unique(tags).to_pylist():
+    all_names = pc.unique(tags).to_pylist()
+    for name in all_names:
         if name not in inputs:
             continue
-        own_rows = table.filter(pc.equal(tags, name))
+        own_rows = table if len(all_names) == 1 else table.filter(pc.equal(tags, name))
         sequence = sequences.get(name) or SEQUENCE
         if has_envelope:
             own_rows, missing = _expand_rows(own_rows, name, sequence)
@@ -320,7 +322,7 @@ class _RelationRows:
         if WEIGHT not in self.table.column_names:
             return np.ones(size, np.int64), np.zeros(size, np.bool_)
         column = self.table.column(WEIGHT)
-        numbers = _parse_weights(column)
+        numbers = parse_weights(column)
         if numbers is None:
             raise SchemaError(
                 f"relation {self.name!r}: column {WEIGHT!r} is of type {column.type}, weights are "
@@ -332,40 +334,6 @@ class _RelationRows:
         )
 
 
-def _parse_weights(column: pa.ChunkedArray) -> pa.ChunkedArray | None:
-    """Return weights as int64, NULL if invalid; None if the type is not one of numbers or texts."""
-    type = column.type
-    if types.is_null(type):
-        return column.cast(pa.int64())
-    if types.is_integer(type):
-        return safe_cast(column, pa.int64())[0]
-    if types.is_floating(type):
-        floats = column.cast(pa.float64())
-        is_valid = pc.and_(pc.equal(pc.floor(floats), floats), pc.less(pc.abs(floats), 2.0**63))
-        valid = pc.if_else(pc.fill_null(is_valid, False), floats, pa.scalar(None, pa.float64()))
-        return valid.cast(pa.int64())
-    if types.is_decimal(type):
-        integers, _ = safe_cast(column, pa.decimal128(19, 0))
-        return _decimals_to_int64(integers)
-    if types.is_string(type) or types.is_large_string(type):
-        is_valid = pc.match_substring_regex(column, r"^[+-]?[0-9]{1,19}$")
-        valid = pc.if_else(pc.fill_null(is_valid, False), column, pa.scalar(None, type))
-        without_plus = pc.replace_substring_regex(valid.cast(pa.string()), r"^\+", "")
-        return _decimals_to_int64(without_plus.cast(pa.decimal128(19, 0)))
-    return None
-
-
-def _decimals_to_int64(decimals: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return decimals without fraction as int64, NULL if out of range.
-
-    -(2**63) is out of range: it is not a valid weight, because its negative is not an int64.
-    """
-    lowest, highest = (pa.scalar(str(n)).cast(pa.decimal128(19, 0)) for n in (1 - 2**63, 2**63 - 1))
-    is_valid = pc.and_(pc.greater_equal(decimals, lowest), pc.less_equal(decimals, highest))
-    valid = pc.if_else(pc.fill_null(is_valid, False), decimals, pa.scalar(None, decimals.type))
-    return valid.cast(pa.int64())
-
-
 def _shorten(names: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return names of relations, cut to a maximum length, because the stream is untrusted."""
     return pc.utf8_slice_codeunits(names, 0, MAX_EXCERPT_CHARACTERS)
@@ -373,4 +341,4 @@ def _shorten(names: pa.ChunkedArray) -> pa.ChunkedArray:
 
 def _dead_letter_weights(table: pa.Table) -> pa.ChunkedArray | None:
     """Return the weights for dead letters: NULL for an invalid weight; None without weights."""
-    return _parse_weights(table.column(WEIGHT)) if WEIGHT in table.column_names else None
+    return parse_weights(table.column(WEIGHT)) if WEIGHT in table.column_names else None

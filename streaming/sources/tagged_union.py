@@ -15,6 +15,8 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import IntegralType, StructType
 
 from streaming.errors import FeedError
 from streaming.sources.change_feeds import ChangeFeed, find_feed
@@ -30,8 +32,8 @@ from streaming.sources.change_feeds.feed import (
     sequence_expression,
     struct_column,
 )
+from streaming.sources.change_feeds.flat import WeightedFeed
 from streaming.sources.change_feeds.sql_expressions import quote_name
-from streaming.sources.change_feeds.weights import parse_weight
 
 __all__ = ["merge"]
 
@@ -82,12 +84,21 @@ def _wrap_rows(relation: str, df: DataFrame) -> DataFrame:
         raise FeedError(
             f"the stream of {relation!r} has only the columns {df.columns}: add columns of rows"
         )
-    weight, error = parse_weight(F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1))
-    order = sequence_expression("merge", df, SEQUENCE if SEQUENCE in df.columns else None)
+    sequence = SEQUENCE if SEQUENCE in df.columns else None
+    if WEIGHT in df.columns and not isinstance(df.schema[WEIGHT].dataType, IntegralType):
+        inputs = {
+            relation: to_arrow_schema(
+                StructType([df.schema[name] for name in columns]), timezone="UTC"
+            )
+        }
+        return WeightedFeed(relation=relation, sequence=sequence).envelope(df, inputs)
+    weight = F.col(WEIGHT) if WEIGHT in df.columns else F.lit(1)
+    error = F.when(weight.isNull(), F.lit("the weight is NULL, weights are integers of 64 bits"))
+    order = sequence_expression("merge", df, sequence)
     row = F.struct(*map(quote_name, columns))
     return df.select(
         F.lit(relation).alias(RELATION),
-        weight.alias(WEIGHT),
+        weight.cast("long").alias(WEIGHT),
         F.expr(order).alias(SEQUENCE),
         error.alias(ERROR),
         F.when(error.isNotNull(), F.to_json(row)).alias(RAW),

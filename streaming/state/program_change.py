@@ -59,6 +59,7 @@ __all__ = [
     "apply_change",
     "change_program",
     "check_allowed",
+    "check_backfill",
     "compute_change",
     "definition_name",
     "finish_change",
@@ -518,6 +519,19 @@ def read_program(
             "be computed: start once with the views and the version of the package that wrote it"
         )
     return spec
+
+
+def check_backfill(options: ChangeOptions, inputs: Collection[str]) -> None:
+    """Check that rows are given for inputs only, also if the views have not changed.
+
+    Raises:
+        ProgramChangeError: A name is not an input.
+    """
+    for name in options.backfill:
+        if name not in inputs:
+            raise ProgramChangeError(
+                f"backfill: {name!r} is not an input; inputs are {', '.join(inputs)}: rename it"
+            )
 
 
 def stored_circuit(state_dir: Any, functions: Mapping[str, UserFunction] | None = None) -> Circuit:

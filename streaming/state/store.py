@@ -59,6 +59,7 @@ from streaming.state.program_change import (
     ChangeOptions,
     PendingChange,
     change_program,
+    check_backfill,
     write_programs,
 )
 from streaming.state.reader import Reader, check_cells, load
@@ -134,6 +135,7 @@ class Store:
         self.bytes_added = 0
         self._cell_count = cells
         self._change = change or ChangeOptions()
+        check_backfill(self._change, (directory_circuit or circuit).inputs)
         self._change_cells = change_cells
         self._clock = clock
         # The change of the views that the next version commits; None if the views are the same.

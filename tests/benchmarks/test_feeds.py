@@ -16,3 +16,11 @@ def test_the_events_of_each_format_are_decoded_without_spark_and_compared(name):
 
 def test_one_seed_gives_the_same_events():
     assert feeds.events_of(feeds.maxwell, 3) == feeds.events_of(feeds.maxwell, 3)
+
+
+@pytest.mark.parametrize("name", list(feeds.FLAT_FEEDS))
+def test_the_rows_of_each_flat_feed_are_decoded_without_spark_and_counted(name):
+    verdict = Verdict()
+    row = feeds.measure_flat(verdict, name, feeds.TEMPLATES, 1)
+    assert row["rows"] == feeds.TEMPLATES
+    assert not verdict.differences

@@ -17,6 +17,8 @@ import pytest
 from streaming import ViewSink
 from tests.e2e.test_crashes import History, deltas_by_batch
 from tests.streaming.sink.test_view_sink import Frame
+from tests.streaming.sources.test_feed_reader import BATCHES as FEED_BATCHES
+from tests.streaming.sources.test_feed_reader import CITIES
 from tests.support.crash_driver import views
 from tests.support.tables import bag_of
 
@@ -24,10 +26,10 @@ ROOT = Path(__file__).parents[2]
 BATCHES = 4
 
 
-def run(place: Path) -> dict:
+def run(place: Path, driver: str = "connect_driver") -> dict:
     """Run the query to its end in a process of its own; return what its client saw."""
     completed = subprocess.run(
-        [sys.executable, "-m", "tests.support.connect_driver", str(place)],
+        [sys.executable, "-m", f"tests.support.{driver}", str(place)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -62,6 +64,18 @@ def test_a_query_in_spark_connect_continues_in_a_new_server_and_loses_no_row(tmp
         rows = pq.read_table(tmp_path / "far" / str(number)).to_pylist()
         bag = Counter({tuple(row.values())[:-1]: row["weight"] for row in rows})
         assert bag == history.delta("far", number)
+
+
+@pytest.mark.spark
+def test_a_query_in_spark_connect_decodes_a_change_feed(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number, texts in enumerate(FEED_BATCHES):
+        (tmp_path / "in" / f"{number}.txt").write_text("\n".join(texts))
+        assert run(tmp_path, "connect_feed_driver")["error"] == ""
+    seen = run(tmp_path, "connect_feed_driver")
+    assert sorted(seen["cities"], key=lambda row: row["city"]) == CITIES
+    letters = [*(tmp_path / "state").joinpath("dead_letters").iterdir()]
+    assert len(letters) == 1
 
 
 def test_a_pickled_sink_finds_its_state_in_the_directory(tmp_path):

@@ -58,8 +58,8 @@ def bag(table):
     return {row: weight for row, weight in weights.items() if weight}
 
 
-def reader_of(spark):
-    """Return a function that decodes texts, or pairs of key and text, by a feed."""
+def frame_of(spark, texts):
+    """Return a DataFrame of texts, or of pairs of key and text; ``seq`` is their order."""
     from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
     columns = [
@@ -68,14 +68,19 @@ def reader_of(spark):
         ("seq", LongType()),
         ("b", BinaryType()),
     ]
-    schema = StructType([StructField(name, type) for name, type in columns])
+    rows = [
+        (None, t, n, None) if not isinstance(t, tuple) else (*t, n, None)
+        for n, t in enumerate(texts)
+    ]
+    return spark.createDataFrame(
+        rows, StructType([StructField(name, type) for name, type in columns])
+    )
+
+
+def reader_of(spark):
+    """Return a function that decodes texts, or pairs of key and text, by a feed."""
 
     def read(feed, texts, *, keys=None, schemas=SCHEMAS):
-        rows = [
-            (None, t, n, None) if not isinstance(t, tuple) else (*t, n, None)
-            for n, t in enumerate(texts)
-        ]
-        frame = spark.createDataFrame(rows, schema)
-        return feed.envelope(frame, schemas, keys=keys or {}).toArrow()
+        return feed.envelope(frame_of(spark, texts), schemas, keys=keys or {}).toArrow()
 
     return read

@@ -48,6 +48,7 @@ __all__ = [
     "replay",
     "rescale",
     "run",
+    "shell",
 ]
 
 COLLAPSED: Final = "collapsed"
@@ -318,6 +319,30 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Show the plan that runs: operators, joins with their terms, arrangements."""
+
+
+@implemented_in("streaming.cli.commands.shell")
+def shell(
+    views: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[FILE.sql]",
+            help="Tables and views to begin with; without it, those of the state, or none.",
+            show_default=False,
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        optional(
+            metavar="DIR",
+            help="Keep the rows in this directory, or continue there; by default in memory.",
+        ),
+    ] = None,
+    dialect: Dialect = DUCKDB,
+    functions: Functions = None,
+    debug: Debug = False,
+) -> None:
+    """Create tables and views, change rows, and see what changes, at a prompt or by a script."""
 
 
 @implemented_in("streaming.cli.commands.estimate")

@@ -30,6 +30,7 @@ from dbsp_wcoj import warm_up
 from dbsp_wcoj.kernels.compilation import KERNELS, observe_compilation
 
 __all__ = [
+    "THEME",
     "amount",
     "console",
     "duration",

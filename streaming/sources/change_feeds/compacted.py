@@ -68,7 +68,7 @@ class CompactedFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the changes of a topic, see `ChangeFeed.envelope`."""
-        check_columns(self, df, self.key, self.value, self.sequence)
+        check_columns(self, df.columns, self.key, self.value, self.sequence)
         check_inputs(self, inputs, self.relation)
         relation = self.relation or (next(iter(inputs)) if len(inputs) == 1 else None)
         if relation is None or not keys.get(relation):

@@ -248,7 +248,7 @@ def check_events(
     Raises:
         FeedError: The stream lacks a column, or the feed names a relation that is not an input.
     """
-    check_columns(feed, df, value, sequence)
+    check_columns(feed, df.columns, value, sequence)
     for name in relations:
         check_inputs(feed, inputs, name)
     check_inputs(feed, inputs, None)

@@ -1,8 +1,9 @@
 """Change feed: decodes the rows of a stream to changes of relations, in an envelope.
 
-A change feed is a pure function from DataFrame to DataFrame. It consists of Spark expressions only,
-so it runs in parallel in Spark's tasks, on batches and streams. A sink decodes plain events without
-it (`streaming.sources.change_feeds.compiled`). Its result is the envelope,
+A change feed is a pure function from DataFrame to DataFrame. It consists of Spark expressions or
+one ``mapInArrow``, so it runs in parallel in Spark's tasks, on batches and streams. A sink decodes
+rows and plain events without it (`streaming.sources.change_feeds.compiled`). Its result is the
+envelope,
 
 =================  ==========================================================================
 relation           string; the input that the row belongs to
@@ -20,7 +21,7 @@ with ``error``, and none of its changes is applied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -95,17 +96,17 @@ def is_envelope(columns: Sequence[str]) -> bool:
     return {RELATION, WEIGHT, SEQUENCE, ERROR, RAW} <= set(columns)
 
 
-def check_columns(feed: object, df: DataFrame, *columns: str | None) -> None:
-    """Check that the DataFrame has the columns that a feed reads.
+def check_columns(feed: object, existing: Collection[str], *columns: str | None) -> None:
+    """Check that a stream has the columns that a feed reads.
 
     Raises:
         FeedError: A column is missing.
     """
-    missing = [column for column in columns if column is not None and column not in df.columns]
+    missing = [column for column in columns if column is not None and column not in existing]
     if missing:
         raise FeedError(
-            f"{feed} reads the column {missing[0]!r}; columns of the stream: {df.columns}. Select "
-            "it, or name another column in the feed"
+            f"{feed} reads the column {missing[0]!r}; columns of the stream: {[*existing]}. "
+            "Select it, or name another column in the feed"
         )
 
 

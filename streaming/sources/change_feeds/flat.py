@@ -7,6 +7,9 @@ delta      the change data feed of a Delta table, or of ``spark.readStream.chang
 upsert     a row replaces the previous row of its key; for inputs with keys
 =========  ===============================================================================
 
+A feed reads the weight, the order and the errors of rows in Arrow (`FlatDecoder`): a sink after it
+has collected the rows, and ``mapInArrow`` in Spark's tasks.
+
 Each feed has one relation, or a column that names the relation of each row. A row has the columns
 of its relation, by name. `streaming.sources.envelope` checks the values and raises an error for a
 missing column when the micro-batch is read.
@@ -17,26 +20,56 @@ before inserted rows, so that after an update an input with keys has the new row
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
+from pyarrow import types
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from circuits.excerpt import shorten
 from streaming.errors import FeedError
 from streaming.sources.change_feeds.feed import (
+    ERROR,
     NO_KEYS,
+    RAW,
+    RELATION,
+    SEQUENCE,
+    WEIGHT,
     Keys,
     check_columns,
     check_inputs,
-    sequence_expression,
     struct_column,
 )
-from streaming.sources.change_feeds.sql_expressions import quote_name
-from streaming.sources.change_feeds.weights import excerpt_column, parse_weight
+from streaming.sources.change_feeds.stream_columns import read_sequence, sequence_column
+from streaming.sources.change_feeds.weights import excerpts, invalid_weight_reasons, parse_weights
+from streaming.sources.dead_letters import rows_as_json
 
-__all__ = ["AppendFeed", "DeltaFeed", "UpsertFeed", "WeightedFeed", "flat_envelope"]
+__all__ = ["AppendFeed", "DeltaFeed", "FlatDecoder", "FlatFeed", "UpsertFeed", "WeightedFeed"]
+
+TRUE_TEXTS = ("t", "true", "y", "yes", "1")
+FALSE_TEXTS = ("f", "false", "n", "no", "0")
+
+
+@dataclass(frozen=True)
+class RowChanges:
+    """The changes of rows.
+
+    Attributes:
+        weights: 1 for an inserted row, a negative number for a deleted one.
+        sequences: The order of the rows of a key, or NULL.
+        errors: Why a row is invalid, NULL if it is valid; may be several columns.
+    """
+
+    weights: pa.ChunkedArray
+    sequences: pa.ChunkedArray
+    errors: Sequence[pa.ChunkedArray] = ()
 
 
 @dataclass(frozen=True)
@@ -55,8 +88,14 @@ class AppendFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        order = F.expr(sequence_expression(self, df, None))
-        return flat_envelope(self, df, inputs, F.lit(1), order)
+        return flat_envelope(self, df, inputs, keys)
+
+    def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
+        """Check the columns of a stream, see `FlatDecoder`."""
+
+    def read_changes(self, table: pa.Table) -> RowChanges:
+        """Return the changes of rows, see `RowChanges`."""
+        return RowChanges(_repeat(1, table), _sequences(self, table, None))
 
 
 @dataclass(frozen=True)
@@ -79,10 +118,16 @@ class WeightedFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        check_columns(self, df, self.weight, self.sequence)
-        weight, error = parse_weight(_column(self.weight))
-        order = F.expr(sequence_expression(self, df, self.sequence))
-        return flat_envelope(self, df, inputs, weight, order, error=error)
+        return flat_envelope(self, df, inputs, keys)
+
+    def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
+        """Check the columns of a stream, see `FlatDecoder`."""
+        check_columns(self, columns, self.weight, self.sequence)
+
+    def read_changes(self, table: pa.Table) -> RowChanges:
+        """Return the changes of rows, see `RowChanges`."""
+        weights, errors = _read_weights(self, table.column(self.weight), self.weight)
+        return RowChanges(weights, _sequences(self, table, self.sequence), errors)
 
 
 @dataclass(frozen=True)
@@ -105,23 +150,39 @@ class DeltaFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        check_columns(self, df, self.change)
-        change = _column(self.change)
-        inserted = change.isin("insert", "update_postimage")
-        deleted = change.isin("delete", "update_preimage")
-        error = F.when(
-            ~F.coalesce(inserted | deleted, F.lit(False)),
-            F.concat(
-                F.lit(f"{self.change} is "),
-                F.coalesce(excerpt_column(change), F.lit("NULL")),
-                F.lit(", not insert, update_preimage, update_postimage or delete"),
-            ),
-        )
-        order: Column = F.lit(None).cast("long")
-        if self.version in df.columns:
-            order = _column(self.version).cast("long") * 2 + F.when(inserted, 1).otherwise(0)
-        weight = F.when(deleted, -1).otherwise(1)
-        return flat_envelope(self, df, inputs, weight, order, error=error)
+        return flat_envelope(self, df, inputs, keys)
+
+    def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
+        """Check the columns of a stream, see `FlatDecoder`."""
+        check_columns(self, columns, self.change)
+
+    def read_changes(self, table: pa.Table) -> RowChanges:
+        """Return the changes of rows, see `RowChanges`."""
+        change = table.column(self.change).cast(pa.string())
+        inserted = pc.is_in(change, pa.array(["insert", "update_postimage"]))
+        deleted = pc.is_in(change, pa.array(["delete", "update_preimage"]))
+        invalid = pc.invert(pc.or_(inserted, deleted))
+        errors: list[pa.ChunkedArray] = []
+        if pc.any(invalid).as_py():
+            end = ", not insert, update_preimage, update_postimage or delete"
+            reasons = pc.binary_join_element_wise(f"{self.change} is ", excerpts(change), end, "")
+            errors.append(_only(reasons, invalid))
+        order = _repeat(None, table, pa.int64())
+        if self.version in table.column_names:
+            order = self._order(table.column(self.version), inserted)
+        weights = pc.if_else(pc.fill_null(deleted, False), -1, 1).cast(pa.int64())
+        return RowChanges(weights, order, errors)
+
+    def _order(self, versions: pa.ChunkedArray, inserted: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the order of rows: the version, and in it deleted rows before inserted ones."""
+        try:
+            doubled = pc.multiply_checked(versions.cast(pa.int64()), 2)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            raise FeedError(
+                f"{self} reads versions from the column {self.version!r} of type {versions.type}, "
+                f"and one is not an integer of 63 bits: {shorten(str(error))}. Name another column"
+            ) from error
+        return pc.add(doubled, inserted.cast(pa.int64()))
 
 
 @dataclass(frozen=True)
@@ -146,87 +207,213 @@ class UpsertFeed:
         self, df: DataFrame, inputs: Mapping[str, pa.Schema], *, keys: Keys = NO_KEYS
     ) -> DataFrame:
         """Return the rows as changes, see `ChangeFeed.envelope`."""
-        check_columns(self, df, self.deleted, self.weight, self.sequence)
-        weight, errors = F.lit(1).cast("long"), [F.lit(None).cast("string")]
-        if self.weight is not None:
-            number, error = parse_weight(_column(self.weight))
-            weight = F.signum(number).cast("long")
-            errors.append(error)
-        if self.deleted is not None:
-            flag = _column(self.deleted)
-            is_deleted = flag.try_cast("boolean")
-            weight = F.when(F.coalesce(is_deleted, F.lit(False)), -1).otherwise(weight)
-            errors.append(
-                F.when(
-                    flag.isNotNull() & is_deleted.isNull(),
-                    F.concat(
-                        F.lit(f"{self.deleted} is "),
-                        excerpt_column(flag),
-                        F.lit(", neither true nor false"),
-                    ),
-                )
-            )
-        order = F.expr(sequence_expression(self, df, self.sequence))
+        return flat_envelope(self, df, inputs, keys)
+
+    def check(self, columns: Collection[str], inputs: Mapping[str, pa.Schema], keys: Keys) -> None:
+        """Check the columns of a stream, see `FlatDecoder`."""
+        check_columns(self, columns, self.deleted, self.weight, self.sequence)
         relations = [self.relation] if self.relation is not None else list(inputs)
         if not any(keys.get(name) for name in relations):
             raise FeedError(
                 f"{self} is for inputs with keys, and {', '.join(relations)} has none: declare "
                 "input_options={...: InputOptions(keys=...)}, or use the feed 'weighted'"
             )
-        return flat_envelope(self, df, inputs, weight, order, error=F.coalesce(*errors))
+
+    def read_changes(self, table: pa.Table) -> RowChanges:
+        """Return the changes of rows, see `RowChanges`."""
+        weights = _repeat(1, table)
+        errors: list[pa.ChunkedArray] = []
+        if self.weight is not None:
+            weights, errors = _read_weights(self, table.column(self.weight), self.weight)
+            weights = pc.sign(weights).cast(pa.int64())
+        if self.deleted is not None:
+            flags = table.column(self.deleted)
+            is_deleted = _read_booleans(self, flags, self.deleted)
+            weights = pc.if_else(pc.fill_null(is_deleted, False), -1, weights)
+            invalid = pc.and_(pc.is_valid(flags), pc.is_null(is_deleted))
+            if pc.any(invalid).as_py():
+                reasons = pc.binary_join_element_wise(
+                    f"{self.deleted} is ", excerpts(flags), ", neither true nor false", ""
+                )
+                errors = [*errors, _only(reasons, invalid)]
+        return RowChanges(weights, _sequences(self, table, self.sequence), errors)
+
+
+#: A feed whose rows have the columns of their relations.
+FlatFeed = AppendFeed | WeightedFeed | DeltaFeed | UpsertFeed
+
+
+class FlatDecoder:
+    """Decodes the rows of a stream with a flat feed to an envelope.
+
+    Args:
+        feed: The feed.
+        columns: The columns of the stream.
+        inputs: The schema of each input.
+        keys: The key columns of inputs with keys.
+
+    Raises:
+        FeedError: The feed does not fit the columns or the inputs.
+    """
+
+    def __init__(
+        self,
+        feed: FlatFeed,
+        columns: Sequence[str],
+        inputs: Mapping[str, pa.Schema],
+        keys: Keys = NO_KEYS,
+    ) -> None:
+        feed.check(columns, inputs, keys)
+        check_inputs(feed, inputs, feed.relation)
+        if len({*columns}) < len(columns):
+            raise FeedError(f"a column name occurs twice in {[*columns]}: rename one of them")
+        relation = feed.relation
+        if relation is None and feed.column not in columns:
+            if len(inputs) != 1:
+                raise FeedError(
+                    f"the rows do not name their relation, one of {', '.join(inputs)}: add a "
+                    f"column {feed.column!r}, or name the relation in the feed"
+                )
+            relation = next(iter(inputs))
+        self.feed = feed
+        self._relation = relation
+        self._inputs = list(inputs)
+        self.row_columns: dict[str, list[str]] = {}
+        for name in self._inputs if relation is None else [relation]:
+            names = [column for column in inputs[name].names if column in columns]
+            if not names:
+                raise FeedError(
+                    f"the stream lacks all columns of {name!r}, which are "
+                    f"{', '.join(inputs[name].names)}; it has {[*columns]}: select them"
+                )
+            self.row_columns[name] = names
+
+    def decode(self, table: pa.Table) -> pa.Table:
+        """Return the envelope of rows.
+
+        Raises:
+            FeedError: A column that the feed reads has a wrong type.
+        """
+        changes = self.feed.read_changes(table)
+        if self._relation is not None:
+            names = _repeat(self._relation, table)
+        else:
+            names = table.column(self.feed.column).cast(pa.string())
+        errors = [*self._unknown_relations(names), *changes.errors]
+        reasons = pc.coalesce(*errors) if errors else _repeat(None, table, pa.string())
+        columns: dict[str, Any] = {
+            RELATION: names,
+            WEIGHT: changes.weights,
+            SEQUENCE: changes.sequences,
+            ERROR: reasons,
+            RAW: _texts_of_rows(table, reasons),
+        }
+        for name, row_columns in self.row_columns.items():
+            rows = table.select(row_columns)
+            structs = pa.chunked_array(
+                [pa.RecordBatch.to_struct_array(batch) for batch in rows.to_batches()],
+                pa.struct(rows.schema),
+            )
+            if self._relation is None:
+                structs = _only(structs, pc.equal(names, name))
+            columns[struct_column(name)] = structs
+        return pa.table(columns)
+
+    def _unknown_relations(self, names: pa.ChunkedArray) -> Iterator[pa.ChunkedArray]:
+        """Yield the errors of rows whose relation is not an input, if there are any."""
+        if self._relation is not None:
+            return
+        unknown = pc.invert(pc.is_in(names, pa.array(self._inputs)))
+        if pc.any(unknown).as_py():
+            end = f"; inputs are {', '.join(self._inputs)}"
+            reasons = pc.binary_join_element_wise("unknown relation ", excerpts(names), end, "")
+            yield _only(reasons, unknown)
 
 
 def flat_envelope(
-    feed: AppendFeed | WeightedFeed | DeltaFeed | UpsertFeed,
-    df: DataFrame,
-    inputs: Mapping[str, pa.Schema],
-    weight: Column,
-    sequence: Column,
-    *,
-    error: Column | None = None,
+    feed: FlatFeed, df: DataFrame, inputs: Mapping[str, pa.Schema], keys: Keys
 ) -> DataFrame:
     """Return the envelope of rows that have the columns of their relations."""
-    check_inputs(feed, inputs, feed.relation)
-    relation = feed.relation
-    if relation is None and feed.column not in df.columns:
-        if len(inputs) != 1:
-            raise FeedError(
-                f"the rows do not name their relation, one of {', '.join(inputs)}: add a column "
-                f"{feed.column!r}, or name the relation in the feed"
-            )
-        relation = next(iter(inputs))
-    relation_name = F.lit(relation) if relation is not None else _column(feed.column).cast("string")
-    schemas = {relation: inputs[relation]} if relation is not None else inputs
-    structs = []
-    for name, schema in schemas.items():
-        columns = [_column(field.name) for field in schema if field.name in df.columns]
-        if not columns:
-            raise FeedError(
-                f"the stream lacks all columns of {name!r}, which are {', '.join(schema.names)}; "
-                f"it has {df.columns}: select them"
-            )
-        row = F.struct(*columns)
-        struct = row if relation is not None else F.when(relation_name == name, row)
-        structs.append(struct.alias(struct_column(name)))
-    reason = F.lit(None).cast("string") if error is None else error
-    if relation is None:
-        is_known = F.coalesce(relation_name.isin(*inputs), F.lit(False))
-        name_text = F.coalesce(excerpt_column(relation_name), F.lit("NULL"))
-        unknown = F.concat(
-            F.lit("unknown relation "), name_text, F.lit(f"; inputs are {', '.join(inputs)}")
+    decoder = FlatDecoder(feed, df.columns, inputs, keys)
+    feed.read_changes(
+        to_arrow_schema(df.schema, timezone="UTC").empty_table()
+    )  # checks the types of the columns
+    fields = [
+        StructField(RELATION, StringType()),
+        StructField(WEIGHT, LongType()),
+        StructField(SEQUENCE, LongType()),
+        StructField(ERROR, StringType()),
+        StructField(RAW, StringType()),
+    ]
+    for name, columns in decoder.row_columns.items():
+        row = StructType([df.schema[column] for column in columns])
+        fields.append(StructField(struct_column(name), row))
+    return df.mapInArrow(decode_batches(decoder.decode), StructType(fields))
+
+
+def decode_batches(
+    decode: Callable[[pa.Table], pa.Table],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function of ``mapInArrow`` that decodes each batch."""
+
+    def decode_all(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from decode(pa.Table.from_batches([batch])).to_batches()
+
+    return decode_all
+
+
+def _repeat(value: Any, table: pa.Table, type: pa.DataType | None = None) -> pa.ChunkedArray:
+    """Return a column of one value."""
+    return pa.chunked_array([pa.repeat(pa.scalar(value, type), table.num_rows)])
+
+
+def _only(values: pa.ChunkedArray, mask: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return values, NULL where a mask is not true."""
+    return pc.if_else(pc.fill_null(mask, False), values, pa.scalar(None, values.type))
+
+
+def _sequences(feed: FlatFeed, table: pa.Table, column: str | None) -> pa.ChunkedArray:
+    return read_sequence(feed, table, sequence_column(column, table.column_names))
+
+
+def _read_weights(
+    feed: FlatFeed, column: pa.ChunkedArray, name: str
+) -> tuple[pa.ChunkedArray, list[pa.ChunkedArray]]:
+    """Return weights, and the reasons of the invalid ones."""
+    weights = parse_weights(column.cast(pa.int8()) if types.is_boolean(column.type) else column)
+    if weights is None:
+        raise FeedError(
+            f"{feed} reads weights from the column {name!r} of type {column.type}: cast it to an "
+            "integer"
         )
-        reason = F.coalesce(F.when(~is_known, unknown), reason)
-    row_text = F.to_json(F.struct(*map(_column, df.columns)))
-    return df.select(
-        relation_name.alias("relation"),
-        weight.cast("long").alias("weight"),
-        sequence.cast("long").alias("sequence"),
-        reason.alias("error"),
-        F.when(reason.isNotNull(), row_text).alias("raw"),
-        *structs,
+    if not weights.null_count:
+        return weights, []
+    return weights, [_only(invalid_weight_reasons(column), pc.is_null(weights))]
+
+
+def _read_booleans(feed: FlatFeed, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Return a column as booleans, NULL for a text that is neither true nor false."""
+    type = column.type
+    if types.is_boolean(type) or types.is_null(type):
+        return column.cast(pa.bool_())
+    if types.is_integer(type) or types.is_floating(type) or types.is_decimal(type):
+        zero = Decimal(0) if types.is_decimal(type) else 0
+        return pc.not_equal(column, pa.scalar(zero, type))
+    if types.is_string(type) or types.is_large_string(type):
+        words = pc.ascii_lower(pc.ascii_trim_whitespace(column))
+        is_true = pc.is_in(words, pa.array(TRUE_TEXTS, type))
+        return _only(is_true, pc.or_(is_true, pc.is_in(words, pa.array(FALSE_TEXTS, type))))
+    raise FeedError(
+        f"{feed} reads the column {name!r} of type {type}: cast it to a boolean, or name a column "
+        "of booleans"
     )
 
 
-def _column(name: str) -> Column:
-    """Return the column of exactly this name, which may contain dots."""
-    return F.col(quote_name(name))
+def _texts_of_rows(table: pa.Table, reasons: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the invalid rows as JSON, NULL for the valid ones."""
+    if reasons.null_count == table.num_rows:
+        return _repeat(None, table, pa.string())
+    is_invalid = np.asarray(reasons.is_valid().to_numpy(), np.bool_)
+    texts = rows_as_json(table.filter(pa.array(is_invalid))).cast(pa.string())
+    return texts.take(pa.array(np.cumsum(is_invalid) - 1, mask=~is_invalid))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from circuits.schema import Schema
 from streaming import FeedError, merge
@@ -21,6 +24,8 @@ from streaming.sources.change_feeds import (
     WeightedFeed,
     find_feed,
 )
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
+from streaming.sources.change_feeds.flat import FlatDecoder
 from streaming.sources.envelope import decode_batch
 from tests.generators.feeds import KEYS, RULES, SCHEMAS, R
 
@@ -138,6 +143,114 @@ def test_a_deletion_flag_that_is_neither_true_nor_false_is_a_dead_letter(spark):
     accepted, letters = read(UpsertFeed(deleted="gone"), frame)
     assert [(row["id"], row["weight"]) for row in accepted] == [(1, -1), (3, 1), (4, 1)]
     assert [letter["reason"] for letter in letters] == ["gone is maybe, neither true nor false"]
+
+
+@pytest.mark.parametrize("version", ["1.5D", "9223372036854775807L", "'x'"])
+def test_a_version_that_is_not_an_integer_is_refused(spark, version):
+    rows = spark.sql(f"SELECT 1L AS id, 'a' AS name, 'insert' AS _change_type, {version} AS v")
+    reader = FeedReader(DeltaFeed(version="v"), {"r": Schema.of("r", PAIR["r"])}, {})
+    with pytest.raises(FeedError, match="one is not an integer of 63 bits"):
+        reader.decode(reader.collect(rows), None)
+
+
+TWO = {"r": PAIR["r"], "s": pa.schema([("id", pa.int64()), ("n", pa.int64())])}
+FLAT_ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "id": st.integers(0, 3),
+            "name": st.sampled_from([None, "a", "é"]),
+            "n": st.integers(0, 3),
+            "relation": st.sampled_from(["r", "s", "r", "zzz", None]),
+            "kind": st.sampled_from(
+                ["insert", "delete", "update_preimage", "update_postimage", "INSERT", None]
+            ),
+            "version": st.none() | st.integers(0, 9),
+            "gone": st.sampled_from([None, "true", "No", " t ", "0", "maybe", ""]),
+            "w": st.sampled_from([None, "1", "-3", "+2", "0", "1.5", "x", "9" * 19]),
+        }
+    ),
+    max_size=8,
+)
+KINDS = {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}
+FLAGS = {"true": -1, " t ": -1, "No": 1, "0": 1, None: 1}
+
+
+def decoded_by_loops(row, name):
+    """Return the weight and sequence of a row, or None if it is invalid."""
+    weight = None
+    if row["w"] is not None and row["w"].lstrip("+-").isdigit() and abs(int(row["w"])) < 2**63:
+        weight = int(row["w"])
+    sign = None if weight is None else (weight > 0) - (weight < 0)
+    changed = {
+        "append": (1, None),
+        "weighted": (weight, row["version"]),
+        "delta": (KINDS.get(row["kind"]), None),
+        "upsert": (FLAGS.get(row["gone"]), row["version"]),
+        "both": (sign if FLAGS.get(row["gone"]) == 1 else FLAGS.get(row["gone"]), row["version"]),
+    }[name]
+    if name == "both" and sign is None:
+        return None
+    if name == "delta" and row["version"] is not None:
+        changed = changed[0], 2 * row["version"] + (changed[0] == 1)
+    return None if changed[0] is None or row["relation"] not in TWO else changed
+
+
+@given(rows=FLAT_ROWS)
+@settings(deadline=None)
+def test_random_rows_are_decoded_as_loops_over_rows_decode_them(rows):
+    types = [("id", pa.int64()), ("name", pa.string()), ("n", pa.int64())]
+    types += [(name, pa.string()) for name in ("relation", "kind", "gone", "w")]
+    table = pa.Table.from_pylist(rows, pa.schema([*types, ("version", pa.int64())]))
+    feeds = {
+        "append": AppendFeed(),
+        "weighted": WeightedFeed("w", sequence="version"),
+        "delta": DeltaFeed(change="kind", version="version"),
+        "upsert": UpsertFeed(deleted="gone", sequence="version"),
+        "both": UpsertFeed(deleted="gone", weight="w", sequence="version"),
+    }
+    inputs = {name: Schema.of(name, schema) for name, schema in TWO.items()}
+    options = {name: SimpleNamespace(keys=("id",)) for name in TWO}
+    for name, feed in feeds.items():
+        reader = FeedReader(feed, inputs, options)
+        changes = reader.decode(table, None)
+        expected = {"r": [], "s": []}
+        for row in rows:
+            decoded = decoded_by_loops(row, name)
+            if decoded is not None:
+                other = row["name"] if row["relation"] == "r" else row["n"]
+                expected[row["relation"]].append((row["id"], other, *decoded))
+        found = {
+            relation: [tuple(row.values()) for row in changed.to_pylist()]
+            for relation, changed in changes.tables.items()
+        }
+        assert {**{"r": [], "s": []}, **found} == expected, name
+        assert len(changes.dead_letters) == len(rows) - sum(map(len, expected.values()))
+
+
+def test_a_name_that_occurs_twice_is_refused(spark):
+    rows = spark.sql("SELECT 1L AS id, 'a' AS name, 'b' AS name")
+    with pytest.raises(FeedError, match="a column name occurs twice in"):
+        AppendFeed().envelope(rows, {"r": PAIR["r"]})
+
+
+@pytest.mark.parametrize(
+    ("values", "weights"),
+    [
+        (pa.array(["1.50", "0.00", None]).cast(pa.decimal128(20, 2)), [-1, 1, 1]),
+        (pa.array([0.5, 0.0, None]), [-1, 1, 1]),
+        (pa.array([True, False, None]), [-1, 1, 1]),
+        (pa.nulls(2), [1, 1]),
+    ],
+)
+def test_a_deletion_flag_may_be_a_number(values, weights):
+    feed = UpsertFeed(deleted="gone")
+    rows = pa.table({"id": range(len(values)), "gone": values})
+    table = FlatDecoder(feed, rows.column_names, PAIR, KEYED).decode(rows)
+    assert table["weight"].to_pylist() == weights
+    with pytest.raises(FeedError, match="cast it to a boolean"):
+        FlatDecoder(feed, rows.column_names, PAIR, KEYED).decode(
+            rows.set_column(1, "gone", [[b"x"] * len(rows)])
+        )
 
 
 @pytest.mark.parametrize(

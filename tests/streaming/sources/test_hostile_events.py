@@ -23,8 +23,8 @@ from streaming.sources.change_feeds import (
     UpsertFeed,
     WeightedFeed,
 )
-from streaming.sources.envelope import decode_batch
-from tests.generators.feeds import reader_of
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
+from tests.generators.feeds import frame_of
 
 pytestmark = pytest.mark.spark
 
@@ -54,11 +54,6 @@ R = pa.schema(
 )
 GOOD = 7  # the id of the valid row
 TEXT_COLUMNS = ("name",)  # long texts are valid in them
-
-
-@pytest.fixture(scope="module")
-def read(spark):
-    return reader_of(spark)
 
 
 @pytest.fixture(autouse=True)
@@ -95,12 +90,12 @@ def hostile(size):
     yield from nested(size).items()
 
 
-def decode(read, feed, events, keys=None):
+def decode(spark, feed, events, keys=None):
     """Return the ids of the accepted rows, and the reasons of the rejected ones."""
     faulthandler.dump_traceback_later(GUARD_S, exit=True)
-    table = read(feed, events, keys=keys, schemas={"r": R})
     input_options = {"r": SimpleNamespace(keys=(keys or {}).get("r", ()))}
-    changes = decode_batch(table, {"r": Schema.of("r", R)}, input_options=input_options)
+    reader = FeedReader(feed, {"r": Schema.of("r", R)}, input_options)
+    changes = reader.decode(reader.collect(frame_of(spark, events)), spark)
     rows = changes.tables.get("r")
     ids = set() if rows is None else set(rows["id"].to_pylist())
     dead_letters = changes.dead_letters.table
@@ -121,11 +116,11 @@ def frames(events):
     yield group
 
 
-def check(read, feed, good, events, *, rejected_count=None, keys=None):
+def check(spark, feed, good, events, *, rejected_count=None, keys=None):
     """Check that a good event among the others is accepted, and that the reasons are short."""
     count = 0
     for group in frames(events):
-        ids, reasons = decode(read, feed, [*group, good], keys)
+        ids, reasons = decode(spark, feed, [*group, good], keys)
         assert GOOD in ids
         assert all(0 < len(reason) <= MAX_REASON for reason in reasons)
         count += len(reasons)
@@ -144,7 +139,7 @@ FEEDS = {
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FEEDS)
-def test_long_values_of_any_column_are_refused_and_texts_are_kept(read, name, size):
+def test_long_values_of_any_column_are_refused_and_texts_are_kept(spark, name, size):
     feed, form = FEEDS[name]
     good = form.format(id=GOOD, more="")
     columns = [column for column in R.names if column not in (*TEXT_COLUMNS, "id", "data")]
@@ -153,18 +148,18 @@ def test_long_values_of_any_column_are_refused_and_texts_are_kept(read, name, si
         rejected += [form.format(id=1, more=f',"{column}":{value}') for column in columns]
         rejected += [form.format(id=value, more="")]
         accepted += [form.format(id=1, more=f',"name":{value}')]
-    check(read, feed, good, [*rejected, *accepted], rejected_count=len(rejected))
+    check(spark, feed, good, [*rejected, *accepted], rejected_count=len(rejected))
 
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FEEDS)
-def test_long_and_deep_json_in_a_column_is_refused(read, name, size):
+def test_long_and_deep_json_in_a_column_is_refused(spark, name, size):
     feed, form = FEEDS[name]
     good = form.format(id=GOOD, more="")
     values = [*nested(size).values(), *map(json.dumps, texts(size).values())]
     columns = ("price", "rate", "at", "data", "name", "unknown")
     events = [form.format(id=1, more=f',"{c}":{value}') for value in values for c in columns]
-    check(read, feed, good, events)
+    check(spark, feed, good, events)
 
 
 SOURCE = '{"op":"c","after":{"id":1},"source":{"NAME":%s}}'
@@ -202,27 +197,27 @@ ENVELOPES = {
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", FEEDS)
-def test_long_values_outside_of_the_rows_are_rejected_or_ignored(read, name, size):
+def test_long_values_outside_of_the_rows_are_rejected_or_ignored(spark, name, size):
     feed, form = FEEDS[name]
     good = form.format(id=GOOD, more="")
     forms = [envelope for key, envelope in ENVELOPES.items() if key.startswith(name)]
     events = [envelope.replace("%s", value) for _, value in hostile(size) for envelope in forms]
     others = ["x" * size, " " * size, "[" * size, '{"a":1}' * (size // 7)]
-    check(read, feed, good, [*events, *others])
+    check(spark, feed, good, [*events, *others])
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_an_event_of_many_rows_and_many_names_takes_no_quadratic_time(read, size):
+def test_an_event_of_many_rows_and_many_names_takes_no_quadratic_time(spark, size):
     names = ",".join(f'"k{n}":1' for n in range(size // 22))
     rows = ",".join(['{"id":1,"rate":1.2345678901234567e10}'] * (size // 80))
     event = f'{{"type":"INSERT","table":"r","x":{{{names}}},"data":[{rows}]}}'
     update = f'{{"type":"UPDATE","table":"r","data":[{rows}],"old":[{rows}]}}'
     good = FEEDS["canal"][1].format(id=GOOD, more="")
-    check(read, CanalFeed(), good, [event, update])
+    check(spark, CanalFeed(), good, [event, update])
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_long_keys_and_values_of_compacted_topics_are_refused(read, size):
+def test_long_keys_and_values_of_compacted_topics_are_refused(spark, size):
     events = []
     for _, value in hostile(size):
         events += [
@@ -232,7 +227,7 @@ def test_long_keys_and_values_of_compacted_topics_are_refused(read, size):
             ('{"id":1}', value),
         ]
     good = (f'{{"id":{GOOD}}}', '{"name":"x"}')
-    check(read, CompactedFeed(), good, events, keys={"r": ("id",)})
+    check(spark, CompactedFeed(), good, events, keys={"r": ("id",)})
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -264,11 +259,9 @@ def test_long_texts_in_the_columns_of_flat_feeds_are_refused(spark, feed, column
         frame = frame.selectExpr("*", "1L AS w")
     schema = pa.schema([R.field("id"), *([R.field("wide")] if column == "wide" else [])])
     keys = {"r": ("id",)} if isinstance(feed, UpsertFeed) else {}
-    envelope = frame if feed is None else feed.envelope(frame, {"r": schema}, keys=keys)
     input_options = {"r": SimpleNamespace(keys=keys.get("r", ()))}
-    changes = decode_batch(
-        envelope.toArrow(), {"r": Schema.of("r", schema)}, input_options=input_options
-    )
+    reader = FeedReader(feed, {"r": Schema.of("r", schema)}, input_options)
+    changes = reader.decode(reader.collect(frame), spark)
     assert GOOD in changes.tables["r"]["id"].to_pylist()
     reasons = changes.dead_letters.table["reason"].to_pylist()
     assert len(reasons) >= len(result) - 2  # zeros may be a number

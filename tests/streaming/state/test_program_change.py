@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import InputOptions, ProgramChangeError, compile_sql
-from streaming import ChangeOptions, MemoryTarget, Output, SchemaError, StateMismatchError
+from streaming import (
+    ChangeOptions,
+    MemoryTarget,
+    Output,
+    SchemaError,
+    StateMismatchError,
+)
 from streaming.cli.state_inspection import inspect_state
 from streaming.distributed.rescaling import rescale_state
 from streaming.sink.view_sink import ViewSink
@@ -105,6 +111,13 @@ def test_a_new_view_publishes_its_rows_with_the_next_micro_batch(job):
         assert job.rows(view) == bag, view
     run(job, PATHS + COUNTS, 3, 4)
     assert job.rows("counts") == expected(COUNTS, 0, 1, 2, 3, 4)["counts"]
+
+
+def test_a_backfill_of_an_unknown_input_is_an_error_although_the_views_are_the_same(job):
+    run(job, PATHS, 0, 1)
+    unknown = ChangeOptions(backfill={"lonk": pa.table({"src": [1]})})
+    with pytest.raises(ProgramChangeError, match="'lonk' is not an input; inputs are e"):
+        run(job, PATHS, 2, change=unknown)
 
 
 def test_the_state_that_is_taken_over_is_not_written_again(job):

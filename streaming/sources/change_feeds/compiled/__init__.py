@@ -4,10 +4,9 @@
 
     feed_reader   reads a micro-batch with a feed: the rows of each relation, and dead letters
     scanner       finds the members of events
-    debezium, maxwell, canal, compacted   which images of an event are inserted and deleted rows
+    debezium, maxwell, canal   find the inserted and deleted rows of an event
     images        converts images to rows of a relation
     cells         converts the values of one column
-    flat          rows that have the columns of their relation
 
 A decoder accepts the events whose meaning is plain and refuses every other one, such as a malformed
 event or a date in a rare form. The refused events of a micro-batch are decoded by Spark's

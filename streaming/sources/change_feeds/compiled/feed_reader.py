@@ -1,8 +1,9 @@
 """Feed reader: read a micro-batch with a feed, as rows of relations and dead letters.
 
-The reader collects the columns that the feed needs by one ``toArrow()``. It decodes the plain
-events in Arrow and kernels. The others are few: Spark's expressions decode them again, which takes
-about a second for any number of them, and give the reason if an event is invalid.
+The reader collects the columns that the feed needs by one ``toArrow()``. It decodes rows in Arrow,
+and the plain events in Arrow and kernels. The others are few: Spark's expressions decode them
+again, which takes about a second for any number of them, and give the reason if an event is
+invalid.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from circuits.schema import Schema
 from streaming.errors import FeedError
@@ -27,9 +29,15 @@ from streaming.sources.change_feeds.compiled.maxwell import MaxwellDecoder
 from streaming.sources.change_feeds.compiled.scanner import Integers, Scanner
 from streaming.sources.change_feeds.debezium import DebeziumFeed
 from streaming.sources.change_feeds.events import ColumnNames, check_events
-from streaming.sources.change_feeds.feed import SEQUENCE, ChangeFeed, sequence_expression
+from streaming.sources.change_feeds.feed import SEQUENCE, ChangeFeed
+from streaming.sources.change_feeds.flat import FlatDecoder, FlatFeed
 from streaming.sources.change_feeds.maxwell import MaxwellFeed
-from streaming.sources.change_feeds.sql_expressions import quote_name
+from streaming.sources.change_feeds.stream_columns import (
+    read_sequence,
+    read_texts,
+    select_columns,
+    sequence_column,
+)
 from streaming.sources.dead_letters import DeadLetters
 from streaming.sources.envelope import Changes, KeyOptions, decode_batch
 
@@ -37,6 +45,8 @@ __all__ = ["FeedReader"]
 
 VALUE: Final = "value"
 ORDER: Final = "stream_order"
+#: A feed of events in JSON that has a compiled decoder.
+EventFeed = DebeziumFeed | MaxwellFeed | CanalFeed
 DECODERS: Final[Mapping[type, Any]] = {
     DebeziumFeed: DebeziumDecoder,
     MaxwellFeed: MaxwellDecoder,
@@ -72,6 +82,7 @@ class FeedReader:
             name: tuple(options.keys) for name, options in input_options.items() if options.keys
         }
         self._events: _EventReader | None = None
+        self._checked: StructType | None = None  # the columns of the stream that fit the feed
 
     def collect(self, df: DataFrame) -> pa.Table:
         """Return what `decode` needs of a micro-batch, by one action.
@@ -82,32 +93,45 @@ class FeedReader:
         feed = self._feed
         if feed is None:
             return df.toArrow()
-        if not isinstance(feed, DebeziumFeed | MaxwellFeed | CanalFeed):
+        if isinstance(feed, FlatFeed):
+            return df.toArrow()
+        if not isinstance(feed, EventFeed):
             return feed.envelope(df, self._schemas, keys=self._keys).toArrow()
-        relations = (feed.relation, *feed.tables.values())
-        check_events(feed, df, self._schemas, feed.value, feed.sequence, relations)
-        order = sequence_expression(feed, df, feed.sequence)
-        return df.selectExpr(
-            f"{quote_name(feed.value)} AS {VALUE}", f"{order} AS {ORDER}"
-        ).toArrow()
+        if self._checked != df.schema:
+            relations = (feed.relation, *feed.tables.values())
+            check_events(feed, df, self._schemas, feed.value, feed.sequence, relations)
+            self._checked = df.schema
+        order = sequence_column(feed.sequence, df.schema.names)
+        return select_columns(df, [feed.value] if order is None else [feed.value, order]).toArrow()
 
     def decode(self, table: pa.Table, session: SparkSession | None) -> Changes:
         """Return the changes of a collected micro-batch.
 
         Args:
-            table: The result of `collect`: events in the column ``value``, and in ``stream_order``
-                the order of each one in the stream, or NULL.
+            table: The result of `collect`.
             session: Decodes the events that are not plain; None if there are none.
 
         Raises:
-            FeedError: An event is not plain, and there is no session.
+            FeedError: An event is not plain, and there is no session; or the column that orders
+                the events is not an integer or a time.
         """
         feed = self._feed
-        if not isinstance(feed, DebeziumFeed | MaxwellFeed | CanalFeed):
+        if isinstance(feed, FlatFeed):
+            decoder = FlatDecoder(feed, table.column_names, self._schemas, self._keys)
+            return self._decode_envelope(decoder.decode(table))
+        if not isinstance(feed, EventFeed):
             return self._decode_envelope(table)
         if self._events is None:
             self._events = _EventReader(feed, self.inputs, self._keys, self._options)
-        table = table.filter(pc.is_valid(table.column(VALUE)))
+        order = sequence_column(feed.sequence, table.column_names)
+        table = pa.table(
+            {
+                VALUE: read_texts(feed, table, feed.value),
+                ORDER: read_sequence(feed, table, order),
+            }
+        )
+        if table.column(VALUE).null_count:
+            table = table.filter(pc.is_valid(table.column(VALUE)))
         changes, refused = self._events.decode(table)
         if len(refused):
             if session is None:
@@ -129,7 +153,7 @@ class _EventReader:
 
     def __init__(
         self,
-        feed: DebeziumFeed | MaxwellFeed | CanalFeed,
+        feed: EventFeed,
         inputs: Mapping[str, Schema],
         keys: Mapping[str, tuple[str, ...]],
         input_options: Mapping[str, KeyOptions],

@@ -1,0 +1,1 @@
+"""Tests of `streaming.database`: live views without Spark."""

@@ -1,0 +1,171 @@
+"""Database.execute: statements of SQL have the effect that they have in DuckDB."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import duckdb
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circuits import CircuitError, ProgramChangeError, SqlError, TextError, compile_datalog
+from streaming import Database, DatabaseError, StreamingError
+from tests.support.simulated_files import Fault, SimulatedDisk
+
+TABLES = "CREATE TABLE t (k INT PRIMARY KEY, s TEXT); CREATE TABLE u (a INT, b INT)"
+VIEW = "CREATE VIEW v AS SELECT s, count(*) AS n, sum(b) AS total FROM t JOIN u ON k = a GROUP BY s"
+NUMBERS = st.integers(0, 3)
+CONDITIONS = st.sampled_from(["", "WHERE b > 1", "WHERE a = b", "WHERE a IN (SELECT k FROM t)"])
+STATEMENTS = st.one_of(
+    st.builds("INSERT INTO u VALUES ({}, {}), ({}, 1)".format, NUMBERS, NUMBERS, NUMBERS),
+    st.builds("INSERT INTO u (b) VALUES ({})".format, NUMBERS),
+    st.builds("INSERT INTO u SELECT b, count(*) FROM u {} GROUP BY b".format, CONDITIONS),
+    st.builds("DELETE FROM u {}".format, CONDITIONS),
+    st.builds("UPDATE u SET b = a, a = b + 1 {}".format, CONDITIONS),
+    st.builds("UPDATE u SET b = {} {}".format, NUMBERS, CONDITIONS),
+    st.builds("INSERT OR REPLACE INTO t VALUES ({}, 'x')".format, NUMBERS),
+    st.builds("UPDATE t SET s = s || {} WHERE k > {}".format, NUMBERS, NUMBERS),
+    st.builds("DELETE FROM t WHERE k = {}".format, NUMBERS),
+)
+
+
+@given(st.lists(STATEMENTS, max_size=8))
+def test_statements_have_the_effect_that_they_have_in_duckdb(statements):
+    with duckdb.connect() as oracle, Database(f"{TABLES};{VIEW}") as db:
+        oracle.execute(TABLES)
+        oracle.execute(VIEW)
+        for statement in statements:
+            oracle.execute(statement)
+            db.execute(statement.replace(" OR REPLACE", ""))  # an insert replaces the row of a key
+            for name in ("t", "u", "v"):
+                rows = oracle.execute(f"FROM {name}").fetchall()
+                mine = [tuple(row.values()) for row in db.view(name).to_pylist()]
+                assert Counter(mine) == Counter(rows), (statement, name)
+
+
+def test_each_statement_has_an_outcome():
+    with Database(TABLES) as db:
+        outcomes = db.execute(f"""
+            INSERT INTO t VALUES (1, 'a;b'), (2, 'c'); -- two rows
+            INSERT INTO u VALUES (1, 5);
+            {VIEW};
+            UPDATE u SET b = 6;
+            SELECT s FROM t ORDER BY s DESC;
+        """)
+    assert [outcome.rows for outcome in outcomes] == [2, 1, None, 1, None]
+    assert outcomes[2].changes["v"].to_pylist() == [{"s": "a;b", "n": 1, "total": 5, "weight": 1}]
+    assert [row["weight"] for row in outcomes[3].changes["v"].to_pylist()] == [-1, 1]
+    assert outcomes[4].result.to_pylist() == [{"s": "c"}, {"s": "a;b"}]
+
+
+def test_the_program_changes_while_the_rows_stay():
+    seen = []
+    with Database(TABLES) as db:
+        db.execute("INSERT INTO t VALUES (1, 'x'); CREATE VIEW a AS SELECT s FROM t")
+        db.subscribe("a", lambda changes: seen.append(changes.to_pylist()))
+        db.execute("CREATE TABLE w (c INT); INSERT INTO w VALUES (3)")
+        db.execute("CREATE VIEW b AS SELECT s, c FROM a, w")
+        with pytest.raises(ProgramChangeError, match="'a' is read by 'b'"):
+            db.execute("DROP VIEW a")
+        db.execute("DROP VIEW b; DROP TABLE w; DROP TABLE IF EXISTS w")
+        changes = db.execute("CREATE OR REPLACE VIEW a AS SELECT s || s AS s FROM t")[0].changes[
+            "a"
+        ]
+        assert {row["s"]: row["weight"] for row in changes.to_pylist()} == {"x": -1, "xx": 1}
+        db.execute("INSERT INTO t VALUES (2, 'y')")
+        assert [[row["s"] for row in rows] for rows in seen] == [["x", "xx"], ["yy"]]
+        assert [*db.circuit.inputs, *db.circuit.plans] == ["t", "u", "a"]
+
+
+def test_the_changed_program_is_that_of_the_directory(tmp_path):
+    with Database(TABLES, path=tmp_path) as db:
+        db.execute("INSERT INTO t VALUES (1, 'x'); CREATE VIEW a AS SELECT s FROM t")
+    with Database(path=tmp_path) as db:
+        db.execute("INSERT INTO t VALUES (2, 'y')")
+        assert len(db.view("a")) == 2
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_an_error_of_the_disk_leaves_the_program_before_or_after_the_statement(when):
+    for calls in range(60):
+        disk = SimulatedDisk(calls)
+        db = Database(TABLES, path=disk.files())
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        disk.plan(Fault(calls, "error", when))
+        try:
+            db.execute("CREATE VIEW a AS SELECT s FROM t")
+        except StreamingError:
+            assert disk.struck
+        has_struck = not disk.has_planned_fault
+        disk.plan(None)
+        db.execute("INSERT INTO t VALUES (2, 'y')")
+        if "a" in db.circuit.plans:
+            assert len(db.view("a")) == 2
+        db.close()
+        with Database(path=disk.files()) as again:
+            assert again.circuit.plans.keys() == db.circuit.plans.keys()
+            assert len(again.view("t")) == 2
+        if not has_struck:
+            break
+    else:
+        pytest.fail("the statement makes more than 60 calls")
+
+
+@pytest.mark.parametrize(
+    ("statement", "error", "message"),
+    [
+        ("INSERT INTO v VALUES (1)", DatabaseError, "'v' is not a table; tables are t, u"),
+        ("INSERT INTO u VALUES (1)", DatabaseError, "1 values, and there are 2 columns: a, b"),
+        ("INSERT INTO u (c) VALUES (1)", DatabaseError, "no column 'c'; its columns are a, b"),
+        ("INSERT INTO u VALUES ('x', 1)", DatabaseError, "column 'a'.*int32.*'x'"),
+        ("INSERT INTO u VALUES (1, 3000000000)", DatabaseError, "column 'b'.*3000000000"),
+        ("INSERT INTO u DEFAULT VALUES", (DatabaseError, SqlError), "default"),
+        ("INSERT INTO t VALUES (NULL, 'x')", CircuitError, "NULL"),
+        ("INSERT INTO t VALUES (1, 'x'), (1, 'y')", CircuitError, "key"),
+        ("INSERT INTO u VALUES (1, 2) RETURNING a", DatabaseError, "RETURNING a"),
+        ("INSERT INTO u VALUES (1, 2) ON CONFLICT DO NOTHING", DatabaseError, "ON CONFLICT"),
+        ("UPDATE u SET c = 1", DatabaseError, "no column 'c'"),
+        ("UPDATE u SET a = 1 FROM t", DatabaseError, "FROM"),
+        ("DELETE FROM u WHERE c = 1", SqlError, "unknown column 'c'"),
+        ("DELETE FROM u USING t WHERE a = k", DatabaseError, "DELETE"),
+        ("DROP VIEW w", DatabaseError, "'w' is not a table or view; these are t, u, v"),
+        ("DROP TABLE t CASCADE", DatabaseError, "CASCADE"),
+        ("DROP TABLE t", ProgramChangeError, "'t' is read by 'v'"),
+        ("CREATE VIEW v AS SELECT 1 AS a", SqlError, "name of an existing"),
+        ("CREATE VIEW w AS SELECT c FROM u", SqlError, "unknown column 'c'"),
+        ("CREATE INDEX i ON t (k)", (DatabaseError, TextError), "INDEX|index"),
+        ("VACUUM", (DatabaseError, TextError), "VACUUM"),
+        ("SELEC 1", SqlError, "column 7"),
+    ],
+)
+def test_statements_with_errors_change_nothing(statement, error, message):
+    with Database(f"{TABLES};{VIEW}") as db:
+        db.execute("INSERT INTO t VALUES (1, 'x'); INSERT INTO u VALUES (1, 2)")
+        with pytest.raises(error, match=message):
+            db.execute(statement)
+        assert db.version == 2
+        assert db.view("v").to_pylist() == [{"s": "x", "n": 1, "total": 2}]
+
+
+def test_a_transaction_has_no_statements():
+    refused = pytest.raises(DatabaseError, match="open transaction")
+    with Database(TABLES) as db, db.transaction(), refused:
+        db.execute("INSERT INTO u VALUES (1, 2)")
+
+
+def test_views_in_datalog_have_no_statements():
+    circuit = compile_datalog("q(x) :- e(x).", {"e": "x int"}, materialize=True)
+    with Database(circuit) as db, pytest.raises(DatabaseError, match="in SQL"):
+        db.execute("INSERT INTO e VALUES (1)")
+
+
+def test_a_database_can_begin_and_end_without_tables(tmp_path):
+    with Database("", path=tmp_path) as db:
+        assert db.query("SELECT 1 AS a").to_pylist() == [{"a": 1}]
+        db.execute("CREATE TABLE t (a INT); INSERT INTO t VALUES (1)")
+    with Database(path=tmp_path) as db:
+        assert len(db.view("t")) == 1
+        db.execute("DROP TABLE t; CREATE TABLE t (b TEXT); INSERT INTO t VALUES ('x')")
+    with Database(path=tmp_path) as db:
+        assert db.view("t").to_pylist() == [{"b": "x"}]

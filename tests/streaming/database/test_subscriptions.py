@@ -1,0 +1,145 @@
+"""The changes of a view, for callbacks and async iterators."""
+
+from __future__ import annotations
+
+import asyncio
+from threading import Thread
+
+import pytest
+
+from streaming import Database, DatabaseError
+from streaming.database.subscriptions import MAX_WAITING_TABLES
+
+TEXT = """
+    CREATE TABLE t (a INT);
+    CREATE VIEW v AS SELECT a FROM t;
+    CREATE VIEW big AS SELECT a FROM t WHERE a > 9;
+"""
+
+
+@pytest.fixture
+def db():
+    with Database(TEXT) as db:
+        yield db
+
+
+def test_a_callback_gets_the_changes_of_its_view_until_it_is_closed(db):
+    seen = []
+    subscription = db.subscribe("big", lambda changes: seen.append(changes.to_pylist()))
+    db.insert("t", [{"a": 1}])
+    db.insert("t", [{"a": 10}])
+    subscription.close()
+    subscription.close()
+    db.insert("t", [{"a": 11}])
+    assert seen == [[{"a": 10, "weight": 1}]]
+
+
+def test_a_callback_can_begin_with_all_rows(db):
+    db.insert("t", [{"a": 10}] * 2)
+    seen = []
+    with db.subscribe("big", lambda changes: seen.append(changes.to_pylist()), initial=True):
+        db.delete("t", [{"a": 10}])
+    assert seen == [[{"a": 10, "weight": 2}], [{"a": 10, "weight": -1}]]
+
+
+def test_an_error_of_a_callback_is_logged_and_the_others_are_called(db, caplog):
+    seen = []
+    db.subscribe("v", lambda changes: 1 / 0)
+    db.subscribe("v", seen.append)
+    db.insert("t", [{"a": 1}])
+    assert len(seen) == 1
+    assert db.version == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_callback_can_read_but_not_change_the_database(db):
+    seen = []
+
+    def callback(changes):
+        seen.append(len(db.view("v")))
+        with pytest.raises(DatabaseError, match="callback"):
+            db.insert("t", [{"a": 2}])
+        with pytest.raises(DatabaseError, match="callback"), db.transaction():
+            db.insert("t", [{"a": 2}])
+
+    db.subscribe("v", callback)
+    db.insert("t", [{"a": 1}])
+    assert seen == [1]
+    assert db.version == 1
+
+
+def test_a_callback_can_end_its_subscription(db):
+    seen = []
+
+    def callback(changes):
+        seen.append(changes)
+        subscription.close()
+
+    subscription = db.subscribe("v", callback)
+    db.insert("t", [{"a": 1}])
+    db.insert("t", [{"a": 2}])
+    assert len(seen) == 1
+
+
+def test_an_async_iterator_ends_when_the_database_is_closed(db):
+    async def read():
+        stream = db.changes("v", initial=True)
+        thread = Thread(target=change)
+        thread.start()
+        seen = [row async for changes in stream for row in changes.to_pylist()]
+        thread.join()
+        return seen
+
+    def change():
+        for a in range(5):
+            db.insert("t", [{"a": a}])
+        db.close()
+
+    db.insert("t", [{"a": 7}])
+    seen = asyncio.run(read())
+    assert sorted(row["a"] for row in seen) == [0, 1, 2, 3, 4, 7]
+
+
+def test_a_slow_reader_gets_the_sum_of_the_changes(db):
+    stream = db.changes("v")
+    for _ in range(3 * MAX_WAITING_TABLES):
+        db.insert("t", [{"a": 1}])
+        assert stream.waiting < MAX_WAITING_TABLES
+    db.insert("t", [{"a": 2}])
+    db.delete("t", [{"a": 2}])
+
+    async def read():
+        changes = await anext(stream)
+        stream.close()
+        return changes, [changes async for changes in stream]
+
+    changes, rest = asyncio.run(read())
+    assert changes.to_pylist() == [{"a": 1, "weight": 3 * MAX_WAITING_TABLES}]
+    assert rest == []
+
+
+def test_changes_that_cancel_are_no_item(db):
+    stream = db.changes("v")
+    db.insert("t", [{"a": 2}])
+    db.delete("t", [{"a": 2}])
+    db.insert("t", [{"a": 3}])
+    db.close()
+
+    async def read():
+        return [row async for changes in stream for row in changes.to_pylist()]
+
+    assert asyncio.run(read()) == [{"a": 3, "weight": 1}]
+
+
+def test_closing_one_iterator_leaves_the_other(db):
+    first, second = db.changes("v"), db.changes("v")
+    first.close()
+    db.insert("t", [{"a": 1}])
+
+    async def read():
+        ended = [changes async for changes in first]
+        changes = await anext(second)
+        await second.aclose()
+        return ended, changes.num_rows
+
+    assert asyncio.run(read()) == ([], 1)
