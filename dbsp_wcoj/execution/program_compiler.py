@@ -150,6 +150,9 @@ class _Shape:
         for index, names in enumerate(self.bound):
             for depth, name in enumerate(names):
                 self.holders[self.level[name]].append((index, depth))
+        # Atoms of one column come first: one look-up may reject a value before the others search.
+        for holders in self.holders:
+            holders.sort(key=lambda holder: len(plan.factors[holder[0]].variables) > 1)
         self.compared: list[list[Comparison]] = [[] for _ in plan.order]
         for comparison in plan.comparisons:
             for name in dict.fromkeys(comparison.variables):

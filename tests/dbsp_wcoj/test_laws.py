@@ -78,6 +78,22 @@ def test_rings_equal_recomputation(formula, data):
     check_against_recomputation(query, data.draw(streams(query, (0, 1, 2))), formula)
 
 
+LABELLED = (
+    "n() :- e(a, b), e(b, c), e(a, c), l(a), m(b), l(c)",
+    "n() :- e(a, b), e(b, c), e(c, d), e(a, d), m(d), l(a), m(b)",
+    "n() :- e(a, b), e(b, c), e(a, c), e(a, d), e(b, d), e(c, d), l(a), m(b), l(c), m(d)",
+    "q(a, c) :- e(a, b), e(b, c), l(b), m(b), l(c)",
+)
+
+
+@pytest.mark.parametrize("formula", ["collapsed", "flipped", "auto"])
+@settings(LAW, max_examples=40)
+@given(data=st.data())
+def test_labelled_patterns_equal_recomputation(formula, data):
+    query = Query.parse(data.draw(st.sampled_from(LABELLED)))
+    check_against_recomputation(query, data.draw(streams(query, (0, 1, 2))), formula)
+
+
 @pytest.mark.slow
 @settings(LAW, max_examples=3000)
 @given(scenario=scenarios(max_steps=8), formula=st.sampled_from(FORMULAS))

@@ -89,3 +89,15 @@ def test_deltas_of_one_to_three_columns_are_joined_row_by_row(text, formula):
         total = naive.add(total, view.step(step).to_dict())
         state = {name: state[name] + step[name] for name in arities}
         assert total == naive.evaluate(query, {n: z.to_dict() for n, z in state.items()})
+
+
+def test_a_value_without_its_label_is_looked_up_in_no_other_atom() -> None:
+    view = DeltaQuery("n() :- e(a, b), f(a, c), g(a, d), l(a)")
+    rows = ZSet.from_rows([(value, value) for value in range(20)])
+    view.step({"f": rows, "g": rows, "l": ZSet.from_rows([(100,)])})
+    before = view.stats
+
+    assert view.step({"e": rows}) == ZSet.scalar(0)
+
+    assert view.stats.proposals - before.proposals == 20
+    assert view.stats.intersections - before.intersections == 20
