@@ -85,6 +85,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 		--json $(RESULTS)/live.json
 	$(BIN)/python -m benchmarks.peers --json $(RESULTS)/peers.json
 	$(BIN)/python -m benchmarks.formulas --json $(RESULTS)/formulas.json
+	$(BIN)/python -m benchmarks.patterns --json $(RESULTS)/patterns.json
 	$(BIN)/python -m benchmarks.circuits $(LSQB) --json $(RESULTS)/circuits.json
 	$(BIN)/python -m benchmarks.recursion --json $(RESULTS)/recursion.json
 	$(BIN)/python -m benchmarks.datalog --json $(RESULTS)/datalog.json

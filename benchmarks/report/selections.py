@@ -178,6 +178,7 @@ SECTIONS: Mapping[str, str] = {
     "live": "Live: a count maintained under inserts and deletes",
     "peers": "Against other systems",
     "growth": "Cost by size of state, delta, skew, views and threads",
+    "patterns": "Patterns in labelled graphs",
     "formulas": "The six delta formulas",
     "circuits": "SQL views",
     "recursion": "A recursive view",
@@ -242,6 +243,22 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Steps at fixed delta and degree while the state grows",
         ("graph", "rows", "batch", "step ms", "growth", "target", "met", "bytes/row"),
         where={"batch": (1_000,)},
+    ),
+    Selection(
+        "patterns",
+        "Named patterns",
+        "Edges per CPU second of a maintained pattern; the best of Graphflow, TurboFlux and SymBi "
+        "(measured in another run on a busy machine, one edge at a time)",
+        {
+            "pattern": "pattern",
+            "batch": "edges in a step",
+            "edges/CPU s": "edges/CPU s",
+            "candidates/match": "candidates/match",
+            "best C++ engine": "best C++ engine",
+            "its edges/s": "its edges/s",
+            "times faster": "times faster",
+            "met": "target met",
+        },
     ),
     Selection(
         "formulas",

@@ -1,0 +1,1 @@
+"""The benchmark of patterns in labelled graphs: `python -m benchmarks.patterns`."""
