@@ -9,17 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
+import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression
-from circuits.plan.nodes import Order
+from circuits.plan.expressions import Expression, Literal
+from circuits.plan.nodes import Filter, Map, Order, PlanNode, TopK, columns
+from circuits.plan.window import Window, WindowCall
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.source import SqlSource
+from circuits.types import functions
+from dbsp_wcoj.zset import MAX_INT64
 
 __all__ = [
     "Limit",
     "SortKey",
+    "limit_rows",
     "order_columns",
     "read_argument_order",
     "read_limit",
@@ -27,6 +33,8 @@ __all__ = [
     "read_position",
     "reverse_order",
 ]
+
+INT64: Final = pa.int64()
 
 
 @dataclass(frozen=True)
@@ -44,10 +52,17 @@ class SortKey:
 
 @dataclass(frozen=True)
 class Limit:
-    """The number of rows to return (None: all) and the number of rows to skip before them."""
+    """The number of rows to return (None: all) and the number of rows to skip before them.
+
+    Attributes:
+        limit: The number of rows to return; None for all.
+        offset: The number of rows to skip before them.
+        with_ties: True if all rows that are equal to the last row in the order are returned, too.
+    """
 
     limit: int | None
     offset: int
+    with_ties: bool = False
 
 
 def read_order(
@@ -133,6 +148,7 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
     limit, offset = node.args.get("limit"), node.args.get("offset")
     if limit is None and offset is None:
         return None
+    with_ties = False
     for clause in (limit, offset):
         if isinstance(clause, exp.Limit | exp.Offset):
             source.allow_arguments(clause, "expression")
@@ -140,12 +156,29 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
             source.allow_arguments(clause, "direction", "count", "limit_options")
             options = clause.args.get("limit_options")
             if options is not None:
-                if options.args.get("with_ties") or options.args.get("percent"):
-                    raise source.unsupported(
-                        clause, "FETCH with TIES or PERCENT", "use LIMIT", word="FETCH"
-                    )
-                source.allow_arguments(options, "rows")
-    return Limit(_read_count(source, limit, "LIMIT"), _read_count(source, offset, "OFFSET") or 0)
+                if options.args.get("percent"):
+                    raise source.unsupported(clause, "FETCH PERCENT", "use LIMIT", word="FETCH")
+                source.allow_arguments(options, "rows", "with_ties")
+                with_ties = bool(options.args.get("with_ties"))
+                if with_ties and not node.args.get("order"):
+                    raise source.error(clause, "FETCH WITH TIES needs ORDER BY", word="FETCH")
+    skipped = _read_count(source, offset, "OFFSET") or 0
+    return Limit(_read_count(source, limit, "LIMIT"), skipped, with_ties)
+
+
+def limit_rows(
+    plan: PlanNode, keys: tuple[int, ...], order: tuple[Order, ...], limit: Limit
+) -> PlanNode:
+    """Return the rows of a plan that a LIMIT returns, for each value of some key columns."""
+    if not limit.with_ties or limit.limit is None:
+        return TopK(plan, keys, order, limit.limit, limit.offset)
+    calls = [WindowCall(name, (), INT64, name) for name in ("rank", "row_number")]
+    numbered = Window(plan, keys, order, tuple(calls))
+    *values, rank, number = columns(numbered)
+    last = Literal(min(limit.offset + limit.limit, MAX_INT64), INT64)
+    first = functions.call("gt", number, Literal(limit.offset, INT64))
+    rows = Filter(Filter(numbered, functions.call("le", rank, last)), first)
+    return Map(rows, tuple(values), tuple(field.name for field in plan.fields))
 
 
 def _read_count(source: SqlSource, node: exp.Expr | None, name: str) -> int | None:

@@ -54,6 +54,7 @@ from circuits.sql.binding.interval_keys import normalize_interval, normalize_int
 from circuits.sql.binding.ordering import (
     Limit,
     SortKey,
+    limit_rows,
     order_columns,
     read_limit,
     read_order,
@@ -611,7 +612,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
         plan = Distinct(normalize_intervals(_keep_first_columns(plan, width)))
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
-        plan = TopK(plan, domain_keys, order, limit.limit, limit.offset)
+        plan = limit_rows(plan, domain_keys, order, limit)
     return DerivedTable(_keep_first_columns(plan, width), selection.domain)
 
 

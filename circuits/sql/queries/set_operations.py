@@ -26,14 +26,19 @@ from circuits.plan.nodes import (
     Negate,
     PlanNode,
     Positive,
-    TopK,
     Union,
     columns,
 )
 from circuits.sql.binding.clause import REFUSE_COLUMN, Clause, call_function
 from circuits.sql.binding.environment import DerivedTable, Environment
 from circuits.sql.binding.interval_keys import normalize_intervals
-from circuits.sql.binding.ordering import order_columns, read_limit, read_order, read_position
+from circuits.sql.binding.ordering import (
+    limit_rows,
+    order_columns,
+    read_limit,
+    read_order,
+    read_position,
+)
 from circuits.sql.binding.scope import Scope, scope_columns_of
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.mixed_types import is_mix_of_text
@@ -229,5 +234,5 @@ def apply_limit(
         plan = Map(plan, tuple(values), (*names, *hidden_names))
     order_by = order_columns(sort_keys, values)
     keys = tuple(range(domain_width))
-    plan = TopK(plan, keys, order_by, limit.limit, limit.offset)
+    plan = limit_rows(plan, keys, order_by, limit)
     return Map(plan, columns(plan)[: len(names)], names) if has_expressions else plan

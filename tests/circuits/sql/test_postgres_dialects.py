@@ -28,6 +28,25 @@ FOLLOWERS = ("postgres", "risingwave", "materialize", "redshift")
 # has an integer type for both operands.
 QUERIES = [
     (
+        "SELECT a, b FROM t ORDER BY a FETCH FIRST 2 ROWS WITH TIES",
+        "SELECT a, b FROM t QUALIFY rank() OVER (ORDER BY a) <= 2",
+    ),
+    (
+        "SELECT a, count(*) AS n FROM t GROUP BY a ORDER BY n DESC FETCH FIRST ROW WITH TIES",
+        "SELECT a, count(*) FROM t GROUP BY a QUALIFY rank() OVER (ORDER BY count(*) DESC) <= 1",
+    ),
+    (
+        "SELECT a FROM t UNION ALL SELECT a FROM t ORDER BY 1 OFFSET 1 FETCH NEXT 2 ROWS WITH TIES",
+        "SELECT a FROM (SELECT a, rank() OVER (ORDER BY a) AS r, row_number() OVER (ORDER BY a) "
+        "AS n FROM (SELECT a FROM t UNION ALL SELECT a FROM t)) WHERE r <= 3 AND n > 1",
+    ),
+    (
+        "SELECT a, (SELECT sum(z.b) FROM (SELECT b FROM t y WHERE y.a = x.a ORDER BY b FETCH "
+        "FIRST 1 ROW WITH TIES) z) AS s FROM t x",
+        "SELECT a, (SELECT sum(b) FROM t y WHERE y.a = x.a AND b IS NOT DISTINCT FROM (SELECT "
+        "min(b) FROM t w WHERE w.a = x.a)) FROM t x",
+    ),
+    (
         "SELECT twice(a, b) AS m, twice(1, 2) AS n, sum(twice(b, 1)) OVER (ORDER BY a, b, x, "
         "ts) FROM t",
         "SELECT a * 2 + b, 4, sum(b * 2 + 1) OVER (ORDER BY a, b, x, ts) FROM t",

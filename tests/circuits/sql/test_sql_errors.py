@@ -240,7 +240,7 @@ UNSUPPORTED = [
         "separator of string_agg() that is not a constant",
     ),
     ("SELECT histogram_exact(a, [1]) AS n FROM t", "histogram", "function histogram_exact()"),
-    ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "FETCH", "use LIMIT"),
+    ("SELECT a FROM t FETCH FIRST 3 PERCENT ROWS ONLY", "FETCH", "use LIMIT"),
     ("SELECT a FROM t LIMIT 10%", "10", "PERCENT"),
     ("SELECT a FROM t LIMIT 4 / 2", "LIMIT", "write a whole number"),
     ("SELECT a FROM t FOR UPDATE", "FOR", "FOR UPDATE"),
@@ -405,7 +405,7 @@ def test_a_column_of_the_outer_query_may_be_used_below_with_from_and_union(text)
 # Unsupported clauses: ignoring one would give wrong rows.
 CLAUSES = [
     "SELECT a FROM t TABLESAMPLE 10%",
-    "SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES",
+    "SELECT a FROM t FETCH FIRST 3 PERCENT ROWS ONLY",
     "SELECT a FROM t FOR UPDATE",
     "SELECT a FROM t LATERAL VIEW explode(a) q AS z",
     "SELECT a FROM t GROUP BY a WITH TOTALS",

@@ -320,7 +320,7 @@ def test_apply_of_other_dialects_is_a_lateral_join():
         ("SELECT * FROM t RIGHT JOIN LATERAL (SELECT x FROM u WHERE x = t.a) l ON TRUE", "names"),
         ("SELECT a, (SELECT max(y) FROM u WHERE x = t.b) AS n FROM t GROUP BY a", "'b' is neither"),
         ("SELECT a FROM t LIMIT 4 / 2", "write a whole number"),
-        ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "TIES"),
+        ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "TIES needs ORDER BY"),
     ],
 )
 def test_a_refused_query_has_an_error_with_its_place(text, message):
