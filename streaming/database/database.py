@@ -260,12 +260,7 @@ class Database:
             DatabaseError: The database is closed, or the call comes from a callback.
         """
         with self._lock:
-            if self._delivering_thread == get_ident():
-                raise DatabaseError(
-                    "a callback of subscribe() cannot change the database, because others have not "
-                    "received the change yet: change it in another thread, or after the callback"
-                )
-            self._check_open()
+            self._check_change()
             self._load()
             outputs = self._step(changes)
             self._deliver(outputs)
@@ -350,9 +345,11 @@ class Database:
             elif isinstance(tree, ROW_STATEMENTS):
                 outcomes.append(self._change_rows(statement, tree))
             elif isinstance(tree, exp.Create) and tree.kind in ("TABLE", "VIEW"):
-                outcomes.append(self._add_to_program(statement, tree))
+                with self._lock:  # no other thread may change the program in between
+                    outcomes.append(self._add_to_program(statement, tree))
             elif isinstance(tree, exp.Drop) and tree.kind in ("TABLE", "VIEW"):
-                outcomes.append(self._remove_from_program(statement, tree))
+                with self._lock:
+                    outcomes.append(self._remove_from_program(statement, tree))
             else:
                 raise DatabaseError(
                     f"{excerpt(statement)} cannot be executed: write SELECT, INSERT, DELETE, "
@@ -393,7 +390,7 @@ class Database:
         before, added, _ = join_statements(
             text, statement, query_name=source.name, new_name=None, dialect=source.dialect
         )
-        changes = self._continue_with_text(before + added, replaced)
+        changes = self._continue_with_text(before + added, replaced, _name_in(tree))
         return Outcome(statement, changes=changes)
 
     def _remove_from_program(self, statement: str, tree: exp.Drop) -> Outcome:
@@ -421,15 +418,18 @@ class Database:
         name, spec = _name_in(tree).casefold(), self.circuit.spec
         return next((r for r in (*spec.schemas, *spec.plans) if r.casefold() == name), None)
 
-    def _continue_with_text(self, text: str, dropped: str | None = None) -> Mapping[str, pa.Table]:
+    def _continue_with_text(
+        self, text: str, dropped: str | None, added: str | None = None
+    ) -> Mapping[str, pa.Table]:
         """Go on with the views of another text, whose new views are computed first.
 
         Args:
             text: The text.
             dropped: The relation that it no longer has, or has with another statement.
+            added: The relation that it has in addition; it is materialized.
         """
         with self._lock:
-            self._check_open()
+            self._check_change()
             self._load()
             old, store = self.circuit, self._store
             spec = old.spec
@@ -437,6 +437,7 @@ class Database:
             schemas = {name: schema for name, schema in spec.schemas.items() if name != dropped}
             has_all = {*spec.schemas, *spec.plans} <= set(spec.materialized)
             materialized = [name for name in spec.materialized if name != dropped]
+            materialized += [] if added is None else [added]
             try:
                 new = _compile(
                     text,
@@ -676,6 +677,15 @@ class Database:
                 f"{view!r} is not a view whose changes are known; such views are "
                 f"{', '.join(self.circuit.outputs) or 'none'}"
             )
+
+    def _check_change(self) -> None:
+        """Check that this thread may change the database now."""
+        if self._delivering_thread == get_ident():
+            raise DatabaseError(
+                "a callback of subscribe() cannot change the database, because others have not "
+                "received the change yet: change it in another thread, or after the callback"
+            )
+        self._check_open()
 
     def _check_open(self) -> None:
         if self._is_closed:

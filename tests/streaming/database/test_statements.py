@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from threading import Thread
 
 import duckdb
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circuits import CircuitError, ProgramChangeError, SqlError, TextError, compile_datalog
+from circuits import (
+    CircuitError,
+    ProgramChangeError,
+    SqlError,
+    TextError,
+    UnknownViewError,
+    compile_datalog,
+)
 from streaming import Database, DatabaseError, StreamingError
 from tests.support.simulated_files import Fault, SimulatedDisk
 
@@ -169,3 +177,41 @@ def test_a_database_can_begin_and_end_without_tables(tmp_path):
         db.execute("DROP TABLE t; CREATE TABLE t (b TEXT); INSERT INTO t VALUES ('x')")
     with Database(path=tmp_path) as db:
         assert db.view("t").to_pylist() == [{"b": "x"}]
+
+
+def test_a_new_view_can_be_read_if_others_cannot():
+    with Database(f"{TABLES};{VIEW}", materialize=["t"]) as db:
+        db.execute("CREATE VIEW w AS SELECT k FROM t; INSERT INTO t VALUES (1, 'x')")
+        assert db.view("w").to_pylist() == [{"k": 1}]
+        with pytest.raises(UnknownViewError, match="not materialized"):
+            db.view("v")
+
+
+def test_threads_change_the_program_one_after_the_other():
+    with Database(TABLES) as db:
+        threads = [
+            Thread(target=db.execute, args=(f"CREATE VIEW w{n} AS SELECT k FROM t",))
+            for n in range(6)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        assert {name: len(db.view(name)) for name in db.circuit.plans} == {
+            f"w{n}": 1 for n in range(6)
+        }
+
+
+def test_a_callback_cannot_change_the_program():
+    seen = []
+    with Database(f"{TABLES};{VIEW}") as db:
+
+        def callback(changes):
+            with pytest.raises(DatabaseError, match="callback"):
+                db.execute("CREATE VIEW w AS SELECT k FROM t")
+            seen.append(changes)
+
+        db.subscribe("v", callback)
+        db.execute("INSERT INTO t VALUES (1, 'x'); INSERT INTO u VALUES (1, 2)")
+        assert len(seen) == 1
