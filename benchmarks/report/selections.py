@@ -256,6 +256,7 @@ PAGE_TABLES: tuple[Selection, ...] = (
             "candidates/match": "candidates/match",
             "best C++ engine": "best C++ engine",
             "its edges/s": "its edges/s",
+            "target edges/s": "target edges/s",
             "times faster": "times faster",
             "met": "target met",
         },
