@@ -29,6 +29,7 @@ from tests.support.random_sql import (
 def check_queries(spark, folder, seeds: range, steps: int) -> int:
     """Compare the views of these seeds with Spark after each step; return how many there are."""
     errors = pytest.importorskip("pyspark.errors")
+    protocol = pytest.importorskip("py4j.protocol")
     changes = random_steps(random.Random(seeds.start), steps)
     database = Database(draw_case(0).program)
     circuits, totals = {}, {seed: Counter() for seed in seeds}
@@ -47,8 +48,10 @@ def check_queries(spark, folder, seeds: range, steps: int) -> int:
                 expected: Rows = Counter(
                     rows_of(spark.sql(with_time(program.query, START)).toArrow())
                 )
-            except errors.PySparkException:
-                circuits.pop(seed, None)  # Spark does not have all combinations
+            except (errors.PySparkException, protocol.Py4JJavaError):
+                # Spark does not have all combinations, and its optimizer fails for some: "Unable to
+                # rewrite domain join", "key not found".
+                circuits.pop(seed, None)
                 continue
             if number == 0:
                 circuits[seed] = compile_sql(program.text, SCHEMAS, dialect="spark")
