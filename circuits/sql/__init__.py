@@ -42,6 +42,13 @@ differently.
 
 from __future__ import annotations
 
+from circuits.sql.data_statements import (
+    RowQueries,
+    Statement,
+    ends_statement,
+    read_row_queries,
+    read_statement,
+)
 from circuits.sql.declarations import Declarations, TableDeclaration
 from circuits.sql.obstacles import Obstacle, find_obstacles
 from circuits.sql.statement_edits import cut_view, join_statements
@@ -57,14 +64,19 @@ from circuits.sql.syntax.source import SqlSource
 __all__ = [
     "Declarations",
     "Obstacle",
+    "RowQueries",
     "SqlSource",
+    "Statement",
     "TableDeclaration",
     "add_window_close",
     "computed_tables",
     "cut_view",
     "declared_by",
+    "ends_statement",
     "find_obstacles",
     "join_statements",
     "plan_sql",
+    "read_row_queries",
+    "read_statement",
     "split_statements",
 ]

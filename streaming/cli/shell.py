@@ -25,11 +25,9 @@ from typing import Final
 import pyarrow as pa
 from rich.console import Console
 from rich.text import Text
-from sqlglot.tokenizer_core import TokenType
 
-from circuits import TextError
 from circuits.schema import WEIGHT
-from circuits.sql import SqlSource, split_statements
+from circuits.sql import ends_statement, split_statements
 from dbsp_wcoj import DbspWcojError
 from dbsp_wcoj.execution.profiler import Profiler
 from streaming.cli.arguments.source import read_file
@@ -114,7 +112,7 @@ class Shell:
                 return
         self._lines.append(line)
         text = "\n".join(self._lines)
-        if _is_complete(text, self._dialect):
+        if ends_statement(text, self._dialect):
             self.reset()
             self._run(text)
 
@@ -255,15 +253,6 @@ class Shell:
 
     def _note(self, text: str) -> None:
         self.output.print(text, style="note", markup=False)
-
-
-def _is_complete(text: str, dialect: str) -> bool:
-    """Return whether a text ends with a semicolon that is not in a quote or comment."""
-    try:
-        tokens = SqlSource(text, dialect).tokenize()
-    except TextError:
-        return False  # a quote is open
-    return bool(tokens) and tokens[-1].token_type is TokenType.SEMICOLON
 
 
 def describe(error: DbspWcojError) -> str:

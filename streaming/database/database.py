@@ -33,7 +33,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from sqlglot import exp
 
 from circuits import (
     Circuit,
@@ -53,16 +52,18 @@ from circuits.inputs.tables import Rows, check_input, table_of
 from circuits.options import CircuitOptions
 from circuits.program_edits import check_unread
 from circuits.schema import WEIGHT, SchemaLike
-from circuits.sql import cut_view, join_statements, split_statements
+from circuits.sql import (
+    Statement,
+    cut_view,
+    join_statements,
+    read_row_queries,
+    read_statement,
+    split_statements,
+)
 from circuits.state.program_change import ProgramChange
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.database.result import Result
-from streaming.database.statements import (
-    ROW_STATEMENTS,
-    Outcome,
-    parse_statement,
-    row_changes,
-)
+from streaming.database.statements import Outcome, row_changes
 from streaming.database.subscriptions import ChangeStream, Subscription
 from streaming.database.transaction import Transaction, has_keys, open_transaction
 from streaming.errors import DatabaseError, RowError, StateError
@@ -339,17 +340,17 @@ class Database:
             raise DatabaseError("execute() needs views in SQL, and these are not: use insert(...)")
         outcomes = []
         for statement in split_statements(text, source.dialect):
-            tree = parse_statement(statement, source.dialect)
-            if isinstance(tree, exp.Query | exp.Values):
+            read = read_statement(statement, source.dialect)
+            if read.kind == "query":
                 outcomes.append(Outcome(statement, self.query(statement)))
-            elif isinstance(tree, ROW_STATEMENTS):
-                outcomes.append(self._change_rows(statement, tree))
-            elif isinstance(tree, exp.Create) and tree.kind in ("TABLE", "VIEW"):
+            elif read.kind == "rows":
+                outcomes.append(self._change_rows(statement, source.dialect))
+            elif read.kind == "create":
                 with self._lock:  # no other thread may change the program in between
-                    outcomes.append(self._add_to_program(statement, tree))
-            elif isinstance(tree, exp.Drop) and tree.kind in ("TABLE", "VIEW"):
+                    outcomes.append(self._add_to_program(read))
+            elif read.kind == "drop":
                 with self._lock:
-                    outcomes.append(self._remove_from_program(statement, tree))
+                    outcomes.append(self._remove_from_program(read))
             else:
                 raise DatabaseError(
                     f"{excerpt(statement)} cannot be executed: write SELECT, INSERT, DELETE, "
@@ -357,7 +358,7 @@ class Database:
                 )
         return outcomes
 
-    def _change_rows(self, statement: str, tree: exp.Expr) -> Outcome:
+    def _change_rows(self, statement: str, dialect: str) -> Outcome:
         """Run an INSERT, DELETE or UPDATE; no other step comes between its query and its change."""
         if open_transaction(self) is not None:
             raise DatabaseError(
@@ -368,55 +369,56 @@ class Database:
             self._check_open()
             self._wait_until_current()
             circuit = self.circuit
+            tables = {name: schema.columns for name, schema in circuit.inputs.items()}
+            queries = read_row_queries(statement, tables, dialect)
             transaction, rows = self.transaction(), 0
-            dialect = circuit.spec.source.dialect if circuit.spec.source else "duckdb"
-            for change in row_changes(tree, circuit.inputs, circuit.query, dialect):
-                transaction.add(change.relation, change.table)
-                rows = int(np.abs(change.table.column(WEIGHT).to_numpy()).sum())
+            for table in row_changes(queries, circuit.inputs[queries.relation], circuit.query):
+                transaction.add(queries.relation, table)
+                rows = int(np.abs(table.column(WEIGHT).to_numpy()).sum())
             if rows:
                 with transaction:
                     pass
         changes = {view: rows for view, rows in transaction.changes.items() if rows.num_rows}
         return Outcome(statement, changes=changes, rows=rows)
 
-    def _add_to_program(self, statement: str, tree: exp.Create) -> Outcome:
+    def _add_to_program(self, statement: Statement) -> Outcome:
         """Run a CREATE TABLE or CREATE VIEW."""
         source = self.circuit.spec.source
         assert source is not None
-        text, replaced = source.text, self._relation_of(tree) if tree.args.get("replace") else None
+        text = source.text
+        replaced = self._relation_of(statement.name) if statement.replaces else None
         if replaced is not None:
             check_unread(self.circuit.spec, replaced)
             text = cut_view(text, replaced, query_name=source.name, dialect=source.dialect)
         before, added, _ = join_statements(
-            text, statement, query_name=source.name, new_name=None, dialect=source.dialect
+            text, statement.text, query_name=source.name, new_name=None, dialect=source.dialect
         )
-        changes = self._continue_with_text(before + added, replaced, _name_in(tree))
-        return Outcome(statement, changes=changes)
+        changes = self._continue_with_text(before + added, replaced, statement.name)
+        return Outcome(statement.text, changes=changes)
 
-    def _remove_from_program(self, statement: str, tree: exp.Drop) -> Outcome:
+    def _remove_from_program(self, statement: Statement) -> Outcome:
         """Run a DROP VIEW or DROP TABLE."""
         spec = self.circuit.spec
         assert spec.source is not None
-        if tree.args.get("cascade"):
-            raise DatabaseError("DROP ... CASCADE is not supported: drop the views that read it")
-        relation = self._relation_of(tree)
+        relation = self._relation_of(statement.name)
         if relation is None:
-            if tree.args.get("exists"):
-                return Outcome(statement, changes={})
+            if statement.if_exists:
+                return Outcome(statement.text, changes={})
             raise DatabaseError(
-                f"{_name_in(tree)!r} is not a table or view; these are "
+                f"{statement.name!r} is not a table or view; these are "
                 f"{', '.join((*spec.schemas, *spec.plans)) or 'none'}"
             )
         check_unread(spec, relation)
         text = cut_view(
             spec.source.text, relation, query_name=spec.source.name, dialect=spec.source.dialect
         )
-        return Outcome(statement, changes=self._continue_with_text(text, relation))
+        return Outcome(statement.text, changes=self._continue_with_text(text, relation))
 
-    def _relation_of(self, tree: exp.Expr) -> str | None:
-        """Return the table or view that a CREATE or DROP names; None if there is none."""
-        name, spec = _name_in(tree).casefold(), self.circuit.spec
-        return next((r for r in (*spec.schemas, *spec.plans) if r.casefold() == name), None)
+    def _relation_of(self, name: str) -> str | None:
+        """Return the table or view of a name, compared without case; None if there is none."""
+        spec = self.circuit.spec
+        known = {known.casefold(): known for known in (*spec.schemas, *spec.plans)}
+        return known.get(name.casefold())
 
     def _continue_with_text(
         self, text: str, dropped: str | None, added: str | None = None
@@ -700,12 +702,6 @@ def _compile(
         return compile_sql(text, schemas, dialect=dialect, **options)
     source = SourceText("sql", "", dialect=dialect)
     return Circuit(CircuitSpec({}, {}, CircuitOptions(materialize=True), source))
-
-
-def _name_in(tree: exp.Expr) -> str:
-    """Return the name of the table or view of a CREATE or DROP."""
-    table = tree.find(exp.Table)
-    return "" if table is None else table.name
 
 
 def _text_of(views: str | os.PathLike[str]) -> str:
