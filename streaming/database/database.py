@@ -275,7 +275,7 @@ class Database:
         ...     _ = db.insert("t", [{"a": 1}])
         ...     _ = db.insert("t", [{"a": 2}])
         >>> transaction.changes["n"].to_pylist()
-        [{'n': 0, 'weight': -1}, {'n': 2, 'weight': 1}]
+        [{'n': 2, 'weight': 1}]
         """
         self._check_open()
         return Transaction(self)
