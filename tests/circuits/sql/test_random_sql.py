@@ -145,6 +145,10 @@ def test_random_sql_is_what_duckdb_answers_after_every_step(seed):
 def check_changes_in_other_steps(case: Case) -> None:
     """All changes in one step, or split into other steps, lead to the same view."""
     now, rng = case.times[-1], random.Random(case.seed)
+    try:
+        Database(case.program).answer(now)
+    except duckdb.BinderException:
+        reject()  # the generator writes -1::VARCHAR, the negative of a text
     all_changes: Changes = {}
     for changes in case.steps:
         for name, rows in changes.items():
