@@ -194,7 +194,8 @@ def _check_linear(
         raise source.unsupported(
             reference,
             f"{operator} the recursive {name!r}",
-            "a recursion may only join, filter and compute with its rows; do it outside of it",
+            "a recursion may only join, filter and compute with its rows, also in a subquery that "
+            "names a column of it; do the rest outside of the recursion",
         )
     raise source.unsupported(
         reference,

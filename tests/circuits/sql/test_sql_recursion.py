@@ -220,6 +220,10 @@ REFUSED = {
     "SELECT n FROM r": "the optional side of an outer join",
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT n FROM (SELECT n + 1 AS n FROM r "
     "ORDER BY n LIMIT 1) q) SELECT n FROM r": "LIMIT or a bounded row_number() of the recursive",
+    "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT g.dst FROM r JOIN e g ON n = src AND "
+    "(SELECT e.dst FROM e WHERE e.src = r.n ORDER BY 1 LIMIT 1) > g.src) SELECT n FROM r": (
+        "also in a subquery that names a column of it"
+    ),
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT rank() OVER (ORDER BY n) FROM r) "
     "SELECT n FROM r": "a window function over the recursive 'r'",
     "WITH RECURSIVE r AS (SELECT n FROM start UNION SELECT e.dst FROM r ASOF JOIN e "
