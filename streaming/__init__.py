@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         udf,
     )
     from dbsp_wcoj import DbspWcojError, __version__, warm_up
+    from streaming.data_source.view_data_source import ViewDataSource
     from streaming.database.database import Database
     from streaming.database.result import Result
     from streaming.database.subscriptions import ChangeStream, Subscription
@@ -190,6 +191,7 @@ __all__ = [
     "UpsertFeed",
     "UserFunction",
     "UserFunctionError",
+    "ViewDataSource",
     "ViewDelta",
     "ViewSink",
     "WeightedFeed",
@@ -248,6 +250,7 @@ _NAMES_OF_MODULES: Final = {
         "__version__",
         "warm_up",
     ),
+    "streaming.data_source.view_data_source": ("ViewDataSource",),
     "streaming.database.database": ("Database",),
     "streaming.database.result": ("Result",),
     "streaming.database.subscriptions": (

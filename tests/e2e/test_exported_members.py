@@ -165,6 +165,7 @@ PUBLIC_STREAMING = [
     "UpsertFeed",
     "UserFunction",
     "UserFunctionError",
+    "ViewDataSource",
     "ViewDelta",
     "ViewSink",
     "WeightedFeed",
