@@ -24,10 +24,10 @@ replaces the rows that the target has (`ViewDelta.previous` is `NO_BATCH`). View
 than ``delta``, or whose targets cannot replace rows (`streaming.targets.target.ReplacingTarget`),
 are published by one micro-batch.
 
-The backfill begins again if the state has to be loaded again after an error, or if a slice is
-interrupted (Ctrl-C). An interrupt while a change is made takes effect after it
-(`streaming.sink.uninterrupted`), because this takes little time. If the job stops, the change is
-lost, and the caller requests it again.
+The backfill begins again if the state has to be loaded again before the commit, after an error or
+`ViewSink.close`, or if a slice is interrupted (Ctrl-C). An interrupt while a change is made takes
+effect after it (`streaming.sink.uninterrupted`), because this takes little time. If the job stops,
+the change is lost, and the caller requests it again.
 
 If the state is not loaded, the rows that a new view needs are not known yet. An error is then set
 on the future of the change instead of raised to the caller, and the query continues with its views.
@@ -41,7 +41,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -179,6 +179,7 @@ class RunningBackfill:
         early: Writes the state of the new views; None without a state directory.
         clock: Returns the time in seconds.
         rows_published: The number of rows of the new views that micro-batches have published.
+        undo: Goes back to the views before the change; None as long as the change is not made.
     """
 
     request: RequestedChange
@@ -188,6 +189,7 @@ class RunningBackfill:
     early: EarlyState | None = None
     clock: Callable[[], float] = perf_counter
     rows_published: int = 0
+    undo: Callable[[], None] | None = None
     _slice_rows: int = FIRST_SLICE_ROWS
     _publication_rows: int = FIRST_SLICE_ROWS
 
@@ -287,9 +289,27 @@ class ChangeableSink(Protocol):
         """Compute the rows of a change, or begin its backfill."""
         ...
 
+    def remember_views(self) -> Callable[[], None]:
+        """Return a function that goes back to the views of now, whose state is loaded again."""
+        ...
+
     def finish_change(self, change: RunningBackfill | ComputedChange) -> None:
         """Make a change whose rows are computed: move the state to its circuit."""
         ...
+
+
+class MadeChange(NamedTuple):
+    """A change that is made and not committed yet.
+
+    Attributes:
+        request: The change.
+        undo: Goes back to the views before the change.
+        is_sliced: True if its rows were computed in slices.
+    """
+
+    request: RequestedChange
+    undo: Callable[[], None]
+    is_sliced: bool
 
 
 class ViewChanges:
@@ -305,7 +325,7 @@ class ViewChanges:
         self._sink = sink
         self._requests: deque[RequestedChange] = deque()
         self._running: RunningBackfill | None = None
-        self._uncommitted: list[RequestedChange] = []  # the next commit commits them
+        self._uncommitted: list[MadeChange] = []  # the next commit commits them
 
     @property
     def is_pending(self) -> bool:
@@ -431,17 +451,41 @@ class ViewChanges:
             return
         if self._sink.circuit is running.circuit:  # an interrupt came after the change was made
             if not self._is_made(running.request):
-                self._add_made(running.request)
+                assert running.undo is not None
+                self._add_made(running, running.undo)
             self._running = None
             return
         if self._next_request() is not running.request:
             self._requests.appendleft(running.request)
         self._end_backfill(running)
 
+    @property
+    def has_made_slices(self) -> bool:
+        """True if a change whose rows were computed in slices is made and not committed."""
+        return any(made.is_sliced for made in self._uncommitted)
+
+    def undo_slices(self) -> None:
+        """Go back to the views before the first change that was computed in slices.
+
+        This change and the later ones are requested again. Otherwise, the next micro-batch would
+        compute and publish all rows of the new views at once, because the state in memory is lost.
+        """
+        first = next((i for i, made in enumerate(self._uncommitted) if made.is_sliced), None)
+        if first is None:
+            return
+        lost = self._uncommitted[first:]
+
+        def undo() -> None:
+            lost[0].undo()
+            del self._uncommitted[first:]
+            self._requests.extendleft(made.request for made in reversed(lost))
+
+        run_uninterrupted(undo)
+
     def confirm(self, batch_id: int) -> None:
         """Set the results of the changes that a micro-batch has committed."""
         while self._uncommitted:
-            committed = self._uncommitted[0].committed
+            committed = self._uncommitted[0].request.committed
             if _can_be_set(committed):
                 committed.set_result(batch_id)
             del self._uncommitted[0]
@@ -469,6 +513,9 @@ class ViewChanges:
 
     def _finish(self, change: RunningBackfill | ComputedChange) -> None:
         """Make a change whose rows are computed, without interruption."""
+        undo = self._sink.remember_views()
+        if isinstance(change, RunningBackfill):
+            change.undo = undo
 
         def finish() -> None:
             try:
@@ -477,17 +524,19 @@ class ViewChanges:
                 if isinstance(change, RunningBackfill):
                     self._end_backfill(change)
                 raise
-            self._add_made(change.request)
+            self._add_made(change, undo)
             self._running = None
 
         run_uninterrupted(finish)
 
-    def _add_made(self, request: RequestedChange) -> None:
-        self._uncommitted.append(request)
-        request.committed.set_running_or_notify_cancel()
+    def _add_made(self, change: RunningBackfill | ComputedChange, undo: Callable[[], None]) -> None:
+        is_sliced = isinstance(change, RunningBackfill)
+        self._uncommitted.append(MadeChange(change.request, undo, is_sliced))
+        if not change.request.committed.running():
+            change.request.committed.set_running_or_notify_cancel()
 
     def _is_made(self, request: RequestedChange) -> bool:
-        return any(made is request for made in self._uncommitted)
+        return any(made.request is request for made in self._uncommitted)
 
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None

@@ -422,6 +422,17 @@ class ViewSink:
         change, rows = self._engine.compute_change(circuit, options, dropped=dropped, now=now)
         return ComputedChange(request, circuit, routing, change, rows)
 
+    def remember_views(self) -> Callable[[], None]:
+        """Return a function that goes back to the views of now; `ViewChanges` calls both."""
+        settings, circuit, routing = self._engine.settings(), self._circuit, self._routing
+
+        def undo() -> None:
+            self._engine.undo_change(settings)
+            self._is_current = False
+            self._continue_with(circuit, routing)
+
+        return undo
+
     def finish_change(self, change: RunningBackfill | ComputedChange) -> None:
         """Make a change of the views whose rows are computed; `ViewChanges` calls this."""
         options = change.request.options
@@ -505,6 +516,8 @@ class ViewSink:
             self._watch = watch
             query_id = self._query.query_of(df)
             with watch.phase("load", "state"):
+                if self._changes.has_made_slices and self._versions.has_lost_change():
+                    self._changes.undo_slices()
                 committed = self._versions.find(batch_id, query_id)
                 self._is_current = True
             if committed is None:
@@ -573,6 +586,8 @@ class ViewSink:
     def close(self) -> None:
         """Release the state directory for another sink or process; the next call opens it again."""
         with self._lock:
+            if self._is_current and self._versions.loses_pending_change:
+                self._changes.undo_slices()
             self._is_current = False
             self._changes.restart_backfill()
             self._versions.close()

@@ -128,6 +128,13 @@ class InMemoryStore:
             self.has_pending_change = True
             self.pending_outputs = applied.outputs_after(self.pending_outputs)
 
+    #: As `Store.loses_pending_change`: the state stays in the circuit.
+    loses_pending_change = False
+
+    def has_lost_change(self) -> bool:
+        """As `Store.has_lost_change`."""
+        return False
+
     def early_state(self, change: ProgramChange) -> None:
         """As `Store.early_state`: there are no files."""
 

@@ -386,6 +386,26 @@ class Store:
         """True if the next version commits a change of the views."""
         return self._pending is not None
 
+    @property
+    def loses_pending_change(self) -> bool:
+        """True if `close` loses the rows of a change of the views that is not committed yet."""
+        return self._pending is not None
+
+    def has_lost_change(self) -> bool:
+        """Return True if `find` would compute a change that was not committed again.
+
+        The state with the change is no longer in memory, and the newest version does not have it.
+
+        Raises:
+            As for `find`.
+        """
+        if self._pending is None:
+            return False
+        self._open()
+        if self._is_loaded:
+            return False
+        return self._versions.fingerprint != self._directory.circuit.fingerprint
+
     def change_views(
         self, circuit: Circuit, applied: AppliedChange, options: ChangeOptions
     ) -> None:

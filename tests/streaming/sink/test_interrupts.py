@@ -11,9 +11,9 @@ import pytest
 from circuits import compile_sql
 from streaming import BatchOrderError, ChangeOptions, ViewSink
 from streaming.state.local_files import LocalFiles
-from tests.streaming.sink.test_view_changes import BATCHES, COUNTS, KEEP, SCHEMA, E, Target
-from tests.streaming.sink.test_view_changes import table_of as edges
 from tests.streaming.sink.test_view_sink import Frame
+from tests.support.changing_sink import BATCHES, COUNTS, KEEP, SCHEMA, E, Target
+from tests.support.changing_sink import table_of as edges
 from tests.support.fed_sink import check, feed, sink_on, write_state
 from tests.support.tables import bag_of
 
