@@ -22,6 +22,9 @@ that cancel each other may also stay in the parts of an arrangement for long, be
 merged only when it is full. If its parts have many more rows than its runs in memory, all of them
 are merged.
 
+With a memory limit, look-ups search the parts, so neighbouring large ones are merged before their
+level is full, when nothing else is due (`streaming.state.segment_references`).
+
 A compaction that fails for want of space or memory is tried again later. Large files that no
 version names any more are removed in the background, too: to free the blocks of a file of 200 MB
 takes a tenth of a second.
@@ -61,6 +64,7 @@ from streaming.state.segment_references import (
     SegmentReference,
     StateKey,
     find_full_level,
+    find_large_neighbours,
     has_removed_values,
 )
 from streaming.state.string_parts import STRINGS_PER_SLICE, Slices, StoredStrings, encode_strings
@@ -76,6 +80,9 @@ STEPS_AFTER_FAILURE: Final = 64
 # memory, plus this number.
 MAX_STORED_ROWS_RATIO: Final = 1.5
 MIN_REMOVED_ROWS: Final = 1 << 14
+
+# Smaller parts are not merged before their level is full.
+MIN_LARGE_PART_BYTES: Final = 1 << 20
 
 log = logging.getLogger(__name__)
 
@@ -207,7 +214,7 @@ class Compactor:
             self._due.add(task.group.key)
             self._stop(keep_file=task.file in manifest.files)
         self._steps_to_wait = max(self._steps_to_wait - 1, 0)
-        if self._task is None and self._due and not self._steps_to_wait and not self._must_rewrite:
+        if self._task is None and not self._steps_to_wait and not self._must_rewrite:
             self._start(manifest, file)
 
     def reclaim_space(
@@ -310,6 +317,16 @@ class Compactor:
 
     def _start(self, manifest: Manifest, file: str) -> None:
         """Start the smallest compaction that is due, because the number of parts grows fastest."""
+        groups = self._find_full_levels(manifest)
+        if not groups and self._mappable_files is not None:
+            groups = _find_large_parts(manifest)
+        if not groups:
+            return
+        group = min(groups, key=lambda group: sum(part.size for part in group.references))
+        checksums = {part.file: manifest.files[part.file] for part in group.references}
+        self._merge_parts(group, checksums, file)
+
+    def _find_full_levels(self, manifest: Manifest) -> list[PartGroup]:
         groups = []
         for key in list(self._due):
             references = _parts(manifest, key)
@@ -318,11 +335,7 @@ class Compactor:
                 self._due.discard(key)
             else:
                 groups.append(PartGroup(key, references[slice(*positions)]))
-        if not groups:
-            return
-        group = min(groups, key=lambda group: sum(part.size for part in group.references))
-        checksums = {part.file: manifest.files[part.file] for part in group.references}
-        self._merge_parts(group, checksums, file)
+        return groups
 
     def _merge_parts(
         self, group: PartGroup, checksums: Mapping[str, FileChecksum], file: str
@@ -516,6 +529,24 @@ def _remove_files(files: Files, names: Sequence[str]) -> None:
             files.remove(name)
         except (OSError, StreamingError) as error:
             log.warning("%s/%s was not removed: %s", files.location, name, error)
+
+
+def _find_large_parts(manifest: Manifest) -> list[PartGroup]:
+    """Return the neighbouring large parts of arrangements that are to be merged.
+
+    Complexity:
+        O(parts of all arrangements).
+    """
+    groups = []
+    for name, orders in manifest.traces.items():
+        for order, references in orders.items():
+            if len(references) < 2 or references[1].size < MIN_LARGE_PART_BYTES:
+                continue  # parts are in the order of their levels
+            large = [part for part in references if part.size >= MIN_LARGE_PART_BYTES]
+            positions = find_large_neighbours([part.rows for part in references])
+            if positions is not None and positions[1] <= len(large):
+                groups.append(PartGroup((name, order), references[slice(*positions)]))
+    return groups
 
 
 def _parts(manifest: Manifest, key: StateKey) -> tuple[SegmentReference, ...]:

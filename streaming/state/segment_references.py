@@ -17,6 +17,10 @@ lazy merging of Bigtable). The list of runs in memory (the spine) merges earlier
 look-up searches all runs. A file is read only at a restart, so writing less is more important.
 Hence the parts on disk differ from the runs in memory, and only their sums are equal.
 
+With a memory limit, look-ups search the large parts, in maps of their files. Then the compactor
+also merges neighbouring large parts (`find_large_neighbours`), as long as no level is full. A row
+is written at most ``LARGE_PART_GROWTH`` times more for each level that is large.
+
 When values are removed from a dictionary in memory (`circuits.state.dictionary_sweep`), its parts
 still have them. They are replaced by one part with the remaining values (`has_removed_values`). If
 the process ends before, the values are loaded again, and the next sweep removes them.
@@ -34,11 +38,16 @@ __all__ = [
     "StateKey",
     "count_merged_parts",
     "find_full_level",
+    "find_large_neighbours",
     "has_removed_values",
     "merge_counts",
 ]
 
 LEVEL_FANOUT: Final = 8
+# A part with a smaller share of the rows than one in this many is not large.
+LARGE_PART_DIVISOR: Final = 64
+# Large parts are merged if the older one has at most this many times the rows of the newer one.
+LARGE_PART_GROWTH: Final = 8
 # A dictionary is written again if at least one in this many of its values, or bytes, was removed.
 MIN_REMOVED_SHARE: Final = 4
 
@@ -134,6 +143,34 @@ def count_merged_parts(rows: Sequence[int], new_rows: int) -> int:
     7
     """
     return max(merge_counts(rows, new_rows), default=0)
+
+
+def find_large_neighbours(rows: Sequence[int]) -> tuple[int, int] | None:
+    """Return the neighbouring parts to merge, so that few parts have almost all rows.
+
+    A part is large if it has at least ``1 / LARGE_PART_DIVISOR`` of all rows. After all merges, a
+    large part has more than `LARGE_PART_GROWTH` times the rows of the newer large one.
+
+    Args:
+        rows: The number of rows of each part, oldest first.
+
+    Returns:
+        As `find_full_level`; None if no merge is due.
+
+    >>> find_large_neighbours([8000, 1000, 1000, 9]), find_large_neighbours([9000, 1000, 100])
+    ((0, 3), None)
+    """
+    least = sum(rows) / LARGE_PART_DIVISOR
+    last = max((i for i, count in enumerate(rows) if count >= least), default=0)
+    while last > 0:
+        first, total = last, rows[last]
+        while first > 0 and rows[first - 1] <= LARGE_PART_GROWTH * total:
+            first -= 1
+            total += rows[first]
+        if first < last:
+            return first, last + 1
+        last -= 1
+    return None
 
 
 def find_full_level(rows: Sequence[int]) -> tuple[int, int] | None:

@@ -21,7 +21,7 @@ from streaming import StateDamagedError, StateError, ViewSink
 from streaming.state import compaction, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
-from streaming.state.segment_references import find_full_level
+from streaming.state.segment_references import find_full_level, find_large_neighbours
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.polled_thread import PolledThread
 from tests.support.tables import bag_of
@@ -104,8 +104,9 @@ def rows_after(steps):
     return {(number, f"node {number}"): 1 for number in range(rows)}
 
 
-def open_sink(files):
-    return ViewSink(compile_sql(SQL, {"e": EDGE}, materialize=["e"]), state_dir=files)
+def open_sink(files, **options):
+    circuit = compile_sql(SQL, {"e": EDGE}, materialize=["e"])
+    return ViewSink(circuit, state_dir=files, **options)
 
 
 def newest_parts(files):
@@ -157,6 +158,28 @@ def test_every_full_level_is_merged(tmp_path):
     assert len(newest_parts(files)) > 2
     for key, parts in newest_parts(files).items():
         assert find_full_level([part.rows for part in parts]) is None, key
+    assert_state(files, LOADS + STEPS)
+
+
+def test_with_a_memory_limit_few_parts_have_almost_all_rows(tmp_path):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files, memory_limit=1)
+    with files.threads(1), patch.object(compaction, "MIN_LARGE_PART_BYTES", 1 << 12):
+        for number, table in enumerate(batches()):
+            sink(Frame(table, "q"), number)
+        for number in range(LOADS + STEPS, LOADS + STEPS + 40):
+            sink(Frame(EDGE.empty_table(), "q"), number)
+        sink.close()
+    traces = {key: parts for key, parts in newest_parts(files).items() if key[1] is not None}
+    assert len(traces) > 1
+    for key, parts in traces.items():
+        rows = [part.rows for part in parts]
+        assert find_large_neighbours(rows) is None, key
+        assert sum(rows[:2]) > 0.9 * sum(rows), key
+    # A byte of the state is written again a few times, not once for each load.
+    written = sum(files.compaction_bytes) / 2  # it is read as well
+    state = sum(part.size for parts in newest_parts(files).values() for part in parts)
+    assert written < 6 * state
     assert_state(files, LOADS + STEPS)
 
 

@@ -338,6 +338,8 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(
 ):
     # The thread that removes pages never runs: it could remove those that are counted below.
     monkeypatch.setattr(resident_pages, "CHECK_INTERVAL_S", 1e6)
+    # The runs are not merged with each other.
+    monkeypatch.setattr(compaction, "MIN_LARGE_PART_BYTES", 1 << 60)
     sink = edge_sink(tmp_path, memory_limit=NOTHING)
     random = np.random.default_rng(0)
     count = 200_000
