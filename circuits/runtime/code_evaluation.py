@@ -26,7 +26,13 @@ import pyarrow as pa
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.code_arithmetic import compute_codes, is_arithmetic
 from circuits.runtime.evaluation import evaluate
-from circuits.runtime.predicates import cached_by_codecs, compares_codes, ordered_code, truth
+from circuits.runtime.predicates import (
+    cached_by_codecs,
+    compares_codes,
+    ordered_code,
+    true_rows,
+    truth,
+)
 from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL, Codecs
 from circuits.types.functions.casting.time_units import DAY_US, INFINITE, MAX_TIMESTAMP_DAY
@@ -123,7 +129,7 @@ class CodeEvaluator:
         result = self._code(otherwise, case.type)
         # The last test is the first one here, so that the value of the first true test remains.
         for test, value in zip(reversed(tests), reversed(values), strict=True):
-            matching = truth(test, self._batch).true
+            matching = true_rows(test, self._batch)
             result = np.where(matching, self._code(value, case.type), result)
         assert isinstance(result, np.ndarray)  # a CASE has at least one test
         return result

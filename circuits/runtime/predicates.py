@@ -29,7 +29,7 @@ from circuits.types.codecs.decimals import WideDecimals
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Truth", "cached_by_codecs", "compares_codes", "truth"]
+__all__ = ["Truth", "cached_by_codecs", "compares_codes", "true_rows", "truth"]
 
 Mask = npt.NDArray[np.bool_]
 Codes = Int64Array | np.int64
@@ -54,6 +54,9 @@ OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "gt": operator.gt,
     "ge": operator.ge,
 }
+
+#: The comparisons for which the left side and the right side are checked for NULL.
+CHECKED_FOR_NULL: Final = (frozenset({"lt", "le", "eq", "ne"}), frozenset({"gt", "ge", "ne"}))
 
 
 def cached_by_codecs(function: Callable[[E, Codecs], T]) -> Callable[[E, Codecs], T]:
@@ -84,6 +87,42 @@ def truth(predicate: Expression, batch: RowBatch) -> Truth:
     if result is None:
         result = batch.truths[predicate] = _compute_truth(predicate, batch)
     return result
+
+
+def true_rows(predicate: Expression, batch: RowBatch) -> Mask:
+    """Return the mask of the rows where a boolean expression is TRUE, as `truth` does.
+
+    Filters do not distinguish FALSE from NULL. This takes one pass over the codes for most
+    comparisons, and `truth` takes six.
+
+    Raises:
+        EvaluationError: Some expression has no value for a row.
+    """
+    if not isinstance(predicate, Call):
+        return truth(predicate, batch).true
+    mask: Mask | None = batch.true_masks.get(predicate)
+    if mask is None:
+        mask = batch.true_masks[predicate] = _compute_true_rows(predicate, batch)
+    return mask
+
+
+def _compute_true_rows(predicate: Call, batch: RowBatch) -> Mask:
+    function = predicate.function
+    if function == "and" or function == "or":
+        try:
+            masks = [true_rows(argument, batch) for argument in predicate.arguments]
+        except EvaluationError:  # the other arguments may decide the rows that fail
+            return _evaluate_in_arrow(predicate, batch).true
+        return _all(masks) if function == "and" else _any(masks)
+    if function in OPERATORS:
+        comparison = _comparison_of(predicate, batch.codecs)
+        if comparison is not None and comparison.can_compare(batch):
+            return _compare_true(function, comparison, batch)
+    elif function == "in":
+        equalities = _equalities_of(predicate, batch.codecs)
+        if equalities is not None:
+            return _any([_compare_true("eq", equality, batch) for equality in equalities])
+    return truth(predicate, batch).true
 
 
 def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
@@ -202,6 +241,24 @@ def _compare(compare: Callable[[Any, Any], Any], comparison: _Comparison, batch:
     else:
         present = (left != NULL) & (right != NULL)
     return Truth(present & result, present & ~result)
+
+
+def _compare_true(function: str, comparison: _Comparison, batch: RowBatch) -> Mask:
+    """Return the rows where a comparison is TRUE.
+
+    NULL has the least code. So if the greater side of ``<`` or ``<=`` is NULL, the codes compare as
+    FALSE or the other side is NULL, too; and equal codes are both NULL or both not.
+    """
+    sides = comparison.left, comparison.right
+    left, right = (side.codes(batch) for side in sides)
+    mask: Mask = OPERATORS[function](left, right)
+    for side, codes, functions in zip(sides, (left, right), CHECKED_FOR_NULL, strict=True):
+        if side.column is None:
+            if codes == NULL:
+                return np.zeros(batch.rows, np.bool_)
+        elif function in functions and not (function == "eq" and sides[1].column is None):
+            mask &= codes != NULL
+    return mask
 
 
 @cached_by_codecs

@@ -106,9 +106,10 @@ class RowBatch(Mapping[int, pa.Array]):
     Attributes:
         truths: The truth of the predicates that have been computed for these rows so far
             (`circuits.runtime.predicates.Truth`).
+        true_masks: As `truths`, of predicates for which only the rows with TRUE were computed.
     """
 
-    __slots__ = ("_values", "codecs", "columns", "names", "truths", "zset")
+    __slots__ = ("_values", "codecs", "columns", "names", "true_masks", "truths", "zset")
 
     def __init__(
         self, zset: Rows, columns: Sequence[Codec], codecs: Codecs, names: Sequence[str]
@@ -119,6 +120,7 @@ class RowBatch(Mapping[int, pa.Array]):
         self.names = names
         self._values: dict[int, pa.Array] = {}
         self.truths: dict[Expression, Any] = {}
+        self.true_masks: dict[Expression, Any] = {}
 
     @property
     def rows(self) -> int:

@@ -31,7 +31,7 @@ from circuits.plan.expressions import Expression, share_subexpressions
 from circuits.plan.nodes import Fields
 from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.runtime.predicates import truth
+from circuits.runtime.predicates import true_rows
 from circuits.runtime.row_batch import RowBatch, Rows
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
@@ -58,13 +58,12 @@ class FilterOperator:
         passing = self.passing(zset)
         if len(passing) == len(zset):
             return zset
-        return ZSet(np.ascontiguousarray(zset.row_array[:, passing]), zset.weight_array[passing])
+        return ZSet(zset.row_array.take(passing, axis=1), zset.weight_array.take(passing))
 
     def passing(self, rows: Rows) -> Int64Array:
         """Return the positions of the rows for which the predicate is true; there are rows."""
         batch = RowBatch(rows, self._columns, self._codecs, self._names)
-        is_true, _ = truth(self.predicate, batch)
-        return np.flatnonzero(is_true)
+        return true_rows(self.predicate, batch).nonzero()[0]
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Filter a delta."""

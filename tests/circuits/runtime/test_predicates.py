@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.runtime import predicates
 from circuits.runtime.evaluation import evaluate
-from circuits.runtime.predicates import truth
+from circuits.runtime.predicates import true_rows, truth
 from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
@@ -124,6 +124,59 @@ def test_truth_on_codes_equals_evaluation_in_arrow(predicate, sample):
     masks = truth(predicate, batch)
     assert not (masks.true & masks.false).any()
     assert truth_values(masks, batch.rows) == evaluate(predicate, arrays, batch.rows).to_pylist()
+
+
+@LAW
+@given(conditions(), batches())
+def test_the_true_rows_are_those_of_the_truth_without_its_false_rows(predicate, sample):
+    batch, arrays = sample
+    mask = true_rows(predicate, batch)
+    assert mask.shape == (batch.rows,) and mask.dtype == np.bool_
+    expected = evaluate(predicate, arrays, batch.rows).to_pylist()
+    assert mask.tolist() == [value is True for value in expected]
+
+
+class CountedArray(np.ndarray):
+    """An array that counts the passes of numpy over it and over the results."""
+
+    passes = 0
+
+    def __array_ufunc__(self, ufunc, method, *inputs, out=None, **options):
+        CountedArray.passes += 1
+        plain = [i.view(np.ndarray) if isinstance(i, CountedArray) else i for i in inputs]
+        if out is not None:
+            options["out"] = tuple(o.view(np.ndarray) for o in out)
+        result = getattr(ufunc, method)(*plain, **options)
+        return result.view(CountedArray) if isinstance(result, np.ndarray) else result
+
+
+@pytest.mark.parametrize(
+    ("text", "most_passes"),
+    [
+        ("x = 3", 1),
+        ("x > 3", 1),
+        ("x < 3", 3),  # NULL has the least code
+        ("x > 3 AND x <= 7", 5),
+        ("x IN (3, 5, 7)", 5),
+    ],
+)
+def test_a_filter_takes_one_pass_for_most_comparisons(text, most_passes):
+    sides = {"=": "eq", ">": "gt", "<": "lt", "<=": "le"}
+    if " IN " in text:
+        predicate = call("in", Column(0, INT), *(Literal(v, INT) for v in (3, 5, 7)))
+    else:
+        parts = [part.split() for part in text.split(" AND ")]
+        tests = [call(sides[s], Column(0, INT), Literal(int(v), INT)) for _, s, v in parts]
+        predicate = tests[0] if len(tests) == 1 else call("and", *tests)
+    codecs = Codecs()
+    zset = ZSet.from_columns([np.arange(10)])
+    counted = ZSet(zset.row_array.view(CountedArray), zset.weight_array)
+    CountedArray.passes = 0
+    mask = true_rows(predicate, RowBatch(counted, [codecs.codec(INT)], codecs, ["x"]))
+    assert 1 <= CountedArray.passes <= most_passes
+    chosen = {"x = 3": [3], "x < 3": [0, 1, 2], "x > 3 AND x <= 7": [4, 5, 6, 7]}
+    expected = chosen.get(text, [3, 5, 7] if " IN " in text else list(range(4, 10)))
+    assert np.flatnonzero(np.asarray(mask)).tolist() == expected
 
 
 def batch_of(**columns):

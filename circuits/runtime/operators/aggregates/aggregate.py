@@ -167,6 +167,9 @@ class AggregateOperator:
         initial = context.first and not self.keys
         if not len(delta) and not initial:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
+        if self.is_sliceable:
+            partial = self._linear.partial_rows(delta.row_array, delta.weight_array)
+            return self.prepare_partial(partial, context)
         staged: list[Staged] = []
         value_deltas = []
         for sets in self._value_sets:
@@ -193,9 +196,9 @@ class AggregateOperator:
         return self._linear.partial_rows(rows, weights)
 
     def prepare_partial(self, partial: ZSet, context: StepContext) -> Result:
-        """Return the result of `prepare`, given the sum of `partial_rows` of all slices.
+        """Return the result of `prepare`, given the sum of `partial_rows` of the delta.
 
-        The weights of all rows are positive, so that each group of the delta has a row count.
+        The partial aggregate has no row of a group of the delta whose state does not change.
         """
         if not len(partial) and not (context.first and not self.keys):
             return ZSet.empty(len(self.keys) + len(self.calls)), None

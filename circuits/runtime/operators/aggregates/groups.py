@@ -62,7 +62,16 @@ def changed_rows(
     if initial:
         exists[:n] = False
     changed = exists[:n] != exists[n:]
-    changed |= np.any(columns[:, :n] != columns[:, n:], axis=0)
-    emitted = np.flatnonzero(np.tile(changed, 2) & exists)
-    rows = np.concatenate((groups[:, emitted % n], columns[:, emitted]))
-    return consolidated_rows(rows, np.where(emitted < n, -1, 1))
+    for column in columns:
+        changed |= column[:n] != column[n:]
+    deleted = (changed & exists[:n]).nonzero()[0]
+    inserted = (changed & exists[n:]).nonzero()[0]
+    keys, middle = len(groups), len(deleted)
+    rows = np.empty((keys + len(columns), middle + len(inserted)), np.int64)
+    rows[:keys, :middle] = groups.take(deleted, axis=1)
+    rows[:keys, middle:] = groups.take(inserted, axis=1)
+    rows[keys:, :middle] = columns.take(deleted, axis=1)
+    rows[keys:, middle:] = columns.take(inserted + n, axis=1)
+    weights = np.ones(rows.shape[1], np.int64)
+    weights[:middle] = -1
+    return consolidated_rows(rows, weights)

@@ -30,12 +30,12 @@ Cost: O(slots) per row of the delta, O(slots log N) per changed group and run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
 from circuits.plan.nodes import AggregateCall
+from circuits.runtime.operators.aggregates.amounts_by_group import MIN_GROUPED_ROWS, find_groups
 from circuits.runtime.operators.aggregates.bit_counts import BitCounts
 from circuits.runtime.operators.aggregates.comoment import comoment_codes
 from circuits.runtime.operators.aggregates.exact_sum import (
@@ -117,14 +117,6 @@ class LinearAggregate:
                 continue
             self._add_count(_argument(call))
             self._encoders.append(self._add_quantities(call, codecs, codec))
-        # Arguments without distinct that have the same number of columns: the columns, one row per
-        # argument, and the slots of their NULLs.
-        self._null_slots: list[tuple[Int64Array, Int64Array]] = []
-        slots = self._count_slots.items()
-        nulls = [(columns, slot) for (columns, distinct), slot in slots if not distinct]
-        for _, group in groupby(sorted(nulls, key=_width), _width):
-            column_lists, null_slots = zip(*group, strict=True)
-            self._null_slots.append((np.array(column_lists), np.array(null_slots)))
 
     def _add_count(self, argument: Argument) -> None:
         """Add the slot from which the count of an argument is computed, if it is new."""
@@ -211,28 +203,43 @@ class LinearAggregate:
         Raises:
             WeightOverflowError: A weight would leave int64.
         """
+        k, n = len(self.keys), len(weights)
         keys = rows[self.keys]
-        k = len(self.keys)
-        parts = [(keys, np.zeros(len(weights), np.int64), weights)]
-        for columns, slots in self._null_slots:
-            argument_indices, null_rows = np.nonzero(np.any(rows[columns] == NULL, axis=1))
-            parts.append((keys[:, null_rows], slots[argument_indices], weights[null_rows]))
+        groups = find_groups(keys) if n >= MIN_GROUPED_ROWS else None
+        all_rows = np.arange(n)
+        # For each quantity: the row of each amount, its slot, and the amount.
+        quantities = [(all_rows, np.zeros(n, np.int64), weights)]
+        null_masks: dict[tuple[int, ...], BoolArray | None] = {}
+        for argument, is_distinct in self._count_slots:
+            is_null = None if is_distinct else _null_mask(rows, argument, null_masks)
+            if is_null is not None:
+                null_rows = is_null.nonzero()[0]
+                slots = np.full(len(null_rows), self._count_slots[argument, False])
+                quantities.append((null_rows, slots, weights[null_rows]))
+        parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
         for values in value_rows:
             parts.append((values.row_array[:k], values.row_array[k], values.weight_array))
-        for (_, argument), (slot, split) in self._quantities.items():
-            argument_columns, is_distinct = argument
+        for (_, (columns, is_distinct)), (slot, split) in self._quantities.items():
             if is_distinct:
-                values_slot = self._count_slots[argument]
+                values_slot = self._count_slots[columns, True]
                 part_keys, codes, code_weights = _values_of_slot(value_rows, k, values_slot)
+                digits = split(codes, code_weights)
+                digit_keys = part_keys[:, digits.sum_indices]
+                parts.append((digit_keys, slot + digits.positions, digits.amounts))
+                continue
+            codes = _columns_of(rows, columns)
+            is_null = _null_mask(rows, columns, null_masks)
+            if is_null is None:
+                digits = split(codes, weights)
+                digit_rows = digits.sum_indices
             else:
-                part_keys, codes, code_weights = keys, rows[list(argument_columns)], weights
-                present = np.flatnonzero(np.all(codes != NULL, axis=0))
-                if len(present) < codes.shape[1]:
-                    part_keys, codes = keys[:, present], codes[:, present]
-                    code_weights = weights[present]
-            digits = split(codes, code_weights)
-            digit_keys = part_keys[:, digits.sum_indices]
-            parts.append((digit_keys, slot + digits.positions, digits.amounts))
+                present = (~is_null).nonzero()[0]
+                digits = split(codes.take(present, axis=1), weights[present])
+                digit_rows = present[digits.sum_indices]
+            quantities.append((digit_rows, slot + digits.positions, digits.amounts))
+        for quantity in quantities:
+            part_rows, slots, amounts = quantity if groups is None else groups.add(*quantity)
+            parts.append((keys.take(part_rows, axis=1), slots, amounts))
         size = sum(len(amounts) for _, _, amounts in parts)
         slot_rows = np.empty((len(self.keys) + 1, size), np.int64)
         all_amounts = np.empty(size, np.int64)
@@ -322,12 +329,27 @@ class LinearAggregate:
         )
 
 
-def _width(argument: tuple[tuple[int, ...], int]) -> int:
-    return len(argument[0])
-
-
 def _argument(call: AggregateCall) -> Argument:
     return tuple(dict.fromkeys(call.arguments)), call.distinct
+
+
+def _null_mask(
+    rows: Int64Array, columns: tuple[int, ...], known: dict[tuple[int, ...], BoolArray | None]
+) -> BoolArray | None:
+    """Return where a column of an argument is NULL, None if nowhere; keep it in ``known``."""
+    if columns not in known:
+        mask: BoolArray = rows[columns[0]] == NULL
+        for column in columns[1:]:
+            mask |= rows[column] == NULL
+        known[columns] = mask if mask.any() else None
+    return known[columns]
+
+
+def _columns_of(rows: Int64Array, columns: tuple[int, ...]) -> Int64Array:
+    """Return some columns, as an array of shape ``(columns, n)``; a view of a single column."""
+    if len(columns) == 1:
+        return rows[columns[0] : columns[0] + 1]
+    return rows[list(columns)]
 
 
 def _values_of_slot(
