@@ -35,6 +35,7 @@ DIST = ROOT / "dist"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PACKAGES = ("pinned", "oldest", "newest")
 EXTRAS = "cli,metrics,s3,sinks,spark,tracing,ui"  # those that are for users, and small to install
+MAX_FILE_BYTES = 200_000  # of one file of the wheel: no source is as long, most data files are
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
 SETUP = """
@@ -145,14 +146,17 @@ def oldest_packages() -> list[str]:
 
 
 def check_contents(wheel: Path) -> None:
-    """Check that the wheel has the three packages, typed, and nothing else."""
-    names = zipfile.ZipFile(wheel).namelist()
+    """Check that the wheel has the three packages, typed, and nothing else: no data, no caches."""
+    files = zipfile.ZipFile(wheel).infolist()
+    names = [file.filename for file in files]
     folders = {name.partition("/")[0] for name in names}
     info = f"{'-'.join(wheel.name.split('-')[:2])}.dist-info"
     assert folders == {"circuits", "dbsp_wcoj", "streaming", info}, folders
     assert {f"{top}/py.typed" for top in folders - {info}} <= set(names)
     compiled = [n for n in names if "__pycache__" in n or n.endswith((".pyc", ".nbi", ".nbc"))]
     assert not compiled, compiled
+    large = [file.filename for file in files if file.file_size > MAX_FILE_BYTES]
+    assert not large, f"larger than {MAX_FILE_BYTES:,} bytes: {large}"
 
 
 def try_wheel(python: str, packages: str, wheel: Path) -> None:
