@@ -8,6 +8,7 @@
         ├── DatabaseError             a call of a Database is invalid
         ├── EventsError               a file of changes, names or counts is invalid
         ├── FeedError                 a change feed is declared wrongly or lacks a column
+        ├── SourceTableError          a pipeline cannot read the changes of a table
         ├── TargetError               a target cannot write the deltas of a view
         │   └── MissedBatchesError    it does not hold the micro-batches before this one
         ├── PageError                 a live page cannot be served
@@ -43,6 +44,7 @@ __all__ = [
     "PageError",
     "ReplayError",
     "RowError",
+    "SourceTableError",
     "StateDamagedError",
     "StateError",
     "StateLockedError",
@@ -71,6 +73,10 @@ class EventsError(StreamingError):
 
 class FeedError(StreamingError):
     """A change feed is unknown, or the stream lacks a column that it reads."""
+
+
+class SourceTableError(StreamingError):
+    """A pipeline cannot read the changes of a source table; nothing has changed."""
 
 
 class TargetError(StreamingError):

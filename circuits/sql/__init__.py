@@ -8,6 +8,7 @@ turns these into N-way joins.
 `statements`      the tables, views and inserts of a text
 `declarations`    CREATE TABLE: the inputs that a text declares (``computed_columns``)
 `statement_edits` statements are added to a text, or cut out of it
+`source_views`    tables that are read as streams; views that hide columns
 `sql_functions`   CREATE FUNCTION and CREATE MACRO: calls that are replaced by a body
 `obstacles`       all errors of a text at once
 `syntax`          sqlglot's parser, extended; the text, and errors that point into it
@@ -51,6 +52,7 @@ from circuits.sql.data_statements import (
 )
 from circuits.sql.declarations import Declarations, TableDeclaration
 from circuits.sql.obstacles import Obstacle, find_obstacles
+from circuits.sql.source_views import streamed_relations, view_of_columns
 from circuits.sql.statement_edits import cut_view, join_statements
 from circuits.sql.statements import (
     add_window_close,
@@ -79,4 +81,6 @@ __all__ = [
     "read_row_queries",
     "read_statement",
     "split_statements",
+    "streamed_relations",
+    "view_of_columns",
 ]

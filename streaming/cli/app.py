@@ -14,6 +14,7 @@ from streaming.cli.arguments.declarations import (
     estimate,
     explain,
     inspect,
+    pipeline,
     plan_change,
     profile,
     replay,
@@ -30,6 +31,7 @@ __all__ = ["EXAMPLES", "app"]
 EXAMPLES: Final = {
     "demo": "dbsp-wcoj demo --window 36h",
     "run": "dbsp-wcoj run rings.sql --source pay=in/payments --state state/ --ui",
+    "pipeline": "dbsp-wcoj pipeline refresh shop.toml",
     "shell": "dbsp-wcoj shell shop.sql --state state/",
     "explain": "dbsp-wcoj explain rings.sql --source 'pay=schema=src long, dst long'",
     "replay": "dbsp-wcoj replay rings.sql --source pay=changes.parquet --by ts",
@@ -46,6 +48,7 @@ COMMANDS: Final = {
     "demo": demo,
     "run": run,
     "replay": replay,
+    "pipeline": pipeline,
     "shell": shell,
     "explain": explain,
     "estimate": estimate,

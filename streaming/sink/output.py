@@ -153,7 +153,7 @@ class OutputRouting:
         state_id: str,
         files: tuple[str, ...],
         previous: int | None,
-        session: SparkSession,
+        session: SparkSession | None,
     ) -> None:
         """Write a published table to the target of its view, if the view has one.
 
@@ -166,7 +166,7 @@ class OutputRouting:
             state_id: As for `ViewDelta`.
             files: As for `ViewDelta`.
             previous: As for `ViewDelta`.
-            session: Makes the DataFrame for a target that is a function.
+            session: Makes the DataFrame for a target that is a function; None if there is none.
 
         Raises:
             TargetError: The micro-batch is replayed, and was published in another mode before.
@@ -193,6 +193,7 @@ class OutputRouting:
             previous=previous,
         )
         if callable(output.target):
+            assert session is not None
             FrameTarget(output.target, session).write(delta)
         else:
             output.target.write(delta)

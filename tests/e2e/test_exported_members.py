@@ -141,6 +141,7 @@ PUBLIC_STREAMING = [
     "SchemaError",
     "SinkObserver",
     "SnapshotError",
+    "SourceTableError",
     "SqlError",
     "SqlTarget",
     "StaleStepError",

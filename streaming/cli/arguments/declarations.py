@@ -43,6 +43,7 @@ __all__ = [
     "estimate",
     "explain",
     "inspect",
+    "pipeline",
     "plan_change",
     "profile",
     "replay",
@@ -343,6 +344,41 @@ def shell(
     debug: Debug = False,
 ) -> None:
     """Create tables and views, change rows, and see what changes, at a prompt or by a script."""
+
+
+@implemented_in("streaming.cli.commands.pipeline")
+def pipeline(
+    action: Annotated[
+        str,
+        typer.Argument(
+            metavar="refresh|run|explain|check",
+            help="refresh: bring the views up to date once. run: again and again. explain: how "
+            "each view is refreshed. check: list everything that is wrong.",
+            show_default=False,
+        ),
+    ],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PIPELINE.toml",
+            help="The files of SQL, the source tables, the targets and the state.",
+            show_default=False,
+        ),
+    ],
+    every: Annotated[
+        str | None,
+        optional(metavar="TIME", help="The pause between two refreshes of run, as '5 seconds'."),
+    ] = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="With explain: show the whole plan as well.")
+    ] = False,
+    allow_drop: Annotated[
+        bool, typer.Option("--allow-drop", help="Drop views that the SQL does not have any more.")
+    ] = False,
+    json: Json = False,
+    debug: Debug = False,
+) -> None:
+    """Refresh views over tables from files of SQL: read and write only what has changed."""
 
 
 @implemented_in("streaming.cli.commands.estimate")

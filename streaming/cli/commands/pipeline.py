@@ -1,0 +1,130 @@
+"""The sub-command ``pipeline``: refresh views over tables, or say how they are refreshed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from circuits import Circuit
+from streaming.cli.arguments.checks import ProblemsError
+from streaming.cli.arguments.pipeline_file import read_pipeline
+from streaming.cli.streaming_query import parse_interval
+from streaming.cli.terminal.display import console, plural, print_json, show_compilation
+from streaming.errors import EventsError
+from streaming.pipeline.definition import PipelineDefinition
+from streaming.pipeline.pipeline import Pipeline, Refresh
+from streaming.ui.drawing import Drawing
+
+__all__ = ["pipeline"]
+
+ACTIONS: Final = ("refresh", "run", "explain", "check")
+SECONDS: Final = {
+    "milliseconds": 0.001,
+    "seconds": 1.0,
+    "minutes": 60.0,
+    "hours": 3600.0,
+    "days": 86400.0,
+}
+#: Operators that do not say how a view is refreshed.
+PLAIN_OPERATORS: Final = ("map", "filter")
+
+
+def pipeline(
+    *, action: str, file: Path, every: str | None, plan: bool, allow_drop: bool, json: bool
+) -> None:
+    """Refresh views over tables, or say how they are refreshed."""
+    if action not in ACTIONS:
+        raise EventsError(f"{action!r} is not an action of pipeline: write {', '.join(ACTIONS)}")
+    contents = read_pipeline(file)
+    definition = contents.definition
+    if problems := definition.find_problems():
+        raise ProblemsError(problems)
+    if action == "check":
+        _check(file, definition)
+    elif action == "explain":
+        _explain(definition.compile().circuit, is_whole=plan, json=json)
+    else:
+        count, unit = parse_interval(every or contents.every).split()
+        pause = float(count) * SECONDS[unit]
+        with Pipeline(definition, allow_drop=allow_drop) as opened:
+            while True:
+                with show_compilation(console(stderr=True)):
+                    refresh = opened.refresh()
+                _show_refresh(refresh, json=json)
+                if action == "refresh":
+                    return
+                time.sleep(pause)
+
+
+def _check(file: Path, definition: PipelineDefinition) -> None:
+    circuit = definition.compile().circuit
+    definition.outputs(circuit)
+    console().print(
+        f"{file}: {plural(len(definition.files.files), 'file')} of SQL, "
+        f"{plural(len(definition.tables), 'source table')}, "
+        f"{plural(len(circuit.outputs), 'view')}; no problem",
+        style="good",
+        soft_wrap=True,
+    )
+
+
+def _explain(circuit: Circuit, *, is_whole: bool, json: bool) -> None:
+    plans = {view: operators_of(circuit, view) for view in circuit.outputs}
+    if json:
+        print_json({view: {"refresh": "incremental", "plan": plan} for view, plan in plans.items()})
+        return
+    for view, operators in plans.items():
+        console().print(f"{view}: incremental", style="name", soft_wrap=True)
+        for operator in operators:
+            console().print(f"  {operator}", markup=False, soft_wrap=True)
+    if is_whole:
+        console().print("\n" + circuit.explain(), markup=False, soft_wrap=True)
+
+
+def operators_of(circuit: Circuit, view: str) -> list[str]:
+    """Return the operators between a view and the tables and views that it reads."""
+    picture: dict[str, Any] = Drawing.of(circuit).picture
+    boxes = picture["boxes"]
+    operator_of = {box["name"]: box["operator"] for box in boxes if box["kind"] == "view"}
+    operator_of = {name: operator_of[name] for name in circuit.outputs}
+    others = {number: name for name, number in operator_of.items() if name != view}
+    operators: list[str] = []
+    pending, seen = [operator_of[view]], set()
+    while pending:
+        number = pending.pop()
+        if number in seen:
+            continue
+        seen.add(number)
+        box = boxes[number]
+        if number in others and number != operator_of[view]:
+            operators.append(f"view {others[number]}")
+        elif box["kind"] not in PLAIN_OPERATORS:
+            operators.append(box["label"])
+        if number not in others or number == operator_of[view]:
+            pending += [line["from"] for line in picture["lines"] if line["to"] == number]
+    return operators
+
+
+def _show_refresh(refresh: Refresh, *, json: bool) -> None:
+    if json:
+        print_json(
+            {
+                "refresh": refresh.number,
+                "read": {
+                    name: {"method": method, "rows": rows}
+                    for name, (method, rows) in refresh.read.items()
+                },
+                "written": dict(refresh.written),
+            }
+        )
+        return
+    out = console()
+    if refresh.number is None:
+        out.print("nothing has changed", style="note")
+        return
+    out.print(f"refresh {refresh.number:,}", style="name")
+    for name, (method, rows) in refresh.read.items():
+        out.print(f"  read     {name}: {plural(rows, 'row')} ({method})", soft_wrap=True)
+    for view, rows in refresh.written.items():
+        out.print(f"  written  {view}: {plural(rows, 'row')}", soft_wrap=True)

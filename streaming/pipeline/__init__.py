@@ -1,0 +1,16 @@
+"""Pipelines: files of SQL over tables, whose views a refresh brings up to date.
+
+::
+
+    sql/*.sql ──► one circuit ◄── changes of the source tables since the last refresh
+                      │
+                      └──► changed rows ──► target tables
+
+``sql_files``   one text of several files, and the file and line of an error in it
+``tables``      the source tables: their columns, and what has changed since a position
+``positions``   how far each source table has been read; a part of the state
+``pipeline``    `streaming.pipeline.pipeline.Pipeline`: a refresh as one transaction
+``plans``       how each view is refreshed
+
+A pipeline needs no running Spark. The command ``dbsp-wcoj pipeline`` runs it.
+"""

@@ -1,0 +1,86 @@
+"""SQL files: the statements of several files as one text, and the place of an error in its file."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streaming.errors import EventsError
+
+__all__ = ["SqlFiles", "read_sql_files"]
+
+SQL_SUFFIX: Final = ".sql"
+_PLACE: Final = re.compile(r"^line (\d+), ")
+
+
+@dataclass(frozen=True)
+class SqlFiles:
+    """The text of several files; the order of the files does not matter.
+
+    Attributes:
+        text: All statements.
+        files: The files, in the order of the text.
+        first_lines: The line of the text at which each file begins, from 1.
+    """
+
+    text: str
+    files: tuple[Path, ...]
+    first_lines: tuple[int, ...]
+
+    def place(self, line: int) -> tuple[Path, int]:
+        """Return the file, and the line in it, of a line of the text.
+
+        >>> names = (Path("a.sql"), Path("b.sql"))
+        >>> files = SqlFiles("SELECT 1\\n;\\nSELECT 2\\n;\\n", names, (1, 3))
+        >>> print(*files.place(3))
+        b.sql 1
+        """
+        number = bisect_right(self.first_lines, line) - 1
+        return self.files[number], line - self.first_lines[number] + 1
+
+    def describe(self, message: str) -> str:
+        """Return a message of the SQL front end with the file of its line."""
+        match = _PLACE.match(message)
+        if match is None:
+            return message
+        file, line = self.place(int(match[1]))
+        return f"{file}, line {line}, {message[match.end() :]}"
+
+
+def read_sql_files(paths: Sequence[Path]) -> SqlFiles:
+    """Read files, and the files ``.sql`` of folders and their subfolders in the order of the names.
+
+    Raises:
+        EventsError: A file cannot be read, or there is none.
+    """
+    files = list(dict.fromkeys(_list_files(paths)))
+    if not files:
+        names = ", ".join(map(str, paths))
+        raise EventsError(f"{names}: there is no file {SQL_SUFFIX}: write the views into one")
+    parts: list[str] = []
+    first_lines: list[int] = []
+    line = 1
+    for file in files:
+        try:
+            part = file.read_text(encoding="utf-8-sig")
+        except OSError as error:
+            raise EventsError(f"{file}: {error.strerror or error}") from None
+        except UnicodeDecodeError:
+            raise EventsError(f"{file} is not UTF-8 text: save the file as UTF-8") from None
+        part = f"{part}\n;\n"  # on a line of its own, because a comment may be the last line
+        parts.append(part)
+        first_lines.append(line)
+        line += part.count("\n")
+    return SqlFiles("".join(parts), tuple(files), tuple(first_lines))
+
+
+def _list_files(paths: Iterable[Path]) -> Iterable[Path]:
+    for path in paths:
+        if path.is_dir():
+            yield from sorted(file for file in path.rglob(f"*{SQL_SUFFIX}") if file.is_file())
+        else:
+            yield path

@@ -1,0 +1,177 @@
+"""DeltaSourceTable: the changes of a Delta Lake table between two versions.
+
+========================= ========================================================================
+change data feed          if the table records it: Delta returns the changed rows
+difference of the files   else: the rows of files that only the old version has are deleted, those
+                          of files that only the new version has are inserted; a row that a rewrite
+                          has copied is in both, and the circuit cancels it
+nothing                   if all commits in between only moved rows (OPTIMIZE, VACUUM)
+========================= ========================================================================
+
+Cost: the change data feed reads the changed rows. The difference reads the files that the commits
+have removed and added, which can be much more than the changed rows; VACUUM removes old files, and
+then the difference cannot be read.
+
+The position has the id of the table, so a table that was deleted and created again is noticed. A
+version never changes, so a refresh that is repeated after a crash reads the same rows, or newer
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from circuits.schema import WEIGHT
+from streaming.errors import SourceTableError
+from streaming.pipeline.tables.source_table import KeptRows, Position, TableChanges, with_weight
+from streaming.targets.target import address_of
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["DeltaSourceTable"]
+
+_ITEM: Final = ""
+_FEED_PROPERTY: Final = "delta.enableChangeDataFeed"
+_CHANGE_TYPE: Final = "_change_type"
+_DELETIONS: Final = ("delete", "update_preimage")
+#: Commits that leave the rows as they are.
+_MAINTENANCE: Final = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD FEATURE")
+_HOW_TO_START_AGAIN: Final = "to read the whole table, start with a new state and new targets"
+
+
+class DeltaSourceTable:
+    """A Delta Lake table.
+
+    Args:
+        path: A path or URI of ``deltalake``.
+        storage_options: Options of object stores, as in ``deltalake.DeltaTable``.
+    """
+
+    item_column = None
+
+    def __init__(self, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        self._path = path
+        self._options = None if storage_options is None else dict(storage_options)
+
+    @property
+    def description(self) -> str:
+        return f"Delta table {address_of(self._path)}"
+
+    def schema(self) -> pa.Schema:
+        with self._report_errors():
+            return _schema_of(self._open())
+
+    def changes(self, position: Position, kept_rows: KeptRows) -> TableChanges | None:
+        with self._report_errors():
+            table = self._open()
+            newest = {_ITEM: f"{table.metadata().id}:{table.version()}"}
+            if not position:
+                rows = with_weight(_all_rows(table), 1)
+                return TableChanges(rows, newest, "the whole table")
+            old_version = self._version_of(position, table)
+            if position == newest:
+                return None
+            method, rows = self._difference(table, old_version)
+            return TableChanges(rows, newest, method)
+
+    def rows_at(self, position: Position) -> pa.Table:
+        with self._report_errors():
+            table = self._open()
+            return _all_rows(self._open(self._version_of(position, table)))
+
+    def _difference(self, table: DeltaTable, old_version: int) -> tuple[str, pa.Table]:
+        commits = table.history(table.version() - old_version)
+        if all(commit.get("operation") in _MAINTENANCE for commit in commits):
+            return "no change", with_weight(_schema_of(table).empty_table(), 1)
+        old_table = self._open(old_version)
+        if all(_has_feed(version) for version in (old_table, table)):
+            return "change data feed", _read_feed(table, old_version)
+        return "difference of the files", _compare_files(old_table, table)
+
+    def _version_of(self, position: Position, table: DeltaTable) -> int:
+        table_id, _, version = position[_ITEM].rpartition(":")
+        if table_id != str(table.metadata().id):
+            raise SourceTableError(
+                f"{self.description} is not the table of the last refresh: it was deleted and "
+                f"created again; {_HOW_TO_START_AGAIN}"
+            )
+        if int(version) > table.version():
+            raise SourceTableError(
+                f"{self.description} has version {table.version()}, and the last refresh has read "
+                f"version {version}: its log was cut; restore it, or, {_HOW_TO_START_AGAIN}"
+            )
+        return int(version)
+
+    def _open(self, version: int | None = None) -> DeltaTable:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self._path, version=version, storage_options=self._options)
+
+    @contextmanager
+    def _report_errors(self) -> Iterator[None]:
+        """Raise the errors of ``deltalake`` as `SourceTableError`."""
+        try:
+            from deltalake.exceptions import DeltaError
+        except ModuleNotFoundError as error:
+            raise SourceTableError(
+                f"{self.description} needs the package deltalake, which is not installed: run pip "
+                "install 'dbsp-wcoj[sinks]'"
+            ) from error
+        try:
+            yield
+        except Exception as error:
+            # Errors of Arrow in deltalake are plain exceptions.
+            is_known = isinstance(error, DeltaError | OSError | pa.ArrowException)
+            if not is_known and type(error) is not Exception:
+                raise
+            raise SourceTableError(f"{self.description} cannot be read: {error}") from error
+
+
+def _schema_of(table: DeltaTable) -> pa.Schema:
+    return pa.schema(table.schema().to_arrow())
+
+
+def _has_feed(table: DeltaTable) -> bool:
+    return table.metadata().configuration.get(_FEED_PROPERTY, "").lower() == "true"
+
+
+def _all_rows(table: DeltaTable) -> pa.Table:
+    return table.to_pyarrow_table().cast(_schema_of(table))
+
+
+def _read_feed(table: DeltaTable, old_version: int) -> pa.Table:
+    """Return the changes after a version, as the change data feed of the table has them."""
+    reader = table.load_cdf(starting_version=old_version + 1, ending_version=table.version())
+    changes = pa.RecordBatchReader.from_stream(reader).read_all()
+    kinds = changes.column(_CHANGE_TYPE).cast(pa.string())
+    is_deletion = pc.is_in(kinds, value_set=pa.array(_DELETIONS)).to_numpy()
+    schema = _schema_of(table)
+    rows = changes.select(schema.names).cast(schema)
+    return rows.append_column(WEIGHT, pa.array(np.where(is_deletion, -1, 1)))
+
+
+def _compare_files(old: DeltaTable, new: DeltaTable) -> pa.Table:
+    """Return the rows of the files that only one of two versions has."""
+    schema = _schema_of(new)
+    old_files, new_files = old.to_pyarrow_dataset(), new.to_pyarrow_dataset()
+    old_paths = {fragment.path for fragment in old_files.get_fragments()}
+    new_paths = {fragment.path for fragment in new_files.get_fragments()}
+    removed = _read_files(old_files, old_paths - new_paths, schema)
+    added = _read_files(new_files, new_paths - old_paths, schema)
+    return pa.concat_tables([with_weight(removed, -1), with_weight(added, 1)])
+
+
+def _read_files(files: ds.Dataset, paths: set[str], schema: pa.Schema) -> pa.Table:
+    fragments = [fragment for fragment in files.get_fragments() if fragment.path in paths]
+    if not fragments:
+        return schema.empty_table()
+    chosen = ds.FileSystemDataset(fragments, schema, files.format, files.filesystem)
+    return chosen.to_table().cast(schema)

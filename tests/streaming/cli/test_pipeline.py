@@ -1,0 +1,55 @@
+"""The command ``pipeline``."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+
+import pytest
+from typer.testing import CliRunner
+
+from streaming.cli.app import app
+from tests.support.pipeline_world import PipelineWorld
+
+pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
+
+
+@pytest.fixture
+def world(tmp_path):
+    created = PipelineWorld(tmp_path)
+    created.create()
+    return created
+
+
+def run(*arguments, status=0):
+    result = CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def test_refresh_reads_and_writes_what_has_changed(world):
+    world.change(Random(1))
+    assert "read     customers: 2 rows (the whole table)" in run("refresh", world.file)
+    assert world.actual() == world.expected()
+    assert "nothing has changed" in run("refresh", world.file)
+    assert json.loads(run("refresh", world.file, "--json"))["refresh"] is None
+
+
+def test_explain_shows_how_each_view_is_refreshed(world):
+    text = run("explain", world.file)
+    assert "cities: incremental\n  aggregate count(*), sum(worth) by city\n  view lines" in text
+    plans = json.loads(run("explain", world.file, "--json"))
+    assert plans.keys() == {"cities", "lines", "strangers"}
+    assert "arrangements" in run("explain", world.file, "--plan")
+
+
+def test_check_reports_every_problem(world):
+    assert "3 views; no problem" in run("check", world.file)
+    (world.folder / "sql" / "x.sql").write_text("CREATE VIEW x AS SELECT y, z FROM customers")
+    text = run("check", world.file, status=2)
+    assert text.count("error:") == 2
+    assert "x.sql, line 1, column 25, x: unknown column 'y'" in text
+
+
+def test_an_unknown_action_is_refused(world):
+    assert "refresh, run, explain, check" in run("restart", world.file, status=2)

@@ -1,0 +1,187 @@
+"""A pipeline keeps its target tables equal to the views over its source tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+from streaming.cli.arguments.checks import ProblemsError
+from streaming.cli.arguments.pipeline_file import read_pipeline
+from streaming.errors import EventsError, SourceTableError, StateLockedError, TargetError
+from streaming.pipeline.definition import PipelineDefinition
+from streaming.pipeline.pipeline import Pipeline
+from streaming.pipeline.sql_files import read_sql_files
+from streaming.pipeline.tables.delta_table import DeltaSourceTable
+from streaming.targets.delta import DeltaTarget
+from tests.support.pipeline_world import PipelineWorld
+from tests.support.tables import bag_of
+
+deltalake = pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
+
+
+def open_pipeline(world, **options):
+    return Pipeline(read_pipeline(world.file).definition, **options)
+
+
+@pytest.fixture
+def world(tmp_path):
+    created = PipelineWorld(tmp_path)
+    created.create()
+    return created
+
+
+@pytest.mark.parametrize("has_feed", [False, True])
+def test_the_target_tables_are_the_views_after_every_refresh(tmp_path, has_feed):
+    world, random = PipelineWorld(tmp_path, has_feed=has_feed), Random(7)
+    world.create()
+    for _ in range(4):
+        world.change(random)
+        with open_pipeline(world) as pipeline:
+            pipeline.refresh()
+            for _ in range(2):
+                world.change(random)
+                pipeline.refresh()
+                assert world.actual() == world.expected()
+            assert pipeline.refresh().number is None
+
+
+def test_a_refresh_that_a_target_fails_is_published_by_the_next(world, monkeypatch):
+    def fail(self, delta):
+        raise TargetError("no space")
+
+    with open_pipeline(world) as pipeline:
+        pipeline.refresh()
+        world.change(Random(1))
+        world.change(Random(2))
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaTarget, "write", fail)
+            with pytest.raises(TargetError, match="no space"):
+                pipeline.refresh()
+        pipeline.refresh()
+        assert world.actual() == world.expected()
+
+
+def test_two_refreshes_at_the_same_time_are_refused(world):
+    with open_pipeline(world) as pipeline, open_pipeline(world) as other:
+        pipeline.refresh()
+        with pytest.raises(StateLockedError):
+            other.refresh()
+
+
+def test_a_new_view_is_computed_from_rows_that_were_read_before(world):
+    world.change(Random(3))
+    with open_pipeline(world) as pipeline:
+        pipeline.refresh()
+    (world.folder / "sql" / "new.sql").write_text(
+        "CREATE MATERIALIZED VIEW names AS SELECT DISTINCT city, id FROM customers"
+    )
+    world.change(Random(4))
+    with open_pipeline(world) as pipeline:
+        assert pipeline.refresh().written["names"]
+    customers = deltalake.DeltaTable(world.folder / "customers").to_pyarrow_table()
+    names = deltalake.DeltaTable(world.folder / "lake" / "names").to_pyarrow_table()
+    assert Counter(map(str, names.select(["id", "city"]).to_pylist())) == Counter(
+        map(str, customers.to_pylist())
+    )
+    assert world.actual() == world.expected()
+
+
+def test_a_view_is_dropped_only_on_request(world):
+    with open_pipeline(world) as pipeline:
+        pipeline.refresh()
+    (world.folder / "sql" / "b_gold.sql").write_text("")
+    text = world.file.read_text()
+    world.file.write_text(text.replace('view = "cities"', 'view = "strangers"'))
+    first, rest = text.split("[[outputs]]", 1)
+    world.file.write_text(f"{first}[[outputs]]{rest.split('[[outputs]]', 1)[1]}")
+    with open_pipeline(world) as pipeline, pytest.raises(Exception, match="cities"):
+        pipeline.refresh()
+    with open_pipeline(world, allow_drop=True) as pipeline:
+        pipeline.refresh()
+
+
+def definition(world, text, **options):
+    path = world.folder / "one.sql"
+    path.write_text(text)
+    tables = {"customers": DeltaSourceTable(str(world.folder / "customers"))}
+    state = str(world.folder / "state")
+    return PipelineDefinition(read_sql_files([path]), tables, state, **options)
+
+
+def test_a_streaming_table_refuses_a_deletion_and_changes_nothing(world):
+    text = "CREATE STREAMING TABLE bronze AS SELECT * FROM STREAM(customers)"
+    with Pipeline(definition(world, text)) as pipeline:
+        pipeline.refresh()
+        row = pa.table({"id": [3], "city": ["Bari"]})
+        deltalake.write_deltalake(world.folder / "customers", row, mode="append")
+        deltalake.DeltaTable(world.folder / "customers").optimize.compact()
+        assert pipeline.refresh().written == {"bronze": 1}
+        deltalake.DeltaTable(world.folder / "customers").delete("id = 1")
+        with pytest.raises(SourceTableError, match=r"1 of its rows .* without STREAM"):
+            pipeline.refresh()
+    with Pipeline(definition(world, text.replace("STREAM(customers)", "customers"))) as pipeline:
+        pipeline.refresh()
+        assert bag_of(pipeline.circuit.views["bronze"]) == {(2, "Oslo"): 1, (3, "Bari"): 1}
+
+
+def test_a_key_that_sql_declares_does_not_make_an_update_ambiguous(world):
+    text = """
+        CREATE TABLE customers (id BIGINT PRIMARY KEY, city TEXT);
+        CREATE VIEW n AS SELECT city FROM customers
+    """
+    with Pipeline(definition(world, text)) as pipeline:
+        pipeline.refresh()
+        table = deltalake.DeltaTable(world.folder / "customers")
+        table.update(predicate="id = 1", updates={"city": "'Bari'"})
+        pipeline.refresh()
+        assert bag_of(pipeline.circuit.views["n"]) == {("Bari",): 1, ("Oslo",): 1}
+
+
+def test_all_problems_of_all_files_are_found_at_once(world):
+    (world.folder / "sql" / "wrong.sql").write_text(
+        "CREATE VIEW a AS SELECT nope FROM customers;\n\nCREATE VIEW b AS SELECT frob(id) FROM zzz"
+    )
+    (world.folder / "sql" / "more.sql").write_text("CREATE VIEW c AS SELECT x.city FROM customers")
+    problems = read_pipeline(world.file).definition.find_problems()
+    assert [
+        problem.split(": ")[0].removeprefix(f"{world.folder}/sql/") for problem in problems
+    ] == [
+        "more.sql, line 1, column 25, c",
+        "wrong.sql, line 1, column 25, a",
+        "wrong.sql, line 3, column 39, b",
+    ]
+
+
+def test_a_source_table_that_is_missing_is_one_problem(world):
+    text = world.file.read_text().replace('path = "customers"', 'path = "clients"')
+    world.file.write_text(text)
+    (problem,) = read_pipeline(world.file).definition.find_problems()
+    assert problem.startswith("source table 'customers': Parquet folder")
+
+
+def test_a_declared_table_needs_a_source(world):
+    (world.folder / "sql" / "tables.sql").write_text("CREATE TABLE stock (nr INT)")
+    (problem,) = read_pipeline(world.file).definition.find_problems()
+    assert problem.startswith("table 'stock' is declared and has no source: add [inputs.stock]")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('query = "sql"', 'query = "empty"', "there is no file .sql"),
+        ('query = "sql"', "", "query: the key is missing"),
+        ('removed_files = "delete"', 'removed_files = "keep"', "write one of"),
+        ('path = "customers"', 'path = "customers"\nremoved_files = "ignore"', "is for Parquet"),
+        ('path = "customers"', 'path = "customers"\nkeys = ["id"]', "unknown key"),
+        ('path = "state"', "", "state.path: the key is missing"),
+        ('path = "customers"', "", "inputs.customers.path: the key is missing"),
+    ],
+)
+def test_problems_of_the_file_are_named(world, old, new, problem):
+    (world.folder / "empty").mkdir()
+    world.file.write_text(world.file.read_text().replace(old, new))
+    with pytest.raises((ProblemsError, EventsError), match=problem):
+        read_pipeline(world.file)
