@@ -15,10 +15,9 @@ from streaming.sources.change_feeds.compiled.cells import Images
 from streaming.sources.change_feeds.compiled.images import (
     ImageGroup,
     RelationImages,
-    group_events,
     read_number,
 )
-from streaming.sources.change_feeds.compiled.maxwell import route_table
+from streaming.sources.change_feeds.compiled.routing import route_events
 from streaming.sources.change_feeds.compiled.scanner import (
     EventShape,
     Integers,
@@ -53,13 +52,11 @@ class CanalDecoder:
     def __init__(
         self,
         feed: CanalFeed,
-        inputs: Mapping[str, pa.Schema],
         columns: Mapping[str, int],
         relations: Mapping[str, RelationImages],
     ) -> None:
         self._feed = feed
         self._relations = relations
-        self._tables = feed.tables or {name: name for name in inputs}
         self.shape = EventShape({"": EVENT}, columns)
 
     def groups(
@@ -70,20 +67,9 @@ class CanalDecoder:
         data_counts, old_counts = _count_rows(events, DATA), _count_rows(events, OLD)
         has_old = events.kinds("old") == ARRAY
         refused |= ~has_old & ~events.is_absent("old")
-        for first, numbers in group_events(events, ("type", "database", "table"), refused):
-            try:
-                kind = events.text(first, "type")
-                database, table = events.text(first, "database"), events.text(first, "table")
-            except ValueError:
-                refused[numbers] = True
-                continue
-            name = self._feed.relation or route_table(self._tables, database, table)
-            if kind in ROW_TYPES and name is None and self._feed.ignore_unknown_tables:
-                continue
-            relation = self._relations.get(name or "")
-            if kind not in ROW_TYPES or relation is None:
-                refused[numbers] = True
-                continue
+        for kind, relation, numbers in route_events(
+            events, self._feed, self._relations, ROW_TYPES, refused
+        ):
             bad = events.kinds("data")[numbers] != ARRAY
             if kind == "UPDATE":
                 bad |= ~has_old[numbers] | (old_counts[numbers] != data_counts[numbers])

@@ -67,13 +67,12 @@ class DebeziumDecoder:
     def __init__(
         self,
         feed: DebeziumFeed,
-        inputs: Mapping[str, pa.Schema],
         columns: Mapping[str, int],
         relations: Mapping[str, RelationImages],
     ) -> None:
         self._feed = feed
         self._relations = relations
-        self._tables = feed.tables or {name: name for name in inputs}
+        self._tables = feed.tables or {name: name for name in relations}
         self.shape = EventShape({"": ROOT, "payload": PAYLOAD, "source": SOURCE}, columns)
 
     def groups(

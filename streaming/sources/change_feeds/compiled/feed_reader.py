@@ -161,7 +161,7 @@ class _EventReader:
         schemas = {name: schema.arrow_columns for name, schema in inputs.items()}
         names = ColumnNames(feed.rename, feed.match_case, schemas)
         columns, relations = relations_of(schemas, keys, names)
-        self._decoder = DECODERS[type(feed)](feed, schemas, columns, relations)
+        self._decoder = DECODERS[type(feed)](feed, columns, relations)
         self._scanner = Scanner(self._decoder.shape)
         hidden = feed.placeholders if isinstance(feed, DebeziumFeed) else ()
         self._rows = {

@@ -16,9 +16,9 @@ from streaming.sources.change_feeds.compiled.cells import Images
 from streaming.sources.change_feeds.compiled.images import (
     ImageGroup,
     RelationImages,
-    group_events,
     read_number,
 )
+from streaming.sources.change_feeds.compiled.routing import route_events
 from streaming.sources.change_feeds.compiled.scanner import (
     EventShape,
     Integers,
@@ -54,13 +54,11 @@ class MaxwellDecoder:
     def __init__(
         self,
         feed: MaxwellFeed,
-        inputs: Mapping[str, pa.Schema],
         columns: Mapping[str, int],
         relations: Mapping[str, RelationImages],
     ) -> None:
         self._feed = feed
         self._relations = relations
-        self._tables = feed.tables or {name: name for name in inputs}
         self.shape = EventShape({"": EVENT}, columns)
 
     def groups(
@@ -68,20 +66,9 @@ class MaxwellDecoder:
     ) -> Iterator[ImageGroup]:
         """Yield the images of a slice of events, see `EventDecoder.groups`."""
         data_rows, old_rows = events.row_of(DATA), events.row_of(OLD)
-        for first, numbers in group_events(events, ("type", "database", "table"), refused):
-            try:
-                kind = events.text(first, "type")
-                database, table = events.text(first, "database"), events.text(first, "table")
-            except ValueError:
-                refused[numbers] = True
-                continue
-            name = self._feed.relation or route_table(self._tables, database, table)
-            if kind in ROW_TYPES and name is None and self._feed.ignore_unknown_tables:
-                continue
-            relation = self._relations.get(name or "")
-            if kind not in ROW_TYPES or relation is None:
-                refused[numbers] = True
-                continue
+        for kind, relation, numbers in route_events(
+            events, self._feed, self._relations, ROW_TYPES, refused
+        ):
             data, old = data_rows[numbers], old_rows[numbers]
             bad = data < 0
             if kind == "update":
@@ -128,14 +115,6 @@ class MaxwellDecoder:
             else:
                 own[i], is_valid[i] = place, True
         return pc.coalesce(order, pa.array(own, mask=~is_valid))
-
-
-def route_table(tables: Mapping[str, str], database: str | None, table: str | None) -> str | None:
-    """Return the relation of a table; None if there is none."""
-    if table is None:
-        return None
-    full_name = None if database is None else f"{database}.{table}"
-    return tables.get(full_name or table, tables.get(table))
 
 
 @lru_cache(maxsize=1024)
