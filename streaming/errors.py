@@ -8,6 +8,7 @@
         ├── DatabaseError             a call of a Database is invalid
         ├── EventsError               a file of changes, names or counts is invalid
         ├── FeedError                 a change feed is declared wrongly or lacks a column
+        ├── RecomputationError        Spark cannot compute a view of a pipeline
         ├── SourceTableError          a pipeline cannot read the changes of a table
         ├── TargetError               a target cannot write the deltas of a view
         │   └── MissedBatchesError    it does not hold the micro-batches before this one
@@ -42,6 +43,7 @@ __all__ = [
     "MissedBatchesError",
     "MonitoringError",
     "PageError",
+    "RecomputationError",
     "ReplayError",
     "RowError",
     "SourceTableError",
@@ -73,6 +75,10 @@ class EventsError(StreamingError):
 
 class FeedError(StreamingError):
     """A change feed is unknown, or the stream lacks a column that it reads."""
+
+
+class RecomputationError(StreamingError):
+    """Spark cannot compute a view of a pipeline; nothing has changed."""
 
 
 class SourceTableError(StreamingError):

@@ -8,7 +8,7 @@ turns these into N-way joins.
 `statements`      the tables, views and inserts of a text
 `declarations`    CREATE TABLE: the inputs that a text declares (``computed_columns``)
 `statement_edits` statements are added to a text, or cut out of it
-`source_views`    tables that are read as streams; views that hide columns
+`view_statements`    the statements of views as text
 `sql_functions`   CREATE FUNCTION and CREATE MACRO: calls that are replaced by a body
 `obstacles`       all errors of a text at once
 `syntax`          sqlglot's parser, extended; the text, and errors that point into it
@@ -52,7 +52,6 @@ from circuits.sql.data_statements import (
 )
 from circuits.sql.declarations import Declarations, TableDeclaration
 from circuits.sql.obstacles import Obstacle, find_obstacles
-from circuits.sql.source_views import streamed_relations, view_of_columns
 from circuits.sql.statement_edits import cut_view, join_statements
 from circuits.sql.statements import (
     add_window_close,
@@ -62,6 +61,12 @@ from circuits.sql.statements import (
     split_statements,
 )
 from circuits.sql.syntax.source import SqlSource
+from circuits.sql.view_statements import (
+    ViewStatement,
+    streamed_relations,
+    view_of_columns,
+    view_statements,
+)
 
 __all__ = [
     "Declarations",
@@ -70,6 +75,7 @@ __all__ = [
     "SqlSource",
     "Statement",
     "TableDeclaration",
+    "ViewStatement",
     "add_window_close",
     "computed_tables",
     "cut_view",
@@ -83,4 +89,5 @@ __all__ = [
     "split_statements",
     "streamed_relations",
     "view_of_columns",
+    "view_statements",
 ]

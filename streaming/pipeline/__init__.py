@@ -10,7 +10,8 @@
 ``tables``      the source tables: their columns, and what has changed since a position
 ``positions``   how far each source table has been read; a part of the state
 ``pipeline``    `streaming.pipeline.pipeline.Pipeline`: a refresh as one transaction
-``plans``       how each view is refreshed
+``recomputation`` and ``spark_views``: views that Spark computes as a whole
 
-A pipeline needs no running Spark. The command ``dbsp-wcoj pipeline`` runs it.
+Apart from these views, a pipeline needs no running Spark. The command ``dbsp-wcoj pipeline`` runs
+it.
 """

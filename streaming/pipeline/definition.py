@@ -13,7 +13,7 @@ deleted or updated.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -23,20 +23,34 @@ from circuits import Circuit, InputOptions, SqlNotice, UserFunction, compile_sql
 from circuits.schema import Schema
 from circuits.sql import (
     Obstacle,
+    ViewStatement,
     declared_by,
     find_obstacles,
     streamed_relations,
     view_of_columns,
+    view_statements,
 )
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.errors import EventsError, SourceTableError
 from streaming.pipeline.positions import POSITIONS, POSITIONS_SCHEMA
+from streaming.pipeline.recomputation import (
+    Policy,
+    RecomputedView,
+    ViewComputer,
+    blank_statements,
+    dependents_of,
+    key_of,
+    obstacles_of,
+    relations_read,
+)
+from streaming.pipeline.spark_views import SparkViews
 from streaming.pipeline.sql_files import SqlFiles
 from streaming.pipeline.tables.source_table import SourceTable
 from streaming.sink.output import Outputs
 
 __all__ = ["CompiledPipeline", "PipelineDefinition"]
 
+NO_SCHEMAS: Final[Mapping[str, pa.Schema]] = {}
 _ROWS_SUFFIX: Final = "__rows"
 
 
@@ -53,6 +67,9 @@ class PipelineDefinition:
         functions: The user-defined functions that the views call.
         limits: What a refresh may use.
         memory_limit: The bytes of the state that may be in memory; None for no limit.
+        policy: Which views Spark computes as a whole, if the dialect is that of Spark: "auto" for
+            those that the circuit cannot maintain, "incremental" for none, "full" for all.
+        computer: Computes them.
     """
 
     files: SqlFiles
@@ -63,11 +80,14 @@ class PipelineDefinition:
     functions: Mapping[str, UserFunction] = field(default_factory=dict)
     limits: StepLimits = DEFAULT_LIMITS
     memory_limit: int | None = None
+    policy: Policy = "auto"
+    computer: ViewComputer = field(default_factory=SparkViews)
 
     def find_problems(self) -> list[str]:
         """Return every problem of the files and the source tables; empty if there is none.
 
-        A view whose table cannot be read has no further problem.
+        A view whose table cannot be read has no further problem. A construct that the circuit lacks
+        is no problem if Spark computes the view.
         """
         problems: list[str] = []
         schemas: dict[str, pa.Schema] = {}
@@ -76,45 +96,156 @@ class PipelineDefinition:
                 schemas[name] = table.schema()
             except SourceTableError as error:
                 problems.append(f"source table {name!r}: {error}")
-        relations = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
         unread = {name.casefold() for name in self.tables.keys() - schemas.keys()}
-        obstacles = find_obstacles(
-            self.files.text, relations, dialect=self.dialect, functions=self.functions
-        )
+        obstacles = self._find_obstacles(self.files.text, schemas)
         for obstacle in obstacles:
-            if not any(f"unknown table {name!r}" in obstacle.message.casefold() for name in unread):
-                problems.append(self._describe(obstacle))
+            if obstacle.is_supported or not self._may_recompute:
+                unknown = (f"unknown table {name!r}" for name in unread)
+                if not any(message in obstacle.message.casefold() for message in unknown):
+                    problems.append(self._describe(obstacle))
         if not obstacles:
             problems += self._missing_tables()
         return problems
 
-    def compile(self) -> CompiledPipeline:
+    def compile(self, stored: Mapping[str, pa.Schema] = NO_SCHEMAS) -> CompiledPipeline:
         """Compile the views to one circuit.
+
+        Args:
+            stored: The columns of recomputed views by their keys, so that Spark need not start.
 
         Raises:
             SourceTableError: The columns of a source table cannot be read.
-            EventsError: A table is declared and has no source, or the SQL does not compile.
+            EventsError: A table is declared and has no source.
+            SqlError: The SQL does not compile.
+            RecomputationError: Spark refuses a view, too.
         """
         if missing := self._missing_tables():
             raise EventsError(missing[0])
+        schemas = {name: table.schema() for name, table in self.tables.items()}
+        text, recomputed = self._plan_recomputation(schemas, stored)
+        return self._compile_text(text, schemas, recomputed)
+
+    def _compile_text(
+        self,
+        text: str,
+        schemas: Mapping[str, pa.Schema],
+        recomputed: Mapping[str, RecomputedView],
+    ) -> CompiledPipeline:
         declared = {name.casefold() for name in self._declared_inputs()}
         inputs = {name: name for name in self.tables}
-        schemas: dict[str, pa.Schema] = {POSITIONS: POSITIONS_SCHEMA}
+        columns: dict[str, pa.Schema] = {POSITIONS: POSITIONS_SCHEMA}
         materialized = [POSITIONS]
-        text = self.files.text
         for name, table in self.tables.items():
             if table.item_column is not None:
-                columns = table.schema()
                 inputs[name] = f"{name}{_ROWS_SUFFIX}"
                 materialized.append(inputs[name])
-                schemas[inputs[name]] = columns.append(pa.field(table.item_column, pa.string()))
-                text += view_of_columns(name, inputs[name], columns.names, dialect=self.dialect)
+                item = pa.field(table.item_column, pa.string())
+                columns[inputs[name]] = schemas[name].append(item)
+                text += view_of_columns(
+                    name, inputs[name], schemas[name].names, dialect=self.dialect
+                )
             elif name.casefold() not in declared:
-                schemas[name] = table.schema()
-        circuit = self._compile(text, schemas, materialized)
-        # Targets and readers need the views whole.
-        circuit = self._compile(text, schemas, [*materialized, *circuit.outputs])
-        return CompiledPipeline(circuit, inputs, self._append_only())
+                columns[name] = schemas[name]
+        for name, view in recomputed.items():
+            materialized.append(view.input)
+            columns[view.input] = view.schema
+            text += view_of_columns(
+                name,
+                view.input,
+                view.schema.names,
+                is_temporary=view.statement.is_temporary,
+                dialect=self.dialect,
+            )
+        circuit = self._compile(text, columns, materialized)
+        # Targets, readers and recomputed views need the views whole.
+        read = {name for view in recomputed.values() for name in view.reads}
+        needed = {inputs.get(name, name) for name in read} | {*materialized, *circuit.outputs}
+        circuit = self._compile(text, columns, sorted(needed))
+        return CompiledPipeline(circuit, inputs, self._append_only(), recomputed)
+
+    @property
+    def _may_recompute(self) -> bool:
+        """True if Spark may compute views as a whole, which it reads in its own dialect."""
+        return self.policy != "incremental" and self.dialect == "spark"
+
+    def _plan_recomputation(
+        self, schemas: Mapping[str, pa.Schema], stored: Mapping[str, pa.Schema]
+    ) -> tuple[str, dict[str, RecomputedView]]:
+        """Return the text without the views that are recomputed, and these views in order.
+
+        The views are found from the tables upwards: the columns of a view that is recomputed are
+        known only when everything that it reads is compiled.
+        """
+        text = self.files.text
+        recomputed: dict[str, RecomputedView] = {}
+        if not self._may_recompute:
+            return text, recomputed
+        views = view_statements(text, self.dialect)
+        views_by_name = {view.name: view for view in views}
+        while True:
+            known = {**schemas, **{name: view.schema for name, view in recomputed.items()}}
+            rest = [view for view in views if view.name not in recomputed]
+            done = blank_statements(text, (views_by_name[name] for name in recomputed))
+            reasons = self._reasons(rest, done, known)
+            if not reasons:
+                return done, recomputed
+            above = dependents_of(reasons, rest)
+            ready = [name for name in reasons if name.casefold() not in above]
+            if not ready:
+                raise EventsError(
+                    f"the views {', '.join(reasons)} read each other and need recomputation, "
+                    "which is not possible: break the cycle"
+                )
+            left_out = [v for v in rest if v.name in reasons or v.name.casefold() in above]
+            below = self._compile_text(blank_statements(done, left_out), schemas, recomputed)
+            relations = {
+                **known,
+                **{name: below.circuit.schema(name).arrow_columns for name in below.circuit.plans},
+            }
+            for name in ready:
+                recomputed[name] = self._recomputed(
+                    views_by_name[name], reasons[name], relations, views, stored
+                )
+
+    def _reasons(
+        self, views: Sequence[ViewStatement], text: str, schemas: Mapping[str, pa.Schema]
+    ) -> dict[str, str]:
+        """Return why views have to be recomputed, by view."""
+        if self.policy == "full":
+            return {view.name: 'policy = "full"' for view in views if not view.is_temporary}
+        obstacles = self._find_obstacles(text, schemas)
+        reasons = {}
+        for view in views:
+            found = obstacles_of(view, text, obstacles)
+            if found and not any(obstacle.is_supported for obstacle in found):
+                file, line = self.files.place(found[0].line)
+                reasons[view.name] = f"{file}, line {line}: {found[0].message}"
+        return reasons
+
+    def _recomputed(
+        self,
+        view: ViewStatement,
+        reason: str,
+        relations: Mapping[str, pa.Schema],
+        views: Sequence[ViewStatement],
+        stored: Mapping[str, pa.Schema],
+    ) -> RecomputedView:
+        reads = relations_read(view, relations)
+        read = {name: relations[name] for name in reads}
+        key = key_of(view, read)
+        schema = stored[key] if key in stored else self.computer.schema_of(view, read)
+        tables = frozenset(
+            name
+            for name in self.tables
+            if name.casefold() in view.words or view.name.casefold() in dependents_of([name], views)
+        )
+        return RecomputedView(view, reason, reads, schema, key, tables)
+
+    def _find_obstacles(self, text: str, schemas: Mapping[str, pa.Schema]) -> list[Obstacle]:
+        if not text.strip(" \n;"):
+            return []
+        relations = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
+        return find_obstacles(text, relations, dialect=self.dialect, functions=self.functions)
 
     def _compile(
         self, text: str, schemas: Mapping[str, pa.Schema], materialized: list[str]
@@ -169,8 +300,10 @@ class CompiledPipeline:
         circuit: The views, without state.
         inputs: The input of each source table.
         append_only: The source tables of which no row may be deleted.
+        recomputed: The views that are computed as a whole, each after those that it reads.
     """
 
     circuit: Circuit
     inputs: Mapping[str, str]
     append_only: frozenset[str]
+    recomputed: Mapping[str, RecomputedView]

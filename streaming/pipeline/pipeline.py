@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
@@ -39,7 +39,9 @@ from streaming.data_source.stored_views import StoredViews
 from streaming.errors import RowError, SourceTableError, StateDamagedError
 from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.positions import POSITIONS, position_changes, read_positions
-from streaming.pipeline.tables.source_table import Position, TableChanges
+from streaming.pipeline.recomputation import RecomputedView
+from streaming.pipeline.stored_columns import read_columns, write_columns
+from streaming.pipeline.tables.source_table import Position, TableChanges, with_weight
 from streaming.sink.output import OutputRouting, route_outputs
 from streaming.state.checksums import decode_checked, encode_checked, parse_count
 from streaming.state.files import Files, read_small_file, replace_atomically
@@ -52,6 +54,9 @@ from streaming.state.view_definitions import check_definition
 __all__ = ["Pipeline", "Refresh"]
 
 PUBLISHED_FILE: Final = "published.json"
+#: The item of the position of a recomputed view, and its position before it is computed again.
+COMPUTED: Final = "computed"
+NOT_COMPUTED: Final = {COMPUTED: ""}
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +66,25 @@ class Refresh:
     """What a refresh has done.
 
     Attributes:
-        number: Its number, from 0; None if nothing had changed.
+        number: The number of its last step, from 0; None if nothing had changed.
         read: For each source table that has changed, how its changes were found, and how many rows
             were read.
         written: For each view, the rows that were written to its target.
+        recomputed: The views that Spark has computed as a whole.
     """
 
     number: int | None
     read: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
+    recomputed: tuple[str, ...] = ()
+
+    def with_step(self, number: int, summary: VersionSummary) -> Refresh:
+        """Return the refresh with a further step."""
+        rows = {
+            view: self.written.get(view, 0) + table.num_rows
+            for view, table in summary.outputs.items()
+        }
+        return replace(self, number=number, written={**self.written, **rows})
 
 
 class Pipeline:
@@ -96,14 +111,16 @@ class Pipeline:
     ) -> None:
         self._tables = definition.tables
         self._clock = clock
-        compiled = definition.compile()
+        self._computer = definition.computer
+        self._files: Files = open_files(definition.state)
+        compiled = definition.compile(read_columns(self._files))
         self._inputs, self._append_only = compiled.inputs, compiled.append_only
-        self._circuit = compiled.circuit
+        self._circuit, self._recomputed = compiled.circuit, compiled.recomputed
         self._routing: OutputRouting = route_outputs(
             self._circuit, definition.outputs(self._circuit)
         )
-        self._files: Files = open_files(definition.state)
         check_definition(self._files, self._circuit.spec)
+        self._next = 0  # the number of the step for which the store is ready
         self._store = Store(
             self._files,
             self._circuit,
@@ -153,18 +170,64 @@ class Pipeline:
         number = self._load()
         positions = read_positions(self._circuit.views[POSITIONS])
         changes = self._read_changes(positions)
-        if not (changes or self._store.has_pending_change or self._circuit.reads_now):
-            return Refresh(None)
-        rows = {self._inputs[name]: change.rows for name, change in changes.items()}
-        new_positions = {name: change.position for name, change in changes.items()}
-        rows[POSITIONS] = position_changes(positions, new_positions)
+        outdated = [
+            name
+            for name, view in self._recomputed.items()
+            if positions.get(view.input) != {COMPUTED: view.key}
+            or not view.tables.isdisjoint(changes)
+        ]
+        report = Refresh(
+            None,
+            {name: (change.method, change.rows.num_rows) for name, change in changes.items()},
+        )
+        if changes or self._store.has_pending_change or self._circuit.reads_now:
+            rows = {self._inputs[name]: change.rows for name, change in changes.items()}
+            new_positions = {
+                self._inputs[name]: change.position for name, change in changes.items()
+            }
+            for name in outdated:  # if this process ends before, the next refresh computes them
+                new_positions[self._recomputed[name].input] = NOT_COMPUTED
+            for name in positions.keys() - self._circuit.inputs.keys():
+                new_positions[name] = {}  # an input that comes back is read as a new one
+            rows[POSITIONS] = position_changes(positions, new_positions)
+            report = report.with_step(number, self._step_and_publish(number, rows))
+            number += 1
+        if outdated:
+            write_columns(self._files, self._recomputed.values())
+        for name in outdated:
+            rows = self._recompute(self._recomputed[name])
+            report = report.with_step(number, self._step_and_publish(number, rows))
+            number += 1
+        return replace(report, recomputed=tuple(outdated))
+
+    def _recompute(self, view: RecomputedView) -> dict[str, pa.Table]:
+        """Return the changes that a recomputed view makes: its new rows, without its old ones."""
+        state = self._circuit.views
+        relations = {}
+        for relation in view.reads:
+            source = self._inputs.get(relation, relation)
+            table = state[source]
+            item = self._tables[relation].item_column if relation in self._tables else None
+            relations[relation] = table if item is None else table.drop_columns([item])
+        computed = self._computer.rows_of(view.statement, relations).cast(view.schema)
+        old = state[view.input]
+        index = old.column_names.index(WEIGHT)
+        old = old.set_column(index, WEIGHT, pc.negate(old.column(WEIGHT)))
+        new = with_weight(computed, 1).select(old.column_names).cast(old.schema)
+        position = read_positions(state[POSITIONS])
+        return {
+            view.input: pa.concat_tables([new, old]),
+            POSITIONS: position_changes(position, {view.input: {COMPUTED: view.key}}),
+        }
+
+    def _step_and_publish(self, number: int, rows: Mapping[str, pa.Table]) -> VersionSummary:
+        """Compute and commit a step, and write what has changed to the targets."""
+        if number != self._next:
+            self._store.find(number, None)
+        self._next = number + 1
         summary = self._step(number, rows)
         self._publish(summary)
-        return Refresh(
-            number,
-            {name: (change.method, change.rows.num_rows) for name, change in changes.items()},
-            {view: table.num_rows for view, table in summary.outputs.items()},
-        )
+        return summary
 
     def _load(self) -> int:
         """Load the newest state; publish the last refresh, if a crash came before; return the next.
@@ -184,6 +247,7 @@ class Pipeline:
         if store.unpublished is not None:
             self._publish(store.unpublished)
             store.confirm_published()
+        self._next = number
         return number
 
     def _read_changes(self, positions: Mapping[str, Position]) -> dict[str, TableChanges]:
@@ -192,7 +256,7 @@ class Pipeline:
         for name, table in self._tables.items():
             kept_rows = partial(self._kept_rows, name)
             try:
-                change = table.changes(positions.get(name, {}), kept_rows)
+                change = table.changes(positions.get(self._inputs[name], {}), kept_rows)
             except SourceTableError as error:
                 raise SourceTableError(f"source table {name!r}: {error}") from error
             if change is None:
@@ -282,10 +346,10 @@ class Pipeline:
         if newest is None or newest.fingerprint == self._circuit.fingerprint:
             return {}
         stored = StoredViews(state).rows(POSITIONS, newest.batch_id)
-        rows = {}
-        for name, position in read_positions(stored).items():
-            table = self._tables.get(name)
-            if table is None or table.item_column is not None:
+        positions, rows = read_positions(stored), {}
+        for name, table in self._tables.items():
+            position = positions.get(self._inputs[name])
+            if position is None or table.item_column is not None:
                 continue
             try:
                 rows[self._inputs[name]] = table.rows_at(position)

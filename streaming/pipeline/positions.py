@@ -2,7 +2,8 @@
 
 The circuit of a pipeline has an input that no view reads. Its rows are the positions. A refresh
 changes them in the same step as the rows of the tables, so both are committed by one manifest: no
-change is lost, and none is applied twice.
+change is lost, and none is applied twice. A position belongs to an input, not to a table: an input
+that is new, because the pipeline has changed, has none, and is read from the beginning.
 """
 
 from __future__ import annotations
@@ -20,20 +21,20 @@ __all__ = ["POSITIONS", "POSITIONS_SCHEMA", "position_changes", "read_positions"
 #: The name of the input.
 POSITIONS: Final = "pipeline_positions"
 POSITIONS_SCHEMA: Final = pa.schema(
-    [pa.field(name, pa.string(), nullable=False) for name in ("source", "item", "position")]
+    [pa.field(name, pa.string(), nullable=False) for name in ("input", "item", "position")]
 )
 
 
 def read_positions(rows: pa.Table) -> dict[str, dict[str, str]]:
-    """Return the position of each source table that has one.
+    """Return the position of each input that has one.
 
     Args:
         rows: The rows of the input.
     """
     positions: dict[str, dict[str, str]] = {}
     columns = (rows.column(name).to_pylist() for name in POSITIONS_SCHEMA.names)
-    for source, item, position in zip(*columns, strict=True):
-        positions.setdefault(source, {})[item] = position
+    for name, item, position in zip(*columns, strict=True):
+        positions.setdefault(name, {})[item] = position
     return positions
 
 
@@ -42,20 +43,20 @@ def position_changes(old: Mapping[str, Position], new: Mapping[str, Position]) -
 
     Args:
         old: The positions in the state.
-        new: The positions of the source tables that have changed.
+        new: The positions of the inputs that have changed; an empty one removes it.
 
     >>> position_changes({"orders": {"": "a:3"}}, {"orders": {"": "a:4"}}).to_pylist()
-    [{'source': 'orders', 'item': '', 'position': 'a:3', 'weight': -1}, \
-{'source': 'orders', 'item': '', 'position': 'a:4', 'weight': 1}]
+    [{'input': 'orders', 'item': '', 'position': 'a:3', 'weight': -1}, \
+{'input': 'orders', 'item': '', 'position': 'a:4', 'weight': 1}]
     """
     rows: list[tuple[str, str, str, int]] = []
-    for source, position in new.items():
-        before = old.get(source, {})
+    for name, position in new.items():
+        before = old.get(name, {})
         changed = {item for item in {*before, *position} if before.get(item) != position.get(item)}
         for item in sorted(changed):
             for state, weight in ((before, -1), (position, 1)):
                 if item in state:
-                    rows.append((source, item, state[item], weight))
+                    rows.append((name, item, state[item], weight))
     schema = POSITIONS_SCHEMA.append(pa.field(WEIGHT, pa.int64()))
     columns = zip(*rows, strict=True) if rows else [[]] * len(schema)
     return (

@@ -133,6 +133,7 @@ PUBLIC_STREAMING = [
     "ParquetTarget",
     "ProgramChangeError",
     "Published",
+    "RecomputationError",
     "ReplayError",
     "Result",
     "Retention",

@@ -23,6 +23,7 @@
     [run]
     dialect = "spark"                   # the default is "duckdb"
     functions = "scoring.py:FUNCTIONS"
+    policy = "auto"                     # or "incremental" or "full": views that Spark recomputes
     every = "10 seconds"                # for `dbsp-wcoj pipeline run`
 
     [limits]                            # as in a job file
@@ -48,6 +49,7 @@ from streaming.cli.arguments.sink import SinkArgument, assign_sinks, build_outpu
 from streaming.cli.arguments.toml_table import TomlTable, read_toml
 from streaming.cli.arguments.views import DUCKDB
 from streaming.pipeline.definition import PipelineDefinition
+from streaming.pipeline.recomputation import POLICIES
 from streaming.pipeline.sql_files import SqlFiles, read_sql_files
 from streaming.pipeline.tables.delta_table import DeltaSourceTable
 from streaming.pipeline.tables.parquet_folder import (
@@ -119,6 +121,7 @@ def read_pipeline(path: Path) -> PipelineFile:
         functions,
         limits,
         memory_limit,
+        options.get("policy", "auto"),
     )
     return PipelineFile(definition, options.get("every", DEFAULT_EVERY))
 
@@ -178,6 +181,10 @@ def _read_options(root: TomlTable) -> dict[str, Any]:
             value = read(table, key)
             if value is not None:
                 options[option] = value
+        if name == "run" and (policy := table.choice("policy", POLICIES)) is not None:
+            options["policy"] = policy
+            if policy == "full" and options.get("dialect") != "spark":
+                table.report("policy", 'Spark computes these views: write dialect = "spark", too')
         table.report_unknown_keys()
     return options
 

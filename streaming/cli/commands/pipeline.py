@@ -12,7 +12,7 @@ from streaming.cli.arguments.pipeline_file import read_pipeline
 from streaming.cli.streaming_query import parse_interval
 from streaming.cli.terminal.display import console, plural, print_json, show_compilation
 from streaming.errors import EventsError
-from streaming.pipeline.definition import PipelineDefinition
+from streaming.pipeline.definition import CompiledPipeline, PipelineDefinition
 from streaming.pipeline.pipeline import Pipeline, Refresh
 from streaming.ui.drawing import Drawing
 
@@ -43,7 +43,7 @@ def pipeline(
     if action == "check":
         _check(file, definition)
     elif action == "explain":
-        _explain(definition.compile().circuit, is_whole=plan, json=json)
+        _explain(definition.compile(), is_whole=plan, json=json)
     else:
         count, unit = parse_interval(every or contents.every).split()
         pause = float(count) * SECONDS[unit]
@@ -69,15 +69,28 @@ def _check(file: Path, definition: PipelineDefinition) -> None:
     )
 
 
-def _explain(circuit: Circuit, *, is_whole: bool, json: bool) -> None:
-    plans = {view: operators_of(circuit, view) for view in circuit.outputs}
+def _explain(compiled: CompiledPipeline, *, is_whole: bool, json: bool) -> None:
+    circuit, recomputed = compiled.circuit, compiled.recomputed
+    plans = {
+        view: operators_of(circuit, view) for view in circuit.outputs if view not in recomputed
+    }
     if json:
-        print_json({view: {"refresh": "incremental", "plan": plan} for view, plan in plans.items()})
+        described: dict[str, Any] = {
+            view: {"refresh": "incremental", "plan": plan} for view, plan in plans.items()
+        }
+        for name, view in recomputed.items():
+            reads = list(view.reads)
+            described[name] = {"refresh": "recomputed", "reason": view.reason, "reads": reads}
+        print_json(described)
         return
-    for view, operators in plans.items():
-        console().print(f"{view}: incremental", style="name", soft_wrap=True)
+    for name, operators in plans.items():
+        console().print(f"{name}: incremental", style="name", soft_wrap=True)
         for operator in operators:
             console().print(f"  {operator}", markup=False, soft_wrap=True)
+    for name, view in recomputed.items():
+        console().print(f"{name}: recomputed by Spark", style="name", soft_wrap=True)
+        console().print(f"  because of {view.reason}", markup=False, soft_wrap=True)
+        console().print(f"  reads {', '.join(view.reads)}", markup=False, soft_wrap=True)
     if is_whole:
         console().print("\n" + circuit.explain(), markup=False, soft_wrap=True)
 
@@ -115,6 +128,7 @@ def _show_refresh(refresh: Refresh, *, json: bool) -> None:
                     name: {"method": method, "rows": rows}
                     for name, (method, rows) in refresh.read.items()
                 },
+                "recomputed": list(refresh.recomputed),
                 "written": dict(refresh.written),
             }
         )
@@ -126,5 +140,7 @@ def _show_refresh(refresh: Refresh, *, json: bool) -> None:
     out.print(f"refresh {refresh.number:,}", style="name")
     for name, (method, rows) in refresh.read.items():
         out.print(f"  read     {name}: {plural(rows, 'row')} ({method})", soft_wrap=True)
+    for view in refresh.recomputed:
+        out.print(f"  computed {view}: by Spark", soft_wrap=True)
     for view, rows in refresh.written.items():
         out.print(f"  written  {view}: {plural(rows, 'row')}", soft_wrap=True)

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from streaming.cli.app import app
 from tests.support.pipeline_world import PipelineWorld
 
-pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
+deltalake = pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
 
 
 @pytest.fixture
@@ -49,6 +49,25 @@ def test_check_reports_every_problem(world):
     text = run("check", world.file, status=2)
     assert text.count("error:") == 2
     assert "x.sql, line 1, column 25, x: unknown column 'y'" in text
+
+
+@pytest.mark.spark
+def test_a_view_that_the_engine_lacks_is_computed_by_spark(world, spark):
+    text = world.file.read_text()
+    world.file.write_text(f'{text}[run]\ndialect = "spark"\n')
+    (world.folder / "sql" / "x.sql").write_text(
+        "CREATE VIEW x AS SELECT id, xpath_int(concat('<a>', id, '</a>'), 'a') AS y FROM customers"
+    )
+    assert "4 views; no problem" in run("check", world.file)
+    explained = run("explain", world.file)
+    assert "x: recomputed by Spark\n  because of " in explained
+    assert "x.sql, line 1: function xpath_int() is not supported" in explained
+    assert "computed x: by Spark" in run("refresh", world.file)
+    world.change(Random(1))
+    run("refresh", world.file)
+    rows = deltalake.DeltaTable(world.folder / "lake" / "x").to_pyarrow_table().to_pylist()
+    customers = deltalake.DeltaTable(world.folder / "customers").to_pyarrow_table().to_pylist()
+    assert sorted(row["y"] for row in rows) == sorted(row["id"] for row in customers)
 
 
 def test_an_unknown_action_is_refused(world):

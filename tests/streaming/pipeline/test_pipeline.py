@@ -103,6 +103,34 @@ def test_a_view_is_dropped_only_on_request(world):
         pipeline.refresh()
 
 
+def test_a_table_that_comes_back_or_is_kept_in_another_way_is_read_from_the_beginning(world):
+    world.change(Random(6))
+    text = world.file.read_text()
+    silver, gold = (world.folder / "sql" / name for name in ("nested/a_silver.sql", "b_gold.sql"))
+    views = silver.read_text()
+    gold.write_text("")
+    text = text.split("[[outputs]]", 1)[0] + '[state]\npath = "state"\n'
+    without_orders = "[inputs.customers]" + text.split("[inputs.customers]", 1)[1]
+    only_customers = "CREATE VIEW ids AS SELECT id FROM customers"
+    ignoring = text.replace('removed_files = "delete"', 'removed_files = "ignore"')
+    changes = [
+        (text, views),
+        (f'query = "sql"\n{without_orders}', only_customers),
+        (text, views),
+        (ignoring, views),
+        (text, views),
+    ]
+    for file, sql in changes:
+        world.file.write_text(file)
+        silver.write_text(sql)
+        with open_pipeline(world, allow_drop=True) as pipeline:
+            pipeline.refresh()
+            if sql == views:
+                expected = world.expected()
+                for view in ("lines", "strangers"):
+                    assert bag_of(pipeline.circuit.views[view]) == expected[view], view
+
+
 def definition(world, text, **options):
     path = world.folder / "one.sql"
     path.write_text(text)

@@ -1,0 +1,127 @@
+"""Statements of views as text, without their syntax trees: also of those that cannot be planned.
+
+``FROM STREAM(orders)`` and ``FROM STREAM orders`` read a table like ``FROM orders``. They also say
+that rows are only appended to it, which the engine does not check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.tokenizer_core import Token, TokenType
+
+from circuits.sql.syntax.source import SqlSource
+
+__all__ = ["ViewStatement", "streamed_relations", "view_of_columns", "view_statements"]
+
+
+@dataclass(frozen=True)
+class ViewStatement:
+    """A statement that creates a view.
+
+    Attributes:
+        name: The name of the view.
+        start: The offset of the statement in the text.
+        end: The offset after it.
+        columns: The names of its columns with the parentheses; empty if it has none.
+        query: The text of its query.
+        words: The words of the query in lower case; among them are the relations that it reads.
+        is_temporary: True for CREATE TEMPORARY VIEW.
+    """
+
+    name: str
+    start: int
+    end: int
+    columns: str
+    query: str
+    words: frozenset[str]
+    is_temporary: bool
+
+
+def streamed_relations(text: str, dialect: str = "duckdb") -> frozenset[str]:
+    """Return the names, in lower case, of the tables that a text reads as streams.
+
+    Names that are not tables may be among them.
+
+    Raises:
+        SqlError: The text has a character or a quote that is not valid SQL.
+
+    >>> streamed_relations("CREATE STREAMING TABLE b AS SELECT * FROM STREAM(Orders)")
+    frozenset({'orders'})
+    """
+    tokens = SqlSource(text, dialect).tokenize()
+    names: set[str] = set()
+    for number, token in enumerate(tokens):
+        if token.text.upper() != "STREAM":
+            continue
+        rest = [t for t in tokens[number + 1 : number + 3] if t.token_type != TokenType.L_PAREN]
+        names.update(follower.text.casefold() for follower in rest[:1])
+    return frozenset(names)
+
+
+def view_statements(text: str, dialect: str = "duckdb") -> list[ViewStatement]:
+    """Return the statements ``CREATE ... VIEW`` and ``CREATE STREAMING TABLE`` of a text.
+
+    Raises:
+        SqlError: The text has a character or a quote that is not valid SQL.
+
+    >>> text = "CREATE OR REPLACE VIEW v (b) COMMENT 'as' AS SELECT a FROM t; SELECT 1"
+    >>> (view,) = view_statements(text)
+    >>> view.name, view.columns, view.query, sorted(view.words)
+    ('v', '(b)', 'SELECT a FROM t', ['a', 'from', 'select', 't'])
+    """
+    statements: list[list[Token]] = [[]]
+    for token in SqlSource(text, dialect).tokenize():
+        if token.token_type == TokenType.SEMICOLON:
+            statements.append([])
+        else:
+            statements[-1].append(token)
+    return list(_read_views(text, statements))
+
+
+def _read_views(text: str, statements: list[list[Token]]) -> Iterator[ViewStatement]:
+    for tokens in statements:
+        words = [token.text.upper() for token in tokens]
+        if words[:1] != ["CREATE"] or not {"VIEW", "TABLE"} & set(words):
+            continue
+        kind = min(words.index(word) for word in ("VIEW", "TABLE") if word in words)
+        name = kind + (4 if words[kind + 1 : kind + 4] == ["IF", "NOT", "EXISTS"] else 1)
+        starts = [n for n, token in enumerate(tokens) if token.token_type == TokenType.ALIAS]
+        if not starts or name >= starts[0]:
+            continue
+        first = starts[0] + 1
+        columns = ""
+        if tokens[name + 1].token_type == TokenType.L_PAREN and ")" in words[name:first]:
+            end = words.index(")", name)
+            columns = text[tokens[name + 1].start : tokens[end].end + 1]
+        yield ViewStatement(
+            tokens[name].text,
+            tokens[0].start,
+            tokens[-1].end + 1,
+            columns,
+            text[tokens[first].start : tokens[-1].end + 1] if first < len(tokens) else "",
+            frozenset(token.text.casefold() for token in tokens[first:]),
+            not {"TEMP", "TEMPORARY"}.isdisjoint(words[:kind]),
+        )
+
+
+def view_of_columns(
+    name: str,
+    relation: str,
+    columns: Sequence[str],
+    *,
+    is_temporary: bool = True,
+    dialect: str = "duckdb",
+) -> str:
+    """Return the statement of a view that has some columns of a relation.
+
+    >>> view_of_columns("orders", "orders_rows", ["nr", "day of week"])
+    'CREATE TEMPORARY VIEW "orders" AS SELECT "nr", "day of week" FROM "orders_rows";\\n'
+    """
+    select = exp.select(*(exp.column(column, quoted=True) for column in columns))
+    query = select.from_(exp.to_identifier(relation, quoted=True)).sql(dialect)
+    view = exp.to_identifier(name, quoted=True).sql(dialect)
+    kind = "TEMPORARY VIEW" if is_temporary else "VIEW"
+    return f"CREATE {kind} {view} AS {query};\n"
