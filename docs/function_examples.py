@@ -217,6 +217,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "java_float": "spark: CAST(1e10 AS STRING)",
         "postgres_float": "postgres: CAST(1e10::float8 AS TEXT)",
         "to_char": "spark: to_char(454, '999')",
+        "postgres_to_char": "postgres: to_char(454, 'S999D9')",
         "to_number": "spark: to_number('454', '999')",
         "try_to_number": "spark: try_to_number('x', '99')",
     },

@@ -27,7 +27,7 @@ from circuits.sql.expressions.named_functions import (
     merge_tables,
 )
 from circuits.types.arrow_types import is_nested, part_types
-from circuits.types.functions.type_rules import is_interval
+from circuits.types.functions.type_rules import is_interval, is_number
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -269,13 +269,27 @@ def _age(clause: Clause, node: exp.Expr, *arguments: Expression) -> Expression:
     return clause.call(node, "age", *arguments)
 
 
+def _to_char(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
+    """Read ``to_char`` of a number; `circuits.sql.syntax.function_templates` has that of dates."""
+    if len(arguments) == 2 and is_number(arguments[0].type):
+        return clause.call(node, "postgres_to_char", *arguments)
+    return _refuse_pattern(clause, node, arguments)
+
+
 def _refuse_pattern(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    """Refuse ``to_char`` with a pattern that `circuits.sql.syntax.function_templates` left."""
+    """Refuse a pattern of dates that `circuits.sql.syntax.function_templates` left."""
     raise clause.source.unsupported(
         node,
         f"{clause.source.name_in_text(node)}() with this pattern",
         "write a constant of YYYY, MM, DD, HH24, MI, SS, MS, Mon, or use strftime() or strptime()",
     )
+
+
+def _to_number(clause: Clause, node: exp.Expr, text: Expression, pattern: Expression) -> Expression:
+    """Read ``to_number`` of PostgreSQL."""
+    if isinstance(pattern, Literal) and isinstance(pattern.value, str):
+        pattern = string_literal(pattern.value.upper().removeprefix("FM"))
+    return clause.call(node, "to_number", text, pattern)
 
 
 def _xor(clause: Clause, node: exp.Expr, left: Expression, right: Expression) -> Expression:
@@ -377,7 +391,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "date_sub": check_count(3, _date_sub),
     "add_months": call_of("add_months"),
     "age": check_count((1, 2), _age),
-    "to_char": _refuse_pattern,
+    "to_char": _to_char,
+    "to_number": check_count(2, _to_number),
     "to_date": _refuse_pattern,
     "to_hours": _to_interval(3_600_000_000),
     "to_minutes": _to_interval(60_000_000),

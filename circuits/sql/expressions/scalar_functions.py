@@ -28,6 +28,7 @@ __all__ = ["READERS", "READERS_BY_NAME"]
 # arguments in the order of the function's parameters.
 SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Abs: ("abs", "this"),
+    exp.Cbrt: ("cbrt", "this"),
     exp.Ceil: ("ceil", "this"),
     exp.Contains: ("contains", "this", "expression"),
     exp.EndsWith: ("ends_with", "this", "expression"),

@@ -6,6 +6,8 @@ The syntax tree is replaced, before it is read, by that of a scalar subquery wit
     (SELECT coalesce(array_agg(value ORDER BY key_1), []) FROM (SELECT x, y FROM t) q(value, key_1))
 
 A list without ORDER BY is in the order of its values, as for ``array_agg``.
+
+``x = ANY (ARRAY(SELECT y ...))`` is ``x = ANY (SELECT y ...)``; so are ALL and SOME.
 """
 
 from __future__ import annotations
@@ -30,10 +32,32 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
         query = strip_parentheses(node.expressions[0]) if len(node.expressions) == 1 else None
         if not isinstance(query, exp.Query) or node.args.get("value_constructor") is not None:
             continue
+        if _replace_in_comparison(node, query):
+            continue
         keys = _sort_keys(query) if _has_one_column(query) else None
         if keys is not None:
             node.replace(_build_scalar_subquery(node, query, keys))
     return tree
+
+
+def _replace_in_comparison(node: exp.Array, query: exp.Query) -> bool:
+    """Replace a list after ANY, SOME or ALL by its subquery; return False for any other list."""
+    quantifier = node.parent
+    while isinstance(quantifier, exp.Paren):
+        quantifier = quantifier.parent
+    is_all = (
+        isinstance(quantifier, exp.Anonymous)
+        and quantifier.name.upper() == "ALL"
+        and isinstance(quantifier.parent, exp.Binary)
+    )
+    if is_all:
+        assert quantifier is not None
+        quantifier.replace(exp.All(this=query))
+    elif isinstance(quantifier, exp.Any):
+        quantifier.set("this", exp.Subquery(this=query))
+    else:
+        return False
+    return True
 
 
 def _has_one_column(query: exp.Expr) -> bool:

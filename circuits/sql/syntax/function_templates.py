@@ -18,10 +18,12 @@ DuckDB does not have. They are for all dialects except spark.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from sqlglot import exp
+
+from circuits.types.functions.numbers.postgres_patterns import is_number_pattern
 
 __all__ = ["TEMPLATES", "ParseExpression", "fill_template", "replace_templates"]
 
@@ -50,6 +52,11 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "list_append": (("a", "x"), "array_append(a, x)"),
     "list_prepend": (("x", "a"), "array_prepend(x, a)"),
     "generate_subscripts": (("a", "d"), "unnest(generate_series(1, len(a)))"),
+    "array_fill": (
+        ("x", "d"),
+        "list_transform(generate_series(1, CASE WHEN len(d) = 1 THEN d[1] ELSE CAST(error("
+        "'array_fill: arrays have one dimension') AS BIGINT) END), lambda i: x)",
+    ),
     "trim_array": (
         ("a", "n"),
         "list_slice(a, 1, len(a) - CASE WHEN n < 0 OR n > len(a) THEN CAST(error('trim_array: the "
@@ -75,6 +82,7 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "lambda w: upper(w[1:1]) || lower(w[2:])), '')",
     ),
     "convert_from": (("b", "e"), "decode(b)"),
+    "normalize": (("s",), "nfc_normalize(s)"),
     # Those of a constant format are in `_FORMATS`.
     "decode": (("s", "f"), ""),
     "encode": (("b", "f"), ""),
@@ -90,7 +98,8 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "parse_timestamp": (("f", "s"), "strptime(s, f)"),
     "timestampdiff": (("u", "a", "b"), "date_sub(u, a, b)"),
     "timezone": (("z", "ts"), "ts AT TIME ZONE z"),
-    "to_char": (("ts", "f"), "strftime(ts, f)"),
+    # That of a constant format is written by `_to_char`.
+    "to_char": (("ts", "f"), ""),
     "to_date": (("s", "f"), "CAST(strptime(s, f) AS DATE)"),
     "to_timestamp": (("s", "f"), "strptime(s, f) AT TIME ZONE 'UTC'"),
     # JSON
@@ -107,6 +116,7 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         }.items()
     },
     "jsonb_array_length": (("j",), "json_array_length(j)"),
+    "to_jsonb": (("x",), "to_json(x)"),
     **dict.fromkeys(
         ("json_each", "jsonb_each"), (("j",), "unnest(json_members(j), max_depth := 2)")
     ),
@@ -155,22 +165,59 @@ _PATH_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
     exp.JSONBExtractScalar: "json_extract_string",
 }
 _OF_DIMENSION: Final = ("array_lower", "array_upper", "generate_subscripts")
-_PATTERN_FUNCTIONS: Final = ("to_char", "to_date", "to_timestamp")
+_PATTERN_FUNCTIONS: Final = ("to_date", "to_timestamp")
 _UNITS: Final = (
     *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),
     *("millisecond", "microsecond"),
 )
 # PostgreSQL's patterns of dates, the longer ones before their prefixes.
-_DATE_PATTERNS: Final = {
+_DATE_PATTERNS = {
     **{"YYYY": "%Y", "YY": "%y", "IYYY": "%G", "IW": "%V", "MM": "%m", "DDD": "%j", "DD": "%d"},
     **{"HH24": "%H", "HH12": "%I", "HH": "%I", "MI": "%M", "SS": "%S", "MS": "%g", "US": "%f"},
     **{"AM": "%p", "PM": "%p", "FMMonth": "%B", "Mon": "%b", "FMDay": "%A", "Dy": "%a"},
 }
-_DATE_TOKEN: Final = re.compile(
-    r"(?!SSSS)(?:"  # SSSS is the number of seconds since midnight
-    + "|".join(sorted(_DATE_PATTERNS, key=len, reverse=True))
-    + r')|"(?P<text>[^"]*)"|(?P<mark>[^A-Za-z])'
-)
+_NUMBER_PATTERNS: Final = ("YYYY", "YY", "IYYY", "IW", "MM", "DDD", "DD", "HH24", "HH12", "HH")
+_DATE_PATTERNS |= {
+    name.lower(): _DATE_PATTERNS[name] for name in (*_NUMBER_PATTERNS, "MI", "SS", "MS", "US")
+}
+# Those of to_char() that no format of strftime has. Names are padded to 9 characters, except by FM.
+_DATE_EXPRESSIONS: Final = {
+    **{
+        name: f"rpad({function}, 9)"
+        for name, function in {
+            **{"Day": "dayname(ts)", "Month": "monthname(ts)"},
+            **{"DAY": "upper(dayname(ts))", "MONTH": "upper(monthname(ts))"},
+            **{"day": "lower(dayname(ts))", "month": "lower(monthname(ts))"},
+        }.items()
+    },
+    **{"FMDAY": "upper(dayname(ts))", "FMMONTH": "upper(monthname(ts))"},
+    **{"FMday": "lower(dayname(ts))", "FMmonth": "lower(monthname(ts))"},
+    **{"DY": "upper(strftime(ts, '%a'))", "MON": "upper(strftime(ts, '%b'))"},
+    **{"dy": "lower(strftime(ts, '%a'))", "mon": "lower(strftime(ts, '%b'))"},
+    **{"am": "lower(strftime(ts, '%p'))", "pm": "lower(strftime(ts, '%p'))"},
+    **{
+        name: f"CAST({function} AS VARCHAR)"
+        for name, function in {
+            **{"Q": "quarter(ts)", "D": "dayofweek(ts) + 1", "ID": "isodow(ts)"},
+            **{"FMMM": "month(ts)", "FMDD": "day(ts)", "FMHH24": "hour(ts)"},
+            **{"FMDDD": "dayofyear(ts)", "FMMI": "minute(ts)", "FMSS": "second(ts)"},
+        }.items()
+    },
+    "WW": "lpad(CAST(CAST((dayofyear(ts) + 6 - (dayofyear(ts) + 6) % 7) / 7 AS INT) AS VARCHAR), "
+    "2, '0')",
+}
+
+
+def _token_of(names: Iterable[str]) -> re.Pattern[str]:
+    """Return the pattern of one part of a format of dates, which has some names."""
+    longest_first = "|".join(sorted(names, key=len, reverse=True))
+    # SSSS is the number of seconds since midnight. TH after a number is its ordinal.
+    parts = rf"(?!SSSS)(?:{longest_first})(?![Tt][Hh])"
+    return re.compile(rf'{parts}|"(?P<text>[^"]*)"|(?P<mark>[^A-Za-z])')
+
+
+_PARSED_TOKEN: Final = _token_of(_DATE_PATTERNS)
+_WRITTEN_TOKEN: Final = _token_of((*_DATE_PATTERNS, *_DATE_EXPRESSIONS))
 # The keys of ``meta`` with the place of a node in the text.
 _POSITION: Final[tuple[str, ...]] = ("line", "col", "start", "end")
 
@@ -227,6 +274,14 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
         elif path is not None and node.expression.is_string:
             text = f"{_PATH_FUNCTIONS[type(node)]}(j, '$.{path[1].replace(',', '.')}')"
             node.replace(fill_template(parse, text, arguments, node))
+    for node in list(tree.find_all(exp.Parameter)):
+        if isinstance(node.this, exp.Var):  # @ a, the absolute value
+            column = exp.Column(this=exp.to_identifier(node.this.name))
+            column.meta.update(node.meta)
+            node.replace(exp.Abs(this=column))
+    for interval in reversed(list(tree.find_all(exp.MakeInterval))):
+        if not is_duckdb:
+            _build_interval(interval, parse)
     parameters: tuple[str, ...]
     for call in reversed(list(tree.find_all(exp.Anonymous))):  # the innermost first
         name = call.name.casefold()
@@ -241,6 +296,10 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             continue
         if is_duckdb and name in ("decode", "encode", "convert_from"):
             continue  # DuckDB has functions of these names with other arguments
+        if name == "to_char":
+            text = _to_char(call.expressions[1])
+            if not text:  # a pattern of numbers, or one that its reader refuses
+                continue
         if not text:
             text = _text_for_constant(name, call.expressions[1])
         if not text:
@@ -262,6 +321,35 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             _name_columns(call, name)
         call.replace(value)
     return tree
+
+
+# The parts of make_interval(), in the order of its parameters.
+_INTERVAL_PARTS: Final = {
+    **{"years": "to_years(n)", "months": "to_months(n)", "weeks": "to_weeks(n)"},
+    **{"days": "to_days(n)", "hours": "to_hours(n)", "mins": "to_minutes(n)"},
+    "secs": "to_seconds(n)",
+}
+
+
+def _build_interval(call: exp.MakeInterval, parse: ParseExpression) -> None:
+    """Replace ``make_interval(days => 10)`` of PostgreSQL by the sum of its parts."""
+    names = ("year", "month", "week", "day", "hour", "minute", "second")
+    result: exp.Expr | None = None
+    for name, part in zip(names, _INTERVAL_PARTS, strict=True):
+        value = call.args.get(name)
+        if isinstance(value, exp.Kwarg):
+            part, value = value.this.name.casefold(), value.expression
+        if value is None:
+            continue
+        if part not in _INTERVAL_PARTS:
+            return
+        term = fill_template(parse, _INTERVAL_PARTS[part], {"n": value}, call)
+        result = term if result is None else exp.Add(this=result, expression=term)
+    if result is not None:
+        value = exp.Paren(this=result)
+        for node in (value, *value.find_all(exp.Add)):
+            node.meta.update(call.meta)
+        call.replace(value)
 
 
 def _text_for_constant(name: str, constant: exp.Expr) -> str:
@@ -304,20 +392,48 @@ def _exchange_unit(node: exp.Expr) -> None:
         node.set("unit", exp.Var(this=_unit_of(value).upper()))
 
 
+def _to_char(pattern: exp.Expr) -> str:
+    """Return the expression of ``to_char(ts, pattern)``; empty if it is no format of dates."""
+    if not pattern.is_string or is_number_pattern(pattern.name):
+        return ""
+    parts: list[str] = []
+    written = ""  # the format of strftime before the next expression
+    for part in (*_split_format(pattern.name, _WRITTEN_TOKEN), None):
+        if part is not None and part not in _DATE_EXPRESSIONS:
+            written += part
+            continue
+        if written:
+            quoted = written.replace("'", "''")
+            parts.append(f"strftime(ts, '{quoted}')")
+            written = ""
+        if part is not None:
+            parts.append(_DATE_EXPRESSIONS[part])
+    return " || ".join(parts)
+
+
 def _strftime_format(pattern: exp.Expr) -> str | None:
     """Return a constant pattern of PostgreSQL as one of strftime; None if it has other parts."""
-    if not pattern.is_string:
-        return None
-    text, parts, offset = pattern.name, [], 0
+    parts = _split_format(pattern.name, _PARSED_TOKEN) if pattern.is_string else []
+    return "".join(parts) or None
+
+
+def _split_format(text: str, token: re.Pattern[str]) -> list[str]:
+    """Return the parts of a format of dates as formats of strftime, or names of expressions.
+
+    The list is empty if the format has other parts.
+    """
+    parts, offset = [], 0
     while offset < len(text):
-        match = _DATE_TOKEN.match(text, offset)
+        match = token.match(text, offset)
         if match is None:
-            return None
+            return []
         literal = match["text"] if match["text"] is not None else match["mark"]
-        is_literal = literal is not None
-        parts.append(literal.replace("%", "%%") if is_literal else _DATE_PATTERNS[match[0]])
+        if literal is not None:
+            parts.append(literal.replace("%", "%%"))
+        else:
+            parts.append(_DATE_PATTERNS.get(match[0], match[0]))
         offset = match.end()
-    return "".join(parts)
+    return parts
 
 
 def _name_columns(call: exp.Expr, name: str) -> None:

@@ -47,6 +47,7 @@ from circuits.sql.syntax.interval_syntax import (
     INTERVAL_TEXT,
     replace_intervals,
 )
+from circuits.sql.syntax.json_arrows import replace_json_arrows
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.method_calls import replace_method_calls
 from circuits.sql.syntax.spark_syntax import (
@@ -142,6 +143,7 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     ]
     if not is_spark_dialect:
         parse_template = partial(_parse_expression, dialect=_dialect("duckdb"))
+        trees = [tree and replace_json_arrows(tree, dialect) for tree in trees]
         trees = [
             tree and replace_templates(tree, parse_template, is_duckdb=has_methods)
             for tree in trees

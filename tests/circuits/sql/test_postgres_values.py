@@ -120,6 +120,24 @@ QUERIES = [
     "SELECT extract(second FROM ts), extract(milliseconds FROM ts), date_part('second', ts) FROM t",
     "SELECT extract(microseconds FROM ts), extract(minute FROM ts) FROM t",
     "SELECT extract(second FROM ts::time) FROM t",
+    # Formats
+    "SELECT to_char(a, '999'), to_char(a, 'FM00'), to_char(x, 'S990.0'), to_char(f, '99G999D9MI'), "
+    "to_char(x, 'FM90.099'), to_char(a, '99PR'), to_char(a, 'SG9'), to_char(a, '9th'), "
+    """to_char(x, 'PL9'), to_char(a, '"no. "9'), to_char(b * 1000, '9,999') FROM t""",
+    "SELECT to_char(ts, 'Day, DD Month YYYY HH24:MI:SS'), to_char(ts, 'FMDAY day Mon MON dy'), "
+    "to_char(ts, 'yyyy-mm-dd hh24:mi'), to_char(ts, 'Q WW D ID FMDD FMMM') FROM t",
+    "SELECT to_number('12,454.8-', '99G999D9S'), to_number('-12', 'FMS99') + a FROM t",
+    # Subqueries as lists
+    "SELECT a FROM t WHERE b = ANY (ARRAY(SELECT u.a FROM t AS u WHERE u.ok))",
+    "SELECT a, a <> ALL (ARRAY(SELECT u.b FROM t AS u WHERE u.a = t.a)) FROM t",
+    "SELECT a, b = SOME (ARRAY(SELECT u.a FROM t AS u ORDER BY u.a LIMIT 2)) FROM t",
+    # Functions that DuckDB does not have, or operators that mean something else there
+    "SELECT @ a, @ f, ||/ 27, array_fill(a, ARRAY[2]), normalize(s) FROM t",
+    "SELECT extract(epoch FROM make_interval(days => a, hours => 3)), "
+    "ts + make_interval(0, a), ts - make_interval(weeks => 1, secs => 1.5) FROM t",
+    """SELECT jsonb_array_length(j -> 'a'), coalesce(j ->> 'b', s), upper(j -> 'c' ->> 'd'),
+        max(j ->> 'b') OVER ()
+    FROM (SELECT s, '{"a": [1, 2], "b": "x", "c": {"d": "y"}}'::jsonb AS j FROM t) AS q""",
 ]
 
 
