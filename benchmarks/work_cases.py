@@ -2,7 +2,8 @@
 
 Every case loads most of a skewed graph in one step. Then it inserts the other edges in steps of 1
 and of 32 rows, deletes them in another order, and at last replaces edges in steps that delete and
-insert. Seeds, rows and steps are fixed, so every count is the same on every machine.
+insert. The label of vertex v is v modulo 3. Seeds, rows and steps are fixed, so every count is the
+same on every machine.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ TRIANGLE: Final = "e(a, b), e(b, c), e(a, c)"
 CLIQUE: Final = f"{TRIANGLE}, e(a, d), e(b, d), e(c, d)"
 CYCLE: Final = "e(a, b), e(b, c), e(c, d), e(d, a)"
 PATH: Final = "e(a, b), e(b, c), e(c, d), e(d, f)"
+HOUSE: Final = f"{CYCLE}, e(a, f), e(b, f)"
 
 # Name: the query and its formula.
 QUERIES: Final[Mapping[str, tuple[str, str]]] = {
@@ -35,6 +37,9 @@ QUERIES: Final[Mapping[str, tuple[str, str]]] = {
     "4-cycles, counted": (f"n() :- {CYCLE}", "collapsed"),
     "paths of 4, counted": (f"n() :- {PATH}", "collapsed"),
     "2-paths by end": ("n(a, c) :- e(a, b), e(b, c), a != c", "collapsed"),
+    "labelled triangles": (f"n() :- {TRIANGLE}, l0(a), l1(b), l2(c)", "collapsed"),
+    "labelled 4-cliques": (f"n() :- {CLIQUE}, l0(a), l1(b), l2(c), l0(d)", "collapsed"),
+    "labelled houses": (f"n() :- {HOUSE}, l0(a), l1(b), l2(c), l0(d), l1(f)", "collapsed"),
 }
 SQL: Final = """
     SELECT x.src, count(*) AS n, sum(y.dst) AS total
@@ -137,6 +142,14 @@ def _graph() -> Graph:
 
 def _run_query(query: str, formula: str, graph: Graph) -> Work:
     view = DeltaQuery(query, formula=formula)
+    vertices = np.arange(max(graph.source.max(), graph.target.max()) + 1)
+    labels = {
+        name: ZSet.from_columns([vertices[vertices % 3 == int(name[1:])]])
+        for name in view.query.relations
+        if name != "e"
+    }
+    if labels:
+        view.step(labels)
 
     def step(edges: Graph, weights: list[int]) -> int:
         delta = view.step({"e": ZSet.from_columns([edges.source, edges.target], weights)})

@@ -58,7 +58,8 @@ class Stats:
         joins: The number of binary joins so far; a term of k factors counts as k - 1.
         proposals: The number of values that were proposed. At the innermost level, where lists are
             intersected without a proposal, the values of the shortest list count.
-        intersections: The number of look-ups of proposed values in other atoms.
+        intersections: The number of look-ups of proposed values in other atoms. A test of a bit in
+            the bitmap of an atom of one column is not counted.
         rows_by_run: The number of rows of each run, oldest first, by arrangement.
         bytes: The bytes of all runs.
     """

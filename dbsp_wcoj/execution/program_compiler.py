@@ -284,7 +284,7 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
             continue
         has_unequal |= op == "!="
     is_innermost = level == len(plan.order) - 1 and level >= shape.emitted_levels
-    has_fast_sum = factor_count == 1 or (factor_count == 2 and are_last_columns)
+    has_fast_sum = factor_count == 1 or are_last_columns
     is_summed = is_innermost and not has_unequal and has_fast_sum
     return [
         NONE,  # the level of the memoization key; set by `compile_program`

@@ -7,7 +7,8 @@ level say where the children of each node begin in the next level::
                                      level 1: values 5 6 5    one leaf for each row
 
 `dbsp_wcoj.kernels.storage.run_layout` describes the sections of the buffer. Besides the levels
-there may be a directory, which speeds up searches in level 0, and running sums of the weights.
+there may be a directory, which speeds up searches in level 0, running sums of the weights, and for
+one column a bitmap of the values.
 Kernels read a run by its address; the `Run` keeps the buffer alive. All positions are relative to
 the start of the buffer, so its words can be written to a file (`Run.to_words`) and read from a
 memory map of that file (`Run.from_words`). `Merge` merges two runs into one, a piece at a time.
@@ -27,6 +28,7 @@ import numpy as np
 
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.bitmap import bitmap_words
 from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
@@ -243,6 +245,30 @@ class Run:
         is_within = entries[0] == 0 and entries[-1] <= nodes
         if not is_within or _has_descent(entries, None, on_chunk, allow_equal=True):
             return "the directory does not fit level 0"
+        if self.arity == 1 and header[run_layout.BITMAP]:
+            return self._find_bitmap_damage(header, on_chunk)
+        return ""
+
+    def _find_bitmap_damage(self, header: Sequence[int], on_chunk: Callable[[], object]) -> str:
+        size = bitmap_words(header[run_layout.DIRECTORY_SIZE], header[run_layout.DIRECTORY_SHIFT])
+        start = header[run_layout.BITMAP]
+        bitmap = self.buffer[start : start + size]
+        values = self.level_values(0)
+        lowest = header[run_layout.LOWEST_VALUE]
+        is_in_range = values[0] >= lowest and int(values[-1]) - lowest < 64 * size
+        marked = 0
+        for begin in range(0, size, CHECK_CHUNK_NUMBERS):
+            marked += int(
+                np.bitwise_count(bitmap[begin : begin + CHECK_CHUNK_NUMBERS].view(np.uint64)).sum()
+            )
+            on_chunk()
+        if not is_in_range or marked != len(values):
+            return "the bitmap does not fit the values"
+        for begin in range(0, len(values), CHECK_CHUNK_NUMBERS):
+            bits = values[begin : begin + CHECK_CHUNK_NUMBERS] - lowest
+            if not ((bitmap[bits >> 6] >> (bits & 63)) & 1).all():
+                return "the bitmap does not fit the values"
+            on_chunk()
         return ""
 
     def to_words(self) -> Int64Array:
@@ -445,7 +471,9 @@ class Merge:
         offsets = sum([count + 1 for count in nodes[:-1]])
         late_offsets = max(arity - 2, 0) * (rows + 1)
         directory, weights = 2 * nodes[0] + 3, rows + 1
-        return _header_words(arity) + sum(nodes) + offsets + late_offsets + directory + weights
+        bitmap = rows if arity == 1 else 0
+        words = _header_words(arity) + sum(nodes) + offsets + late_offsets
+        return words + directory + weights + bitmap
 
     def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
         """Do about ``fuel`` rows of work; return the merged run once it is complete."""
@@ -521,6 +549,13 @@ def _sections(header: Sequence[int]) -> list[Section]:
     if header[run_layout.WEIGHT_SUMS]:
         pointer = run_layout.WEIGHT_SUMS
         sections.append(Section((pointer,), header[pointer], header[run_layout.ROWS] + 1))
+    if arity == 1 and header[run_layout.BITMAP]:
+        pointer = run_layout.BITMAP
+        shift = header[run_layout.DIRECTORY_SHIFT]
+        if not 0 <= shift <= run_layout.MAX_BITMAP_SHIFT:
+            shift = 0  # a damaged header
+        size = bitmap_words(header[run_layout.DIRECTORY_SIZE], shift)
+        sections.append(Section((pointer,), header[pointer], size))
     return sections
 
 

@@ -51,6 +51,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
 )
 from dbsp_wcoj.kernels.memory import increment, load, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply, wrapping_subtract
 
@@ -327,15 +328,55 @@ def prefetch_next(program, state, cursors, block, proposer):
         # The oldest run is the largest, and the one that is unlikely to be in the cache.
         cursor = cursors + CURSOR_BYTES * (slot * max_depth)
         run = load(cursor, RUN)
-        if load(run, run_layout.DIRECTORY) != 0:
+        if load(run, run_layout.DIRECTORY) != 0 and find_bitmap(run) == 0:
             prefetch_lookup(
                 run, cursor, values, position, last, load(program, participant + 2) == 0
             )
 
 
 @subroutine
+def open_filter(program, state, cursors, block, proposer):
+    """Return ``(bitmap, lowest, bits, weight)`` of an atom of one column that restricts a level.
+
+    It is the first participant, because the program lists atoms of one column first. The bitmap is
+    0 if there is no such atom besides the proposer, or if its values are not in one bitmap. The
+    weight is that of all values, or 0 if their weights differ.
+    """
+    participant = block + PARTICIPANTS + 1
+    atom = load(program, participant)
+    slot = load(state, FIRST_SLOT + atom)
+    is_only_slot = load(state, FIRST_SLOT + atom + 1) - slot == 1
+    if proposer == 0 or load(program, participant + 1) != 0 or not is_only_slot:
+        return np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    run = load(cursors + CURSOR_BYTES * slot * load(program, MAX_ATOM_DEPTH), RUN)
+    is_uniform = load(run, run_layout.WEIGHT_SUMS) == 0
+    weight = load(run, run_layout.UNIFORM_WEIGHT) if is_uniform else np.int64(0)
+    return find_bitmap(run), load(run, run_layout.LOWEST_VALUE), count_bits(run), weight
+
+
+@subroutine
+def skip_absent(state, cursors, atom, depth, max_depth, bitmap, lowest, bits):
+    """Move each cursor of an atom to its next value that is in a bitmap.
+
+    Returns the number of values that the cursors skip.
+    """
+    skipped = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        first, end, values = load(cursor, POSITION), load(cursor, END), load(cursor, VALUES)
+        position = first
+        while position < end and not has_bit(bitmap, lowest, bits, load(values, position)):
+            position += 1
+        store(cursor, POSITION, position)
+        skipped += position - first
+    return skipped
+
+
+@subroutine
 def next_value(program, state, cursors, block, proposer, counters):
     """Propose and intersect: move all cursors to the next common value.
+
+    A value that a bitmap excludes counts as proposed, but not as looked up in other atoms.
 
     Returns ``(has_value, value)``.
     """
@@ -344,10 +385,13 @@ def next_value(program, state, cursors, block, proposer, counters):
     first_participant = block + PARTICIPANTS + 1
     participant = first_participant + PARTICIPANT_WORDS * proposer
     prefetch_next(program, state, cursors, block, proposer)
+    bitmap, lowest, bits, _ = open_filter(program, state, cursors, block, proposer)
     while True:
-        has_value, value = find_least(
-            state, cursors, load(program, participant), load(program, participant + 1), max_depth
-        )
+        atom, depth = load(program, participant), load(program, participant + 1)
+        if bitmap != 0:
+            skipped = skip_absent(state, cursors, atom, depth, max_depth, bitmap, lowest, bits)
+            increment(counters, PROPOSALS, skipped)
+        has_value, value = find_least(state, cursors, atom, depth, max_depth)
         if not has_value:
             return False, value
         increment(counters, PROPOSALS, 1)

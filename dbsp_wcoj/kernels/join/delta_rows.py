@@ -59,6 +59,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
 )
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
 from dbsp_wcoj.kernels.storage.search import bisect, root_find
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
@@ -125,13 +126,22 @@ def bind_other_atoms(program, state, cursors, block, value, values, position, la
             continue
         depth = load(program, participant + 1)
         is_complete = load(program, participant + 2) != 0
-        increment(counters, INTERSECTIONS, 1)
         is_present = False
+        is_searched = False
         atom_weight = np.int64(0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
             run = load(cursor, RUN)
             low, high = load(cursor, LOW), load(cursor, HIGH)
+            if depth == 0 and load(run, run_layout.WEIGHT_SUMS) == 0:
+                bitmap = find_bitmap(run)
+                if bitmap != 0:
+                    lowest = load(run, run_layout.LOWEST_VALUE)
+                    if has_bit(bitmap, lowest, count_bits(run), value):
+                        is_present = True
+                        atom_weight = add(atom_weight, load(run, run_layout.UNIFORM_WEIGHT))
+                    continue
+            is_searched = True
             if depth == 0:
                 if high > MIN_PREFETCH_NODES:
                     prefetch_lookup(run, cursor, values, position, last, not is_complete)
@@ -152,6 +162,7 @@ def bind_other_atoms(program, state, cursors, block, value, values, position, la
             else:
                 store(child_cursor, LOW, 0)
                 store(child_cursor, HIGH, 0)
+        increment(counters, INTERSECTIONS, np.int64(is_searched))
         if not is_present:
             return np.int64(0)
         if is_complete:
@@ -219,7 +230,7 @@ def bind_next_row(program, state, cursors, level_states, level, low, high, count
 
 @subroutine
 def is_sum_of_whole_lists(program, level):
-    """Return whether a level sums over the common values of two atoms, without any other condition.
+    """Return whether a level sums over the common values of atoms, without any other condition.
 
     It is the last level and has no comparison, so `dbsp_wcoj.kernels.join.sums.sum_last` can read
     the lists as a whole, without cursors.
@@ -229,5 +240,6 @@ def is_sum_of_whole_lists(program, level):
     block = load(program, load(program, BLOCKS) + level)
     if load(program, block + SUM_KIND) != SUM_LAST or load(program, block + MEMO_KEY_LEVEL) >= 0:
         return False
-    comparisons = block + PARTICIPANTS + 1 + 2 * PARTICIPANT_WORDS
-    return load(program, block + PARTICIPANTS) == 2 and load(program, comparisons) == 0
+    participants = load(program, block + PARTICIPANTS)
+    comparisons = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * participants
+    return participants > 1 and load(program, comparisons) == 0

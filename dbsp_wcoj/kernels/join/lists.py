@@ -4,7 +4,8 @@
 
 An atom is the sum of its runs, so it has one list per run. The lists of the atom with the fewest
 values are added up. Every other atom then gives each of these values a weight, the sum over its
-lists, and a value without weight is dropped. No union of long lists is formed.
+lists, and a value without weight is dropped. No union of long lists is formed. Values that are not
+in an atom of one column with a bitmap are dropped before all of this.
 
 ``product`` is the address of the result: `LIST_WORDS` values, then their weights. ``scratch`` is
 the address of an intermediate list of the same form, then of one factor for each value of the
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import subroutine
-from dbsp_wcoj.kernels.join.cursors import is_excluded
+from dbsp_wcoj.kernels.join.cursors import is_excluded, open_filter
 from dbsp_wcoj.kernels.join.intersect import GALLOP_RATIO, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     CURSOR_BYTES,
@@ -36,6 +37,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
 )
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
@@ -176,6 +178,30 @@ def write_common(a, i, end_a, b, j, end_b, out):
 
 
 @subroutine
+def write_marked(values, first, end, bitmap, lowest, bits, out):
+    """Write the values of a list that are in a bitmap, and return how many there are.
+
+    ``out`` may be ``values`` itself, if ``first`` is 0.
+    """
+    written = np.int64(0)
+    for position in range(first, end):
+        value = load(values, position)
+        store(out, written, value)
+        written += np.int64(has_bit(bitmap, lowest, bits, value))
+    return written
+
+
+@subroutine
+def add_marked_factors(product, scratch, size, run):
+    """Like `add_factors` for a run of one column that has a bitmap and uniform weight."""
+    bitmap, lowest, bits = find_bitmap(run), load(run, run_layout.LOWEST_VALUE), count_bits(run)
+    weight = load(run, run_layout.UNIFORM_WEIGHT)
+    for position in range(size):
+        if has_bit(bitmap, lowest, bits, load(product, position)):
+            store(scratch, FACTORS + position, add(load(scratch, FACTORS + position), weight))
+
+
+@subroutine
 def collect_single(program, state, cursors, block, proposer, excluded_atom, product, counters):
     """Like `collect_lists` if each participant has one list of uniform weight.
 
@@ -197,13 +223,19 @@ def collect_single(program, state, cursors, block, proposer, excluded_atom, prod
         cursor = find_only_list(program, state, cursors, participant)
         if cursor == 0:
             return False, np.int64(0), np.int64(0)
-        weight = multiply(weight, load(load(cursor, RUN), run_layout.UNIFORM_WEIGHT))
+        run = load(cursor, RUN)
+        weight = multiply(weight, load(run, run_layout.UNIFORM_WEIGHT))
         increment(counters, PROPOSALS, high - low)
-        increment(counters, INTERSECTIONS, high - low)
-        other_values = load(cursor, VALUES)
-        high = write_common(
-            values, low, high, other_values, load(cursor, POSITION), load(cursor, END), product
-        )
+        bitmap = find_bitmap(run)
+        if bitmap != 0:
+            lowest, bits = load(run, run_layout.LOWEST_VALUE), count_bits(run)
+            high = write_marked(values, low, high, bitmap, lowest, bits, product)
+        else:
+            increment(counters, INTERSECTIONS, high - low)
+            other_values = load(cursor, VALUES)
+            high = write_common(
+                values, low, high, other_values, load(cursor, POSITION), load(cursor, END), product
+            )
         values, low = product, np.int64(0)
     if values != product:
         for position in range(low, high):
@@ -257,31 +289,47 @@ def collect_lists(
         if done:
             return True, size, weight
     size = np.int64(0)
+    bitmap, lowest, bits, _ = open_filter(program, state, cursors, block, proposer)
     participant = first + PARTICIPANT_WORDS * proposer
     atom, depth = load(program, participant), load(program, participant + 1)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
         cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
         low, high = load(cursor, POSITION), load(cursor, END)
+        if low >= high:
+            continue
+        run, values = load(cursor, RUN), load(cursor, VALUES)
+        if bitmap != 0 and load(run, run_layout.WEIGHT_SUMS) == 0:
+            # All weights are equal, so a copy of the values will do.
+            increment(counters, PROPOSALS, high - low)
+            copied = scratch + 8 * FACTORS
+            high = write_marked(values, low, high, bitmap, lowest, bits, copied)
+            values, low = copied, np.int64(0)
         if low < high:
-            size = add_list(
-                product, scratch, size, load(cursor, RUN), load(cursor, VALUES), low, high
-            )
+            size = add_list(product, scratch, size, run, values, low, high)
     for index in range(participants):
         participant = first + PARTICIPANT_WORDS * index
         atom, depth = load(program, participant), load(program, participant + 1)
         if index == proposer or atom == excluded_atom or size == 0:
             continue
         increment(counters, PROPOSALS, size)
-        increment(counters, INTERSECTIONS, size)
+        searched = np.int64(0)
         for position in range(size):
             store(scratch, FACTORS + position, 0)
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
             low, high = load(cursor, POSITION), load(cursor, END)
-            if low < high:
-                add_factors(
-                    product, scratch, size, load(cursor, RUN), load(cursor, VALUES), low, high
-                )
+            if low >= high:
+                continue
+            run = load(cursor, RUN)
+            # A bitmap has all values, so the level must not be restricted.
+            is_whole = high - low == load(run, run_layout.ROWS)
+            is_uniform = load(run, run_layout.WEIGHT_SUMS) == 0
+            if is_whole and is_uniform and find_bitmap(run) != 0:
+                add_marked_factors(product, scratch, size, run)
+            else:
+                searched = size
+                add_factors(product, scratch, size, run, load(cursor, VALUES), low, high)
+        increment(counters, INTERSECTIONS, searched)
         size = apply_factors(product, scratch, size)
     if has_comparisons:
         size = drop_excluded(program, state, block, level_states, product, size)

@@ -2,6 +2,7 @@
 
     last variable c, one atom:     sum over c of a(c)          a difference of running sums
     last variable c, two atoms:    sum over c of a(c) * b(c)   `dbsp_wcoj.kernels.join.intersect`
+    last variable c, more atoms:   sum over c of a(c) * b(c) * …
     last two variables v and c:    sum over v of w(v) * (sum over c of a(v, c) * b(v, c))
 
 Here w(v) is the product of the weights of the atoms whose last variable is ``v``. An atom is the
@@ -11,10 +12,12 @@ If one of the two lists does not depend on ``v``, its values are marked once in 
 other list is scanned against the bitmap: one load and one test per value, no branch. A triangle
 query does this with the neighbours of one vertex. The bitmap covers `BITMAP_BITS` values. A list
 with a wider range is intersected directly, and so is a list that is much longer than the marked
-one.
+one. A run of one column may have a bitmap of its own (`dbsp_wcoj.kernels.storage.bitmap`).
 
 The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
+
+from typing import Any
 
 import numpy as np
 
@@ -26,10 +29,11 @@ from dbsp_wcoj.kernels.join.cursors import (
     enter_level,
     is_excluded,
     next_value,
+    open_filter,
     subtree_weight,
     value_range,
 )
-from dbsp_wcoj.kernels.join.intersect import count_common, dot_checked, dot_common
+from dbsp_wcoj.kernels.join.intersect import count_common, dot_checked, dot_common, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BITMAP_BITS,
     BLOCKS,
@@ -52,7 +56,8 @@ from dbsp_wcoj.kernels.join.join_layout import (
 )
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.kernels.storage.search import seek
+from dbsp_wcoj.kernels.storage.bitmap import find_bitmap, has_bit
+from dbsp_wcoj.kernels.storage.search import root_find, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply
 
 # A list is marked if it has this many values and is intersected with this many lists.
@@ -236,6 +241,136 @@ def sum_one(program, state, cursors, block):
     return total
 
 
+@subroutine
+def find_weight(state, cursors, max_depth, atom, depth, value):
+    """Return the weight of a value in the lists of an atom, whose last column is at ``depth``.
+
+    Each list is searched from the position of its cursor on, which moves to the value.
+    """
+    weight = np.int64(0)
+    for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+        position, end = load(cursor, POSITION), load(cursor, HIGH)
+        if position >= end:
+            continue
+        run = load(cursor, RUN)
+        if depth == 0:
+            position, is_found = root_find(run, position, end, value)
+        else:
+            values = load(cursor, VALUES)
+            position = seek(values, position, end, value)
+            store(cursor, POSITION, position)
+            is_found = position < end and load(values, position) == value
+        if is_found:
+            weight = add(weight, leaf_weight(run, position))
+    return weight
+
+
+@subroutine
+def bound_values(program, state, cursors, block, proposer, start_word):
+    """Return the least and the greatest value that every participant but the proposer may have."""
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    low, high = MIN_INT64, MAX_INT64
+    for index in range(load(program, block + PARTICIPANTS)):
+        if index == proposer:
+            continue
+        participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        atom, depth = load(program, participant), load(program, participant + 1)
+        least, greatest = MAX_INT64, MIN_INT64
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+            first, end = load(cursor, start_word), load(cursor, start_word + 1)
+            if first < end:
+                least = min(least, load(load(cursor, VALUES), first))
+                greatest = max(greatest, load(load(cursor, VALUES), end - 1))
+        low, high = max(low, least), min(high, greatest)
+    return low, high
+
+
+@subroutine
+def sum_many(program, state, cursors, block, start_word, counters):
+    """Return the sum over the common values of all participants of a block.
+
+    It is the last column of each. The sum is linear in the participant with the fewest values, so
+    its lists are read one after another, without their union, and each value is looked up in the
+    other participants. ``start_word`` is `FROM_CURSOR` or `WHOLE_LIST`.
+    """
+    max_depth = load(program, MAX_ATOM_DEPTH)
+    participants = load(program, block + PARTICIPANTS)
+    first_participant = block + PARTICIPANTS + 1
+    proposer: Any = np.int64(0)
+    fewest: Any = MAX_INT64
+    for index in range(participants):
+        participant = first_participant + PARTICIPANT_WORDS * index
+        atom, depth = load(program, participant), load(program, participant + 1)
+        length = np.int64(0)
+        for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+            cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
+            length += max(load(cursor, start_word + 1) - load(cursor, start_word), 0)
+        if length < fewest:
+            proposer, fewest = index, length
+    if fewest == 0:
+        return np.int64(0)
+    low, high = bound_values(program, state, cursors, block, proposer, start_word)
+    bitmap, lowest, bits, filter_weight = open_filter(program, state, cursors, block, proposer)
+    participant = first_participant + PARTICIPANT_WORDS * proposer
+    proposer_atom, proposer_depth = load(program, participant), load(program, participant + 1)
+    total = np.int64(0)
+    proposals = np.int64(0)
+    intersections = np.int64(0)
+    for slot in range(
+        load(state, FIRST_SLOT + proposer_atom), load(state, FIRST_SLOT + proposer_atom + 1)
+    ):
+        cursor = cursors + CURSOR_BYTES * (slot * max_depth + proposer_depth)
+        run, values = load(cursor, RUN), load(cursor, VALUES)
+        position, end = load(cursor, start_word), load(cursor, start_word + 1)
+        if position < end and load(values, position) < low:
+            position = seek(values, position, end, low)
+        if position < end and load(values, end - 1) > high:
+            end = seek(values, position, end, high + 1)
+        if position >= end:
+            continue
+        # The values of this list rise again from the least one.
+        for index in range(participants):
+            participant = first_participant + PARTICIPANT_WORDS * index
+            atom, depth = load(program, participant), load(program, participant + 1)
+            if index == proposer:
+                continue
+            for other in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
+                other_cursor = cursors + CURSOR_BYTES * (other * max_depth + depth)
+                store(other_cursor, POSITION, load(other_cursor, LOW))
+        proposals += end - position
+        while position < end:
+            value = load(values, position)
+            if bitmap != 0 and not has_bit(bitmap, lowest, bits, value):
+                position += 1
+                continue
+            weight: Any = leaf_weight(run, position)
+            position += 1
+            first_searched = np.int64(0)
+            if bitmap != 0 and filter_weight != 0:
+                weight = multiply(weight, filter_weight)
+                first_searched = np.int64(1)
+            for index in range(first_searched, participants):
+                participant = first_participant + PARTICIPANT_WORDS * index
+                if index == proposer or weight == 0:
+                    continue
+                intersections += 1
+                factor = find_weight(
+                    state,
+                    cursors,
+                    max_depth,
+                    load(program, participant),
+                    load(program, participant + 1),
+                    value,
+                )
+                weight = multiply(weight, factor)
+            total = add(total, weight)
+    increment(counters, PROPOSALS, proposals)
+    increment(counters, INTERSECTIONS, intersections)
+    return total
+
+
 @kernel
 def sum_last(
     program,
@@ -250,13 +385,16 @@ def sum_last(
     bitmap_buffer,
     counters,
 ):
-    """Like `sum_pairs`, for the innermost level only, which is the last column of two atoms.
+    """Like `sum_pairs`, for the innermost level only, which is the last column of several atoms.
 
     If ``proposer`` is `NO_PROPOSER`, the cursors are not set, and the lists are read whole.
     """
     start_word = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
     max_depth = load(program, MAX_ATOM_DEPTH)
-    participant = load(program, load(program, BLOCKS) + level) + PARTICIPANTS + 1
+    block = load(program, load(program, BLOCKS) + level)
+    if load(program, block + PARTICIPANTS) > 2:
+        return sum_many(program, state, cursors, block, start_word, counters)
+    participant = block + PARTICIPANTS + 1
     left, left_depth = load(program, participant), load(program, participant + 1)
     participant += PARTICIPANT_WORDS
     right, right_depth = load(program, participant), load(program, participant + 1)
@@ -270,6 +408,9 @@ def sum_last(
             continue
         run_a, values_a = load(a, RUN), load(a, VALUES)
         left_count += end_a - i
+        # The program lists an atom of one column first. Its bitmap serves if all values count.
+        bitmap = find_bitmap(run_a) if end_a - i == load(run_a, run_layout.ROWS) else ZERO
+        lowest, highest = load(values_a, i), load(values_a, end_a - 1)
         right_count = np.int64(0)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
             b = cursors + CURSOR_BYTES * (other * max_depth + right_depth)
@@ -278,7 +419,17 @@ def sum_last(
                 continue
             right_count += end_b - j
             part = dot_lists(
-                run_a, values_a, i, end_a, load(b, RUN), load(b, VALUES), j, end_b, ZERO, ZERO, ZERO
+                run_a,
+                values_a,
+                i,
+                end_a,
+                load(b, RUN),
+                load(b, VALUES),
+                j,
+                end_b,
+                bitmap,
+                lowest,
+                highest,
             )
             total = add(total, part)
     increment(counters, PROPOSALS, min(left_count, right_count))

@@ -36,6 +36,7 @@ from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import pointer_to_words
+from dbsp_wcoj.kernels.storage.bitmap import fill_bitmap, open_bitmap
 from dbsp_wcoj.kernels.storage.block_merge import (
     SCRATCH_WORDS,
     merge_block,
@@ -47,6 +48,7 @@ from dbsp_wcoj.kernels.storage.merge_output import (
     DEPTH,
     DONE,
     FILL,
+    FILL_BITMAP,
     FILL_SKIPPED,
     LEFT,
     NEXT_ENTRY,
@@ -366,6 +368,13 @@ def advance_merge(a, b, out, state, fuel):
     if state[PHASE] == FILL:
         state[NEXT_ENTRY] = fill_directory(out, state[NEXT_ENTRY], fuel)
         if state[NEXT_ENTRY] < out[DIRECTORY_SIZE]:
+            return False
+        has_bitmap = open_bitmap(out, state[WEIGHTS_START] + out[ROWS] + 1) > 0
+        state[NEXT_ENTRY] = 0
+        state[PHASE] = FILL_BITMAP if has_bitmap else DONE
+    if state[PHASE] == FILL_BITMAP:
+        state[NEXT_ENTRY] = fill_bitmap(out, state[NEXT_ENTRY], fuel)
+        if state[NEXT_ENTRY] < out[ROWS]:
             return False
         state[PHASE] = DONE
     return True

@@ -21,10 +21,11 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
 # state[...]
-PHASE = 0  # WALK (the tries), FILL_SKIPPED (words that the walk has skipped), FILL (the directory)
-# or DONE
+PHASE = 0  # WALK (the tries), FILL_SKIPPED (words that the walk has skipped), FILL (the directory),
+# FILL_BITMAP or DONE
 DEPTH = 1  # the level at which the walk is
-NEXT_ENTRY = 2  # before FILL the word where the directory starts, in FILL the entry to fill next
+NEXT_ENTRY = 2  # before FILL the word where the directory starts, in FILL the entry to fill next,
+# in FILL_BITMAP the value to mark next
 WEIGHTS_START = 3  # the word where the weights start
 UNIQUE_LEVEL = 4  # from this level on, each node that was written has one leaf
 SKIPPED_WEIGHTS = 5  # the number of leaves, from the first on, whose weights are not stored yet
@@ -44,7 +45,8 @@ BLOCK_NODES = 6
 WALK = 0
 FILL_SKIPPED = 1
 FILL = 2
-DONE = 3
+FILL_BITMAP = 3
+DONE = 4
 
 # scratch[...]
 PIECES = 0  # the number of ranges of rows that are noted before they are copied

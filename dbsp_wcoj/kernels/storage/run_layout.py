@@ -2,7 +2,8 @@
 
 A run of arity ``k`` is one int64 array::
 
-    header | level 0: values, offsets | ... | level k-1: values | directory | cumulative weights
+    header | level 0: values, offsets | ... | level k-1: values | directory | cumulative weights |
+        bitmap
 
 - ``values[l]`` holds the trie nodes of level ``l``; siblings are strictly increasing.
 - ``offsets[l]`` (``n_l + 1`` words, absent at the leaves) says where the children of a node start.
@@ -10,6 +11,7 @@ A run of arity ``k`` is one int64 array::
   level k-2.
 - The *directory* finds a value at level 0 in constant expected time: entry ``j`` is the first node
   whose value is at least ``lowest + (j << shift)``.
+- A run of one column may have a *bitmap* of its values (`dbsp_wcoj.kernels.storage.bitmap`).
 - Weights are stored as running sums (``rows + 1`` words), so the weight of any range of leaves,
   hence of any subtree, is one subtraction. A run whose weights are all equal stores that weight
   once; insertions (1) and deletions (-1) make such runs.
@@ -34,6 +36,11 @@ LEVEL_NODES = 0  # number of nodes
 LEVEL_VALUES = 1  # where their values start
 LEVEL_OFFSETS = 2  # where their offsets start
 LEVEL_HEADER_WORDS = 3
+
+# Where the bitmap of a run of one column starts, 0 if it has none. Its only level has no offsets.
+BITMAP = LEVEL_HEADERS + LEVEL_OFFSETS
+# A run whose directory has a greater shift has no bitmap.
+MAX_BITMAP_SHIFT = 6
 
 # A level 0 with fewer nodes is searched without a directory.
 MIN_DIRECTORY_NODES = 32

@@ -9,6 +9,7 @@ row; a run is one int64 array (`dbsp_wcoj.kernels.storage.run_layout`).
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.storage.bitmap import fill_bitmap, open_bitmap
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY,
@@ -212,6 +213,9 @@ def build_run(columns, order, weights, run):
             run[end + i] = total
             total = wrapping_add(total, weights[i])
         run[end + rows] = total
+        end += rows + 1
+    if open_bitmap(run, end) > 0:
+        fill_bitmap(run, np.int64(0), rows)
 
 
 @subroutine
