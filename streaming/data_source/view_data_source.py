@@ -9,7 +9,12 @@
     changes = spark.readStream.format("dbsp_wcoj").option("readChangeFeed", "true")
     changes.option("state", "state/").option("view", "waiting").load()
 
-Options:
+A stream is written into an input, and the views follow
+(`streaming.data_source.input_stream_writer`)::
+
+    orders.writeStream.format("dbsp_wcoj").option("state", "state/").option("input", "orders")
+
+Options for reading:
 
 - ``state``: the location of the state, as ``state_dir`` of `streaming.ViewSink`.
 - ``view``: the name of the view. To read its rows, it must be materialized; to read its changes,
@@ -43,12 +48,14 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from circuits.schema import WEIGHT
+from streaming.data_source.input_stream_writer import InputStreamWriter, WriteOptions
 from streaming.data_source.read_options import ReadOptions
 from streaming.data_source.stored_views import Position, StoredViews, ViewInVersion
 from streaming.errors import StateError
@@ -69,13 +76,13 @@ class ViewDataSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Check the options.
-
-        Raises:
-            StateError: An option is missing, unknown or invalid.
-        """
+        """Take the options; they are checked when it is known what they are for."""
         super().__init__(options)
-        self._options = ReadOptions.of(options)
+        self._given = dict(options)
+
+    @property
+    def _options(self) -> ReadOptions:
+        return ReadOptions.of(self._given)
 
     @classmethod
     def name(cls) -> str:
@@ -120,6 +127,14 @@ class ViewDataSource(DataSource):
                 "the rows then have a weight, 1 for an inserted and -1 for a deleted row"
             )
         return _ChangeStreamReader(self._options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Return the writer of a stream into an input.
+
+        Raises:
+            StateError: An option is missing, unknown or invalid.
+        """
+        return InputStreamWriter(WriteOptions.of(self._given))
 
 
 class _Rows(InputPartition):

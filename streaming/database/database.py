@@ -113,6 +113,7 @@ class Database:
         memory_limit: The bytes of the state that may be in memory, such as "4 GB"; needs ``path``.
         change: What a change of the views of an existing directory may do (`ChangeOptions`).
         clock: Returns the time of a step, for views that read ``now()``.
+        keep: The number of versions that ``path`` keeps, for readers of changes; at least 2.
 
     Raises:
         DatabaseError: The file of ``views`` cannot be read, or the arguments do not fit.
@@ -146,6 +147,7 @@ class Database:
         memory_limit: int | str | None = None,
         change: ChangeOptions | None = None,
         clock: Callable[[], datetime] = utc_now,
+        keep: int = 3,
     ) -> None:
         self._lock = RLock()
         self._clock = clock
@@ -185,6 +187,7 @@ class Database:
         self._store = Store(
             files,
             self.circuit,
+            keep=keep,
             change=change,
             clock=clock,
             memory_limit=parse_memory_limit(memory_limit),

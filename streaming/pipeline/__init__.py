@@ -8,7 +8,6 @@
 
 ``sql_files``   one text of several files, and the file and line of an error in it
 ``tables``      the source tables: their columns, and what has changed since a position
-``positions``   how far each source table has been read; a part of the state
 ``pipeline``    `streaming.pipeline.pipeline.Pipeline`: a refresh as one transaction
 ``recomputation`` and ``spark_views``: views that Spark computes as a whole
 

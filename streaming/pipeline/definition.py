@@ -31,8 +31,8 @@ from circuits.sql import (
     view_statements,
 )
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from streaming.database.positions import POSITIONS, POSITIONS_SCHEMA
 from streaming.errors import EventsError, SourceTableError
-from streaming.pipeline.positions import POSITIONS, POSITIONS_SCHEMA
 from streaming.pipeline.recomputation import (
     Policy,
     RecomputedView,

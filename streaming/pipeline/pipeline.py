@@ -36,9 +36,9 @@ from circuits import Circuit, CircuitStep
 from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
 from streaming.data_source.stored_views import StoredViews
+from streaming.database.positions import POSITIONS, position_changes, read_positions
 from streaming.errors import RowError, SourceTableError, StateDamagedError
 from streaming.pipeline.definition import PipelineDefinition
-from streaming.pipeline.positions import POSITIONS, position_changes, read_positions
 from streaming.pipeline.recomputation import RecomputedView
 from streaming.pipeline.stored_columns import read_columns, write_columns
 from streaming.pipeline.tables.source_table import Position, TableChanges, with_weight

@@ -21,6 +21,7 @@ PLAIN = {
 IN_SPARK = {
     "live_triangles": ["day 23 "],
     "payment_rings": ["ALERT", "12 rings planted, 12 found."],
+    "stream_to_views": ["The view has the counts of 200 orders."],
     "lake_table": ["broke down in micro-batch 7", "Delta table, version", "Equal to the sum"],
 }
 
@@ -87,7 +88,7 @@ def test_the_lake_is_a_log_of_parquet_where_delta_is_not_installed(spark, capsys
 
 def test_every_example_is_run_here():
     scripts = {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__"}
-    assert scripts == {*PLAIN, *IN_SPARK, "circular_imports"}
+    assert scripts == {*PLAIN, *IN_SPARK, "circular_imports", "lake_pipeline"}
 
 
 def test_an_example_is_a_script_that_runs_alone_in_any_directory(tmp_path):

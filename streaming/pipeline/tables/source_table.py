@@ -11,7 +11,7 @@ Law: the rows at position p, and the changes from p to q, add up to the rows at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.schema import WEIGHT
+from streaming.database.positions import Position
 
 __all__ = ["KeptRows", "Position", "SourceTable", "TableChanges", "with_weight"]
 
-Position: TypeAlias = Mapping[str, str]
 #: Returns the rows that the state has of some items, with ``weight``.
 KeptRows: TypeAlias = Callable[[Collection[str]], pa.Table]
 

@@ -1,7 +1,7 @@
-"""Positions: how far a pipeline has read each source table, as rows of the state.
+"""Positions: how far each source has been read, as rows of the state.
 
-The circuit of a pipeline has an input that no view reads. Its rows are the positions. A refresh
-changes them in the same step as the rows of the tables, so both are committed by one manifest: no
+A circuit has an input for them that no view reads. A step changes them together with the rows of
+the sources, so both are committed by one manifest: no
 change is lost, and none is applied twice. A position belongs to an input, not to a table: an input
 that is new, because the pipeline has changed, has none, and is read from the beginning.
 """
@@ -9,17 +9,18 @@ that is new, because the pipeline has changed, has none, and is read from the be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
 from circuits.schema import WEIGHT
-from streaming.pipeline.tables.source_table import Position
 
-__all__ = ["POSITIONS", "POSITIONS_SCHEMA", "position_changes", "read_positions"]
+__all__ = ["POSITIONS", "POSITIONS_SCHEMA", "Position", "position_changes", "read_positions"]
 
+#: For each item of a source, such as a file, a text that says which content was read.
+Position: TypeAlias = Mapping[str, str]
 #: The name of the input.
-POSITIONS: Final = "pipeline_positions"
+POSITIONS: Final = "source_positions"
 POSITIONS_SCHEMA: Final = pa.schema(
     [pa.field(name, pa.string(), nullable=False) for name in ("input", "item", "position")]
 )

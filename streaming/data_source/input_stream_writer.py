@@ -1,0 +1,244 @@
+"""InputStreamWriter: writes a stream of Spark into an input, exactly once.
+
+::
+
+    executors    each task writes its rows as a part, an Arrow file in the state directory
+    driver       the commit of a micro-batch makes one step of all its parts
+
+The step also records the query and the id of the micro-batch, as a position
+(`streaming.database.positions`). So a micro-batch that Spark repeats after a crash is recognized,
+and its rows are applied once. A commit removes all parts of its query, also those of failed tasks.
+
+Options:
+
+- ``state``: the location of the state; the executors must reach it.
+- ``input``: the input; not needed if there is one only.
+- ``views``: the SQL of tables and views, or the path of its file; needed for a new state. Later, a
+  changed text changes the views.
+- ``dialect``: that of ``views``, by default "duckdb".
+- ``checkpointLocation``: the checkpoint of the query, which tells its id. Give it as an option.
+- ``keep``: the number of versions to keep for streams that read changes, by default 3.
+- ``newQuery``: "true" to go on with a query that has a new checkpoint; its rows are added to those
+  of the earlier one.
+
+Rows may have a column ``weight``: -1 deletes a row; it is not checked that the row exists. Several
+queries can write into several inputs of one state; their commits wait for each other for a few
+seconds.
+
+Cost: Spark runs each commit in a new process, so a commit loads the state: O(rows of the state)
+beside the step. `streaming.ViewSink` keeps the state in memory between micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from circuits import Circuit, compile_sql
+from streaming.database.database import Database
+from streaming.database.positions import (
+    POSITIONS,
+    POSITIONS_SCHEMA,
+    position_changes,
+    read_positions,
+)
+from streaming.errors import BatchOrderError, StateError
+from streaming.sink.checkpoint import Checkpoint
+from streaming.state.files import Files
+from streaming.state.open_files import open_files
+
+__all__ = ["InputStreamWriter", "WriteOptions"]
+
+NAMES: Final = ("state", "input", "views", "dialect", "checkpointLocation", "keep", "newQuery")
+#: The folders of the parts in the state directory begin with this word.
+PARTS: Final = "incoming"
+SQL_SUFFIX: Final = ".sql"
+MIN_VERSIONS_KEPT: Final = 2
+
+
+@dataclass(frozen=True)
+class WriteOptions:
+    """Where to write; the module describes the options."""
+
+    state: str
+    checkpoint: str
+    input: str | None = None
+    views: str | None = None
+    dialect: str = "duckdb"
+    keep: int = 3
+    accepts_new_query: bool = False
+
+    @property
+    def parts_folder(self) -> str:
+        """The folder of the parts in the state directory; each query has its own."""
+        return f"{PARTS}-{sha256(self.checkpoint.encode()).hexdigest()[:16]}"
+
+    @staticmethod
+    def of(options: Mapping[str, str]) -> WriteOptions:
+        """Read the options of Spark; ``path``, the argument of ``start``, is another ``state``.
+
+        Raises:
+            StateError: An option is missing, unknown or invalid.
+
+        >>> WriteOptions.of({"path": "s/", "checkpointlocation": "c/", "INPUT": "orders"}).input
+        'orders'
+        """
+        names = {name.lower(): name for name in NAMES} | {"path": "state"}
+        values: dict[str, str] = {}
+        for name, value in options.items():
+            known = names.get(name.lower())
+            if known is None:
+                raise StateError(
+                    f"unknown option {name!r} of a stream into format 'dbsp_wcoj'; there are "
+                    f"{', '.join(NAMES)}"
+                )
+            if values.setdefault(known, value) != value:
+                raise StateError(f"the options state={values[known]!r} and path={value!r} differ")
+        for name in ("state", "checkpointLocation"):
+            if not values.get(name):
+                raise StateError(
+                    f"a stream into format 'dbsp_wcoj' needs the option {name!r}: "
+                    ".option('state', 'state/').option('checkpointLocation', 'checkpoint/')"
+                )
+        keep, new_query = values.get("keep", "3"), values.get("newQuery", "false").lower()
+        if not (keep.isascii() and keep.isdigit() and int(keep) >= MIN_VERSIONS_KEPT):
+            raise StateError(f"option keep={keep!r}: it must be a whole number from 2")
+        if new_query not in ("true", "false"):
+            raise StateError(f"option newQuery={new_query!r}: it must be true or false")
+        return WriteOptions(
+            values["state"],
+            values["checkpointLocation"],
+            values.get("input"),
+            values.get("views"),
+            values.get("dialect", "duckdb"),
+            int(keep),
+            new_query == "true",
+        )
+
+
+@dataclass
+class _Part(WriterCommitMessage):
+    """The file with the rows of a task; None if it had no rows."""
+
+    name: str | None
+
+
+class InputStreamWriter(DataSourceStreamArrowWriter):
+    """Writes each micro-batch as one step; see the module."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Write the rows of a task as a part."""
+        batches = [batch for batch in iterator if batch.num_rows]
+        if not batches:
+            return _Part(None)
+        output = pa.BufferOutputStream()
+        with pa.ipc.new_file(output, batches[0].schema) as file:
+            for batch in batches:
+                file.write_batch(batch)
+        name = f"{self._options.parts_folder}/{uuid4()}.arrow"
+        open_files(self._options.state).write(name, [output.getvalue()])
+        return _Part(name)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Make a step of the parts of a micro-batch, unless the state has it.
+
+        Raises:
+            BatchOrderError: The micro-batch is older than the last one, or another query writes
+                into the input.
+            StateError, CircuitError: The state cannot be used, or the rows do not fit the input.
+                Nothing has changed.
+        """
+        options = self._options
+        files = open_files(options.state)
+        parts = [part.name for part in messages if isinstance(part, _Part) and part.name]
+        query = Checkpoint(options.checkpoint).query_id
+        with _open_database(options) as database:
+            relation = _input_of(database.circuit, options.input)
+            positions = read_positions(database.view(POSITIONS).to_arrow())
+            position = positions.get(relation, {})
+            if parts and not self._is_committed(relation, position, query, batchId):
+                rows = pa.concat_tables([_read(files, name) for name in parts])
+                moved = position_changes(positions, {relation: {query: str(batchId)}})
+                database.apply({relation: rows, POSITIONS: moved})
+        for name in files.names(options.parts_folder):  # also those of tasks that failed
+            files.remove(name)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Remove the parts of a micro-batch that failed."""
+        files = open_files(self._options.state)
+        for part in messages:
+            if isinstance(part, _Part) and part.name:
+                files.remove(part.name)
+
+    def _is_committed(
+        self, relation: str, position: Mapping[str, str], query: str, batch_id: int
+    ) -> bool:
+        if query not in position:
+            if position and not self._options.accepts_new_query:
+                raise BatchOrderError(
+                    f"input {relation!r} of {self._options.state} has rows of another query "
+                    f"({', '.join(position)}), and this one ({query}) has a new checkpoint, so it "
+                    "would add all its rows again: continue with the earlier checkpoint; or, if "
+                    "its rows are to be added, give the option newQuery=true"
+                )
+            return False
+        last = int(position[query])
+        if batch_id < last:
+            raise BatchOrderError(
+                f"micro-batch {batch_id} of input {relation!r} is older than the last one, {last}: "
+                "the checkpoint was replaced by an older copy; put back the newest one"
+            )
+        return batch_id == last
+
+
+def _open_database(options: WriteOptions) -> Database:
+    """Open the state, with the views of the option, or those that it has."""
+    if options.views is None:
+        return Database(path=options.state, keep=options.keep)
+    text = options.views
+    if text.strip().lower().endswith(SQL_SUFFIX):
+        try:
+            text = Path(text).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise StateError(
+                f"option views: {options.views} cannot be read: {error}; give the absolute path of "
+                "a file of SQL"
+            ) from error
+    schemas = {POSITIONS: POSITIONS_SCHEMA}
+    circuit = compile_sql(text, schemas, dialect=options.dialect)
+    materialized = [POSITIONS, *circuit.outputs]
+    circuit = compile_sql(text, schemas, dialect=options.dialect, materialize=materialized)
+    return Database(circuit, path=options.state, keep=options.keep)
+
+
+def _input_of(circuit: Circuit, name: str | None) -> str:
+    """Return the input that is written.
+
+    Raises:
+        StateError: There is no such input, it has to be named, or the state has no positions.
+    """
+    inputs = [relation for relation in circuit.inputs if relation != POSITIONS]
+    if POSITIONS not in circuit.inputs:
+        raise StateError(
+            "the state was made by another program, and does not record the micro-batches of a "
+            "stream: write into a new state directory, with the option views"
+        )
+    if name is None and len(inputs) == 1:
+        return inputs[0]
+    if name not in inputs:
+        raise StateError(f"option input={name!r}: name one of the inputs {', '.join(inputs)}")
+    return name
+
+
+def _read(files: Files, name: str) -> pa.Table:
+    return pa.ipc.open_file(pa.py_buffer(files.read(name))).read_all()

@@ -1,0 +1,145 @@
+"""A stream of Spark is written into an input, each micro-batch once."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from circuits import SchemaError
+from streaming import Database, ViewDataSource
+from streaming.data_source.input_stream_writer import InputStreamWriter, WriteOptions
+from streaming.data_source.stored_views import StoredViews
+from streaming.errors import BatchOrderError, StateError
+from tests.support.writer_kills import VIEWS, options_of, rows_of
+
+ROOT = Path(__file__).parents[3]
+A, B = (1, "a"), (2, "b")
+
+
+def commit(options, batch_id, changes):
+    writer = InputStreamWriter(options)
+    messages = [writer.write(iter(rows_of([change]).to_batches())) for change in changes]
+    writer.commit([*messages, writer.write(iter([]))], batch_id)
+
+
+def cities(options):
+    stored = StoredViews(options.state)
+    return {row["city"]: row["n"] for row in stored.newest_rows("cities").to_pylist()}
+
+
+def test_a_repeated_micro_batch_is_applied_once(tmp_path):
+    options = options_of(tmp_path)
+    for batch_id in (0, 0, 1, 1):
+        commit(options, batch_id, [(A, 1), (B, 1)] if batch_id == 0 else [(A, -1)])
+    assert cities(options) == {"b": 1}
+    commit(options, 4, [])
+    commit(options, 5, [(A, 1)])
+    assert cities(options) == {"a": 1, "b": 1}
+    with pytest.raises(BatchOrderError, match=r"micro-batch 4 .* older than the last one, 5"):
+        commit(options, 4, [(A, 1)])
+
+
+def test_a_query_with_a_new_checkpoint_is_added_on_request_only(tmp_path):
+    options = options_of(tmp_path)
+    commit(options, 0, [(A, 1)])
+    (tmp_path / "checkpoint" / "metadata").write_text('{"id": "other"}')
+    with pytest.raises(BatchOrderError, match="newQuery=true"):
+        commit(options, 0, [(A, 1)])
+    accepting = WriteOptions(options.state, options.checkpoint, accepts_new_query=True)
+    commit(accepting, 0, [(A, 1)])
+    commit(options, 0, [(A, 1)])
+    assert cities(options) == {"a": 2}
+
+
+def test_a_micro_batch_that_fails_changes_nothing(tmp_path):
+    options = options_of(tmp_path)
+    commit(options, 0, [(A, 1)])
+    writer = InputStreamWriter(options)
+    with pytest.raises(SchemaError, match="town"):
+        writer.commit([writer.write(iter(pa.table({"nr": [1], "town": ["a"]}).to_batches()))], 1)
+    commit(options, 1, [(A, 1)])
+    assert cities(options) == {"a": 2}
+    message = writer.write(iter(rows_of([(A, 1)]).to_batches()))
+    assert list(tmp_path.glob("state/incoming-*/*"))
+    writer.abort([message, None], 2)
+    assert not list(tmp_path.glob("state/incoming-*/*"))
+
+
+def test_two_queries_write_two_inputs(tmp_path):
+    views = "CREATE TABLE a (x INT); CREATE TABLE b (x INT); CREATE VIEW v AS SELECT a.x FROM a, b"
+    checkpoint = options_of(tmp_path).checkpoint
+    for batch_id, name in [(0, "a"), (0, "b"), (0, "a"), (1, "a")]:
+        options = WriteOptions(str(tmp_path / "two"), checkpoint, name, views)
+        writer = InputStreamWriter(options)
+        batch = pa.RecordBatch.from_pydict({"x": pa.array([batch_id], pa.int32())})
+        writer.commit([writer.write(iter([batch]))], batch_id)
+    stored = StoredViews(str(tmp_path / "two"))
+    assert stored.newest_rows("v").column("x").to_pylist() == [0, 1]
+    with pytest.raises(StateError, match="name one of the inputs a, b"):
+        InputStreamWriter(WriteOptions(str(tmp_path / "two"), checkpoint)).commit([], 2)
+
+
+def test_a_state_without_positions_is_refused(tmp_path):
+    options = options_of(tmp_path)
+    Database(VIEWS, path=options.state).close()
+    with Database(VIEWS, path=options.state) as database:
+        database.insert("orders", [{"nr": 1, "city": "a"}])
+    with pytest.raises(StateError, match="made by another program"):
+        commit(WriteOptions(options.state, options.checkpoint), 0, [(A, 1)])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"state": "s"}, "needs the option 'checkpointLocation'"),
+        ({"checkpointLocation": "c"}, "needs the option 'state'"),
+        ({"state": "s", "path": "p", "checkpointLocation": "c"}, "differ"),
+        ({"state": "s", "checkpointLocation": "c", "view": "v"}, "unknown option 'view'"),
+        ({"state": "s", "checkpointLocation": "c", "keep": "1"}, "whole number from 2"),
+        ({"state": "s", "checkpointLocation": "c", "newQuery": "1"}, "true or false"),
+    ],
+)
+def test_options_are_checked(given, problem):
+    with pytest.raises(StateError, match=problem):
+        WriteOptions.of(given)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ["first", "second"])
+def test_kills_of_commits_lose_and_double_no_row(seed, tmp_path):
+    arguments = ["tests.support.writer_kills", str(tmp_path), seed, "8"]
+    finished = subprocess.run(
+        [sys.executable, "-m", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr[-5000:]
+    assert json.loads(finished.stdout.splitlines()[-1])["kills"] >= 5
+
+
+@pytest.mark.spark
+def test_a_stream_of_spark_goes_into_the_state_and_continues_after_a_restart(spark, tmp_path):
+    spark.dataSource.register(ViewDataSource)
+    (tmp_path / "in").mkdir()
+    state = str(tmp_path / "state")
+    columns = "nr long, city string, weight long"
+    for number, changes in enumerate([[(A, 1), (B, 1)], [(A, -1), ((3, "b"), 1)]]):
+        pq.write_table(rows_of(changes), tmp_path / "in" / f"{number}.parquet")
+        writer = spark.readStream.schema(columns).parquet(str(tmp_path / "in")).writeStream
+        writer = writer.format("dbsp_wcoj").option("state", state).option("views", VIEWS)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        read = spark.read.format("dbsp_wcoj").option("state", state).option("view", "cities")
+        expected = {("a", 1), ("b", 1)} if number == 0 else {("b", 2)}
+        assert {tuple(row) for row in read.load().collect()} == expected
+    changes = read.option("readChangeFeed", "true").option("startingVersion", "1").load()
+    assert {tuple(row)[:3] for row in changes.collect()} == {
+        ("a", 1, -1),
+        ("b", 1, -1),
+        ("b", 2, 1),
+    }
