@@ -140,7 +140,7 @@ def _date_trunc(call: Call) -> Expression | None:
     return inner if _is_constant(unit) and not _is_local(inner.type) else None
 
 
-def _year(call: Call) -> Expression | None:
+def _part_of_time(call: Call) -> Expression | None:
     (inner,) = call.arguments
     return None if _is_local(inner.type) else inner
 
@@ -201,7 +201,11 @@ _MONOTONE: Final[Mapping[str, tuple[Callable[[Call], Expression | None], ...]]] 
     "date_trunc": (_date_trunc,),
     "time_bucket": (_interval_sum,),
     "month_bucket": (_interval_sum,),
-    "year": (_year,),
+    "year": (_part_of_time,),
+    "epoch": (_part_of_time,),
+    "epoch_second": (_part_of_time,),
+    "epoch_millisecond": (_part_of_time,),
+    "epoch_microsecond": (_part_of_time,),
     "date_add": (_interval_sum,),
     "add": (_sum,),
     "subtract": (_difference, _round_down),

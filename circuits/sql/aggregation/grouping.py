@@ -42,7 +42,12 @@ from circuits.sql.aggregation.aggregate_calls import read_aggregate
 from circuits.sql.aggregation.aggregate_reader import CALL_WRAPPERS, PrimitiveAggregate
 from circuits.sql.binding.clause import Clause, is_aggregate
 from circuits.sql.binding.interval_keys import normalize_interval
-from circuits.sql.binding.scope import FIRST_OUTER_COLUMN, is_correlated, is_outer_column
+from circuits.sql.binding.scope import (
+    FIRST_OUTER_COLUMN,
+    NOW_COLUMN,
+    is_correlated,
+    is_outer_column,
+)
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
 from circuits.sql.expressions.literals import integer_literal
 from circuits.types import functions
@@ -276,6 +281,8 @@ class Grouping:
         if not isinstance(expression, Column) or is_outer_column(expression.index):
             return expression
         index, type_ = expression.index, expression.type
+        if index == NOW_COLUMN:
+            return expression
         if index < FIRST_KEY:
             raise self._ungrouped_error(node, expression)
         if index < FIRST_AGGREGATE:

@@ -39,6 +39,7 @@ from circuits.types import functions
 
 __all__ = [
     "FIRST_OUTER_COLUMN",
+    "NOW_COLUMN",
     "Domain",
     "Scope",
     "ScopeColumn",
@@ -50,6 +51,8 @@ __all__ = [
 
 #: The number of column 0 of the enclosing query in the expressions of a subquery.
 FIRST_OUTER_COLUMN: Final = 1 << 32
+#: The number of the column that stands for the time of the step; no relation has as many columns.
+NOW_COLUMN: Final = 1 << 48
 
 
 def is_outer_column(index: int) -> bool:

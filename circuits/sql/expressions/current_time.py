@@ -1,21 +1,28 @@
-"""The current time: ``now()`` and its relatives, in comparisons that are conditions of WHERE.
+"""The current time: ``now()`` and its relatives, in comparisons of WHERE, ON and HAVING.
 
 Each step has one time (`Circuit.prepare`). ``WHERE ts > now() - INTERVAL '1 hour'`` becomes a
 `TemporalFilter`, which inserts and deletes rows as the time advances. The normal form is a
 comparison whose one side is a non-decreasing function of ``now()`` and of nothing else, and whose
-other side does not contain it. BETWEEN and ``=`` are two comparisons. Any other use of ``now()`` is
-refused: its result would change for all rows in every step. The time of day (``current_time``)
-decreases at midnight, so it is always refused.
+other side does not contain it (`circuits.plan.time_isolation` moves the rest there). BETWEEN and
+``=`` are two comparisons. A condition in which OR, NOT or CASE contains comparisons is divided by
+the truth value of its first comparison c::
 
-While a condition is read, the time is the column `NOW_COLUMN`, so that functions apply to it as to
-any other value. Times are in UTC. Compared with a timestamp without a time zone, ``now()`` is the
-time in UTC without a time zone.
+    rows where f(c)  =  rows where c and f(TRUE)  +  rows where not c and f(FALSE)
+                        + rows where c is NULL and f(NULL)
+
+Any other use of ``now()`` is refused: its result would change for all rows in every step. The time
+of day (``current_time``) decreases at midnight, so it is always refused.
+
+While a condition is read, the time is the column ``NOW_COLUMN``, so that functions apply to it as
+to any other value. Times are in UTC. Compared with a timestamp without a time zone, ``now()`` is
+the time in UTC without a time zone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Final, TypeGuard
 
 import pyarrow as pa
 from sqlglot import exp
@@ -25,40 +32,50 @@ from circuits.plan.expressions import (
     Call,
     Column,
     Expression,
+    Literal,
     columns_of,
     conjuncts,
     substitute,
 )
 from circuits.plan.monotone_functions import adds_months_to_times, monotone_argument
-from circuits.plan.nodes import TemporalFilter
+from circuits.plan.nodes import Filter, PlanNode, TemporalFilter, Union
 from circuits.plan.temporal_filter import TemporalComparison
+from circuits.plan.time_isolation import FLIPPED_COMPARISONS, isolate_time
 from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader
-from circuits.sql.binding.scope import is_correlated
+from circuits.sql.binding.scope import NOW_COLUMN, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
+from circuits.sql.syntax.source import SqlSource
+from circuits.types import functions
+from circuits.types.arrow_types import Family, family_of
 
 __all__ = [
     "READERS",
     "READERS_BY_NAME",
     "add_temporal_filter",
+    "filter_by_time",
     "is_local_timestamp",
+    "read_timed_condition",
     "reads_now",
 ]
 
-#: The number of the column that stands for the time of the step; no relation has as many columns.
-NOW_COLUMN: Final = 1 << 48
 _UTC_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _NAIVE_TIMESTAMP: Final = pa.timestamp("us")
-_WITH_SIDES_SWAPPED: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq"}
-_COMPARISONS: Final[dict[str, tuple[TemporalComparison, ...]]] = {
-    "lt": ("lt",),
-    "le": ("le",),
-    "gt": ("gt",),
-    "ge": ("ge",),
-    "eq": ("ge", "le"),
+_TRUE: Final = Literal(True, pa.bool_())
+#: Comparisons that are two others, and how these are connected.
+_PAIRS: Final = {"eq": ("and", ("le", "ge")), "ne": ("or", ("lt", "gt"))}
+_NEGATED: Final = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
+_COMPARISONS: Final[dict[str, TemporalComparison]] = {
+    "lt": "lt",
+    "le": "le",
+    "gt": "gt",
+    "ge": "ge",
 }
 _NOW_NAMES: Final = ("now", "transaction_timestamp", "get_current_timestamp", "mz_now")
+_FAMILIES: Final = (Family.TIMESTAMP, Family.DATE, Family.INTEGER, Family.FLOAT)
+#: A condition is divided once for each of its comparisons with the current time.
+MAX_COMPARISONS: Final = 6
 _ADVICE: Final = (
-    "compare it with an expression that does not contain it, as a condition of WHERE: "
+    "compare it with an expression that does not contain it, as in "
     "WHERE ts > now() - INTERVAL '1 hour'"
 )
 
@@ -89,63 +106,175 @@ def add_temporal_filter(builder: SelectBuilder, node: exp.Expr, name: str) -> No
         name: The name of the clause, for errors.
 
     Raises:
-        UnsupportedSqlError: The condition is not a comparison as described above.
+        UnsupportedSqlError: The condition has no comparison as described above.
+    """
+    condition = read_timed_condition(
+        lambda read_now: builder.clause(name, read_now=read_now).read_condition(node)
+    )
+    for part in conjuncts([condition]):
+        if _reads_time(part):
+            builder.plan = filter_by_time(builder.source, node, builder.plan, part)
+        else:
+            builder.add_filter(node, part)
+
+
+def read_timed_condition(read: Callable[[Reader], Expression]) -> Expression:
+    """Return a condition in which the current time is a column.
+
+    Args:
+        read: Reads the condition with the reader of the current time that it gets.
     """
     try:
-        condition = builder.clause(name, read_now=_time_reader(_UTC_TIMESTAMP)).read_condition(node)
+        return read(_time_reader(_UTC_TIMESTAMP))
     except UnsupportedSqlError:
         raise
     except SqlError as error:
         # The other side may be a timestamp without a time zone: read ``now()`` without one.
         try:
-            condition = builder.clause(
-                name, read_now=_time_reader(_NAIVE_TIMESTAMP)
-            ).read_condition(node)
+            return read(_time_reader(_NAIVE_TIMESTAMP))
         except SqlError:
             raise error from None
-    for part in conjuncts([condition]):
-        if NOW_COLUMN in columns_of(part):
-            _add_comparison(builder, node, part)
+
+
+def filter_by_time(
+    source: SqlSource, node: exp.Expr, plan: PlanNode, condition: Expression
+) -> PlanNode:
+    """Return the rows of a plan for which a condition of `read_timed_condition` is true."""
+    if is_correlated(condition):
+        raise source.unsupported(
+            node,
+            "a comparison of now() with a column of the enclosing query",
+            "put it in the WHERE of the enclosing query",
+        )
+    comparisons = _comparisons(condition)
+    if sum(2 if part.function in _PAIRS else 1 for part in comparisons) > MAX_COMPARISONS:
+        raise source.unsupported(
+            node, f"a condition with more than {MAX_COMPARISONS} comparisons with now()"
+        )
+    return _keep_true(source, node, plan, condition)
+
+
+def _keep_true(
+    source: SqlSource, node: exp.Expr, plan: PlanNode, condition: Expression
+) -> PlanNode:
+    parts = list(conjuncts([condition]))
+    for part in sorted(parts, key=_reads_time):
+        if not _reads_time(part):
+            plan = plan if part == _TRUE else Filter(plan, part)
+        elif _is_comparison(part):
+            plan = _compare(source, node, plan, *_isolate(source, node, part))
         else:
-            builder.add_filter(node, part)
+            plan = _divide(source, node, plan, part)
+    return plan
 
 
-def _add_comparison(builder: SelectBuilder, node: exp.Expr, condition: Expression) -> None:
-    match condition:
-        case Call(function, (value, bound)) if function in _WITH_SIDES_SWAPPED:
-            if NOW_COLUMN in columns_of(value):  # move it to the right
-                function, value, bound = _WITH_SIDES_SWAPPED[function], bound, value
-        case _:
-            raise builder.source.unsupported(node, "now() in such a condition", _ADVICE)
-    if NOW_COLUMN in columns_of(value):
-        raise builder.source.unsupported(node, "now() on both sides of a comparison", _ADVICE)
+def _divide(source: SqlSource, node: exp.Expr, plan: PlanNode, condition: Expression) -> PlanNode:
+    """Return the rows for which a condition is true, divided by its first comparison."""
+    comparison = next(_comparisons(condition), None)
+    if comparison is None:
+        raise source.unsupported(node, "now() in such a condition", _ADVICE)
+    if comparison.function in _PAIRS:
+        connective, names = _PAIRS[comparison.function]
+        parts = [functions.call(name, *comparison.arguments) for name in names]
+        pair = functions.call(connective, *parts)
+        return _keep_true(source, node, plan, _replace(condition, comparison, pair))
+    value, function, bound = _isolate(source, node, comparison)
+    alternatives: list[PlanNode] = []
+    for truth, selection in ((True, function), (False, _NEGATED[function]), (None, None)):
+        remaining = _replace(condition, comparison, Literal(truth, pa.bool_()))
+        if any(isinstance(p, Literal) and not p.value for p in conjuncts([remaining])):
+            continue
+        if selection is None:
+            rows: PlanNode = Filter(plan, functions.call("is_null", value))
+        else:
+            rows = _compare(source, node, plan, value, selection, bound)
+        alternatives.append(_keep_true(source, node, rows, remaining))
+    if not alternatives:
+        return Filter(plan, Literal(False, pa.bool_()))
+    return alternatives[0] if len(alternatives) == 1 else Union(tuple(alternatives))
+
+
+def _compare(
+    source: SqlSource,
+    node: exp.Expr,
+    plan: PlanNode,
+    value: Expression,
+    function: str,
+    bound: Expression,
+) -> PlanNode:
+    """Return the rows for which a comparison with the current time is true."""
     if adds_months_to_times(bound):
-        raise builder.source.unsupported(
+        raise source.unsupported(
             node,
             "now() plus or minus months",
             "the sum can decrease at the end of a month: truncate first, as in "
             "date_trunc('day', now()) - INTERVAL '1 month', or use days",
         )
     if monotone_argument(bound) is None:
-        raise builder.source.unsupported(
+        raise source.unsupported(
             node, "a function of now() that can decrease, or that reads other values,", _ADVICE
         )
-    if is_correlated(value):
-        raise builder.source.unsupported(
-            node,
-            "a comparison of now() with a column of the enclosing query",
-            "put it in the WHERE of the enclosing query",
-        )
-    if not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
-        raise builder.source.unsupported(
+    if family_of(value.type) not in _FAMILIES:
+        raise source.unsupported(
             node, f"a comparison of now() with a value of type {value.type}", _ADVICE
         )
     if value.type != bound.type:
-        value = builder.clause("WHERE").call(node, "cast", value, type=bound.type)
+        value = functions.call("cast", value, type=bound.type)
     # In a TemporalFilter, the time is column 0 of the bound.
     bound = substitute(bound, lambda column: Column(0, column.type))
-    for comparison in _COMPARISONS[function]:
-        builder.plan = TemporalFilter(builder.plan, value, comparison, bound)
+    return TemporalFilter(plan, value, _COMPARISONS[function], bound)
+
+
+def _isolate(
+    source: SqlSource, node: exp.Expr, comparison: Call
+) -> tuple[Expression, str, Expression]:
+    """Return the value, the comparison and the side with the current time, which is the right."""
+    function, (value, bound) = comparison.function, comparison.arguments
+    if _reads_time(value):  # move it to the right
+        function, value, bound = FLIPPED_COMPARISONS[function], bound, value
+    if _reads_time(value):
+        raise source.unsupported(node, "now() on both sides of a comparison", _ADVICE)
+    return isolate_time(value, function, bound, _reads_time)
+
+
+def _reads_time(expression: Expression) -> bool:
+    return NOW_COLUMN in columns_of(expression)
+
+
+def _is_comparison(expression: Expression) -> TypeGuard[Call]:
+    return isinstance(expression, Call) and expression.function in _COMPARISONS
+
+
+def _comparisons(expression: Expression) -> Iterator[Call]:
+    """Yield the comparisons with the current time in a condition."""
+    if not isinstance(expression, Call) or not _reads_time(expression):
+        return
+    if _is_comparison(expression) or expression.function in _PAIRS:
+        yield expression
+        return
+    for argument in expression.arguments:
+        yield from _comparisons(argument)
+
+
+def _replace(condition: Expression, part: Expression, value: Expression) -> Expression:
+    """Return a condition with a value instead of one of its parts; AND, OR and NOT are folded."""
+    if condition == part:
+        return value
+    if not isinstance(condition, Call):
+        return condition
+    arguments = [_replace(argument, part, value) for argument in condition.arguments]
+    if condition.function in ("and", "or"):
+        decisive = Literal(condition.function == "or", pa.bool_())
+        if decisive in arguments:
+            return decisive
+        neutral = Literal(condition.function == "and", pa.bool_())
+        arguments = [argument for argument in arguments if argument != neutral] or [neutral]
+        if len(arguments) == 1:
+            return arguments[0]
+    if condition.function == "not" and isinstance(arguments[0], Literal):
+        truth = arguments[0].value
+        return Literal(None if truth is None else not truth, pa.bool_())
+    return replace(condition, arguments=tuple(arguments))
 
 
 def _time_reader(type: pa.DataType) -> Reader:

@@ -53,7 +53,10 @@ def interval_of(node: exp.Expr) -> exp.Interval | None:
     if isinstance(node, exp.Interval):
         return node
     if isinstance(node, exp.Literal) and node.is_string:
-        return exp.Interval(this=node.copy())
+        text = node.this.strip()
+        if text[:8].lower() == "interval":  # Spark's text may begin with the keyword
+            text = text[8:].strip()
+        return exp.Interval(this=exp.Literal.string(text))
     return None
 
 
@@ -71,8 +74,11 @@ def read_ticks(
     Raises:
         SqlError: The length is not a constant, has no fixed number of ticks, or is not positive.
     """
-    interval = interval_of(node)
-    if interval is not None:
+    if isinstance(node, exp.Neg | exp.Paren):
+        clause.source.allow_arguments(node, "this")
+        ticks = read_ticks(clause, node.this, data_type, may_be_negative=True)
+        ticks = -ticks if isinstance(node, exp.Neg) else ticks
+    elif (interval := interval_of(node)) is not None:
         if interval is not node:  # a text, which is read as an interval
             clause.source.mark_read(node)
         ticks = ticks_of_interval(clause, node, interval, data_type)

@@ -116,8 +116,17 @@ def _read_by_name(clause: Clause, node: exp.Anonymous) -> Expression:
     return _read_bucket(clause, node, node.expressions[0], node.expressions[1], origin)
 
 
+def _read_window_time(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Return the last microsecond of a window of Spark, which is a struct of its bounds."""
+    if len(node.expressions) != 1:
+        raise clause.source.error(node, f"{node.name}() takes a window")
+    end = clause.field(node, clause.read(node.expressions[0]), "end")
+    return clause.call(node, "date_add", end, *map(integer_literal, (0, 0, -1)))
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {exp.DateBin: _read_date_bin}
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     "date_bin": _read_by_name,
     "time_bucket": _read_by_name,
+    "window_time": _read_window_time,
 }

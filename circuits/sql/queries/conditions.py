@@ -38,9 +38,9 @@ def restrict(
     ]
     # Filters first, they are cheaper than semijoins; comparisons with the current time last, so
     # that the conditions of joins are next to the joins.
-    parts.sort(key=lambda part: (_compares_with_now(part, clause_name), has_query(part)))
+    parts.sort(key=lambda part: (_compares_with_now(part), has_query(part)))
     for part in parts:
-        if _compares_with_now(part, clause_name):
+        if _compares_with_now(part):
             add_temporal_filter(builder, part, clause_name)
         elif memberships.is_membership(part):
             builder.plan = memberships.plan_semijoin(builder, builder.clause(clause_name), part)
@@ -50,8 +50,8 @@ def restrict(
             builder.add_filter(part, builder.clause(clause_name).read_condition(part))
 
 
-def _compares_with_now(part: exp.Expr, clause_name: str) -> bool:
-    return clause_name == "WHERE" and not memberships.is_membership(part) and reads_now(part)
+def _compares_with_now(part: exp.Expr) -> bool:
+    return not memberships.is_membership(part) and reads_now(part)
 
 
 def has_query(node: exp.Expr) -> bool:

@@ -7,6 +7,7 @@
     GROUP BY SESSION(ts, gap)                     SESSION_START(...), ...
     GROUP BY window(ts, size [, slide [, offset]])    window.start, window.end
     GROUP BY session_window(ts, gap)              session_window.start, session_window.end
+    GROUP BY session_window(ts, CASE ... END)     each row has a gap of its own
     SELECT window(ts, size [, slide [, offset]])  in a SELECT without groups
     SELECT session_window(ts, gap)                the same: each row has a window of its own
 
@@ -24,20 +25,21 @@ import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Literal
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregation.grouping import is_grouped
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import ScopeColumn, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
-from circuits.sql.expressions.time_amounts import read_ticks, read_time
+from circuits.sql.expressions.time_amounts import check_time, read_ticks, read_time
 from circuits.sql.queries.window_columns import (
+    dynamic_session,
     hopping,
     last_moment,
     session,
     starting_at,
     tumbling,
 )
-from circuits.sql.queries.window_tables import session_end
+from circuits.sql.queries.window_tables import is_constant_length, row_end, session_end
 
 __all__ = ["add_group_window"]
 
@@ -100,7 +102,11 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
         if any(map(is_correlated, keys)):
             raise builder.source.unsupported(group, "a correlated GROUP BY")
         keys = [key for key in keys if not isinstance(key, Literal)]
-        window = session(builder.plan, time, keys, ticks("gap"), with_end=False)
+        if is_constant_length(arguments["gap"]):
+            window = session(builder.plan, time, keys, ticks("gap"), with_end=False)
+        else:
+            end = _read_row_end(clause, time, arguments)
+            window = dynamic_session(builder.plan, time, end, keys)
     elif "slide" in arguments and ticks("slide") != ticks("size"):
         window = hopping(builder.plan, time, ticks("size"), ticks("slide"), offset)
     elif kind == "session_window":
@@ -170,12 +176,31 @@ def _arguments(clause: Clause, call: exp.Anonymous) -> dict[str, exp.Expr]:
     if not least <= len(call.expressions) <= len(names):
         raise source.error(call, f"{call.name}() takes the arguments {', '.join(names)}")
     arguments = dict(zip(names, call.expressions, strict=False))
-    if source.is_spark:
-        type_ = clause.read(call.expressions[0]).type
-        if arrow.is_date(type_) or type_ == pa.string():
-            timestamp = exp.DataType.build("timestamp", dialect="spark")
-            arguments["time"] = exp.Cast(this=call.expressions[0].copy(), to=timestamp)
+    type_ = clause.read(call.expressions[0]).type
+    if arrow.is_struct(type_):  # a window of windows: by the last moment of each
+        arguments["time"] = exp.Anonymous(
+            this="window_time", expressions=[call.expressions[0].copy()]
+        )
+    elif source.is_spark and (arrow.is_date(type_) or type_ == pa.string()):
+        timestamp = exp.DataType.build("timestamp", dialect="spark")
+        arguments["time"] = exp.Cast(this=call.expressions[0].copy(), to=timestamp)
     return arguments
+
+
+def _read_row_end(clause: Clause, time: Expression, arguments: dict[str, exp.Expr]) -> Expression:
+    """Return the time of a row plus its own gap."""
+    gap = arguments["gap"]
+    end_node = row_end(arguments["time"], gap)
+    gap_type = clause.read(end_node.this.expression).type
+    if arrow.is_integer(time.type) != arrow.is_integer(gap_type):
+        raise clause.source.error(
+            gap,
+            f"a gap of type {gap_type} for a time of type {time.type}; the gap of a timestamp is "
+            "an interval, as n * INTERVAL '1' SECOND",
+        )
+    end = clause.read(end_node)
+    check_time(clause, gap, end.type)
+    return end if end.type == time.type else clause.call(gap, "cast", end, type=time.type)
 
 
 def _replace_calls(

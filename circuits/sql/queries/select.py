@@ -68,6 +68,11 @@ from circuits.sql.binding.select_builder import (
     factor_out_common,
 )
 from circuits.sql.binding.selection import BoundedRowNumber, Selection
+from circuits.sql.expressions.current_time import (
+    filter_by_time,
+    read_timed_condition,
+    reads_now,
+)
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.queries.column_patterns import expand_items
 from circuits.sql.queries.conditions import has_query, restrict
@@ -449,7 +454,7 @@ class _SelectReader:
         conditions = []
         for part in conjuncts_of(having.this):
             self._check_names(part, "HAVING")
-            conditions.append((part, clause.read_condition(part)))
+            conditions.append((part, _read_condition(clause, part)))
         return conditions
 
     def _apply_having(
@@ -459,6 +464,9 @@ class _SelectReader:
             over_groups = self._over_groups(node, condition)
             if is_correlated(over_groups):
                 raise self.source.correlated(node, "a correlated HAVING", WHERE_ADVICE)
+            if reads_now(node):
+                plan = filter_by_time(self.source, node, plan, over_groups)
+                continue
             for part in conjuncts([factor_out_common(over_groups)]):
                 plan = Filter(plan, part)
         return plan
@@ -560,6 +568,15 @@ class _SelectReader:
 
 def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string
+
+
+def _read_condition(clause: Clause, node: exp.Expr) -> Expression:
+    """Read a condition, in which the current time is a column."""
+    if not reads_now(node):
+        return clause.read_condition(node)
+    return read_timed_condition(
+        lambda read_now: replace(clause, read_now=read_now).read_condition(node)
+    )
 
 
 def _refuse_window(clause: Clause, node: exp.Expr) -> Expression:

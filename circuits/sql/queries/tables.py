@@ -55,6 +55,7 @@ from circuits.sql.binding.scope import (
     shift_columns,
 )
 from circuits.sql.binding.select_builder import SelectBuilder
+from circuits.sql.expressions.current_time import reads_now
 from circuits.sql.queries.asof_joins import AsofJoin, join_asof, read_match, read_system_time
 from circuits.sql.queries.conditions import has_query, restrict
 from circuits.sql.queries.decorrelation import filter_all, links_between, plan_correlated_query
@@ -457,8 +458,8 @@ class _FromReader:
                 join.this, f"a correlated condition inside of a {kind} join", "use it in WHERE"
             )
         clause_name = f"{kind.upper()} JOIN ... ON"
-        if on is not None and has_query(on):
-            joined.plan = self._join_by_subqueries(
+        if on is not None and (has_query(on) or reads_now(on)):
+            joined.plan = self._join_by_matches(
                 kind, left, right, joined, equalities, on, clause_name
             )
         else:
@@ -492,7 +493,7 @@ class _FromReader:
             for pair in zip(left.domain_columns, right_columns, strict=True)
         )
 
-    def _join_by_subqueries(
+    def _join_by_matches(
         self,
         kind: str,
         left: SelectBuilder,
@@ -502,7 +503,7 @@ class _FromReader:
         on: exp.Expr,
         clause_name: str,
     ) -> PlanNode:
-        """Return an outer, semi or anti join whose condition has subqueries.
+        """Return an outer, semi or anti join whose condition has subqueries or reads the time.
 
         The inner join has the matching rows. A row of a side is unmatched if no matching row has
         the same values in its columns.

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 
 from pyarrow import types as arrow
 
+from circuits.plan.columns import Order
 from circuits.plan.expression_text import column_names
-from circuits.plan.expressions import Column, Expression
+from circuits.plan.expressions import Column, Expression, Literal
 from circuits.plan.nodes import Filter, Map, PlanNode, columns
 from circuits.plan.time_windows import HoppingWindows, SessionBound
+from circuits.plan.window import Frame, Window, WindowCall
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.expressions.time_amounts import TICKS_PER_SECOND
 from circuits.types import functions
@@ -22,6 +24,7 @@ from circuits.types import functions
 __all__ = [
     "WindowColumns",
     "cumulating",
+    "dynamic_session",
     "hopping",
     "last_moment",
     "session",
@@ -90,6 +93,48 @@ def session(
         last_time = columns(plan)[-1]
         end = _shift(last_time, gap)
     return WindowColumns(plan, start, end)
+
+
+def dynamic_session(
+    plan: PlanNode, time: Expression, end: Expression, keys: Sequence[Expression]
+) -> WindowColumns:
+    """Return the sessions of rows with equal keys, of which each has an end of its own.
+
+    A row begins a session if its time is after the ends of all rows of its key before it. The start
+    of a session is the latest of these times so far::
+
+        time   end   greatest end before   begins   start
+          10    15                           10        10
+          12    13            15                       10
+          15    30            15                       10
+          31    40            30             31        31
+
+    Both are running maxima. So a step computes a row again only if a session is closed or opened
+    before it. A row without a time or an end, or with an end that is not after its time, is left
+    out. ``end`` of the result is the end of the row.
+    """
+    plan = Filter(_without_nulls(plan, time), functions.call("gt", end, time))
+    plan, (time_column, end_column, *key_columns) = with_columns(plan, [time, end, *keys])
+    partition, order = tuple(dict.fromkeys(key_columns)), (Order(time_column),)
+
+    def with_greatest(plan: PlanNode, column: int, last: int) -> PlanNode:
+        call = WindowCall(
+            "max", (column,), plan.fields[column].type, "greatest", Frame("range", None, last)
+        )
+        return Window(plan, partition, order, (call,))
+
+    plan = with_greatest(plan, end_column, -1)
+    all_columns = columns(plan)
+    own_time, greatest_end = all_columns[time_column], all_columns[-1]
+    begins = functions.call(
+        "or",
+        functions.call("is_null", greatest_end),
+        functions.call("lt", greatest_end, own_time),
+    )
+    begin = functions.call("if", begins, own_time, Literal(None, own_time.type))
+    plan, (begin_column,) = with_columns(plan, [begin])
+    plan = with_greatest(plan, begin_column, 0)
+    return WindowColumns(plan, columns(plan)[-1], all_columns[end_column])
 
 
 def last_moment(end: Expression) -> Expression:

@@ -29,7 +29,7 @@ from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.sql.binding.environment import NO_BOUNDS, DerivedTable, Environment
 from circuits.sql.binding.scope import Scope, scope_columns_of
 from circuits.sql.binding.select_builder import SelectBuilder
-from circuits.sql.expressions.time_amounts import read_ticks, read_time
+from circuits.sql.expressions.time_amounts import interval_of, read_ticks, read_time
 from circuits.sql.queries.window_columns import (
     WindowColumns,
     cumulating,
@@ -82,6 +82,7 @@ def read_window_table(
         return read_ticks(clause, node, time.type, may_be_negative=may_be_negative)
 
     offset = ticks("OFFSET", may_be_negative=True) if "OFFSET" in arguments else 0
+    keys = [clause.read(key) for key in _unpack(key_nodes)]  # they matter to sessions only
     select = node.find_ancestor(exp.Select)
     if kind == "TUMBLE":
         window = tumbling(builder.plan, time, ticks("SIZE"), offset)
@@ -93,7 +94,6 @@ def read_window_table(
             raise source.error(call, "CUMULATE() with a size that is no multiple of its step")
         window = cumulating(builder.plan, time, step, size, offset)
     else:
-        keys = [clause.read(key) for key in _unpack(key_nodes)]
         with_end = _reads(select, "window_end", "window_time", star=True)
         window = session(builder.plan, time, keys, ticks("GAP"), with_end=with_end)
     return _with_bounds(plan, window, select), node.alias or name
@@ -136,8 +136,6 @@ def _arguments(environment: Environment, call: exp.Anonymous) -> dict[str, exp.E
         source.allow_arguments(by_name["DATA"], "expressions")
         by_name["DATA"], *keys = by_name["DATA"].expressions
         by_name["KEYS"] = exp.Tuple(expressions=keys)
-    if "KEYS" in by_name and kind != "SESSION":
-        raise source.unsupported(call, f"PARTITION BY in {kind}()", "group by the columns")
     return by_name
 
 
@@ -232,16 +230,42 @@ def replace_session_end(select: exp.Select) -> None:
 
 def session_end(time: exp.Expr, gap: exp.Expr, is_last_moment: bool = False) -> exp.Expr:
     """Return the syntax tree of the end of a session over its rows."""
-    length = gap.copy()
-    if isinstance(length, exp.Literal) and length.is_string:
-        length = exp.Interval(this=length)
-    end: exp.Expr = exp.Paren(this=exp.Add(this=exp.Max(this=time.copy()), expression=length))
+    length = _interval(gap)
+    if is_constant_length(gap):
+        end: exp.Expr = exp.Paren(this=exp.Add(this=exp.Max(this=time.copy()), expression=length))
+    else:
+        end = exp.Max(this=row_end(time, gap))
     if not is_last_moment:
         return end
     one: exp.Expr = exp.Literal.number(1)
-    if isinstance(length, exp.Interval):
+    if length.find(exp.Interval):
         one = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MILLISECOND"))
     return exp.Paren(this=exp.Sub(this=end, expression=one))
+
+
+def is_constant_length(gap: exp.Expr) -> bool:
+    """Return whether the gap of a session does not depend on the row."""
+    return gap.find(exp.Column, exp.Case, exp.If, exp.Func) is None
+
+
+def row_end(time: exp.Expr, gap: exp.Expr) -> exp.Expr:
+    """Return the syntax tree of the time of a row plus a gap that may depend on the row."""
+    return exp.Paren(this=exp.Add(this=time.copy(), expression=exp.Paren(this=_interval(gap))))
+
+
+def _interval(gap: exp.Expr) -> exp.Expr:
+    """Return a copy of a gap in which its text, or each text that CASE selects, is an interval."""
+    if isinstance(gap, exp.Literal) and gap.is_string:
+        return interval_of(gap) or gap
+    copy = gap.copy()
+    if isinstance(copy, exp.Paren):
+        copy.set("this", _interval(copy.this))
+    elif isinstance(copy, exp.Case | exp.If):
+        for branch in [copy, *(copy.args.get("ifs") or ())]:
+            for key in ("default", "true", "false"):
+                if branch.args.get(key) is not None:
+                    branch.set(key, _interval(branch.args[key]))
+    return copy
 
 
 def replace_column(node: exp.Expr, value: exp.Expr) -> None:

@@ -36,6 +36,14 @@ HOP_ORACLE = """SELECT b, b + INTERVAL 10 SECOND, count(*), sum(v) FROM (
     SELECT time_bucket(INTERVAL 4 SECOND, ts, TIMESTAMP '1970-01-01') - i * INTERVAL 4 SECOND AS b,
            ts, v FROM e, range(3) r(i) WHERE ts IS NOT NULL)
     WHERE ts < b + INTERVAL 10 SECOND GROUP BY ALL"""
+# The sessions by k of which each row has a gap of its own, {gap}.
+DYNAMIC_SESSIONS = """SELECT k, b, max(f), count(*), sum(v) FROM (
+    SELECT *, max(CASE WHEN p IS NULL OR p < ts THEN ts END) OVER (PARTITION BY k ORDER BY ts) AS b
+    FROM (SELECT *, (SELECT max(o.ts + {other_gap}) FROM e o WHERE o.ts < x.ts
+              AND o.ts + {other_gap} > o.ts AND o.k IS NOT DISTINCT FROM x.k) AS p
+          FROM (SELECT *, ts + {gap} AS f FROM e) x WHERE f > ts)) GROUP BY k, b"""
+GAP = "CASE WHEN v = 1 THEN {} WHEN v = 2 THEN {} ELSE {} END"
+GAPS = [f"INTERVAL '{n}' SECOND" for n in (3, 0, 9)]
 BY_SESSION = "GROUP BY k, SESSION(ts, INTERVAL '5' SECOND)"
 
 # The query of each view, and that for DuckDB; None if it is the same text.
@@ -133,6 +141,40 @@ VIEWS = {
         """SELECT k, session_window.start, session_window.end, count(*), sum(v) FROM e
            GROUP BY session_window(ts, '5 seconds'), k""",
         SESSION_ORACLE,
+    ),
+    "sessions with a gap per row": (
+        f"""SELECT k, session_window.start, session_window.end, count(*), sum(v) FROM e
+           GROUP BY k, session_window(ts, {GAP.format(*(f"'{n} seconds'" for n in (3, 0, 9)))})""",
+        DYNAMIC_SESSIONS.format(
+            gap=GAP.format(*GAPS), other_gap=GAP.format(*GAPS).replace("v =", "o.v =")
+        ),
+    ),
+    "sessions with a computed gap": (
+        """SELECT k, SESSION_START(ts, v * INTERVAL '3' SECOND),
+           SESSION_END(ts, v * INTERVAL '3' SECOND), count(*), sum(v) FROM e
+           GROUP BY k, SESSION(ts, v * INTERVAL '3' SECOND)""",
+        DYNAMIC_SESSIONS.format(gap="v * INTERVAL 3 SECOND", other_gap="o.v * INTERVAL 3 SECOND"),
+    ),
+    "window_time": (
+        """SELECT k, window_time(window), count(*) FROM e GROUP BY k, window(ts, '10 seconds')""",
+        """SELECT k, b + INTERVAL 9999999 MICROSECOND, count(*) FROM (SELECT k,
+           time_bucket(INTERVAL 10 SECOND, ts, TIMESTAMP '1970-01-01') b FROM e
+           WHERE ts IS NOT NULL) GROUP BY ALL""",
+    ),
+    "window of windows": (
+        """SELECT window.start, window.end, sum(n) FROM (
+               SELECT k, window, count(*) AS n FROM e GROUP BY k, window(ts, 'interval 5 seconds'))
+           GROUP BY window(window, '10 seconds')""",
+        """SELECT b, b + INTERVAL 10 SECOND, count(*) FROM (SELECT
+           time_bucket(INTERVAL 10 SECOND, ts, TIMESTAMP '1970-01-01') b FROM e
+           WHERE ts IS NOT NULL) GROUP BY ALL""",
+    ),
+    "tumble with a negative offset": (
+        """SELECT k, window_start, count(*) FROM TABLE(TUMBLE(TABLE e PARTITION BY k,
+           DESCRIPTOR(ts), INTERVAL '10' SECOND, -(INTERVAL '7' SECOND)))
+           GROUP BY k, window_start""",
+        """SELECT k, time_bucket(INTERVAL 10 SECOND, ts, TIMESTAMP '1970-01-01 00:00:03'), count(*)
+           FROM e WHERE ts IS NOT NULL GROUP BY ALL""",
     ),
     "session table": (
         """SELECT k, window_start, window_end, count(*), sum(v)
@@ -346,7 +388,8 @@ def test_views_of_windows_have_the_rows_of_duckdb_after_every_step(seed):
         ),
         ("SELECT * FROM TUMBLE(x, ts, INTERVAL '1' HOUR)", "x,", "unknown table 'x'"),
         ("SELECT * FROM TUMBLE(e, tt, INTERVAL '1' HOUR)", "tt", "unknown column 'tt'"),
-        ("SELECT count(*) FROM e GROUP BY SESSION(ts, v)", "v)", "not a constant"),
+        ("SELECT count(*) FROM e GROUP BY SESSION(ts, v)", "v)", "a gap of type int64"),
+        ("SELECT count(*) FROM TUMBLE(e, ts, v)", "v)", "not a constant"),
         (
             "SELECT count(*) FROM e GROUP BY SESSION(ts, '1 hour'), TUMBLE(ts, '1 hour')",
             "TUMBLE",

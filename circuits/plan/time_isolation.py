@@ -1,0 +1,155 @@
+"""Time isolation: move the current time to one side of a comparison, alone.
+
+A `TemporalFilter` compares a value of the row with a function of the time of the step. SQL often
+has both on one side; t is the time, d a constant duration, k a constant number::
+
+    t - ts < d                  ts + d > t
+    t - (v of the row) < ts     ts + (v of the row) > t
+    date_diff(unit, ts, t) < k  trunc(ts) + k units > trunc(t)
+    whole seconds of t - ts < k ts + k seconds > t
+
+All of these are equivalences: times have no fractions smaller than their unit, and durations of
+days and shorter units have inverses. Durations with months do not, and are left as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import types
+
+from circuits.plan.expressions import Call, Expression, Literal
+from circuits.types.functions import call
+
+__all__ = ["FLIPPED_COMPARISONS", "isolate_time"]
+
+#: Each comparison with its sides exchanged.
+FLIPPED_COMPARISONS: Final = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+_UNITS: Final = {
+    "millisecond": timedelta(milliseconds=1),
+    "second": timedelta(seconds=1),
+    "minute": timedelta(minutes=1),
+    "hour": timedelta(hours=1),
+    "day": timedelta(days=1),
+}
+_DURATION: Final = pa.duration("us")
+
+# A value of the row, a comparison, and an expression that reads the time.
+_Comparison = tuple[Expression, str, Expression]
+
+
+def isolate_time(
+    value: Expression, comparison: str, bound: Expression, reads_time: Callable[[Expression], bool]
+) -> _Comparison:
+    """Return an equivalent comparison whose right side has less around the time.
+
+    Args:
+        value: The left side, which does not read the time.
+        comparison: A function of `FLIPPED_COMPARISONS`.
+        bound: The right side, which reads the time.
+        reads_time: Whether an expression reads the time.
+
+    >>> from circuits.plan.expressions import Column
+    >>> ts, now = (Column(index, pa.timestamp("us")) for index in (0, 9))
+    >>> second = Literal(timedelta(seconds=1), _DURATION)
+    >>> result = isolate_time(second, "gt", call("subtract", now, ts), now.__eq__)
+    >>> print(*result)
+    add(#0, datetime.timedelta(seconds=1)) gt #9
+    """
+    current = value, comparison, bound
+    while (moved := _move_one(*current, reads_time)) is not None:
+        current = moved
+    return current
+
+
+def _move_one(
+    value: Expression, comparison: str, bound: Expression, reads_time: Callable[[Expression], bool]
+) -> _Comparison | None:
+    """Move the outermost operation of the right side to the left; None if that is impossible."""
+    match bound:
+        case Call("cast", (inner,)) if types.is_integer(inner.type) and types.is_integer(
+            bound.type
+        ):
+            return value, comparison, inner
+        case Call("subtract", (left, right)) if reads_time(left) and not reads_time(right):
+            # value < t - right
+            if isinstance(right, Literal) or not _can_add(right, value):
+                return None
+            return call("add", right, value), comparison, left
+        case Call("subtract", (left, right)) if reads_time(right) and not reads_time(left):
+            # value < left - t
+            if not _can_add(left, value):
+                return None
+            return call("subtract", left, value), FLIPPED_COMPARISONS[comparison], right
+        case Call("shift_timestamp", (time, months, days, micros)) if reads_time(time):
+            # value < t + amounts
+            if not _is_zero(months) or any(map(reads_time, (days, micros))):
+                return None
+            amounts = call("negate", days), call("negate", micros)
+            return call("shift_timestamp", value, months, *amounts), comparison, time
+        case Call("interval_epoch", (Call("cast", (Call("subtract") as distance,)),)):
+            if not isinstance(value, Literal) or value.value is None:
+                return None
+            length = timedelta(microseconds=round(value.value * 1_000_000))
+            if length / timedelta(seconds=1) != value.value:
+                return None
+            return Literal(length, _DURATION), comparison, distance
+        case Call("date_diff", (Literal(str() as unit), start, end)):
+            return _move_boundaries(value, comparison, unit, start, end, reads_time)
+        case Call("elapsed_units", (end, start, Literal(str() as unit))) if unit in _UNITS:
+            return _move_elapsed(value, comparison, _UNITS[unit], call("subtract", end, start))
+    return None
+
+
+def _can_add(time: Expression, amount: Expression) -> bool:
+    """Return whether an amount can be added to a time, and subtracted again."""
+    if types.is_date(time.type):
+        return bool(types.is_integer(amount.type))
+    is_constant = isinstance(amount, Literal) and isinstance(amount.value, timedelta)
+    return is_constant and bool(types.is_timestamp(time.type))
+
+
+def _is_zero(months: Expression) -> bool:
+    """Return whether a number of months is 0, or NULL."""
+    match months:
+        case Literal(0):
+            return True
+        case Call("multiply", arguments):
+            return any(map(_is_zero, arguments))
+    return False
+
+
+def _move_boundaries(
+    value: Expression,
+    comparison: str,
+    unit: str,
+    start: Expression,
+    end: Expression,
+    reads_time: Callable[[Expression], bool],
+) -> _Comparison | None:
+    """Move the number of boundaries between two times: their difference in whole units."""
+    if unit not in _UNITS or not isinstance(value, Literal) or not isinstance(value.value, int):
+        return None
+    starts = [call("date_trunc", Literal(unit, pa.string()), time) for time in (start, end)]
+    length = Literal(value.value * _UNITS[unit], _DURATION)
+    distance = call("subtract", starts[1], starts[0])
+    return length, comparison, distance
+
+
+def _move_elapsed(
+    value: Expression, comparison: str, unit: timedelta, distance: Expression
+) -> _Comparison | None:
+    """Move the number of elapsed units, which is the quotient of a distance rounded towards 0."""
+    if not isinstance(value, Literal) or not isinstance(value.value, int):
+        return None
+    # With q the quotient: value < q is value + 1 <= q, and value >= q is value + 1 > q.
+    least = value.value + (comparison in ("lt", "ge"))
+    is_at_least = comparison in ("lt", "le")
+    # least <= q is least units <= distance; if least is not positive, least - 1 units < distance
+    if least > 0:
+        return Literal(least * unit, _DURATION), "le" if is_at_least else "gt", distance
+    return Literal((least - 1) * unit, _DURATION), "lt" if is_at_least else "ge", distance
