@@ -71,8 +71,7 @@ def create(folder: Path, rng: random.Random) -> None:
     (folder / "shop.toml").write_text(PIPELINE)
     cities = [rng.choice(CITIES) for _ in range(100)]
     write_deltalake(folder / "customers", pa.table({"id": list(range(100)), "city": cities}))
-    feed = {"delta.enableChangeDataFeed": "true"}
-    write_deltalake(folder / "orders", orders(rng, 0, 1000), configuration=feed)
+    write_deltalake(folder / "orders", orders(rng, 0, 1000))
 
 
 def change(folder: Path, rng: random.Random, first: int) -> None:

@@ -1,7 +1,7 @@
 """DeltaSourceTable: the changes of a Delta Lake table between two versions.
 
 ========================= ========================================================================
-change data feed          if the table records it: Delta returns the changed rows
+change data feed          if the table records it, and exactly: Delta returns the changed rows
 difference of the files   else: the rows of files that only the old version has are deleted, those
                           of files that only the new version has are inserted; a row that a rewrite
                           has copied is in both, and the circuit cancels it
@@ -19,9 +19,10 @@ ones.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -45,6 +46,8 @@ _DELETIONS: Final = ("delete", "update_preimage")
 #: Commits that leave the rows as they are.
 _MAINTENANCE: Final = ("OPTIMIZE", "VACUUM START", "VACUUM END", "SET TBLPROPERTIES", "ADD FEATURE")
 _HOW_TO_START_AGAIN: Final = "to read the whole table, start with a new state and new targets"
+
+log = logging.getLogger(__name__)
 
 
 class DeltaSourceTable:
@@ -85,15 +88,23 @@ class DeltaSourceTable:
     def rows_at(self, position: Position) -> pa.Table:
         with self._report_errors():
             table = self._open()
-            return _all_rows(self._open(self._version_of(position, table)))
+            files = self._open(self._version_of(position, table)).to_pyarrow_dataset()
+            paths = {fragment.path for fragment in files.get_fragments()}
+            return _read_files(files, paths, _schema_of(table))  # a newer column is NULL
 
     def _difference(self, table: DeltaTable, old_version: int) -> tuple[str, pa.Table]:
+        from deltalake.exceptions import DeltaError
+
         commits = table.history(table.version() - old_version)
         if all(commit.get("operation") in _MAINTENANCE for commit in commits):
             return "no change", with_weight(_schema_of(table).empty_table(), 1)
         old_table = self._open(old_version)
-        if all(_has_feed(version) for version in (old_table, table)):
-            return "change data feed", _read_feed(table, old_version)
+        has_feed = all(_has_feed(version) for version in (old_table, table))
+        if has_feed and all(map(_is_recorded_exactly, commits)):
+            try:
+                return "change data feed", _read_feed(table, old_version)
+            except DeltaError as error:  # for example, it was switched off in between
+                log.info("%s: no change data feed: %s", self.description, error)
         return "difference of the files", _compare_files(old_table, table)
 
     def _version_of(self, position: Position, table: DeltaTable) -> int:
@@ -141,6 +152,19 @@ def _schema_of(table: DeltaTable) -> pa.Schema:
 
 def _has_feed(table: DeltaTable) -> bool:
     return table.metadata().configuration.get(_FEED_PROPERTY, "").lower() == "true"
+
+
+def _is_recorded_exactly(commit: Mapping[str, Any]) -> bool:
+    """Return whether the change data feed of a commit has every changed row.
+
+    The package ``deltalake`` (delta-rs) leaves out equal rows when it records an UPDATE or MERGE.
+    """
+    if commit.get("operation") in _MAINTENANCE:
+        return True
+    engine = str(commit.get("engineInfo", ""))
+    parameters = commit.get("operationParameters") or {}
+    is_append = commit.get("operation") == "WRITE" and parameters.get("mode") == "Append"
+    return is_append or (bool(engine) and "delta-rs" not in engine)
 
 
 def _all_rows(table: DeltaTable) -> pa.Table:

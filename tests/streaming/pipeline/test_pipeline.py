@@ -89,6 +89,24 @@ def test_a_new_view_is_computed_from_rows_that_were_read_before(world):
     assert world.actual() == world.expected()
 
 
+def test_a_new_column_of_a_table_is_null_in_the_rows_that_were_read_before(world):
+    text = "CREATE VIEW n AS SELECT city, count(*) AS n FROM customers GROUP BY city"
+    with Pipeline(definition(world, text)) as pipeline:
+        pipeline.refresh()
+    row = pa.table({"id": [3], "city": ["Oslo"], "zip": ["x"]})
+    path = world.folder / "customers"
+    deltalake.write_deltalake(path, row, mode="append", schema_mode="merge")
+    with Pipeline(definition(world, text)) as pipeline:
+        pipeline.refresh()
+        assert bag_of(pipeline.circuit.views["n"]) == {("Rome", 1): 1, ("Oslo", 2): 1}
+    with Pipeline(definition(world, text.replace("count(*)", "count(zip)"))) as pipeline:
+        pipeline.refresh()
+        assert bag_of(pipeline.circuit.views["n"]) == {("Rome", 0): 1, ("Oslo", 1): 1}
+        deltalake.DeltaTable(path).delete("id = 1")
+        pipeline.refresh()
+        assert bag_of(pipeline.circuit.views["n"]) == {("Oslo", 1): 1}
+
+
 def test_a_view_is_dropped_only_on_request(world):
     with open_pipeline(world) as pipeline:
         pipeline.refresh()

@@ -35,6 +35,7 @@ delta_commits = st.one_of(
     st.tuples(st.just("delete"), st.integers(0, 3)),
     st.tuples(st.just("update"), st.integers(0, 3)),
     st.tuples(st.just("optimize"), st.none()),
+    st.tuples(st.just("feed"), st.booleans()),
     st.tuples(st.just("refresh"), st.none()),
 )
 
@@ -59,6 +60,8 @@ def commit(path, kind, value):
         table.delete(f"a = {value}")
     elif kind == "update":
         table.update(predicate=f"a = {value}", updates={"a": "a + 1"})
+    elif kind == "feed":
+        table.alter.set_table_properties({"delta.enableChangeDataFeed": str(value).lower()})
     elif kind == "optimize":
         table.optimize.compact()
 
@@ -107,9 +110,26 @@ def test_the_change_data_feed_is_read_if_there_is_one(tmp_path):
         position = table.changes({}, no_kept_rows).position
         deltalake.DeltaTable(path).delete("a = 1")
         deltalake.write_deltalake(path, table_of([(5, "y")]), mode="append")
+        for log in (tmp_path / str(has_feed) / "_delta_log").glob("*.json"):
+            log.write_text(log.read_text().replace("delta-rs:", "Apache-Spark/4.0.0 "))
         change = table.changes(position, no_kept_rows)
         assert change.method.startswith(method)
         assert change.rows.num_rows == count + (not has_feed)
+
+
+def test_a_feed_that_lacks_equal_rows_is_not_read(tmp_path):
+    """The package deltalake records one of several equal rows of an update."""
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, table_of([(0, "x"), (0, "x"), (1, "x")]))
+    feed = {"delta.enableChangeDataFeed": "true"}
+    deltalake.DeltaTable(path).alter.set_table_properties(feed)
+    table = DeltaSourceTable(path)
+    position = table.changes({}, no_kept_rows).position
+    deltalake.DeltaTable(path).update(predicate="a = 0", updates={"a": "1"})
+    change = table.changes(position, no_kept_rows)
+    assert bag_of(change.rows) == {(0, "x"): -2, (1, "x"): 2}
+    deltalake.write_deltalake(path, table_of([(7, "x")]), mode="append")
+    assert table.changes(change.position, no_kept_rows).method == "change data feed"
 
 
 def test_a_delta_table_that_was_created_again_is_refused(tmp_path):
