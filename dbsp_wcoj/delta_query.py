@@ -27,6 +27,7 @@ from typing import Any
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, Partial
+from dbsp_wcoj.execution.delta_division import count_parts, divide_run
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.small_steps import SmallSteps
@@ -385,7 +386,7 @@ class DeltaQuery:
         bound_terms = self._plan_cache.bind_step(steps)
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
-        is_split = self._parts > 1 and _is_large(steps)
+        is_split = _is_large(steps) and (self._parts > 1 or _reads_maps(bound_terms))
         if bound_terms.is_sum and not has_deadline and not is_split:
             result = bound_terms.total()
             if result is not None:
@@ -449,16 +450,34 @@ class DeltaQuery:
                 if run.rows >= MIN_PARALLEL_ROWS:
                     parts = min(self._parts, -(-run.rows // MIN_PARALLEL_ROWS))
                     ranges, executor = value_ranges(run, parts), self._executor
-            if target == atoms:
-                yield physical, ranges, executor
-            elif physical.plan.head:
-                partials.setdefault(target, []).extend(physical.chunks(ranges, executor, budget))
-            else:
-                total = ZSet.scalar(physical.total(ranges, executor, budget))
-                partials.setdefault(target, []).append(total)
+            for part in _divide_term(term, steps):
+                if target == atoms:
+                    yield part, ranges, executor
+                elif part.plan.head:
+                    partials.setdefault(target, []).extend(part.chunks(ranges, executor, budget))
+                else:
+                    total = ZSet.scalar(part.total(ranges, executor, budget))
+                    partials.setdefault(target, []).append(total)
         self._plan_cache.record_cost()
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:
     """Return whether a delta of the step is large enough to be split."""
     return any(len(step.delta) >= MIN_PARALLEL_ROWS for step in steps.values())
+
+
+def _reads_maps(bound_terms: BoundTerms) -> bool:
+    """Return whether a term reads a memory map of a file."""
+    return any(spine.mapped_bytes for term in bound_terms.terms for spine in term.physical.spines)
+
+
+def _divide_term(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Iterator[PhysicalTerm]:
+    """Yield terms whose sum is a term: several if it joins a large delta with mapped runs."""
+    physical = term.physical
+    if term.driver is not None:
+        run = steps[term.driver.name].run(term.driver.order)
+        parts = count_parts(run, physical.spines)
+        if parts > 1:
+            yield from map(physical.with_driver, divide_run(run, parts))
+            return
+    yield physical

@@ -51,7 +51,7 @@ class Partial:
 
 
 class SplitDelta(NamedTuple):
-    """The delta whose rows are divided among threads, sorted in a column order."""
+    """A delta of a relation whose rows can be divided, sorted in a column order."""
 
     name: str
     order: ColumnOrder
@@ -71,6 +71,8 @@ class BoundTerm:
             not change the relation, the term is zero.
         partial_slot: The slot of the partial delta that the term reads; None if it reads none.
         split: The delta whose rows can be divided among parallel tasks; None if there is none.
+        driver: The delta from whose rows the join starts; None if it starts from no delta of a
+            relation.
     """
 
     term: DeltaTerm
@@ -81,6 +83,7 @@ class BoundTerm:
     new: tuple[tuple[Spine, str], ...]
     partial_slot: int | None
     split: SplitDelta | None
+    driver: SplitDelta | None
 
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
         """Return whether the term is zero because a factor is empty."""

@@ -22,6 +22,7 @@ because they read the runs of the step.
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, wait
@@ -115,7 +116,12 @@ class PhysicalTerm:
         self._is_linked = False
         source_table = _source_table(sources)
         # The kernel reads these objects by their addresses; this reference keeps them alive.
-        self._referenced = (source_table, delta_addresses, [source.spine for source in sources])
+        self._referenced: tuple[Int64Array, Int64Array, list[Spine | None], Run | None] = (
+            source_table,
+            delta_addresses,
+            [source.spine for source in sources],
+            None,  # the run of `with_driver`
+        )
         self._arguments = (
             address_of(self._program),
             address_of(source_table),
@@ -156,7 +162,7 @@ class PhysicalTerm:
         A prefix that is in two runs counts twice. The greatest length is the number of columns that
         the join binds. Call this only while the runs of the step exist.
         """
-        source_table, deltas, spines = self._referenced
+        source_table, deltas, spines, _ = self._referenced
         counts = []
         for index, (factor, spine) in enumerate(zip(self.plan.factors, spines, strict=True)):
             # The words of each run, at least those of its header.
@@ -172,6 +178,39 @@ class PhysicalTerm:
             ]
             counts.append([sum(int(run[position]) for run in runs) for position in positions])
         return counts
+
+    @property
+    def driver(self) -> int | None:
+        """The delta factor from whose rows the join starts; None if there is none."""
+        program = self._program
+        if not program[join_layout.DRIVER_LEVELS]:
+            return None
+        return int(program[join_layout.DRIVER])
+
+    @property
+    def spines(self) -> list[Spine]:
+        """The relations that the term reads."""
+        return [spine for spine in self._referenced[2] if spine is not None]
+
+    def with_driver(self, run: Run) -> PhysicalTerm:
+        """Return the term with a part of its delta in place of its `driver`.
+
+        All other factors still read the whole delta. The terms share their counters and buffers.
+
+        Args:
+            run: The rows, in the column order of the driver.
+        """
+        driver = self.driver
+        assert driver is not None
+        source_table, deltas, spines, _ = self._referenced
+        term = copy.copy(self)
+        sources = source_table.copy()
+        sources[3 * driver + 2] = len(deltas)
+        addresses = np.append(deltas, run.address)
+        term._referenced = (sources, addresses, spines, run)
+        term._arguments = (self._arguments[0], address_of(sources), address_of(addresses))
+        term._full_arguments = ((), ())
+        return term
 
     def link(self) -> None:
         """Compile or load the kernels that the program calls, before the first execution."""

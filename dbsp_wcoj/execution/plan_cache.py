@@ -444,6 +444,11 @@ class PlanCache:
                 split = SplitDelta(name, planned.order)
         deltas = [i for i, factor in enumerate(term.factors) if factor.version is Version.delta]
         physical = PhysicalTerm(plan, sources, self.deltas, self._buffers, delta_factors=deltas)
+        driver = None
+        if physical.driver is not None:
+            name = names[physical.driver]
+            if isinstance(name, str):
+                driver = SplitDelta(name, plan.factors[physical.driver].order)
         return BoundTerm(
             term=term,
             physical=physical,
@@ -453,6 +458,7 @@ class PlanCache:
             new=tuple(new),
             partial_slot=partial_slot,
             split=split,
+            driver=driver,
         )
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:

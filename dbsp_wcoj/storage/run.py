@@ -319,6 +319,22 @@ class Run:
         return max([section.start + section.size for section in _sections(header)])
 
     @property
+    def leaf_sections(self) -> list[slice]:
+        """The parts of the buffer that grow with the rows: the last values, and the weights.
+
+        A search reads few words of them, at the positions to which the other sections point.
+
+        >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)], [1, 2, 3]), np.arange(2))
+        >>> [run.buffer[section].tolist() for section in run.leaf_sections]
+        [[5, 6, 5], [0, 1, 3, 6]]
+        """
+        values = self.buffer[_header_words(self.arity) - 2]
+        starts = [(int(values), self.rows)]
+        if self.buffer[run_layout.WEIGHT_SUMS]:
+            starts.append((int(self.buffer[run_layout.WEIGHT_SUMS]), self.rows + 1))
+        return [slice(start, start + size) for start, size in starts]
+
+    @property
     def total_weight(self) -> int:
         """The sum of the weights of all rows, modulo 2**64; O(1).
 

@@ -173,6 +173,11 @@ class Spine:
         merging = [run for merge in self._merges for run in (merge.older, merge.newer)]
         return sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
 
+    @property
+    def mapped_bytes(self) -> int:
+        """Bytes of the runs that are memory maps of files; O(runs)."""
+        return sum([run.nbytes for run in self._runs if run.is_mapped])
+
     def write_tails_to(self, buffer: Int64Array) -> None:
         """Write later tails to this buffer; the current tail keeps its buffer."""
         self._read_tail()

@@ -73,7 +73,7 @@ from streaming.state.verified_files import check_strings
 __all__ = ["CompactedPart", "Compactor", "PartGroup"]
 
 # The rows that are merged between two checks of whether the compaction must stop.
-ROWS_PER_SLICE: Final = 1 << 20
+ROWS_PER_SLICE: Final = 1 << 18
 # After a compaction has failed, the next one starts after this many micro-batches.
 STEPS_AFTER_FAILURE: Final = 64
 # All parts of an arrangement are merged if they have more rows than this many times the rows in

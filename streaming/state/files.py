@@ -153,8 +153,11 @@ class MappedMemory(Protocol):
     def expect_random_access(self) -> None:
         """Read no pages ahead: searches touch few pages, far from each other."""
 
-    def release_pages(self) -> None:
-        """Remove the pages from the memory of this process; the next access reads them again."""
+    def release_pages(self, start: int = 0, end: int | None = None) -> None:
+        """Remove the pages of a range of bytes from the memory of this process.
+
+        The next access reads them again. The range may be rounded to whole pages.
+        """
 
 
 class ScratchMemory(Protocol):

@@ -28,6 +28,7 @@ __all__ = [
     "DEFAULT_STATE_MODE",
     "LOCK_FILE",
     "MIN_MAPPED_BYTES",
+    "WRITE_BYTES",
     "LocalFiles",
     "check_mode",
     "folder_mode",
@@ -36,6 +37,10 @@ __all__ = [
 
 # A file of at least this size is memory-mapped; each mapping uses a file descriptor.
 MIN_MAPPED_BYTES: Final = 1 << 24
+# A file is written in pieces of this size, at multiples of it. Linux keeps each piece in its cache
+# as one large page (a folio). A search in a map of the file maps 16 pages at a time anyway, and this
+# takes half the time if they are one large page. Larger ones would make more memory resident.
+WRITE_BYTES: Final = 1 << 16
 # `LocalFiles.checksum` reads this many bytes at a time.
 CHECKSUM_CHUNK_BYTES: Final = 1 << 22
 LOCK_FILE: Final = "lock"
@@ -93,10 +98,14 @@ class LocalFiles:
         """Create a file of these bytes, or replace it; durable only after `sync`."""
         self._make_folder(name.rpartition("/")[0])
         with self._open_parent(name) as (parent, base), self._create_file(parent, base) as file:
+            position = 0
             for chunk in chunks:
                 unwritten = memoryview(chunk).cast("B")
                 while len(unwritten):
-                    unwritten = unwritten[os.write(file, unwritten) :]
+                    size = WRITE_BYTES - position % WRITE_BYTES
+                    written = os.write(file, unwritten[:size])
+                    position += written
+                    unwritten = unwritten[written:]
 
     def sync(self, name: str) -> None:
         """Make the bytes of a file durable."""

@@ -479,7 +479,7 @@ class SimulatedMap:
     def expect_random_access(self) -> None:
         pass
 
-    def release_pages(self) -> None:
+    def release_pages(self, start: int = 0, end: int | None = None) -> None:
         pass
 
 

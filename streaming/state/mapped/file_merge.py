@@ -24,7 +24,7 @@ from streaming.state.segment import encode_run
 __all__ = ["FileMerge"]
 
 # The chunks of a result are written in pieces of this size.
-PIECE_BYTES: Final = 1 << 24
+PIECE_BYTES: Final = 1 << 22
 
 
 class FileMerge:

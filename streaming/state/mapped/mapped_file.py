@@ -79,9 +79,15 @@ class MappedFile:
         """Read no pages ahead: searches touch few pages, far from each other."""
         _advise(self._map, mmap.MADV_RANDOM)
 
-    def release_pages(self) -> None:
-        """Remove the pages from the memory of this process; the next access reads them again."""
-        _advise(self._map, mmap.MADV_DONTNEED)
+    def release_pages(self, start: int = 0, end: int | None = None) -> None:
+        """Remove the pages of a range of bytes from the memory of this process.
+
+        The next access reads them again. The range is rounded to whole pages.
+        """
+        start -= start % mmap.PAGESIZE
+        end = self.size if end is None else end
+        if start < end:
+            _advise(self._map, mmap.MADV_DONTNEED, start, end - start)
 
     def _check_size(self, size: int) -> None:
         if size != self.size:
@@ -122,6 +128,6 @@ class ScratchFile:
         _advise(self._map, mmap.MADV_DONTNEED)
 
 
-def _advise(memory: mmap.mmap, advice: int) -> None:
+def _advise(memory: mmap.mmap, advice: int, start: int = 0, size: int | None = None) -> None:
     with contextlib.suppress(OSError):  # only speed and memory depend on it
-        memory.madvise(advice)
+        memory.madvise(advice, start, len(memory) if size is None else size)

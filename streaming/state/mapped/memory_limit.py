@@ -48,6 +48,8 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
+import numpy as np
+
 from circuits import Circuit
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder
@@ -57,6 +59,7 @@ from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
 from streaming.state.mapped.resident_pages import (
+    PageRange,
     ResidentPages,
     free_unused_memory,
     resident_file_bytes,
@@ -393,7 +396,10 @@ class MemoryLimit:
                 arrangement.spine.max_merge_rows = max(max_rows, MIN_MERGE_ROWS)
 
     def _watch_pages(self) -> None:
-        self._pages.watch(mapped for mapped, _ in self._maps.values())
+        self._pages.watch(
+            [mapped for mapped, _ in self._maps.values()],
+            [leaf for mapped, parts in self._maps.values() for leaf in _leaves_of(mapped, parts)],
+        )
 
     def _release_dictionaries(self) -> None:
         """Remove the pages of dictionaries if the limit is exceeded; see the module docstring."""
@@ -479,6 +485,21 @@ def parse_memory_limit(limit: int | str | None) -> int | None:
             "None for no limit"
         )
     return size
+
+
+def _leaves_of(mapped: MappedMemory, parts: Iterable[SegmentPart]) -> list[PageRange]:
+    """Return where the leaves of the mapped runs of a file are; O(parts)."""
+    file = np.asarray(mapped.memory).__array_interface__["data"][0]
+    leaves = []
+    for part in parts:
+        if part.bytes.size:
+            continue  # strings
+        start = part.words.__array_interface__["data"][0] - file
+        leaves += [
+            PageRange(mapped, start + 8 * section.start, start + 8 * section.stop)
+            for section in Run.from_words(part.words, is_mapped=True).leaf_sections
+        ]
+    return sorted(leaves, key=lambda leaf: leaf.start)
 
 
 def _identity_of(mapped: MappedMemory, checksum: FileChecksum) -> Identity:

@@ -7,16 +7,21 @@ short of memory, and one access to a file in the cache of the system maps at lea
 most of it resident.
 
 `ResidentPages` checks the number of resident pages after each commit. A thread also checks it two
-hundred times a second, because one step may touch more pages than the limit. A check predicts the
-number at the next check: the pages now, plus their growth since the last check. If the prediction
-exceeds the limit, the pages of all maps are removed. A page that another thread reads can be
-removed safely, because the next access maps it again.
+hundred times a second, or more often while it grows fast, because one step may touch more pages
+than the limit. A check predicts the number at the next check: the pages now, plus their growth
+since the last check. If the prediction exceeds the limit, pages are removed:
 
-A step of many rows, such as a load, may touch more pages than the limit again and again. If they
-were removed each time, the step would spend most of its time on mapping them again. So the thread
-removes pages only for a share of the time (`PAUSE_PER_RELEASE`), and such a step may exceed the
-limit until its commit. The system can reclaim these pages at any time without writing them, because
-they are unmodified pages of files.
+1. All pages of leaves: the last values of the runs, and their weights. A search reads one or two of
+   these pages, and the next search other ones.
+2. If the rest exceeds `KEPT_SHARE` of the limit, pages of the rest, a piece at a time, until it
+   does not. The next time, this continues with the next piece. The rest is the index in which each
+   search finds its leaves: it is smaller, and its pages are read again sooner.
+
+A page that another thread reads can be removed safely, because the next access maps it again. A
+step of many rows, such as a load, may touch more pages than the limit again and again. So the
+thread pauses after a release (`PAUSE_PER_RELEASE`), and such a step may exceed the limit for some
+milliseconds. The system can reclaim these pages at any time without writing them, because they are
+unmodified pages of files.
 
 Cost: one read of ``/proc/self/statm`` for each check. A removed page that is accessed again takes
 some microseconds if it is still in the cache of the system, else a read of the disk.
@@ -34,29 +39,49 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import mmap
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import ref
 
 import pyarrow as pa
 
 from streaming.state.files import MappedMemory
 
-__all__ = ["ResidentPages", "free_unused_memory", "resident_file_bytes"]
+__all__ = ["PageRange", "ResidentPages", "free_unused_memory", "resident_file_bytes"]
 
-# The seconds between two checks of the thread.
+# The seconds between two checks of the thread; and if the pages have grown by more than this share
+# of the limit since the last check.
 CHECK_INTERVAL_S: Final = 0.005
+FAST_CHECK_INTERVAL_S: Final = 0.001
+FAST_GROWTH_SHARE: Final = 0.125
+# The share of the limit that the pages of the index may have after a release.
+KEPT_SHARE: Final = 0.5
+# The index is released in about this many pieces.
+INDEX_PIECES: Final = 16
 # Resident bytes of other files are estimated by the minimum that remained after this many releases.
 REMEMBERED_RELEASES: Final = 8
 # After a release, the thread pauses for this multiple of the time that the release took.
-PAUSE_PER_RELEASE: Final = 16
+PAUSE_PER_RELEASE: Final = 2
 
 log = logging.getLogger(__name__)
+
+
+class PageRange(NamedTuple):
+    """A range of the bytes of a map."""
+
+    mapped: MappedMemory
+    start: int
+    end: int
+
+    def release(self) -> None:
+        """Remove its pages from the memory of the process."""
+        self.mapped.release_pages(self.start, self.end)
 
 
 class ResidentPages:
@@ -72,17 +97,30 @@ class ResidentPages:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._maps: tuple[MappedMemory, ...] = ()
-        # The resident bytes of all files after each of the last releases. They belong to other
-        # files and, while files are merged, to the maps of the merge.
+        self._leaves: tuple[PageRange, ...] = ()
+        # Pieces of the other bytes of the maps; the first one is released next.
+        self._index: deque[PageRange] = deque()
+        # The resident bytes of all files after each of the last releases of all pages. They belong
+        # to other files and, while files are merged, to the maps of the merge.
         self._remaining_bytes = deque([resident_file_bytes()], maxlen=REMEMBERED_RELEASES)
         # The resident bytes of the maps after the last check.
         self._last_resident = 0
+        self._grows_fast = False
+        self._lock = threading.Lock()
         self._must_stop = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def watch(self, maps: Iterable[MappedMemory]) -> None:
-        """Limit the pages of these maps, and of no others."""
-        self._maps = tuple(maps)
+    def watch(self, maps: Iterable[MappedMemory], leaves: Iterable[PageRange] = ()) -> None:
+        """Limit the pages of these maps, and of no others.
+
+        Args:
+            maps: The maps.
+            leaves: The ranges that are released first, disjoint, and in their order in each map.
+        """
+        with self._lock:
+            self._maps = tuple(maps)
+            self._leaves = tuple(leaves)
+            self._index = deque(_divide_index(self._maps, self._leaves))
         if not self._maps:
             self._must_stop.set()
             self._thread = None
@@ -102,22 +140,25 @@ class ResidentPages:
                 self._thread = thread
 
     def check(self) -> float:
-        """Remove the pages of all maps if they are predicted to exceed the limit at the next check.
+        """Remove pages of the maps if they are predicted to exceed the limit at the next check.
 
         Returns:
             The seconds that this took; 0 if no pages were removed.
         """
+        with self._lock:
+            return self._check()
+
+    def _check(self) -> float:
         if not self._maps:
             return 0.0
         seconds = 0.0
-        resident = max(resident_file_bytes() - min(self._remaining_bytes), 0)
+        resident = self._resident_bytes()
         growth = max(resident - self._last_resident, 0)
+        self._grows_fast = growth > FAST_GROWTH_SHARE * self._limit
         if resident + growth > self._limit:
             start = time.perf_counter()
-            self.release()
+            resident = self._release_some()
             seconds = time.perf_counter() - start
-            self._remaining_bytes.append(resident_file_bytes())
-            resident = 0
         self._last_resident = resident
         return seconds
 
@@ -125,6 +166,28 @@ class ResidentPages:
         """Remove the pages of all maps from the memory of the process."""
         for mapped in self._maps:
             mapped.release_pages()
+
+    def _release_some(self) -> int:
+        """Remove the pages of leaves, and some of the index; return the resident bytes."""
+        for leaf in self._leaves:
+            leaf.release()
+        for _ in range(len(self._index)):
+            resident = self._resident_bytes()
+            if resident <= KEPT_SHARE * self._limit:
+                return resident
+            self._index[0].release()
+            self._index.rotate(-1)
+        self._remaining_bytes.append(resident_file_bytes())
+        return self._resident_bytes()
+
+    def _resident_bytes(self) -> int:
+        """Return an estimate of the resident bytes of the maps."""
+        return max(resident_file_bytes() - min(self._remaining_bytes), 0)
+
+    def seconds_until_check(self, release_s: float) -> float:
+        """Return the pause of the thread after a check that has released pages for some seconds."""
+        interval = FAST_CHECK_INTERVAL_S if self._grows_fast else CHECK_INTERVAL_S
+        return max(interval, PAUSE_PER_RELEASE * release_s)
 
 
 def _watch(pages: ref[ResidentPages], must_stop: threading.Event) -> None:
@@ -134,8 +197,28 @@ def _watch(pages: ref[ResidentPages], must_stop: threading.Event) -> None:
         watched = pages()
         if watched is None:
             return
-        pause = max(CHECK_INTERVAL_S, PAUSE_PER_RELEASE * watched.check())
+        pause = watched.seconds_until_check(watched.check())
         del watched
+
+
+def _divide_index(maps: Iterable[MappedMemory], leaves: Iterable[PageRange]) -> list[PageRange]:
+    """Return the bytes of maps without the leaves, in pieces."""
+    leaves_of: dict[int, list[PageRange]] = {}
+    for leaf in leaves:
+        leaves_of.setdefault(id(leaf.mapped), []).append(leaf)
+    ranges = []
+    for mapped in maps:
+        start = 0
+        for leaf in leaves_of.get(id(mapped), []):
+            ranges.append(PageRange(mapped, start, leaf.start))
+            start = leaf.end
+        ranges.append(PageRange(mapped, start, len(mapped.memory)))
+    size = max(sum(end - start for _, start, end in ranges) // INDEX_PIECES, mmap.PAGESIZE)
+    return [
+        PageRange(mapped, first, min(first + size, end))
+        for mapped, start, end in ranges
+        for first in range(start, end, size)
+    ]
 
 
 def resident_file_bytes() -> int:

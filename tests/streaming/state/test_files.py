@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ import pytest
 from streaming import StateError, StateLockedError
 from streaming.state import local_files
 from streaming.state.arrow_files import ArrowFiles
-from streaming.state.local_files import MIN_MAPPED_BYTES, LocalFiles
+from streaming.state.local_files import MIN_MAPPED_BYTES, WRITE_BYTES, LocalFiles
 from streaming.state.open_files import open_files
 from tests.support.simulated_files import SimulatedDisk
 
@@ -67,6 +68,16 @@ def test_arrays_and_arrow_buffers_are_written_as_their_bytes(files):
     numbers = np.arange(3, dtype=np.int64)
     files.write("a", [numbers, pa.py_buffer(b"xy"), memoryview(numbers)])
     assert bytes(files.read("a")) == numbers.tobytes() + b"xy" + numbers.tobytes()
+
+
+def test_a_local_file_is_written_in_aligned_pieces(tmp_path):
+    """Linux then keeps each piece in its cache as one large page, which is fast to map."""
+    content = [bytes(100), bytes(3 * WRITE_BYTES), bytes(50)]
+    with patch.object(local_files.os, "write", wraps=os.write) as write:
+        LocalFiles(tmp_path).write("a", content)
+    ends = np.cumsum([len(call.args[1]) for call in write.call_args_list])
+    whole = [100, WRITE_BYTES, 2 * WRITE_BYTES, 3 * WRITE_BYTES, 3 * WRITE_BYTES + 100]
+    assert ends.tolist() == [*whole, 3 * WRITE_BYTES + 150]
 
 
 @pytest.mark.parametrize("chunks", [[], [b""], [b"", b""]])
