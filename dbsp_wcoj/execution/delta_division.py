@@ -28,8 +28,8 @@ from dbsp_wcoj.zset import ZSet
 __all__ = ["count_parts", "divide_run"]
 
 # The look-ups of a part in mapped runs are within about this many bytes.
-MAPPED_BYTES_PER_PART: Final = 1 << 25
-MAX_PARTS: Final = 16
+MAPPED_BYTES_PER_PART: Final = 1 << 26
+MAX_PARTS: Final = 8
 # A part has at least this many rows: it looks up its rows in all pages of a relation again.
 MIN_ROWS_PER_PART: Final = 1 << 14
 # The bounds of the ranges are quantiles of at least this many values for each part.

@@ -120,7 +120,7 @@ class PhysicalTerm:
             source_table,
             delta_addresses,
             [source.spine for source in sources],
-            None,  # the run of `with_driver`
+            None,  # the run of `read_driver_from`
         )
         self._arguments = (
             address_of(self._program),
@@ -200,17 +200,21 @@ class PhysicalTerm:
         Args:
             run: The rows, in the column order of the driver.
         """
+        term = copy.copy(self)
+        term.read_driver_from(run)
+        return term
+
+    def read_driver_from(self, run: Run) -> None:
+        """Read these rows in place of the delta that is the `driver`."""
         driver = self.driver
         assert driver is not None
         source_table, deltas, spines, _ = self._referenced
-        term = copy.copy(self)
         sources = source_table.copy()
         sources[3 * driver + 2] = len(deltas)
         addresses = np.append(deltas, run.address)
-        term._referenced = (sources, addresses, spines, run)
-        term._arguments = (self._arguments[0], address_of(sources), address_of(addresses))
-        term._full_arguments = ((), ())
-        return term
+        self._referenced = (sources, addresses, spines, run)
+        self._arguments = (self._arguments[0], address_of(sources), address_of(addresses))
+        self._full_arguments = ((), ())
 
     def link(self) -> None:
         """Compile or load the kernels that the program calls, before the first execution."""

@@ -617,6 +617,16 @@ class Database:
 
     def _step(self, changes: Mapping[str, Rows]) -> dict[str, pa.Table]:
         """Compute a step, write it, and make it the state."""
+        if self._store is None:
+            return self._apply_step(changes)
+        try:
+            with self._store.guard_reads():
+                return self._apply_step(changes)
+        except StateError:
+            self._is_current = False
+            raise
+
+    def _apply_step(self, changes: Mapping[str, Rows]) -> dict[str, pa.Table]:
         circuit, store = self.circuit, self._store
         version = self.version
         now = self._clock() if circuit.reads_now else None

@@ -649,6 +649,17 @@ class ViewSink:
         watch: Stopwatch,
     ) -> BatchResult:
         """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
+        with self._versions.guard_reads():
+            return self._apply_step(df, changes, batch_id, query_id, watch)
+
+    def _apply_step(
+        self,
+        df: DataFrame,
+        changes: Changes,
+        batch_id: int,
+        query_id: str | None,
+        watch: Stopwatch,
+    ) -> BatchResult:
         circuit = self._circuit
         apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
         watermarks = self._query.watermarks(circuit.inputs, circuit.input_options, batch_id)

@@ -58,6 +58,7 @@ from streaming.errors import StreamingError
 from streaming.state.files import Bytes, Files, MappableFiles
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.mapped.file_merge import FileMerge
+from streaming.state.mapped.unreadable_pages import guard_reads
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, encode_segment, string_part
 from streaming.state.segment_references import (
@@ -457,9 +458,11 @@ class _Task:
         """Write the parts of a dictionary, or its remaining values, a slice at a time."""
         key = self.group.key
         if values is None:
-            parts = [(reader.read_part(key, part), part) for part in self.group.references]
+            with guard_reads():
+                parts = [(reader.read_part(key, part), part) for part in self.group.references]
             for part, reference in parts:
-                check_strings(self._files, part, reference)
+                with guard_reads():
+                    check_strings(self._files, part, reference)
                 reader.release_pages()
                 self._check_stop()
             strings = StoredStrings(
@@ -486,7 +489,8 @@ class _Task:
             )
         runs = []
         for reference in self.group.references:
-            runs.append(reader.read_run(key, reference))
+            with guard_reads():
+                runs.append(reader.read_run(key, reference))
             reader.release_pages()
             self._check_stop()
         run = Run.sum_of(runs, self._merge if file_merge is None else file_merge.merge)

@@ -38,7 +38,7 @@ __all__ = [
 # A file of at least this size is memory-mapped; each mapping uses a file descriptor.
 MIN_MAPPED_BYTES: Final = 1 << 24
 # A file is written in pieces of this size, at multiples of it. Linux keeps each piece in its cache
-# as one large page (a folio). A search in a map of the file maps 16 pages at a time anyway, and this
+# as one large page (a folio). A search in a map of the file maps 16 pages at a time anyway, which
 # takes half the time if they are one large page. Larger ones would make more memory resident.
 WRITE_BYTES: Final = 1 << 16
 # `LocalFiles.checksum` reads this many bytes at a time.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pyarrow as pa
@@ -164,6 +165,10 @@ class InMemoryStore:
 
     def append_metrics(self, line: str) -> None:
         """Do nothing: there is no file for metrics."""
+
+    def guard_reads(self) -> AbstractContextManager[None]:
+        """Return a context manager without effect: no page of the state is in a file."""
+        return nullcontext()
 
     def describe_dead_letters(self) -> str:
         """Return that the dead letters are not kept, for messages."""

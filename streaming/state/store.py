@@ -34,7 +34,8 @@ memory-maps the large files, and reads all bytes once to verify the checksums.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -53,6 +54,7 @@ from streaming.state.compaction import Compactor
 from streaming.state.files import AtomicFiles, Files, MappableFiles
 from streaming.state.manifest import Manifest, manifest_name, next_changes
 from streaming.state.mapped.memory_limit import MemoryLimit, MemoryUse
+from streaming.state.mapped.unreadable_pages import UnreadablePageError, check_reads, guard_reads
 from streaming.state.parquet import encode_parquet
 from streaming.state.program_change import (
     AppliedChange,
@@ -187,7 +189,8 @@ class Store:
             check_order(self._versions, batch_id, self.files.location)
             try:
                 if not self._is_loaded:
-                    self._load(newest, batch_id)
+                    with guard_reads():
+                        self._load(newest, batch_id)
                 check_query(self._current, batch_id, query_id, self.files.location)
                 is_new = newest is None or batch_id > newest
                 committed = None if is_new else self._read_committed(batch_id)
@@ -242,6 +245,7 @@ class Store:
         """
         if self._memory is not None:
             self._finish_verification(self._memory)
+            check_reads()
         stem = f"{batch_id:020}-{_new_name()}"
         writer = Writer(self.files, self._current, f"{DATA}/{stem}", self._compactor)
         try:
@@ -325,6 +329,23 @@ class Store:
         self._compactor.after_commit(manifest, writer.due_keys, self._compacted_file(batch_id))
         self._directory.confirm_commit()
         return summarize(self.files, manifest, outputs)
+
+    @contextmanager
+    def guard_reads(self) -> Iterator[None]:
+        """Raise an error if a step in this block reads a page of a map that cannot be read.
+
+        Raises:
+            StateError: It has read one; the next `find` loads the state again.
+        """
+        if self._memory is None:
+            yield
+            return
+        try:
+            with guard_reads():
+                yield
+        except UnreadablePageError as error:
+            self._is_loaded = False
+            raise self._unreadable(error) from error
 
     def _unreadable(self, error: OSError) -> StateError:
         return StateError(

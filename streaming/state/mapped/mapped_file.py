@@ -5,9 +5,10 @@ short. So mapped runs take no memory that the machine needs for something else. 
 directory never change. A removed file stays readable through its map.
 
 Access beyond the end of a file would end the process with a SIGBUS. So the size is checked when the
-file is mapped, and `MappedFile.check` detects that a file was truncated later. A write to a page
-for which the disk has no space would also end the process. So the space of a scratch file is
-reserved before it is mapped.
+file is mapped, and `MappedFile.check` detects that a file was truncated later. If this happens
+during a step, or the disk fails, `streaming.state.mapped.unreadable_pages` raises an error. A write
+to a page for which the disk has no space would also end the process. So the space of a scratch file
+is reserved before it is mapped.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming.errors import StateDamagedError
+from streaming.state.mapped.unreadable_pages import guard_map
 
 __all__ = ["MappedFile", "ScratchFile"]
 
@@ -51,6 +53,7 @@ class MappedFile:
 
     Attributes:
         memory: The bytes; an array that refers to them keeps the map open.
+        address: The address of the first byte.
         identity: The inode, and the time of the last change in nanoseconds.
 
     Raises:
@@ -65,7 +68,10 @@ class MappedFile:
         self._check_size(status.st_size)
         self.identity = (status.st_ino, status.st_ctime_ns)
         self._map = mmap.mmap(handle, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
-        self.memory: memoryview = np.asarray(_WritableView(self._map)).data
+        words = np.asarray(_WritableView(self._map))
+        self.memory: memoryview = words.data
+        self.address = int(words.__array_interface__["data"][0])
+        guard_map(self)
 
     def check(self) -> None:
         """Check that the file still has its size; one system call.

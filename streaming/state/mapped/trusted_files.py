@@ -25,6 +25,7 @@ from streaming.state import compaction
 from streaming.state.checksums import decode_checked, encode_checked, parse_int64, parse_items
 from streaming.state.files import Files, MappableFiles, read_small_file
 from streaming.state.manifest import FileChecksum
+from streaming.state.mapped.unreadable_pages import guard_reads
 from streaming.state.segment import decode_segment
 from streaming.state.segment_references import SegmentReference
 from streaming.state.verified_files import find_part, map_verified
@@ -136,7 +137,8 @@ class Verification:
             for file in self._unverified:
                 if self._must_stop:
                     return
-                verify(self._files, file)
+                with guard_reads():
+                    verify(self._files, file)
         except BaseException as error:
             self._error = error
 
