@@ -95,12 +95,12 @@ class DeltaSourceTable:
     def _difference(self, table: DeltaTable, old_version: int) -> tuple[str, pa.Table]:
         from deltalake.exceptions import DeltaError
 
-        commits = table.history(table.version() - old_version)
-        if all(commit.get("operation") in _MAINTENANCE for commit in commits):
+        commits = _commits_after(old_version, table)
+        if commits and all(commit.get("operation") in _MAINTENANCE for commit in commits):
             return "no change", with_weight(_schema_of(table).empty_table(), 1)
         old_table = self._open(old_version)
         has_feed = all(_has_feed(version) for version in (old_table, table))
-        if has_feed and all(map(_is_recorded_exactly, commits)):
+        if has_feed and commits and all(map(_is_recorded_exactly, commits)):
             try:
                 return "change data feed", _read_feed(table, old_version)
             except DeltaError as error:  # for example, it was switched off in between
@@ -152,6 +152,15 @@ def _schema_of(table: DeltaTable) -> pa.Schema:
 
 def _has_feed(table: DeltaTable) -> bool:
     return table.metadata().configuration.get(_FEED_PROPERTY, "").lower() == "true"
+
+
+def _commits_after(old_version: int, table: DeltaTable) -> list[dict[str, Any]]:
+    """Return all commits after a version up to that of the table; empty if one is not known."""
+    count = table.version() - old_version
+    versions = range(old_version + 1, table.version() + 1)
+    commits = {commit.get("version"): commit for commit in table.history(count)}
+    # A commit of another writer, since the table was opened, would take the place of an older one.
+    return [commits[version] for version in versions] if commits.keys() == {*versions} else []
 
 
 def _is_recorded_exactly(commit: Mapping[str, Any]) -> bool:

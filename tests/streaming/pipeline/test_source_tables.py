@@ -132,6 +132,18 @@ def test_a_feed_that_lacks_equal_rows_is_not_read(tmp_path):
     assert table.changes(change.position, no_kept_rows).method == "change data feed"
 
 
+def test_commits_that_are_not_all_known_are_compared_by_their_files(tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, table_of([(0, "x")]))
+    table = DeltaSourceTable(path)
+    position = table.changes({}, no_kept_rows).position
+    deltalake.write_deltalake(path, table_of([(1, "x")]), mode="append")
+    deltalake.DeltaTable(path).optimize.compact()
+    history = deltalake.DeltaTable.history
+    monkeypatch.setattr(deltalake.DeltaTable, "history", lambda self, limit: history(self, 1))
+    assert bag_of(table.changes(position, no_kept_rows).rows) == {(1, "x"): 1}
+
+
 def test_a_delta_table_that_was_created_again_is_refused(tmp_path):
     path = tmp_path / "t"
     deltalake.write_deltalake(path, table_of([(1, "x")]))
