@@ -4,7 +4,7 @@
 
     a ASOF [LEFT] JOIN t ON a.k = t.k AND a.ts >= t.ts       DuckDB; also >, <=, <
     a ASOF [LEFT] JOIN t USING (k, ts)                       the last column is compared by >=
-    a ASOF JOIN t MATCH_CONDITION (a.ts >= t.ts) ON ...      Snowflake
+    a ASOF JOIN t MATCH_CONDITION (a.ts >= t.ts) ON ...      Snowflake, whose join keeps left rows
     a [LEFT] JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k  Flink; t has one timestamp column
 
 The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
@@ -42,7 +42,12 @@ from circuits.plan.nodes import (
 from circuits.plan.time_windows import LatestTime
 from circuits.plan.window import Frame, Window, WindowCall
 from circuits.sql.binding.clause import Clause
-from circuits.sql.binding.scope import ScopeColumn, is_correlated, shift_columns
+from circuits.sql.binding.scope import (
+    FIRST_OUTER_COLUMN,
+    ScopeColumn,
+    is_correlated,
+    shift_columns,
+)
 from circuits.sql.binding.select_builder import conjuncts_of
 from circuits.sql.queries.window_columns import with_columns
 from circuits.sql.syntax.source import SqlSource
@@ -52,6 +57,7 @@ from circuits.types.codecs.codec import Codecs
 
 __all__ = ["AsofJoin", "Match", "join_asof", "read_match", "read_system_time"]
 
+_TRUE: Final = Literal(True, pa.bool_())
 _EXCHANGED: Final = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
 _ADVICE: Final = "write equalities and one comparison, as ON a.k = t.k AND a.ts >= t.ts"
 
@@ -129,6 +135,10 @@ def read_match(
     keys: list[tuple[Expression, Expression]] = []
     time_comparison: _SideComparison | None = None
     for node, condition in _read_conditions(clause, join, width, equalities, system_time, right):
+        one_sided = _one_sided_key(condition, width)
+        if one_sided is not None:
+            keys.append(one_sided)
+            continue
         comparison = _split_comparison(condition, width)
         if comparison is None or comparison.function not in ("eq", *_EXCHANGED):
             raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
@@ -154,6 +164,17 @@ def read_match(
         right_time,
         function,
     )
+
+
+def _one_sided_key(condition: Expression, width: int) -> tuple[Expression, Expression] | None:
+    """Return a condition on the rows of one side as a key that equals TRUE; None for others."""
+    columns_read = columns_of(condition)
+    truth = functions.call("is_true", condition)
+    if columns_read and all(column < width for column in columns_read):
+        return truth, _TRUE
+    if columns_read and all(width <= column < FIRST_OUTER_COLUMN for column in columns_read):
+        return _TRUE, shift_columns(truth, -width)
+    return None
 
 
 def _read_conditions(

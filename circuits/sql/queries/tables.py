@@ -103,6 +103,12 @@ class _NamedTable(NamedTuple):
     outer_values: tuple[Expression, ...] = ()
 
 
+def _is_asof(join: exp.Join) -> bool:
+    """Return whether a join is an ASOF join; in dialect clickhouse that is a kind, not a method."""
+    words = [(join.args.get(name) or "").upper() for name in ("method", "kind")]
+    return "ASOF" in words
+
+
 class _UsingColumn(NamedTuple):
     """The two columns that ``USING (k)`` equates, as positions among the columns of the join."""
 
@@ -433,7 +439,7 @@ class _FromReader:
             joined.domain_columns = self._domain_columns_of_join(kind, left, right)
         using = self._read_using(join, left.scope_columns, right.scope_columns)
         equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
-        if system_time is not None or (join.args.get("method") or "").upper() == "ASOF":
+        if system_time is not None or _is_asof(join):
             joined.plan = self._plan_asof_join(left, right, joined, join, system_time, equalities)
             joined.scope_columns = merged_columns
             return joined
@@ -564,6 +570,10 @@ class _FromReader:
         side, kind, method = (
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
         )
+        if _is_asof(join):
+            method, kind = "ASOF", "" if kind == "ASOF" else kind
+            if self.source.dialect == "snowflake":  # its ASOF JOIN keeps left rows without a match
+                side = side or "LEFT"
         join_kind = JOIN_KINDS.get((side, kind))
         if method == "ASOF" and join_kind not in ("inner", "left"):
             join_kind = None

@@ -236,6 +236,15 @@ VIEWS = {
         "SELECT e.k, e.ts, p.ts, p.price FROM e ASOF LEFT JOIN p ON p.k = e.k AND p.ts < e.ts",
         None,
     ),
+    "asof left with conditions on one side": (
+        """SELECT e.k, e.ts, p.ts FROM e ASOF LEFT JOIN p
+           ON e.k = p.k AND e.ts >= p.ts AND p.price > 2 AND e.v = 1""",
+        None,
+    ),
+    "asof with a condition on one side": (
+        "SELECT e.k, p.ts FROM e ASOF JOIN p ON e.k = p.k AND e.ts >= p.ts AND p.price > 2",
+        None,
+    ),
     "asof forwards": (
         "SELECT e.k, e.ts, p.ts, p.price FROM e ASOF LEFT JOIN p ON e.k = p.k AND e.ts <= p.ts",
         None,
@@ -438,6 +447,22 @@ def test_sessions_of_an_input_whose_results_are_kept_are_refused():
         compile_sql(f"SELECT count(*) FROM e {BY_SESSION}", SCHEMAS, input_options=keep)
     tumbling = "SELECT count(*) FROM e GROUP BY TUMBLE(ts, INTERVAL '1' HOUR)"
     compile_sql(tumbling, SCHEMAS, input_options=keep)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "join"),
+    [
+        ("snowflake", "e ASOF JOIN p MATCH_CONDITION (e.ts >= p.ts) ON e.k = p.k"),
+        ("clickhouse", "e ASOF LEFT JOIN p ON e.k = p.k AND e.ts >= p.ts"),
+        ("clickhouse", "e LEFT ASOF JOIN p USING (k, ts)"),
+    ],
+)
+def test_asof_joins_of_other_systems_keep_left_rows_without_a_match(dialect, join):
+    circuit = compile_sql(f"SELECT e.v, p.price FROM {join}", SCHEMAS, dialect=dialect)
+    rows = [{"k": 1, "ts": START + timedelta(seconds=n), "v": n} for n in (0, 5)]
+    prices = [{"k": 1, "ts": START + timedelta(seconds=3), "price": 7}]
+    delta = circuit.step({"e": rows, "p": prices})["view"].to_pylist()
+    assert sorted((row["v"], row["price"]) for row in delta) == [(0, None), (5, 7)]
 
 
 def test_window_and_session_may_be_names_of_columns():
