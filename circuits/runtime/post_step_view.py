@@ -10,7 +10,7 @@ the step is committed. ``I(view)``, the integral, is the stored sum of the view'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import Int64Array, consolidated_rows, to_storable
 
-__all__ = ["PostStepView"]
+__all__ = ["PostStepView", "column_order"]
 
 
 class PostStepView:
@@ -33,18 +33,29 @@ class PostStepView:
         schema: The columns of the view.
         codecs: Encode values as int64 codes.
         integral: The view before the step.
-        delta: The delta of the view in the step.
+        delta: The delta of the view in the step; None if there is no step.
+        part: Selects the rows that are read; by default all rows of the view.
     """
 
-    def __init__(self, schema: Schema, codecs: Codecs, integral: Integrate, delta: ZSet) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        codecs: Codecs,
+        integral: Integrate,
+        delta: ZSet | None = None,
+        *,
+        part: Callable[[ZSet], ZSet] = lambda rows: rows,
+    ) -> None:
         self._schema = schema
         self._codecs = codecs
         self._integral = integral
-        self._delta = delta
+        self._delta = ZSet.empty(schema.arity) if delta is None else delta
+        self._part = part
 
     def rows(self) -> pa.Table:
         """Return the whole view with the column ``weight``; O(view)."""
-        return self._schema.to_table(self._integral.total + self._delta, self._codecs)
+        rows = self._part(self._integral.total + self._delta)
+        return self._schema.to_table(rows, self._codecs)
 
     def rows_of(self, keys: pa.Table) -> pa.Table:
         """Return the rows whose key is among ``keys``, with the column ``weight``.
@@ -61,7 +72,7 @@ class PostStepView:
             codec = self._codecs.codec(self._schema.fields[column].type)
             codes[row] = codec.find(values)  # a lookup must not assign codes to unknown keys
         prefixes = consolidated_rows(codes, np.ones(codes.shape[1], np.int64)).row_array
-        order = _column_order(columns, self._schema.arity)
+        order = column_order(columns, self._schema.arity)
         trace = self._integral.trace
         step = trace.prepare(to_storable(self._delta)) if len(self._delta) else None
         if len(columns) == self._schema.arity:
@@ -80,9 +91,10 @@ class PostStepView:
         return self._table(rows, result.new.copy())
 
     def _table(self, rows: Int64Array, weights: Int64Array) -> pa.Table:
-        return self._schema.to_table(consolidated_rows(rows, weights), self._codecs)
+        selected = self._part(consolidated_rows(rows, weights))
+        return self._schema.to_table(selected, self._codecs)
 
 
-def _column_order(columns: Sequence[int], arity: int) -> ColumnOrder:
+def column_order(columns: Sequence[int], arity: int) -> ColumnOrder:
     """Return all columns, beginning with these, as a column order of a trace."""
     return (*columns, *(column for column in range(arity) if column not in columns))

@@ -126,6 +126,7 @@ class ProgramChange:
         new: As given.
         views: What becomes of each output of the new program.
         removed_views: The published views of the old program that the new one does not publish.
+        integrals: The operators that keep the rows of the materialized views of the new program.
 
     Raises:
         ProgramChangeError: A name in ``renames`` or ``given`` does not exist, or an option of an
@@ -162,7 +163,7 @@ class ProgramChange:
         self._renames = dict(renames or {})
         self._published = set(old.outputs if published is None else published)
         self._check_names()
-        self._graph, self._integrals = new.build_graph(old.codecs)
+        self._graph, self.integrals = new.build_graph(old.codecs)
         self._reuse = Reuse(old.graph, self._graph)
         self._kept = KeptRows(old.graph)
         self.views = tuple(map(self._view_change, new.outputs))
@@ -379,7 +380,7 @@ class ProgramChange:
             changes[view.view] = self.new.schema(view.view).to_table(delta, codecs)
         old.end()  # the circuits share dictionaries, which only one of them may sweep
         graph.values_after_sweep = old.graph.values_after_sweep
-        self.new.adopt(codecs, graph, self._integrals)
+        self.new.adopt(codecs, graph, self.integrals)
         return changes
 
     @property

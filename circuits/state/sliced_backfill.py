@@ -29,6 +29,10 @@ of them is a row of the view as it is now, and never an intermediate result such
 part of a group. The backfill goes on with each step meanwhile, and is complete when the cursors of
 these views are at the end, too. The last slice is emitted with the next step of the new circuit.
 
+A target that keeps a row per key needs the current row of each key of a slice
+(`SlicedBackfill.emitted_part`). The trace of such a view is arranged by the key, so that no step
+has to arrange all of its rows.
+
 Not possible in slices:
 
 - views if an input has lateness: rows before the watermark are dropped from the state, and emitted
@@ -44,7 +48,8 @@ slice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -52,8 +57,9 @@ import pyarrow as pa
 from circuits.errors import ProgramChangeError
 from circuits.runtime.graph import NOW, GraphStep
 from circuits.runtime.operators.integrate import Integrate
+from circuits.runtime.post_step_view import PostStepView, column_order
 from circuits.state.program_change import ComputedRows, ProgramChange
-from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
 
@@ -71,7 +77,8 @@ class SlicedBackfill:
 
     Args:
         change: The change; it must only add and remove views.
-        sliced_views: The new views that are emitted in slices.
+        sliced_views: The new views that are emitted in slices, each with the columns by which
+            `emitted_part` looks its rows up; often none.
 
     Attributes:
         change: As given.
@@ -96,7 +103,11 @@ class SlicedBackfill:
     [{'src': 0, 'n': 3, 'weight': 1}, {'src': 1, 'n': 3, 'weight': 1}]
     """
 
-    def __init__(self, change: ProgramChange, sliced_views: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        change: ProgramChange,
+        sliced_views: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    ) -> None:
         self.change = change
         self.rows_read = self.rows_emitted = 0
         self.rows = change.rows_to_read
@@ -114,12 +125,12 @@ class SlicedBackfill:
             for position, stored in change.backfill.stored.items()
         }
         self._new_views = {
-            view.view: Integrate(change.new.schema(view.view).arity)
+            view.view: self._integral_of(view.view, sliced_views.get(view.view, ()))
             for view in change.views
             if view.kind == "new"
         }
         self._emissions = {
-            view: ViewEmission(integral.trace)
+            view: ViewEmission(integral)
             for view, integral in self._new_views.items()
             if view in sliced_views and change.new.schema(view).arity
         }
@@ -159,6 +170,16 @@ class SlicedBackfill:
             view: self.change.new.schema(view).to_table(emission.pending, self.change.old.codecs)
             for view, emission in self._emissions.items()
         }
+
+    def emitted_part(self, view: str) -> PostStepView:
+        """Return a reader of the rows of a view that its slices add up to, with the next slice."""
+        emission = self._emissions[view]
+        return PostStepView(
+            self.change.new.schema(view),
+            self.change.old.codecs,
+            emission.integral,
+            part=emission.cursor.passed,
+        )
 
     @property
     def sliced_views(self) -> frozenset[str]:
@@ -281,6 +302,19 @@ class SlicedBackfill:
         if self._is_same_graph:
             self.change.old.keep_values(False)
 
+    def _integral_of(self, view: str, lookup_columns: Sequence[str]) -> Integrate:
+        """Return an integral for the rows of a new view, arranged by these columns."""
+        schema = self.change.new.schema(view)
+        if not lookup_columns:
+            return Integrate(schema.arity)
+        columns = [schema.columns.index(name) for name in lookup_columns]
+        order = column_order(columns, schema.arity)
+        # The new circuit looks rows up in the same order, if it materializes the view.
+        materialized = self.change.integrals.get(view)
+        if materialized is not None and materialized.trace.is_empty:
+            materialized.trace.arrange(order)
+        return Integrate(schema.arity, order)
+
     @property
     def _is_same_graph(self) -> bool:
         return self.change.old.graph is self._old_graph
@@ -310,33 +344,35 @@ class ViewEmission:
     """The slices of a view.
 
     Args:
-        trace: The rows of the view, at least one column; the caller adds the deltas.
+        integral: The rows of the view, at least one column; the caller adds the deltas.
 
     Attributes:
+        integral: As given.
+        cursor: The end of the rows that are in slices.
         is_begun: True if a slice is confirmed.
         pending: The rows of the next slice so far.
     """
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, integral: Integrate) -> None:
+        self.integral = integral
+        self.cursor = TraceCursor(integral.trace)
         self.is_begun = False
-        self.pending = ZSet.empty(trace.arity)
-        self._trace = trace
-        self._cursor = TraceCursor(trace)
+        self.pending = ZSet.empty(integral.trace.arity)
 
     @property
     def is_complete(self) -> bool:
         """True if all rows are in slices."""
-        return self._cursor.is_complete or self._trace.is_empty
+        return self.cursor.is_complete or self.integral.trace.is_empty
 
     def add_passed_rows(self, delta: ZSet) -> None:
         """Add the rows of a delta of the view that are at or before the cursor."""
-        self.pending = self.pending + self._cursor.passed(delta)
+        self.pending = self.pending + self.cursor.passed(delta)
 
     def add_next_rows(self, max_rows: int) -> int:
         """Add the next rows of the view; return their number."""
         count = reads = 0
         while not self.is_complete and count < max_rows and reads < MAX_READS:
-            rows = self._cursor.next_rows(max_rows - count)
+            rows = self.cursor.next_rows(max_rows - count)
             self.pending = self.pending + rows
             count += len(rows)
             reads += 1
@@ -345,4 +381,4 @@ class ViewEmission:
     def confirm(self) -> None:
         """Record that the slice so far is emitted."""
         self.is_begun = True
-        self.pending = ZSet.empty(self._trace.arity)
+        self.pending = ZSet.empty(self.integral.trace.arity)

@@ -12,14 +12,18 @@ micro-batch that fails before the commit has changed only circuits in the memory
 these are never used for another version than their own.
 
 The engine refuses views that need all their rows in one process, such as materialized ones, when
-the sink is created. The state of the driver consists of the dictionaries of all inputs, and of the
+the sink is created. When the views change, the driver gathers the state of all cells, changes it
+as in one process, and writes it to new files of cells (`streaming.distributed.program_change`).
+
+The state of the driver consists of the dictionaries of all inputs, and of the
 rows of the inputs with options, also ``keep="all"``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NoReturn
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -40,12 +44,38 @@ from streaming.engine.engine import Engine, StepOutput
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
-from streaming.state.manifest import list_batch_ids, read_cell_manifest, read_manifest
-from streaming.state.program_change import ChangeOptions
+from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
+from streaming.state.program_change import ChangeOptions, PendingChange
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.store import Store
+from streaming.state.verified_files import read_state
 
 __all__ = ["DistributedEngine", "read_newest_cells"]
+
+
+class DividedProgram:
+    """A program that is divided into stages of cells and the circuit of the driver.
+
+    Args:
+        circuit: The views.
+        cells: The maximum number of cells of a stage.
+
+    Attributes:
+        circuit: As given.
+        stages: The stages.
+        driver: The circuit of the driver.
+        default_layout: The grids of relations without statistics.
+
+    Raises:
+        StreamingError: The circuit cannot be distributed over this number of cells.
+    """
+
+    def __init__(self, circuit: Circuit, cells: int) -> None:
+        check_distributable(circuit)
+        self.circuit = circuit
+        self.stages = circuit_stages(circuit)
+        self.default_layout = GridLayout.default(self.stages, cells)
+        self.driver = Circuit(driver_spec(circuit.spec, self.stages))
 
 
 class DistributedEngine(Engine):
@@ -76,20 +106,16 @@ class DistributedEngine(Engine):
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
         change: ChangeOptions | None = None,
     ) -> None:
-        check_distributable(circuit)
-        self._stages = circuit_stages(circuit)
-        self._default_layout = GridLayout.default(self._stages, cells)
-        self._schemas = {view: circuit.schema(view) for view in circuit.outputs}
+        self._program = DividedProgram(circuit, cells)
         self._files = files
         self._max_cells = cells
-        self._limits = circuit.limits
-        self._formula = parse_formula(circuit.spec.options.formula)
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
-        driver = Circuit(driver_spec(circuit.spec, self._stages))
+        # The options, and the dropped views, of the changes that the next micro-batch commits.
+        self._uncommitted: tuple[ChangeOptions, Collection[str]] = (ChangeOptions(), ())
         self._store = Store(
             files,
-            driver,
+            self._program.driver,
             keep=keep,
             directory_circuit=circuit,
             cells=cells,
@@ -97,7 +123,7 @@ class DistributedEngine(Engine):
             change=change,
             change_cells=lambda manifest, options: change_cells(files, manifest, circuit, options),
         )
-        super().__init__(driver, self._store)
+        super().__init__(self._program.driver, self._store)
 
     def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
         """Step the cells; their files are written, but no manifest names them yet.
@@ -107,7 +133,7 @@ class DistributedEngine(Engine):
             StateMismatchError: The state belongs to other stages.
             PySparkException: A task failed, also after Spark's retries.
         """
-        cells = self._store.cells
+        cells, circuit = self._store.cells, self._program.circuit
         pipeline = self._pipeline_for(cells)
         session = _session_of(frame)
         previous = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
@@ -118,7 +144,8 @@ class DistributedEngine(Engine):
                 schema,
                 [*result.outputs[view], *([changed[view]] if view in changed else [])],
             )
-            for view, schema in self._schemas.items()
+            for view in circuit.outputs
+            for schema in (circuit.schema(view),)
         }
         return StepOutput(
             deltas,
@@ -133,12 +160,73 @@ class DistributedEngine(Engine):
             "among cells: write it to a target, and read that"
         )
 
-    def check_changeable(self) -> None:
-        """Raise an error: the state of the views is divided among cells."""
-        raise StreamingError(
-            "views in mode 'distributed' cannot change while the query runs: stop it, and start "
-            "it with the changed views"
-        )
+    def check_changeable(self, options: ChangeOptions) -> None:
+        """Accept a change at once.
+
+        Raises:
+            StreamingError: The change is to be computed in slices.
+        """
+        if options.is_sliced:
+            raise StreamingError(
+                "rows_per_batch and seconds_per_batch: in mode 'distributed' the driver computes "
+                "new views at once, from the state of all cells: leave out these limits"
+            )
+
+    def compute_change(
+        self,
+        circuit: Circuit,
+        options: ChangeOptions,
+        *,
+        dropped: Collection[str],
+        now: int | None,
+    ) -> Callable[[], None]:
+        """Write the state of other views to new files of cells, as `Engine.compute_change`.
+
+        Several changes between two micro-batches are computed as one, from the last version.
+        """
+        program = DividedProgram(circuit, self._max_cells)
+        if self._store.has_pending_change:
+            earlier, earlier_dropped = self._uncommitted
+            self._check_not_dropped(circuit, earlier_dropped)
+            options, dropped = options.after(earlier, circuit.plans), {*earlier_dropped, *dropped}
+
+        def convert(manifest: Manifest, options: ChangeOptions) -> PendingChange:
+            return change_cells(self._files, manifest, circuit, options, dropped=dropped)
+
+        version = self._store.newest
+        pending = None if version is None else convert(version, options)
+        if pending is not None:
+            program.driver.load(read_state(self._files, pending.manifest))
+
+        def make() -> None:
+            # The losses are checked, also if the change has to be made again.
+            repeated = replace(options, allow_drop=True)
+            self._store.change_cells(program.driver, circuit, pending, convert, repeated)
+            self._uncommitted = (options, dropped)
+            self._continue_with_program(program)
+
+        return make
+
+    def settings(self) -> Mapping[str, Any]:
+        """Return what a change of the views changes, as `Engine.settings`."""
+        return {**super().settings(), "program": self._program}
+
+    def undo_change(self, settings: Mapping[str, Any]) -> None:
+        """Go back to the views before a change, as `Engine.undo_change`."""
+        super().undo_change(settings)
+        self._continue_with_program(settings["program"])
+
+    def _continue_with_program(self, program: DividedProgram) -> None:
+        self._program, self.circuit, self._pipeline = program, program.driver, None
+
+    def _check_not_dropped(self, circuit: Circuit, dropped: Collection[str]) -> None:
+        """Raise an error if a view is added again before a commit, which cells cannot tell."""
+        for view in circuit.outputs:
+            if view in dropped:
+                raise StreamingError(
+                    f"view {view!r} was dropped, and this is not committed yet: in mode "
+                    "'distributed', add it again after the next micro-batch"
+                )
 
     def explain(self) -> str:
         """Describe the stages, with the grids and the loads of the cells of the newest version.
@@ -151,13 +239,13 @@ class DistributedEngine(Engine):
         """
         cells = read_newest_cells(self._files)
         if cells is None:
-            return explain_stages(self._stages, self._default_layout.grids)
-        layout = GridLayout.of_json(cells.layout, self._stages, cells.count)
+            return explain_stages(self._program.stages, self._program.default_layout.grids)
+        layout = GridLayout.of_json(cells.layout, self._program.stages, cells.count)
         loads = {
             stage.number: count_loads(stage, cells.stage_manifests(stage.number))
-            for stage in self._stages.stages
+            for stage in self._program.stages.stages
         }
-        return explain_stages(self._stages, layout.grids, loads=loads)
+        return explain_stages(self._program.stages, layout.grids, loads=loads)
 
     def _pipeline_for(self, cells: CellVersions | None) -> Pipeline:
         """The cached pipeline for the grids of the state."""
@@ -170,15 +258,15 @@ class DistributedEngine(Engine):
         if pipeline is None or not is_current:
             layout = None
             if cells is not None:
-                layout = GridLayout.of_json(cells.layout, self._stages, self._max_cells)
+                layout = GridLayout.of_json(cells.layout, self._program.stages, self._max_cells)
             pipeline = Pipeline(
-                self._stages,
+                self._program.stages,
                 cells=self._max_cells,
                 files=self._files,
                 state_id=id,
                 layout=layout,
-                limits=self._limits,
-                formula=self._formula,
+                limits=self._program.circuit.limits,
+                formula=parse_formula(self._program.circuit.spec.options.formula),
             )
             if cells is not None:
                 _check_cells(cells, pipeline)

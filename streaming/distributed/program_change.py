@@ -1,4 +1,4 @@
-"""Program change in cells: start a distributed sink on a state directory of other views.
+"""Program change in cells: a distributed sink starts with other views, or changes its views.
 
 ::
 
@@ -20,7 +20,7 @@ relations that it exchanges may change with any view, and a change is rare.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from circuits import Circuit
@@ -53,7 +53,12 @@ def plan_cell_change(
 
 
 def change_cells(
-    files: Files, manifest: Manifest, circuit: Circuit, options: ChangeOptions
+    files: Files,
+    manifest: Manifest,
+    circuit: Circuit,
+    options: ChangeOptions,
+    *,
+    dropped: Collection[str] = (),
 ) -> PendingChange:
     """Write the state of a version in cells for a circuit of other views.
 
@@ -62,6 +67,7 @@ def change_cells(
         manifest: The version.
         circuit: The new program.
         options: What the change may do.
+        dropped: The views that are removed on purpose.
 
     Returns:
         The change. Its manifest names the new files, and no version does so far.
@@ -73,7 +79,7 @@ def change_cells(
     """
     assert manifest.cells is not None
     load = _gather(files, manifest)
-    pending = change_program(files, manifest, circuit, options, None, load=load)
+    pending = change_program(files, manifest, circuit, options, None, load=load, dropped=dropped)
     cell_state = CellState(files, manifest.state_id, circuit)
     stem = f"{DATA}/{manifest.batch_id:020}-{uuid.uuid4().hex[:12]}"
     writer = Writer(files, None, stem)

@@ -20,7 +20,7 @@ the circuit's step, or those of the cells.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -31,7 +31,7 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from circuits.inputs.rejected_rows import LATE
-from circuits.state.program_change import ComputedRows, ProgramChange
+from circuits.state.program_change import ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from dbsp_wcoj.storage.trace import TraceStep
 from streaming.engine.prepare import PreparedBatch, prepare_batch
@@ -234,8 +234,8 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def check_changeable(self) -> None:
-        """Check that the views can change while the engine runs.
+    def check_changeable(self, options: ChangeOptions) -> None:
+        """Check that the views can change in this way while the engine runs.
 
         Raises:
             StreamingError: They cannot.
@@ -248,8 +248,8 @@ class Engine(ABC):
         *,
         dropped: Collection[str],
         now: int | None,
-    ) -> tuple[ProgramChange, ComputedRows]:
-        """Compute the rows of other views for `change_views`; the views stay as they are.
+    ) -> Callable[[], None]:
+        """Compute the rows of other views; the views stay as they are.
 
         Args:
             circuit: The new circuit, without state.
@@ -257,8 +257,13 @@ class Engine(ABC):
             dropped: The views that are removed on purpose.
             now: The time in microseconds since 1970, if the new circuit reads it.
 
+        Returns:
+            A function that goes on with the new views between two micro-batches; the next one
+            commits the change. It raises `ProgramChangeError` if kept rows do not fit the options
+            of an input; nothing has changed then.
+
         Raises:
-            StreamingError: As `check_changeable`.
+            StreamingError: The engine cannot run the new views.
             StateMismatchError: The change drops something that ``options`` do not allow.
             ProgramChangeError: Rows that are needed are neither kept nor given.
             DbspWcojError: The new views fail for the rows.
@@ -271,28 +276,17 @@ class Engine(ABC):
             where=self.versions.description,
             batch_id=self.versions.last_batch_id,
         )
-        return change, computed
 
-    def change_views(
-        self, change: ProgramChange, computed: ComputedRows, options: ChangeOptions
-    ) -> None:
-        """Go on with other views between two micro-batches; the next one commits the change.
+        def make() -> None:
+            applied = finish_change(
+                change,
+                computed,
+                where=self.versions.description,
+                batch_id=self.versions.last_batch_id,
+            )
+            self._continue_with(applied, options)
 
-        Args:
-            change: The change; afterwards the new circuit has the state.
-            computed: Its rows, the result of `compute_change`.
-            options: What the change may do.
-
-        Raises:
-            ProgramChangeError: Kept rows do not fit the options of an input. Nothing has changed.
-        """
-        applied = finish_change(
-            change,
-            computed,
-            where=self.versions.description,
-            batch_id=self.versions.last_batch_id,
-        )
-        self._continue_with(applied, options)
+        return make
 
     def begin_backfill(
         self,
@@ -300,7 +294,7 @@ class Engine(ABC):
         options: ChangeOptions,
         *,
         dropped: Collection[str],
-        sliced_views: Collection[str],
+        sliced_views: Mapping[str, Sequence[str]],
     ) -> SlicedBackfill:
         """Begin to compute the state of other views in slices; the views stay as they are.
 
@@ -310,7 +304,8 @@ class Engine(ABC):
             circuit: The new circuit.
             options: What the change may do.
             dropped: The views that are removed on purpose.
-            sliced_views: The views whose initial content is published in slices.
+            sliced_views: The views whose initial content is published in slices, each with the key
+                columns of its output.
         """
         change = self._plan_change(circuit, options, dropped)
         check_allowed(
@@ -351,7 +346,6 @@ class Engine(ABC):
     def _plan_change(
         self, circuit: Circuit, options: ChangeOptions, dropped: Collection[str]
     ) -> ProgramChange:
-        self.check_changeable()
         return ProgramChange(self.circuit, circuit, given=options.backfill.keys(), dropped=dropped)
 
     def _continue_with(self, applied: AppliedChange, options: ChangeOptions) -> None:
@@ -429,7 +423,7 @@ class EmbeddedEngine(Engine):
     def check_readable(self, view: str) -> None:
         """Accept every view: the circuit has the whole view."""
 
-    def check_changeable(self) -> None:
+    def check_changeable(self, options: ChangeOptions) -> None:
         """Accept every change."""
 
     def explain(self) -> str:

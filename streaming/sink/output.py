@@ -90,7 +90,7 @@ class Output:
     @property
     def accepts_slices(self) -> bool:
         """True if the initial content of the view can be written in several micro-batches."""
-        if self.mode != "delta":
+        if self.mode == "complete":
             return False
         target = self.target
         return target is None or (isinstance(target, ReplacingTarget) and target.replaces_views)

@@ -20,9 +20,9 @@ The change is made when only the last slices are left, and the next micro-batch 
 program of the directory contains a view only when its target has all rows. The state of the new
 views is written with each slice, to files that no manifest names until the commit
 (`streaming.state.records.early_state`). If the backfill begins again, its first published slice
-replaces the rows that the target has (`ViewDelta.previous` is `NO_BATCH`). Views in other modes
-than ``delta``, or whose targets cannot replace rows (`streaming.targets.target.ReplacingTarget`),
-are published by one micro-batch.
+replaces the rows that the target has (`ViewDelta.previous` is `NO_BATCH`). Views in mode
+``complete``, or whose targets cannot replace rows (`streaming.targets.target.ReplacingTarget`), are
+published by one micro-batch.
 
 The backfill begins again if the state has to be loaded again before the commit, after an error or
 `ViewSink.close`, or if a slice is interrupted (Ctrl-C). An interrupt while a change is made takes
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -48,7 +48,6 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.program_edits import add_views, remove_view
 from circuits.runtime.graph import GraphStep
-from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from circuits.user_functions import UserFunction
 from dbsp_wcoj.storage.trace import TraceStep
@@ -57,7 +56,6 @@ from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, 
 from streaming.sink.uninterrupted import run_uninterrupted
 from streaming.state.program_change import ChangeOptions
 from streaming.state.records.early_state import EarlyState
-from streaming.targets.output_mode import PostStepReader
 
 __all__ = [
     "AddViews",
@@ -180,6 +178,7 @@ class RunningBackfill:
         clock: Returns the time in seconds.
         rows_published: The number of rows of the new views that micro-batches have published.
         undo: Goes back to the views before the change; None as long as the change is not made.
+        tables: The next slice of each new view that is published in slices.
     """
 
     request: RequestedChange
@@ -190,12 +189,9 @@ class RunningBackfill:
     clock: Callable[[], float] = perf_counter
     rows_published: int = 0
     undo: Callable[[], None] | None = None
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
     _slice_rows: int = FIRST_SLICE_ROWS
     _publication_rows: int = FIRST_SLICE_ROWS
-
-    def tables(self) -> dict[str, pa.Table]:
-        """Return the next slice of each new view that is published in slices."""
-        return self.routing.tables(self.backfill.slices, _no_reader)
 
     @property
     def first_slices(self) -> Collection[str]:
@@ -214,7 +210,7 @@ class RunningBackfill:
             self._publication_rows = _next_slice_rows(self._publication_rows, seconds, limit)
 
     def advance(self, changes: Iterable[TraceStep], now: int | None) -> None:
-        """Compute slices up to the limit of the change, after a commit.
+        """Compute slices up to the limit of the change, and `tables`, after a commit.
 
         Args:
             changes: The changed traces of the step that was committed.
@@ -222,6 +218,7 @@ class RunningBackfill:
 
         Raises:
             DbspWcojError: The new views fail for the rows.
+            TargetError: A view in mode ``upsert`` does not have one row per key.
         """
         options = self.request.options
         rows = options.rows_per_batch
@@ -229,10 +226,11 @@ class RunningBackfill:
             assert rows is not None
             self.backfill.advance(changes, rows, now, on_step=self._on_step)
             self.backfill.emit(rows)
-            return
-        self._advance_for(options.seconds_per_batch, changes, rows, now)
-        emitted_rows = self._publication_rows
-        self.backfill.emit(emitted_rows if rows is None else min(rows, emitted_rows))
+        else:
+            self._advance_for(options.seconds_per_batch, changes, rows, now)
+            emitted_rows = self._publication_rows
+            self.backfill.emit(emitted_rows if rows is None else min(rows, emitted_rows))
+        self.tables = self.routing.tables(self.backfill.slices, self.backfill.emitted_part)
 
     @property
     def _on_step(self) -> Callable[[GraphStep], None] | None:
@@ -266,15 +264,13 @@ class ComputedChange:
         request: The change.
         circuit: The circuit of the edited program.
         routing: The outputs of this circuit.
-        change: The change of the program.
-        rows: The computed rows of the new and changed parts of the state.
+        make: Goes on with the new views.
     """
 
     request: RequestedChange
     circuit: Circuit
     routing: OutputRouting
-    change: ProgramChange
-    rows: ComputedRows
+    make: Callable[[], None]
 
 
 class ChangeableSink(Protocol):
@@ -556,10 +552,6 @@ def _next_slice_rows(rows: int, seconds: float, limit: float) -> int:
     if seconds > limit * MAX_SLICE_SHARE:
         return max(1, rows // 2)
     return rows * 2 if seconds < limit * MAX_SLICE_SHARE / 4 else rows
-
-
-def _no_reader(view: str) -> PostStepReader:
-    raise AssertionError(f"view {view!r} is in mode 'delta', which reads no view")
 
 
 def _fail(request: RequestedChange, error: Exception) -> None:

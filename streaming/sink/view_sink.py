@@ -362,7 +362,8 @@ class ViewSink:
                 changed. If the sink has not loaded its state yet, an error that depends on it is
                 set on the future.
             UnknownViewError, TargetError: An output does not fit the new views.
-            StreamingError: The mode is "distributed", or another process runs this sink.
+            StreamingError: The mode is "distributed", and the new views cannot be distributed, or
+                are to be computed in slices; or another process runs this sink.
 
         Complexity:
             O(rows that the new views read) and the work of a first step over them, in this call;
@@ -395,7 +396,7 @@ class ViewSink:
     def _request(self, request: RequestedChange) -> Future[int]:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
         with self._lock:
-            self._engine.check_changeable()
+            self._engine.check_changeable(request.options)
             if self._was_copied and not self._recorder.metrics:
                 raise StreamingError(
                     "this sink was copied to another process, which runs the query (Spark "
@@ -411,16 +412,19 @@ class ViewSink:
         """Compute the rows of a change, or begin its backfill; `ViewChanges` calls this."""
         circuit, routing = request.edit.apply(self._circuit, self._routing)
         options, dropped = request.options.with_tables(), request.edit.dropped
+        check_outputs(self._mode, routing.outputs.values())
         if options.is_sliced:
-            sliced_views = [v for v in circuit.outputs if routing.output_of(v).accepts_slices]
+            outputs = map(routing.output_of, circuit.outputs)
+            sliced_views = {o.view: o.keys for o in outputs if o.accepts_slices}
+            _log_whole_views(circuit.outputs, self._circuit.outputs, sliced_views, routing)
             backfill = self._engine.begin_backfill(
                 circuit, options, dropped=dropped, sliced_views=sliced_views
             )
             early = self._versions.early_state(backfill.change)
             return RunningBackfill(request, circuit, routing, backfill, early)
         now = self._microseconds_now() if circuit.reads_now else None
-        change, rows = self._engine.compute_change(circuit, options, dropped=dropped, now=now)
-        return ComputedChange(request, circuit, routing, change, rows)
+        make = self._engine.compute_change(circuit, options, dropped=dropped, now=now)
+        return ComputedChange(request, circuit, routing, make)
 
     def remember_views(self) -> Callable[[], None]:
         """Return a function that goes back to the views of now; `ViewChanges` calls both."""
@@ -441,7 +445,7 @@ class ViewSink:
             if isinstance(change, RunningBackfill):
                 self._engine.finish_backfill(change.backfill, change.early, options)
             else:
-                self._engine.change_views(change.change, change.rows, options)
+                change.make()
 
         self._switch(finish, change.circuit, change.routing)
 
@@ -671,7 +675,7 @@ class ViewSink:
             with watch.phase("write", "state and deltas"):
                 tables = self._routing.tables(staged.deltas, staged.after)
                 if publishing is not None:
-                    tables |= publishing.tables()
+                    tables |= publishing.tables
                 summary = staged.write(
                     tables, () if publishing is None else publishing.first_slices
                 )
@@ -723,6 +727,26 @@ class ViewSink:
         """The last micro-batch of a view in its target, see `OutputRouting.last_batch`."""
         columns = self._circuit.schema(view).arrow
         return self._routing.last_batch(view, columns, self._versions.id)
+
+
+def _log_whole_views(
+    views: Collection[str],
+    old_views: Collection[str],
+    sliced_views: Collection[str],
+    routing: OutputRouting,
+) -> None:
+    """Warn that the first rows of new views are published by one micro-batch, despite a limit."""
+    for view in views:
+        if view not in old_views and view not in sliced_views:
+            output = routing.output_of(view)
+            log.warning(
+                "view %r: its state is computed in slices, but its first rows are published by one "
+                "micro-batch, because its output, %s in mode %r, cannot replace rows that it has "
+                "received",
+                view,
+                output.target_name,
+                output.mode,
+            )
 
 
 def _log_expiry(circuit: Circuit) -> None:

@@ -233,6 +233,7 @@ def plan_change(
     unwritten: Collection[str] = (),
     map_files: Callable[[Manifest], MappedFiles] | None = None,
     load: Callable[[Circuit], object] | None = None,
+    dropped: Collection[str] = (),
 ) -> ProgramChange:
     """Compare the program of a version with that of a circuit; load the version, change nothing.
 
@@ -245,6 +246,7 @@ def plan_change(
             views that were not published before.
         map_files: Returns the files of a version that need not be read; None to read all.
         load: Loads the version into the circuit of its program; by default from its files.
+        dropped: The views that are removed on purpose.
 
     Raises:
         StateMismatchError: The old program cannot be compiled again, or cannot be compared; or the
@@ -273,6 +275,7 @@ def plan_change(
         published=manifest.outputs.keys() - set(unwritten),
         renames=options.renames,
         given=options.backfill.keys(),
+        dropped=dropped,
     )
 
 
@@ -285,6 +288,7 @@ def change_program(
     unwritten: Mapping[str, str] = MappingProxyType({}),
     map_files: Callable[[Manifest], MappedFiles] | None = None,
     load: Callable[[Circuit], object] | None = None,
+    dropped: Collection[str] = (),
 ) -> PendingChange:
     """Load a version of another program into a circuit; nothing is written.
 
@@ -298,6 +302,7 @@ def change_program(
             the whole views are written to the targets.
         map_files: As for `plan_change`.
         load: As for `plan_change`.
+        dropped: As for `plan_change`.
 
     Raises:
         StateMismatchError: The change drops something that ``options`` do not allow; or as
@@ -320,6 +325,7 @@ def change_program(
         unwritten=unwritten.values(),
         map_files=map_files,
         load=load,
+        dropped=dropped,
     )
     where = f"state directory {files.location}"
     applied = apply_change(

@@ -458,6 +458,33 @@ class Store:
         self._current = self._pending.manifest
         self._compactor.check_all(self._current)
 
+    def change_cells(
+        self,
+        driver: Circuit,
+        circuit: Circuit,
+        pending: PendingChange | None,
+        convert: Callable[[Manifest, ChangeOptions], PendingChange],
+        options: ChangeOptions,
+    ) -> None:
+        """Go on with other views in cells; the next version commits the change.
+
+        Args:
+            driver: The part of the new circuit that runs on the driver; it has its state.
+            circuit: The whole new circuit.
+            pending: The change; None before the first version.
+            convert: Changes the last version again, if the next micro-batch fails.
+            options: The options for this.
+        """
+        assert self._directory.is_open and self._is_loaded
+        self._compactor.stop()
+        self.circuit, self._directory.circuit = driver, circuit
+        self._reader = Reader(self.files, driver)
+        self._change, self._change_cells = options, convert
+        if pending is None:
+            self._directory.try_to_describe_circuit()
+        else:
+            self._continue_from_cells(pending)
+
     def early_state(self, change: ProgramChange) -> EarlyState | None:
         """Return where a backfill in slices writes the state of new views.
 
@@ -476,9 +503,15 @@ class Store:
         self.bytes_written += writer.bytes_written
         self.bytes_added += writer.bytes_added
 
+    @property
+    def newest(self) -> Manifest | None:
+        """The newest version that is committed; None before the first one."""
+        newest = self._versions.newest
+        return None if newest is None else self._versions[newest]
+
     def settings(self) -> Mapping[str, Any]:
-        """Return what `change_views` changes, for `undo_change`."""
-        return dict(vars(self))
+        """Return what a change of the views changes, for `undo_change`."""
+        return {"attributes": dict(vars(self)), "circuit": self._directory.circuit}
 
     def undo_change(self, settings: Mapping[str, Any]) -> None:
         """Go back to the circuit before a change that failed; the next `find` loads its state.
@@ -486,9 +519,9 @@ class Store:
         Args:
             settings: The result of `settings` before the change.
         """
-        vars(self).update(settings)
+        vars(self).update(settings["attributes"])
         self._is_loaded = False
-        self._directory.circuit = self.circuit
+        self._directory.circuit = settings["circuit"]
         if self._memory is not None:
             self._memory.continue_with(self.circuit)
         if self._current is None:
@@ -634,10 +667,13 @@ class Store:
         """Do the same for a distributed circuit, whose state is written to new files."""
         check_cells(self.files, manifest, self._cell_count)
         assert self._change_cells is not None
-        self._pending = self._change_cells(manifest, self._change)
-        self._current = self._pending.manifest
+        pending = self._change_cells(manifest, self._change)
+        self.circuit.load(read_state(self.files, pending.manifest))
+        self._continue_from_cells(pending)
+
+    def _continue_from_cells(self, pending: PendingChange) -> None:
+        self._pending, self._current = pending, pending.manifest
         self._versions.keep_files(self._current.all_files)
-        self.circuit.load(read_state(self.files, self._current))
         self._compactor.check_all(self._current)
         self._is_loaded = True
 

@@ -45,6 +45,9 @@ class ConsoleTarget:
      and 1 more
     """
 
+    #: The terminal shows each slice of a new view, and a restart shows them again.
+    replaces_views = True
+
     def __init__(
         self,
         stream: TextIO | None = None,

@@ -46,6 +46,7 @@ __all__ = [
     "PostStepReader",
     "PostStepTable",
     "fold_upserts",
+    "replacing_upserts",
 ]
 
 Mode = Literal["delta", "upsert", "complete"]
@@ -232,6 +233,30 @@ def fold_upserts(upserts: Sequence[pa.Table], keys: Sequence[str]) -> pa.Table:
     last_rows = np.sort(len(groups) - 1 - _first_positions(groups[::-1]))
     table = table.take(last_rows)
     return table.filter(pc.greater(table.column(WEIGHT), 0)).cast(schema)
+
+
+def replacing_upserts(held: pa.Table, view: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the upserts that replace the rows of a view by other rows.
+
+    Args:
+        held: The rows to replace, one per key.
+        view: The new rows, one per key.
+        keys: The key columns.
+
+    Complexity:
+        O(rows), and sorting their keys.
+
+    >>> held = pa.table({"nr": [1, 2], "items": [2, 5], "weight": [1, 1]})
+    >>> view = pa.table({"nr": [2], "items": [6], "weight": [1]})
+    >>> replacing_upserts(held, view, ["nr"]).to_pylist()
+    [{'nr': 2, 'items': 6, 'weight': 1}, {'nr': 1, 'items': 2, 'weight': -1}]
+    """
+    schema, held = view.schema, _without_view_types(held)
+    keys_of_both = [table.select(keys) for table in (_without_view_types(view), held)]
+    groups = _group_numbers(pa.concat_tables(keys_of_both))
+    is_gone = ~np.isin(groups[view.num_rows :], groups[: view.num_rows])
+    tombstones = _with_weight(held.filter(pa.array(is_gone)), -1)
+    return pa.concat_tables([view, tombstones.cast(schema)])
 
 
 def _group_numbers(table: pa.Table) -> npt.NDArray[np.int64]:

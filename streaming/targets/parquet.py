@@ -13,30 +13,41 @@ the file is replaced atomically; a process that has it open continues to read th
 
 An empty delta writes no file, except the first one: its file without rows provides the schema.
 
+If the directory holds rows of the view, and a micro-batch is the whole view (`ViewDelta.is_whole`),
+its file contains the difference: in mode ``delta`` the rows with the weights that the sum lacks, in
+mode ``upsert`` also a tombstone for each key that is no longer in the view. So the rename of this
+one file replaces the view, and the earlier files stay.
+
 In modes ``delta`` and ``upsert`` the first column is ``batch_id``; the sum of the weights of equal
 rows, or the last row of each key by ``batch_id``, is the view. The metadata of each file names the
 mode and its keys, because files of two modes do not add up to a view.
 
 Cost: one file and two syncs per micro-batch that changes the view; per process, one listing and the
-reading of the newest file. In mode ``complete`` each write reads the file that it replaces.
+reading of the newest file. In mode ``complete`` each write reads the file that it replaces. A whole
+view that replaces an earlier one reads all files of the view.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from circuits import Schema
+from circuits.schema import WEIGHT
+from circuits.types.codecs.codec import Codecs
 from streaming.errors import TargetError
 from streaming.state.files import Files, replace_atomically
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable, error_reason
+from streaming.targets.output_mode import fold_upserts, replacing_upserts
 from streaming.targets.target import (
     BATCH_ID,
     NO_BATCH,
@@ -74,6 +85,8 @@ class ParquetTarget:
     [{'batch_id': 0, 'nr': 1, 'weight': 1}, {'batch_id': 1, 'nr': 1, 'weight': -1}]
     """
 
+    replaces_views = True
+
     def __init__(self, directory: Any, *, batch_id: bool = True, compression: str = "zstd") -> None:
         self.directory = directory
         self.batch_id = batch_id
@@ -81,6 +94,8 @@ class ParquetTarget:
         # The last micro-batch of each view, by view, state directory and mode. A view is added by
         # its first write, which checks the files of the directory.
         self._last_batches: dict[tuple[str, str, str], int] = {}
+        # The views whose files hold no rows, by the same keys, while whole views without rows come.
+        self._empty_views: set[tuple[str, str, str]] = set()
 
     def write(self, delta: ViewDelta) -> None:
         """Write the file of this micro-batch.
@@ -91,12 +106,16 @@ class ParquetTarget:
                 of another output mode, or it cannot be written to.
         """
         files = open_files(self._place(delta))
+        delta = replace(delta, table=convert_columns(delta.table, parquet_type, subject=str(delta)))
         has_batch_id = self.batch_id and delta.mode != "complete"
-        table = delta.with_batch_id() if has_batch_id else delta.table
-        table = convert_columns(table, parquet_type, subject=str(delta))
+        is_empty = delta.is_whole and not delta.table.num_rows
+        if has_batch_id:
+            delta.check_free(BATCH_ID)
         try:
             has_files, last_batch = self._read_view(files, delta)
+            delta = self._replace_view(files, delta, last_batch)
             if self._needs_write(files, delta, has_files, last_batch):
+                table = delta.with_batch_id() if has_batch_id else delta.table
                 _replace_file(files, _name(delta), self._encode(table, delta))
         except OSError as error:
             raise TargetError(
@@ -105,7 +124,12 @@ class ParquetTarget:
             ) from error
         if delta.table.num_rows:
             last_batch = max(last_batch, delta.batch_id)
-        self._last_batches[self._identity(delta)] = last_batch
+        identity = self._identity(delta)
+        self._last_batches[identity] = last_batch
+        if is_empty:
+            self._empty_views.add(identity)
+        else:
+            self._empty_views.discard(identity)
 
     def check(self, delta: ViewDelta) -> None:
         """Check that the directory can be written to and contains no other views.
@@ -150,6 +174,26 @@ class ParquetTarget:
         last_batch = self._last_batches.get(self._identity(delta))
         return (True, last_batch) if last_batch is not None else _read_folder(files, delta)
 
+    def _replace_view(self, files: Files, delta: ViewDelta, last_batch: int) -> ViewDelta:
+        """Return a delta that turns the rows that the directory holds into a whole view.
+
+        Any other delta is returned unchanged.
+
+        Raises:
+            TargetError: The earlier rows have other columns.
+        """
+        if not delta.is_whole or delta.mode == "complete" or last_batch == NO_BATCH:
+            return delta
+        if self._identity(delta) in self._empty_views:  # no file adds up to rows
+            held = delta.table.slice(0, 0)
+        else:
+            held = _read_earlier(files, delta)
+        if delta.mode == "upsert":
+            table = replacing_upserts(held, delta.table, delta.keys)
+        else:
+            table = _difference(delta, held)
+        return replace(delta, table=table)
+
     @staticmethod
     def _needs_write(files: Files, delta: ViewDelta, has_files: bool, last_batch: int) -> bool:
         """Check that a delta fits the files of its view; return whether to write its file."""
@@ -161,12 +205,6 @@ class ParquetTarget:
         place = f"directory {address_of(files.location)}"
         if last_batch < delta.batch_id:
             delta.check_follows(last_batch, place)
-            if delta.is_whole and last_batch > NO_BATCH:
-                raise TargetError(
-                    f"{delta}: {place} holds rows of this view up to micro-batch {last_batch}, and "
-                    "this micro-batch is the whole view: name another directory, or remove these "
-                    "files, and start the query again"
-                )
         return bool(delta.table.num_rows) or not has_files
 
     def _encode(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
@@ -244,6 +282,40 @@ def _read_folder(files: Files, delta: ViewDelta) -> tuple[bool, int]:
     match = pattern.fullmatch(newest)
     assert match is not None
     return True, int(match[1])
+
+
+def _read_earlier(files: Files, delta: ViewDelta) -> pa.Table:
+    """Return the rows of a view that the files of earlier micro-batches add up to.
+
+    Raises:
+        TargetError: They have other columns than the view.
+    """
+    pattern, schema = _name_pattern(delta), delta.table.schema
+    matches = filter(None, map(pattern.fullmatch, sorted(files.names(""))))
+    tables = [schema.empty_table()]
+    for name in [match[0] for match in matches if int(match[1]) < delta.batch_id]:
+        table = pq.read_table(pa.BufferReader(pa.py_buffer(files.read(name))))
+        columns = [column for column in table.column_names if column != BATCH_ID]
+        try:
+            tables.append(table.select(columns).cast(schema))
+        except (pa.ArrowException, ValueError) as error:
+            raise TargetError(
+                f"{delta}: {address_of(files.location)}/{name} has the columns "
+                f"{', '.join(columns)}, and this micro-batch is the whole view with the columns "
+                f"{', '.join(schema.names)} ({error}): name another directory, or remove the files "
+                "of this view, and start the query again"
+            ) from error
+    if delta.mode == "upsert":
+        return fold_upserts(tables, delta.keys)
+    return pa.concat_tables(tables)
+
+
+def _difference(delta: ViewDelta, held: pa.Table) -> pa.Table:
+    """Return the change from rows with weights to the whole view of a delta."""
+    schema = Schema.of(delta.view, delta.table.drop_columns([WEIGHT]).schema)
+    codecs = Codecs()
+    zset = schema.to_zset(delta.table, codecs) - schema.to_zset(held, codecs)
+    return schema.to_table(zset, codecs).select(delta.table.column_names).cast(delta.table.schema)
 
 
 def _name_pattern(delta: ViewDelta) -> re.Pattern[str]:

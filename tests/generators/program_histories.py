@@ -146,7 +146,7 @@ class Program:
 
 
 def first_program(random: Random, *, is_distributed: bool = False) -> Program:
-    names = random.sample(_view_names(is_distributed), random.randint(1, 4))
+    names = random.sample(view_names(is_distributed), random.randint(1, 4))
     return Program(
         dict.fromkeys(COLUMNS, 0),
         0,
@@ -156,7 +156,7 @@ def first_program(random: Random, *, is_distributed: bool = False) -> Program:
     )
 
 
-def _view_names(is_distributed: bool) -> list[str]:
+def view_names(is_distributed: bool) -> list[str]:
     return sorted(VIEWS.keys() - ({"reach"} if is_distributed else set()))
 
 
@@ -167,7 +167,7 @@ def changed_program(random: Random, program: Program) -> Program:
     for _ in range(random.randint(1, 3)):
         match random.randrange(7):
             case 0 | 1:
-                name = random.choice(_view_names(program.is_distributed))
+                name = random.choice(view_names(program.is_distributed))
                 views[name] = random.randrange(len(VIEWS[name]))
             case 2 if len(views) > 1:
                 del views[random.choice(sorted(views))]

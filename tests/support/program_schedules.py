@@ -34,6 +34,7 @@ from tests.generators.program_histories import (
     first_program,
     fresh_views,
     random_rows,
+    view_names,
 )
 from tests.oracles.naive_plan import sum_weights
 from tests.support.local_cells import LocalFrame, local_cells
@@ -99,6 +100,7 @@ class ProgramSchedule:
         # The fingerprint of the last program that was requested of the running sink.
         self.requested = ""
         self.changes: list[Future[int]] = []  # of all sinks
+        self.drops: dict[str, Future[int]] = {}  # the last one of each view
         # The last target of each view that replaces views.
         self.replacing: dict[str, RecordingTarget] = {}
         self.faults = self.random.choice([0, 1, 2, 4])
@@ -114,8 +116,7 @@ class ProgramSchedule:
             while self.sink is not None and self.random.random() < 0.4:
                 if self.is_distributed:
                     CACHE.clear()  # other workers step the cells
-                else:
-                    self._change_while_running(self.sink)
+                self._change_while_running(self.sink)
             self.tables.append(random_rows(self.random, self.program.schemas, self.present))
             while self.committed < len(self.tables):
                 self._plan_fault()
@@ -151,10 +152,13 @@ class ProgramSchedule:
     def _change_while_running(self, sink: ViewSink) -> None:
         """Add a view to the sink, at once or in slices, or drop one."""
         program, targets = self.program, dict(self._job_of(sink).targets)
-        absent = sorted(VIEWS.keys() - program.views.keys())
+        absent = sorted(set(view_names(self.is_distributed)) - program.views.keys())
         is_added = bool(absent) and (len(program.views) == 1 or self.random.random() < 0.6)
         view = self.random.choice(absent if is_added else sorted(program.views))
-        is_materialized = self.random.random() < 0.3
+        is_materialized = self.random.random() < 0.3 and not self.is_distributed
+        drop = self.drops.get(view)
+        if is_added and self.is_distributed and drop is not None and not drop.done():
+            return  # cells refuse a view that is added again before its drop is committed
         version = self.random.randrange(len(VIEWS[view]))
         if is_added:
             changed = program.with_view(view, version, is_materialized=is_materialized)
@@ -171,11 +175,16 @@ class ProgramSchedule:
                 changed.statement(view),
                 [Output(view, targets[view])],
                 materialize=[view] if is_materialized else [],
-                change=ChangeOptions(rows_per_batch=self.random.choice([None, 2, 3, 10, 30])),
+                change=ChangeOptions(
+                    rows_per_batch=None
+                    if self.is_distributed
+                    else self.random.choice([None, 2, 3, 10, 30])
+                ),
             )
         else:
             del targets[view]
             committed = sink.drop_view(view, change=ChangeOptions(allow_drop=True))
+            self.drops[view] = committed
         self.program = changed
         self.changes.append(committed)
         self.requested = fingerprint
@@ -204,7 +213,7 @@ class ProgramSchedule:
         for target in job.targets.values():
             target.files = files
         outputs = [Output(view, target) for view, target in job.targets.items()]
-        self.requested = ""
+        self.requested, self.drops = "", {}
         options = ChangeOptions(allow_drop=True)
         self.sink = ViewSink(
             circuit,

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from circuits.runtime.operators.operator import Result, StepContext
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
+from dbsp_wcoj.storage.trace import ColumnOrder
 from dbsp_wcoj.zset import to_storable
 
 __all__ = ["Integrate"]
@@ -37,10 +38,16 @@ class Integrate:
     ZSet({(5,): 2, (6,): 1})
     """
 
-    def __init__(self, arity: int) -> None:
+    def __init__(self, arity: int, order: ColumnOrder | None = None) -> None:
+        """Begin with the empty sum.
+
+        Args:
+            arity: The number of columns.
+            order: The column order of the trace; by default the order of the columns.
+        """
         self._arity = arity
         # A row without columns is stored with one column of zeros (`to_storable`).
-        self.trace = Trace(max(arity, 1))
+        self.trace = Trace(max(arity, 1), None if order is None else [order])
         self.traces = (self.trace,)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:

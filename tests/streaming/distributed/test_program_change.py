@@ -1,4 +1,4 @@
-"""A distributed sink starts on a state directory of other views; nothing grows in its cells.
+"""A distributed sink starts with other views, or changes its views; nothing grows in its cells.
 
 The cells run in this process, without Spark. To repeat a random history, run
 `python -m tests.support.program_schedules SEED cells`.
@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from unittest.mock import patch
+from unittest.mock import Mock, patch
 
 import pyarrow as pa
 import pytest
 
 from circuits import InputOptions, ProgramChangeError, compile_sql
 from circuits.state import dictionary_sweep
-from streaming import ChangeOptions, Output, StateMismatchError, StreamingError, ViewSink
+from dbsp_wcoj.errors import DbspWcojError
+from streaming import (
+    ChangeOptions,
+    Output,
+    StateMismatchError,
+    StreamingError,
+    TargetError,
+    ViewSink,
+    stored_circuit,
+)
 from streaming.distributed.cell_state import divide_circuit
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.rescaling import rescale_state
@@ -157,6 +166,142 @@ def test_a_materialized_view_is_refused(tmp_path):
     circuit = compile_sql(COUNTS, {"e": SCHEMA}, materialize=["counts"])
     with pytest.raises(StreamingError, match=r"^counts: materialized views are not available"):
         ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+
+
+def bags(text, *rows):
+    circuit = compile_sql(text, {"e": SCHEMA})
+    tables = circuit.step({"e": [{"src": a, "dst": b} for a, b in rows]})
+    return {view: bag_of(table) for view, table in tables.items()}
+
+
+def test_views_are_added_and_dropped_while_the_sink_runs(state):
+    sink, targets = sink_of(state, PATHS)
+    feed(sink, 2, ("d", "a"))
+    targets["counts"] = Rows()
+    committed = sink.add_view(COUNTS, targets["counts"])
+    assert not committed.done()
+    feed(sink, 3, ("d", "b"))
+    assert committed.result(0) == 3
+    edges = [*EDGES, ("d", "a"), ("d", "b")]
+    assert targets["counts"] == bags(COUNTS, *edges)["counts"]
+    feed(sink, 4, ("a", "a"))
+    edges.append(("a", "a"))
+    assert +targets["counts"] == bags(COUNTS, *edges)["counts"]
+    dropped = sink.drop_view("paths", change=ChangeOptions(allow_drop=True))
+    ends = Rows()
+    added = sink.add_view("CREATE VIEW ends AS SELECT dst FROM e", ends)
+    feed(sink, 5, ("b", "a"))
+    edges.append(("b", "a"))
+    assert dropped.result(0) == added.result(0) == 5
+    assert list(sink.last.outputs) == ["counts", "ends"]
+    assert ends == Counter((b,) for _, b in edges)
+    sink.close()
+    circuit = stored_circuit(state)
+    assert list(circuit.plans) == ["counts", "ends"]
+    outputs = [Output("counts", targets["counts"]), Output("ends", ends)]
+    again = ViewSink(circuit, outputs, state_dir=state, mode="distributed", cells=3)
+    feed(again, 6, ("c", "c"))
+    edges.append(("c", "c"))
+    assert +targets["counts"] == bags(COUNTS, *edges)["counts"]
+    assert ends == Counter((b,) for _, b in edges)
+    names = {name for n in (4, 5, 6) for name in read_manifest(LocalFiles(state), n).all_files}
+    kept = {str(name) for name in files_of(state) if name.parts[0] in ("data", "outputs")}
+    assert names == kept
+
+
+def test_a_change_that_is_not_possible_leaves_the_running_views_as_they_are(state):
+    sink, _targets = sink_of(state, PATHS)
+    waiting = sink.add_view("SELECT min(src) AS s FROM e", name="least", materialize=["least"])
+    feed(sink, 2, ("d", "a"))
+    with pytest.raises(StreamingError, match="least: materialized views are not available"):
+        waiting.result(0)
+    before = files_of(state)
+    with pytest.raises(StreamingError, match=r"the driver computes .* at once"):
+        sink.add_view(COUNTS, change=ChangeOptions(rows_per_batch=5))
+    with pytest.raises(StreamingError, match="least: materialized views are not available"):
+        sink.add_view("SELECT min(src) AS s FROM e", name="least", materialize=["least"])
+    with pytest.raises(TargetError, match="needs the whole view"):
+        sink.add_view(COUNTS, [Output("counts", mode="complete")])
+    text = "CREATE VIEW reach AS SELECT src, dst FROM e UNION SELECT r.src, e.dst FROM reach r, e"
+    with pytest.raises(DbspWcojError):
+        sink.add_view(f"{text} WHERE r.dst = e.src")
+    dropped = sink.add_view(COUNTS)
+    sink.drop_view("counts")
+    with pytest.raises(StreamingError, match="was dropped, and this is not committed yet"):
+        sink.add_view(COUNTS)
+    feed(sink, 3, ("a", "d"))
+    assert dropped.result(0) == 3
+    assert list(sink.last.outputs) == ["paths"]
+    assert {k: v for k, v in before.items() if k not in files_of(state)}.keys() <= before.keys()
+    sink.close()
+
+
+def test_rows_that_a_running_sink_does_not_keep_are_named_and_can_be_given(tmp_path):
+    sink, targets = sink_of(tmp_path, COUNTS, strict=False)
+    feed(sink, 0, *EDGES)
+    with pytest.raises(ProgramChangeError, match=r"'e'.*backfill"):
+        sink.add_view(PATHS)
+    rows = pa.Table.from_pylist([{"src": a, "dst": b} for a, b in EDGES], SCHEMA)
+    paths = Rows()
+    sink.add_view(PATHS, paths, change=ChangeOptions(backfill={"e": rows}))
+    feed(sink, 1, ("d", "a"))
+    assert paths == bags(PATHS, *EDGES, ("d", "a"))["paths"]
+    feed(sink, 2, ("e", "a"))
+    assert +targets["counts"] == bags(COUNTS, *EDGES, ("d", "a"), ("e", "a"))["counts"]
+    sink.close()
+
+
+def test_dropping_a_view_of_a_running_sink_that_alone_keeps_rows_must_be_allowed(tmp_path):
+    schema = {"e": "src string not null, dst string not null"}
+    circuit = compile_sql(PATHS + COUNTS, schema)
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=3)
+    feed(sink, 0, *EDGES)
+    sink.add_view("SELECT min(src) AS s FROM e", name="least")
+    with pytest.raises(StateMismatchError, match=r"would drop .*rows of input 'e'"):
+        sink.drop_view("paths")
+    dropped = sink.drop_view("paths", change=ChangeOptions(allow_drop=True))
+    feed(sink, 1, ("d", "a"))
+    assert dropped.result(0) == 1
+    assert list(sink.last.outputs) == ["counts", "least"]
+    sink.close()
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_change_is_made_again_if_its_micro_batch_fails(state, is_closed, monkeypatch):
+    sink, _targets = sink_of(state, PATHS)
+    feed(sink, 2, ("d", "a"))
+    counts = Rows()
+    committed = sink.add_view(COUNTS, counts)
+    sink.drop_view("paths", change=ChangeOptions(allow_drop=True))
+    with monkeypatch.context() as patch_files, pytest.raises(StreamingError, match="outcome"):
+        patch_files.setattr(LocalFiles, "rename_new", Mock(side_effect=OSError(28, "full")))
+        feed(sink, 3, ("d", "b"))
+    if is_closed:
+        sink.close()
+    CACHE.clear()
+    feed(sink, 3, ("d", "b"))
+    assert committed.result(0) == 3
+    assert list(sink.last.outputs) == ["counts"]
+    assert counts == bags(COUNTS, *EDGES, ("d", "a"), ("d", "b"))["counts"]
+    feed(sink, 4, ("a", "a"))
+    assert +counts == bags(COUNTS, *EDGES, ("d", "a"), ("d", "b"), ("a", "a"))["counts"]
+    sink.close()
+
+
+def test_a_job_that_stops_before_the_commit_has_the_old_views_in_its_cells(state):
+    sink, _ = sink_of(state, PATHS)
+    feed(sink, 2, ("d", "a"))
+    sink.add_view(COUNTS, Rows())
+    sink.close()
+    CACHE.clear()
+    assert list(stored_circuit(state).plans) == ["paths"]
+    sink, targets = sink_of(state, PATHS)
+    feed(sink, 3, ("d", "b"))
+    assert list(sink.last.outputs) == ["paths"]
+    edges = [*EDGES, ("d", "a")]
+    total = bags(PATHS, *edges, ("d", "b"))["paths"]
+    assert targets["paths"] == total - bags(PATHS, *edges)["paths"]
+    sink.close()
 
 
 def test_a_change_that_drops_something_must_be_allowed(state):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
-from itertools import pairwise
 from unittest.mock import Mock
 
-import deltalake
 import pyarrow as pa
 import pytest
 
@@ -23,9 +19,7 @@ from dbsp_wcoj.storage.trace_cursor import TraceCursor
 from streaming import (
     BatchOrderError,
     ChangeOptions,
-    DeltaTarget,
     Output,
-    SqlTarget,
     StateError,
     ViewSink,
     stored_circuit,
@@ -37,7 +31,6 @@ from streaming.state.memory_store import InMemoryStore
 from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
 from streaming.state.writable_directory import WritableDirectory
-from tests.oracles.naive_plan import sum_weights
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.changing_sink import (
     COUNTS,
@@ -314,30 +307,6 @@ def test_the_slices_begin_again_if_the_change_is_made_but_not_committed(way, tmp
     sink.close()
 
 
-def test_the_initial_content_is_published_in_slices_to_a_target_that_replaces_it(state_dir):
-    edges = ReplacingTarget()
-    sink = make_sink(state_dir=state_dir)
-    feed(sink, *range(4))
-    text = "CREATE VIEW edges AS SELECT src, dst FROM e"
-    committed = sink.add_view(text, edges, change=ChangeOptions(rows_per_batch=2))
-    number = 4
-    while not committed.done():
-        feed_more(sink, number)
-        if number > 6:
-            feed_more(sink, number)  # a replay
-        number += 1
-    assert all(bag.total() <= 4 for bag in edges.batches.values())
-    assert len(edges.batches) > 3
-    assert committed.result(0) == max(edges.batches) == number - 1
-    assert edges.previous[min(edges.batches)] == -1
-    for earlier, later in pairwise(sorted(edges.batches)):
-        assert edges.previous[later] == earlier
-    feed_more(sink, number)
-    tables = [*map(table_of, range(4)), *map(more_rows, range(4, number + 1))]
-    (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
-    assert edges.rows == bag_of(table)
-
-
 def test_the_bytes_of_a_micro_batch_include_those_of_its_slice(tmp_path, monkeypatch):
     written = []
     write = LocalFiles.write
@@ -410,127 +379,6 @@ def test_a_disk_that_is_full_in_a_slice_delays_the_state_to_the_change(tmp_path,
     tables = [*map(table_of, range(4)), *map(more_rows, range(4, number))]
     (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
     assert edges.rows == bag_of(table)
-
-
-@pytest.mark.parametrize("mode", ["upsert", "complete"])
-def test_other_modes_publish_the_whole_view_once(mode, state_dir):
-    target = ReplacingTarget()
-    sink = make_sink(state_dir=state_dir)
-    feed(sink, 0, 1, 2)
-    keys = ["name"] if mode == "upsert" else []
-    committed = sink.add_view(
-        COUNTS,
-        [Output("counts", target, mode, keys)],
-        materialize=["counts"],
-        change=ChangeOptions(rows_per_batch=1),
-    )
-    number = 3
-    while not committed.done():
-        sink(Frame(table_of()), number)
-        number += 1
-    assert list(target.batches) == [number - 1]
-
-
-def test_a_job_that_stops_between_the_slices_publishes_the_view_from_the_beginning(tmp_path):
-    edges, sizes = ReplacingTarget(), []
-    text = "CREATE VIEW edges AS SELECT src, dst FROM e"
-    number = 4
-    for attempt in range(2):
-        sink = make_sink(state_dir=tmp_path)
-        if attempt:
-            sink(Frame(table_of()), number - 1)  # a replay
-        else:
-            feed(sink, *range(4))
-        sink.add_view(text, edges, change=ChangeOptions(rows_per_batch=1))
-        while sink.backfill.rows_published < 2:
-            sink(Frame(table_of()), number)
-            number += 1
-            assert number < 40
-        assert edges.previous[min(edges.batches)] == -1
-        sizes.append(edges.rows.total())
-        sink.close()
-    assert sizes == [3, 3]  # two rows, one of them twice
-    sink = make_sink(state_dir=tmp_path)
-    committed = sink.add_view(text, edges)
-    feed_more(sink, number)
-    assert committed.result(0) == number
-    tables = [*map(table_of, range(4)), more_rows(number)]
-    (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
-    assert edges.rows == bag_of(table)
-
-
-@pytest.mark.parametrize("kind", ["sqlite", "delta"])
-def test_slices_replace_the_rows_of_a_job_that_stopped_between_them(kind, tmp_path):
-    if kind == "sqlite":
-        target = SqlTarget(lambda: sqlite3.connect(tmp_path / "db"), "edges")
-    else:
-        target = DeltaTarget(str(tmp_path / "edges"))
-    text = "CREATE VIEW edges AS SELECT src, dst FROM e"
-    change = ChangeOptions(rows_per_batch=2)
-    sink = make_sink(state_dir=tmp_path / "state")
-    feed(sink, *range(4))
-    sink.add_view(text, target, change=change)
-    number = 4
-    while sink.backfill.rows_published < 2:
-        sink(Frame(table_of()), number)
-        number += 1
-    sink.close()
-    sink = make_sink(state_dir=tmp_path / "state")
-    sink(Frame(table_of()), number - 1)  # a replay
-    committed, first = sink.add_view(text, target, change=change), number
-    while not committed.done():
-        assert number < 40
-        feed_more(sink, number)
-        number += 1
-    sink.close()
-    if kind == "sqlite":
-        with closing(sqlite3.connect(tmp_path / "db")) as connection:
-            rows = connection.execute("SELECT src, dst, weight FROM edges").fetchall()
-    else:
-        table = deltalake.DeltaTable(str(tmp_path / "edges")).to_pyarrow_table()
-        rows = [(row["src"], row["dst"], row["weight"]) for row in table.to_pylist()]
-    total = sum_weights([((src, dst), weight) for src, dst, weight in rows])
-    tables = [table_of(*range(4)), *map(more_rows, range(first, number))]
-    (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
-    assert total == bag_of(table)
-
-
-@pytest.mark.parametrize("again", [False, True])
-def test_a_target_that_fails_between_the_slices_receives_them_once(again, state_dir):
-    edges = ReplacingTarget()
-    sink = make_sink(state_dir=state_dir)
-    feed(sink, 0, 1, 2)
-    text = "CREATE VIEW edges AS SELECT src, dst FROM e"
-    committed = sink.add_view(text, edges, change=ChangeOptions(rows_per_batch=2))
-    number = 3
-    while not committed.done():
-        edges.fails = number % 2
-        try:
-            feed_more(sink, number)
-        except OSError:
-            if again and state_dir is not None and number == 7:
-                sink.close()  # loads the state again, and begins from the beginning
-            feed_more(sink, number)
-        number += 1
-        assert number < 40
-    tables = [*map(table_of, range(3)), *map(more_rows, range(3, number))]
-    (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
-    assert edges.rows == bag_of(table)
-
-
-def test_the_slices_that_are_published_adapt_to_a_limit_of_seconds():
-    edges = ReplacingTarget()
-    sink = make_sink()
-    table = pa.Table.from_pylist([{"src": n, "dst": n} for n in range(5000)], SCHEMA)
-    sink(Frame(table), 0)
-    text = "CREATE VIEW edges AS SELECT src, dst FROM e"
-    committed = sink.add_view(text, edges, change=ChangeOptions(seconds_per_batch=60.0))
-    number = 1
-    while not committed.done():
-        sink(Frame(table_of()), number)
-        number += 1
-    sizes = [bag.total() for bag in edges.batches.values()]
-    assert sizes == [1000, 1000, 2000, 1000]
 
 
 def test_limits_are_positive_and_only_for_running_sinks():
