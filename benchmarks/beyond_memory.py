@@ -26,7 +26,6 @@ memory.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import statistics
 import tempfile
@@ -47,6 +46,7 @@ from benchmarks.sink.graph import (
     micro_batch_of,
     triangles_circuit,
 )
+from benchmarks.sink.page_cache import drop_from_page_cache
 from benchmarks.verdict import Verdict
 from streaming import ViewSink
 
@@ -305,22 +305,12 @@ def run(folder: Path, sizes: Sizes, limit: int | None) -> Run:
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         measured = pool.apply(measure, (str(folder), sizes, limit))
-    _drop_from_page_cache(folder)
+    drop_from_page_cache(folder)
     with context.Pool(1) as pool:
         measured.restart_s, measured.first_step_s = pool.apply(
             restart, (str(folder), sizes, limit, measured.batches)
         )
     return measured
-
-
-def _drop_from_page_cache(folder: Path) -> None:
-    """Let a restart read the files from the disk."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            handle = os.open(path, os.O_RDONLY)
-            os.fsync(handle)
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(handle)
 
 
 def row_of(mode: Mode, sizes: Sizes, limit: int | None, run: Run) -> Row:

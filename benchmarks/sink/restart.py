@@ -13,7 +13,6 @@ At the end the restarted view and the rebuilt view must have the same count.
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 import time
 from pathlib import Path
@@ -29,6 +28,7 @@ from benchmarks.sink.graph import (
     micro_batch_of,
     triangles_circuit,
 )
+from benchmarks.sink.page_cache import drop_from_page_cache
 from benchmarks.verdict import Verdict
 from circuits import Circuit
 from streaming import ViewSink
@@ -60,7 +60,7 @@ def measure_restart(folder: Path, *, rows: int, strings: bool, seed: int, verdic
     for restart, is_cold in enumerate((False, True)):
         gc.collect()
         if is_cold:
-            _drop_from_page_cache(folder)
+            drop_from_page_cache(folder)
         next_rows = slice(rows + restart * NEXT_ROWS, rows + (restart + 1) * NEXT_ROWS)
         table = _table(source[next_rows], target[next_rows], strings)
         start = time.perf_counter()
@@ -118,13 +118,3 @@ def _table(source: Integers, target: Integers, strings: bool) -> pa.Table:
         named = pa.compute.binary_join_element_wise("account-", numbers, "")
         table = table.set_column(column, table.column_names[column], named)
     return table
-
-
-def _drop_from_page_cache(folder: Path) -> None:
-    """Drop the pages of the files from memory, after they are written to disk."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            descriptor = os.open(path, os.O_RDONLY)
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            os.close(descriptor)

@@ -184,19 +184,19 @@ class DistributedEngine(Engine):
 
         Several changes between two micro-batches are computed as one, from the last version.
         """
-        program = DividedProgram(circuit, self._max_cells)
+        program, files = DividedProgram(circuit, self._max_cells), self._files
         if self._store.has_pending_change:
             earlier, earlier_dropped = self._uncommitted
             self._check_not_dropped(circuit, earlier_dropped)
             options, dropped = options.after(earlier, circuit.plans), {*earlier_dropped, *dropped}
 
         def convert(manifest: Manifest, options: ChangeOptions) -> PendingChange:
-            return change_cells(self._files, manifest, circuit, options, dropped=dropped)
+            return change_cells(files, manifest, circuit, options, dropped=dropped)
 
         version = self._store.newest
         pending = None if version is None else convert(version, options)
         if pending is not None:
-            program.driver.load(read_state(self._files, pending.manifest))
+            program.driver.load(read_state(files, pending.manifest))
 
         def make() -> None:
             # The losses are checked, also if the change has to be made again.

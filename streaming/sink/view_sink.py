@@ -429,11 +429,14 @@ class ViewSink:
     def remember_views(self) -> Callable[[], None]:
         """Return a function that goes back to the views of now; `ViewChanges` calls both."""
         settings, circuit, routing = self._engine.settings(), self._circuit, self._routing
+        reference = weakref.ref(self)  # the sink keeps the function, see `_initialize`
 
         def undo() -> None:
-            self._engine.undo_change(settings)
-            self._is_current = False
-            self._continue_with(circuit, routing)
+            sink = reference()
+            assert sink is not None
+            sink._engine.undo_change(settings)
+            sink._is_current = False
+            sink._continue_with(circuit, routing)
 
         return undo
 

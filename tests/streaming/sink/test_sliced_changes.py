@@ -262,7 +262,7 @@ def test_an_error_of_a_change_at_once_is_raised_to_the_caller(monkeypatch):
     assert list(sink.last.outputs) == ["paths"]
 
 
-@pytest.mark.parametrize("way", ["close", "before", "after", "interrupt", "two changes"])
+@pytest.mark.parametrize("way", ["close", "kill", "before", "after", "interrupt", "two changes"])
 def test_the_slices_begin_again_if_the_change_is_made_but_not_committed(way, tmp_path, monkeypatch):
     edges, names = ReplacingTarget(), ReplacingTarget()
     sink = make_sink(state_dir=tmp_path)
@@ -276,7 +276,13 @@ def test_the_slices_begin_again_if_the_change_is_made_but_not_committed(way, tmp
     assert not futures[0].done()
     if way == "two changes":
         futures.append(sink.add_view("CREATE VIEW names AS SELECT name FROM edges, e", names))
-    if way in ("close", "two changes"):
+    if way == "kill":
+        del sink  # without `close`; the program of the directory has no new view
+        assert list(stored_circuit(tmp_path).plans) == ["paths"]
+        sink = make_sink(state_dir=tmp_path)
+        sink(Frame(more_rows(number - 1)), number - 1)  # a replay
+        futures = [sink.add_view(text, edges, change=ChangeOptions(rows_per_batch=2))]
+    elif way in ("close", "two changes"):
         sink.close()
         assert sink.table("e").num_rows == 5 + number - 4
     else:
