@@ -429,16 +429,22 @@ class ViewSink:
     def remember_views(self) -> Callable[[], None]:
         """Return a function that goes back to the views of now; `ViewChanges` calls both."""
         settings, circuit, routing = self._engine.settings(), self._circuit, self._routing
-        reference = weakref.ref(self)  # the sink keeps the function, see `_initialize`
+        method = weakref.WeakMethod(self._return_to)  # the sink keeps `undo`, see `_initialize`
 
         def undo() -> None:
-            sink = reference()
-            assert sink is not None
-            sink._engine.undo_change(settings)
-            sink._is_current = False
-            sink._continue_with(circuit, routing)
+            return_to = method()
+            assert return_to is not None
+            return_to(settings, circuit, routing)
 
         return undo
+
+    def _return_to(
+        self, settings: Mapping[str, Any], circuit: Circuit, routing: OutputRouting
+    ) -> None:
+        """Go back to the views before a change, whose state is loaded again."""
+        self._engine.undo_change(settings)
+        self._is_current = False
+        self._continue_with(circuit, routing)
 
     def finish_change(self, change: RunningBackfill | ComputedChange) -> None:
         """Make a change of the views whose rows are computed; `ViewChanges` calls this."""

@@ -97,7 +97,7 @@ class ChangeOptions:
             smallest slice is one row, which may take longer.
 
     Raises:
-        StateError: A limit is not positive.
+        StateError: A limit is not a positive number.
     """
 
     allow_drop: bool = False
@@ -107,10 +107,12 @@ class ChangeOptions:
     seconds_per_batch: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("rows_per_batch", "seconds_per_batch"):
+        for name, types in (("rows_per_batch", int), ("seconds_per_batch", (int, float))):
             limit = getattr(self, name)
-            if limit is not None and not limit > 0:
-                raise StateError(f"{name}={limit}: give a positive number, or None for no limit")
+            is_number = isinstance(limit, types) and not isinstance(limit, bool)
+            if limit is not None and not (is_number and limit > 0):
+                kind = "whole number" if types is int else "number"
+                raise StateError(f"{name}={limit!r}: give a positive {kind}, or None for no limit")
 
     @property
     def is_sliced(self) -> bool:

@@ -388,9 +388,12 @@ def test_a_disk_that_is_full_in_a_slice_delays_the_state_to_the_change(tmp_path,
 
 
 def test_limits_are_positive_and_only_for_running_sinks():
-    with pytest.raises(StateError, match="rows_per_batch=0: give a positive number"):
-        ChangeOptions(rows_per_batch=0)
+    for limit in (0, -3, 2.5, "7", True, float("nan")):
+        with pytest.raises(StateError, match=r"rows_per_batch=.*: give a positive whole number"):
+            ChangeOptions(rows_per_batch=limit)
     with pytest.raises(StateError, match="seconds_per_batch"):
         ChangeOptions(seconds_per_batch=-1)
+    with pytest.raises(StateError, match="seconds_per_batch='1 s': give a positive number"):
+        ChangeOptions(seconds_per_batch="1 s")
     with pytest.raises(StateError, match="add_view"):
         ViewSink(compile_sql(PATHS, E), change=ChangeOptions(rows_per_batch=1))

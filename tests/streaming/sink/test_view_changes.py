@@ -352,15 +352,6 @@ def test_a_sink_that_runs_in_another_process_cannot_change_its_views_here(tmp_pa
     assert counts.rows == expected(COUNTS, 0, 1)["counts"]
 
 
-def test_views_in_cells_cannot_change_while_they_run(tmp_path):
-    circuit = compile_sql(PATHS, E)
-    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
-    with pytest.raises(StreamingError, match="start it with the changed views"):
-        sink.add_view(COUNTS)
-    with pytest.raises(StreamingError, match="cannot change while the query runs"):
-        sink.drop_view("paths")
-
-
 def test_a_sink_with_a_memory_limit_changes_its_views(tmp_path):
     counts = Target()
     circuit = compile_sql(PATHS, E, input_options=KEEP)
