@@ -67,7 +67,8 @@ class JoinBuffers:
         # The position in the program of each level's block.
         list_start = int(program[join_layout.BLOCKS])
         blocks = program[list_start : list_start + levels]
-        if not len(self._memo) and (program[blocks + join_layout.MEMO_KEY_LEVEL] >= 0).any():
+        memo_kinds = program[blocks + join_layout.MEMO_KIND]
+        if not len(self._memo) and (memo_kinds == join_layout.MEMO_VALUE).any():
             self._memo = np.zeros(join_layout.MEMO_WORDS, np.int64)
         self.arguments = (
             address_of(self._state),

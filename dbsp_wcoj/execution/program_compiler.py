@@ -103,13 +103,13 @@ def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64A
     starts: list[int] = []
     blocks: list[int] = []
     pair_sum = _sum_of_last_two(shape)
-    memoization_keys = shape.memoization_keys
+    memoizations = shape.memoizations
     for level in range(levels):
         block = _block(shape, level)
         if pair_sum and level == levels - 2:
             block[join_layout.SUM_KIND] = pair_sum
         if not (pair_sum and level == levels - 1):
-            block[join_layout.MEMO_KEY_LEVEL] = memoization_keys[level]
+            block[join_layout.MEMO_KIND : join_layout.MEMO_LEVEL + 1] = memoizations[level]
         starts.append(first_block + len(blocks))
         blocks += block
     starts.append(first_block + len(blocks))
@@ -161,18 +161,17 @@ class _Shape:
         self.split_level = plan.split_level
 
     @cached_property
-    def memoization_keys(self) -> list[int]:
-        """For each level, the level of the variable that is the key for memoization; or `NONE`.
+    def memoizations(self) -> list[tuple[int, int]]:
+        """For each level, how its sum is memoized: ``MEMO_KIND`` and ``MEMO_LEVEL`` of its block.
 
-        The sum over the variables of a level and of all later levels is memoized if it depends on
-        only one earlier variable, the key. It is not memoized where rows are emitted or where the
-        work is split, nor if the key is the first variable, because each of its values occurs once.
+        The sum over the variables of a level and of all later levels is memoized by value if it
+        depends on only one earlier variable, unless that is the first variable. Otherwise it is
+        memoized by prefix if it does not depend on the variable just before the level. It is not
+        memoized where rows are emitted or where the work is split.
 
         The sum depends on an earlier variable if this shares a factor or a comparison with one of
         the summed variables. Take a variable at level p, and the last variable with which it shares
-        a factor or a comparison, at level q: the sums of levels p + 1 to q depend on it. For each
-        level, running sums over these intervals give the number of such variables and the sum of
-        their levels: if the number is 1, that sum is the level of the key.
+        a factor or a comparison, at level q: the sums of levels p + 1 to q depend on it.
 
         Complexity:
             O(levels + columns of the factors).
@@ -185,22 +184,28 @@ class _Shape:
             for name in names:
                 level = self.level[name]
                 last_partner[level] = max(last_partner[level], last)
-        # The change at each level of the number of variables, and of the sum of their levels.
+        # The change at each level of the number of variables on which the sum depends.
         count_changes = [0] * (levels + 1)
-        level_sum_changes = [0] * (levels + 1)
         for level, last in enumerate(last_partner):
             count_changes[level + 1] += 1
-            level_sum_changes[level + 1] += level
             count_changes[last + 1] -= 1
-            level_sum_changes[last + 1] -= level
         counts = list(accumulate(count_changes))
-        level_sums = list(accumulate(level_sum_changes))
         first_memoized = max(self.emitted_levels, self.split_level + 1, 2)
-        keys = [NONE] * levels
-        for level in range(first_memoized, levels):
-            if counts[level] == 1 and level_sums[level] > 0:
-                keys[level] = level_sums[level]
-        return keys
+        memoizations = [(join_layout.MEMO_NONE, NONE)] * levels
+        # Earlier levels; the sums do not depend on those that are removed.
+        earlier: list[int] = []
+        for level in range(1, levels):
+            earlier.append(level - 1)
+            while earlier and last_partner[earlier[-1]] < level:
+                earlier.pop()
+            if level < first_memoized or not earlier:
+                continue
+            last = earlier[-1]
+            if counts[level] == 1 and last > 0:
+                memoizations[level] = join_layout.MEMO_VALUE, last
+            elif last < level - 1:
+                memoizations[level] = join_layout.MEMO_PREFIX, last
+        return memoizations
 
 
 def _driving_delta(plan: TermPlan, delta_factors: Sequence[int]) -> tuple[int, int]:
@@ -287,7 +292,8 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     has_fast_sum = factor_count == 1 or are_last_columns
     is_summed = is_innermost and not has_unequal and has_fast_sum
     return [
-        NONE,  # the level of the memoization key; set by `compile_program`
+        join_layout.MEMO_NONE,  # set by `compile_program`, like the next word
+        NONE,
         join_layout.SUM_LAST if is_summed else join_layout.SUM_NONE,
         NOT_LINKED,  # the address of the kernel of the sum; set by `link`
         factor_count,

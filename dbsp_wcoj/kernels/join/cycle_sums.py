@@ -44,7 +44,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUES,
 )
 from dbsp_wcoj.kernels.join.packed_lists import sum_packed
-from dbsp_wcoj.kernels.join.sums import choose_marked, dot_lists, update_bitmap
+from dbsp_wcoj.kernels.join.sums import choose_marked, dot_lists, erase_list, mark_list
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
@@ -154,7 +154,6 @@ def sum_cycle(
     after. ``least_value`` and ``greatest_value`` are not used: all kernels of sums have the same
     parameters.
     """
-    bitmap = bitmap_buffer
     max_depth = load(program, MAX_ATOM_DEPTH)
     block = load(program, load(program, BLOCKS) + level)
     inner_block = load(program, load(program, BLOCKS) + level + 1)
@@ -199,15 +198,11 @@ def sum_cycle(
             return packed_sum
 
     marked_cursor = choose_marked(program, state, cursors, block, inner_block, count)
-    marked_first: Any = np.int64(0)
-    marked_last: Any = np.int64(0)
+    bitmap: Any = np.int64(0)
     lowest: Any = np.int64(0)
     highest: Any = np.int64(0)
     if marked_cursor != 0:
-        marked_first, marked_last = load(marked_cursor, LOW), load(marked_cursor, HIGH)
-        lowest = load(load(marked_cursor, VALUES), marked_first)
-        highest = load(load(marked_cursor, VALUES), marked_last - 1)
-        update_bitmap(bitmap, load(marked_cursor, VALUES), marked_first, marked_last, lowest, False)
+        bitmap, lowest, highest = mark_list(marked_cursor, bitmap_buffer)
 
     total: Any = np.int64(0)
     proposals = np.int64(0)
@@ -299,5 +294,5 @@ def sum_cycle(
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
     if marked_cursor != 0:
-        update_bitmap(bitmap, load(marked_cursor, VALUES), marked_first, marked_last, lowest, True)
+        erase_list(marked_cursor, bitmap_buffer)
     return total

@@ -42,7 +42,8 @@ from dbsp_wcoj.kernels.join.join_layout import (
     LEVELS,
     LOW,
     MAX_ATOM_DEPTH,
-    MEMO_KEY_LEVEL,
+    MEMO_KIND,
+    MEMO_NONE,
     OFFSETS,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
@@ -53,10 +54,10 @@ from dbsp_wcoj.kernels.join.join_layout import (
     SUM_KIND,
     SUM_LAST,
     SUM_NONE,
-    VALUE,
     VALUES,
     WEIGHT,
 )
+from dbsp_wcoj.kernels.join.memo import bind
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
@@ -200,7 +201,7 @@ def bind_next_row(program, state, cursors, level_states, level, low, high, count
             + run_layout.LEVEL_NODES
         )
         last = load(run, entry) - 1
-        store(state, level_state + VALUE, value)
+        bind(state, level_state, value)
         level_counters = counters + COUNTER_BYTES * level
         increment(level_counters, PROPOSALS, 1)
         weight = bind_other_atoms(
@@ -238,7 +239,7 @@ def is_sum_of_whole_lists(program, level):
     if level != load(program, LEVELS) - 1 or level == load(program, SPLIT_LEVEL):
         return False
     block = load(program, load(program, BLOCKS) + level)
-    if load(program, block + SUM_KIND) != SUM_LAST or load(program, block + MEMO_KEY_LEVEL) >= 0:
+    if load(program, block + SUM_KIND) != SUM_LAST or load(program, block + MEMO_KIND) != MEMO_NONE:
         return False
     participants = load(program, block + PARTICIPANTS)
     comparisons = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * participants

@@ -18,8 +18,8 @@ the union of their values, and the weight of a value is the sum of its weights i
 atom contributes its weight at the last of its columns that the query uses. Later columns are not
 read, because running sums give the weight of all rows with the prefix. The join sums over the
 variables after the last head variable. Special kernels sum over the last one or two of them without
-listing their values (`dbsp_wcoj.kernels.join.sums`), and a sum that depends on only one bound value
-is memoized (`dbsp_wcoj.kernels.join.memo`).
+listing their values (`dbsp_wcoj.kernels.join.sums`), and a sum that does not depend on all bound
+values is memoized (`dbsp_wcoj.kernels.join.memo`).
 
 Comparisons with bound variables and constants narrow the range of values of a level first.
 
@@ -66,7 +66,8 @@ from dbsp_wcoj.kernels.join.join_layout import (
     LEVEL,
     LEVEL_STATE_WORDS,
     LEVELS,
-    MEMO_KEY_LEVEL,
+    MEMO_KIND,
+    MEMO_NONE,
     OVERFLOW,
     PAUSED,
     PROPOSALS,
@@ -82,7 +83,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     WEIGHT,
     WEIGHT_BEFORE,
 )
-from dbsp_wcoj.kernels.join.memo import look_up_sum, memoize_sum
+from dbsp_wcoj.kernels.join.memo import bind, forget_sums, look_up_sum, memoize_sum
 from dbsp_wcoj.kernels.join.sums import NO_PROPOSER, sum_one
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
@@ -158,6 +159,7 @@ def join(
     store(state, ROWS_WRITTEN, 0)
     if is_resumed == 0:
         store(state, TOTAL, 0)
+        forget_sums(state, level_states, level_count)
         if memo != 0:
             store(memo, GENERATION, load(memo, GENERATION) + 1)
         open_join(program, sources, deltas, state, cursors, level_states)
@@ -245,13 +247,12 @@ def join(
         level_state = level_states + LEVEL_STATE_WORDS * level
         # Becomes false when the level has no value left to bind, or its sum is known.
         has_value = True
-        memo_level = load(program, block + MEMO_KEY_LEVEL)
+        is_memoized = load(program, block + MEMO_KIND) != MEMO_NONE
         if is_entering:
             is_entering = False
-            if memo_level >= 0:
+            if is_memoized:
                 store(state, level_state + IS_MEMOIZED, 0)
-                key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
-                is_stored, part = look_up_sum(memo, level, key)
+                is_stored, part = look_up_sum(program, state, level_states, memo, block, level)
                 if is_stored:
                     total = add(total, multiply(load(state, level_state + WEIGHT), part))
                     has_value = False
@@ -269,7 +270,7 @@ def join(
                 store(state, level_state + PROPOSER, proposer)
                 has_value = count > 0
                 sum_kind = load(program, block + SUM_KIND)
-                if has_value and sum_kind == SUM_NONE and memo_level >= 0:
+                if has_value and sum_kind == SUM_NONE and is_memoized:
                     # Start a sum of its own, with weight 1, to be memoized when the level is done.
                     store(state, level_state + IS_MEMOIZED, 1)
                     store(state, level_state + TOTAL_BEFORE, total)
@@ -295,9 +296,7 @@ def join(
                     remaining_work -= (
                         proposals_of_two(counters, level, level_count) - proposals_before
                     )
-                    if memo_level >= 0:
-                        key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
-                        memoize_sum(memo, level, key, part)
+                    memoize_sum(program, state, level_states, memo, block, level, part)
                     total = add(total, multiply(load(state, level_state + WEIGHT), part))
                     has_value = False
         if has_value:
@@ -311,9 +310,8 @@ def join(
             )
         if not has_value:
             # All extensions of this prefix are done: return to the previous level.
-            if memo_level >= 0 and load(state, level_state + IS_MEMOIZED) != 0:
-                key = load(state, level_states + LEVEL_STATE_WORDS * memo_level + VALUE)
-                memoize_sum(memo, level, key, total)
+            if is_memoized and load(state, level_state + IS_MEMOIZED) != 0:
+                memoize_sum(program, state, level_states, memo, block, level, total)
                 part = multiply(load(state, level_state + WEIGHT_BEFORE), total)
                 total = add(load(state, level_state + TOTAL_BEFORE), part)
             # At the first summed level, or before it, the total is a weight of the result.
@@ -326,7 +324,7 @@ def join(
                 emit(program, state, level_states, total, out, capacity)
                 total = np.int64(0)
             continue
-        store(state, level_state + VALUE, value)
+        bind(state, level_state, value)
         weight = bind_value(program, state, cursors, block, load(state, level_state + WEIGHT))
         if weight == 0 or is_excluded(program, state, block, level_states, value):
             continue

@@ -22,16 +22,15 @@ DRIVER = 9
 DRIVER_LEVELS = 10
 PROGRAM_WORDS = 11
 
-# The block of a level: MEMO_KEY_LEVEL, SUM_KIND, SUM_KERNEL, the number of participants, (atom,
-# depth, whether the atom is complete) for each, the number of comparisons, (operator, CONSTANT or
-# VARIABLE, constant or level) for each. MEMO_KEY_LEVEL is the level of the only bound variable on
-# which the sum over this and all later levels depends: the sum is memoized for each of its values.
-# It is -1 if there is no such variable. SUM_KERNEL is the address of the kernel that computes the
-# sum (`dbsp_wcoj.kernels.join.calls`), or 0.
-MEMO_KEY_LEVEL = 0
-SUM_KIND = 1
-SUM_KERNEL = 2
-PARTICIPANTS = 3
+# The block of a level: MEMO_KIND, MEMO_LEVEL, SUM_KIND, SUM_KERNEL, the number of participants,
+# (atom, depth, whether the atom is complete) for each, the number of comparisons, (operator,
+# CONSTANT or VARIABLE, constant or level) for each. SUM_KERNEL is the address of the kernel that
+# computes the sum (`dbsp_wcoj.kernels.join.calls`), or 0.
+MEMO_KIND = 0
+MEMO_LEVEL = 1
+SUM_KIND = 2
+SUM_KERNEL = 3
+PARTICIPANTS = 4
 PARTICIPANT_WORDS = 3
 COMPARISON_WORDS = 3
 
@@ -44,6 +43,14 @@ COMPARISON_WORDS = 3
 #   block then follows after the last level's: that of the innermost variable, without the atom that
 #   binds both variables.
 SUM_NONE, SUM_LAST, SUM_PAIRS, SUM_CYCLE, SUM_CLIQUE = range(5)
+
+# block[MEMO_KIND]: how the sum over this and all later levels is memoized.
+# - MEMO_NONE: not at all.
+# - MEMO_VALUE: it depends on the variable of level MEMO_LEVEL only, and is kept for each of its
+#   values.
+# - MEMO_PREFIX: the last variable that it depends on is at level MEMO_LEVEL, and it is kept until
+#   that level or an earlier one binds its next value.
+MEMO_NONE, MEMO_VALUE, MEMO_PREFIX = range(3)
 
 LESS, AT_MOST, GREATER, AT_LEAST, EQUAL, UNEQUAL = range(6)
 CONSTANT, VARIABLE = range(2)
@@ -60,9 +67,10 @@ IS_ENTERING = 1  # 1 if the cursors of that level are not set yet
 TOTAL = 2  # the sum so far
 ROWS_WRITTEN = 3  # rows of the output in this call
 ACTIVE_DRIVER_LEVELS = 4  # number of levels that rows of the driver bind in this join
+BINDINGS = 5  # number of values that were bound so far
 # The first slot of each atom, and the number of slots. After them are the level states, one per
 # level and one more, and after these the cursors of the slots.
-FIRST_SLOT = 5
+FIRST_SLOT = 6
 
 # One cursor per slot (a run of an atom) and depth (a column of the run): one cache line.
 LOW = 0  # position of the first value that extends the bound prefix
@@ -83,7 +91,10 @@ PROPOSER = 2  # the participant that proposes values
 IS_MEMOIZED = 3  # 1 while the sum from this level on is computed to be memoized
 TOTAL_BEFORE = 4  # while IS_MEMOIZED: the total before that sum
 WEIGHT_BEFORE = 5  # and the weight of the prefix, by which the sum is multiplied at its end
-LEVEL_STATE_WORDS = 6
+BINDING = 6  # the number of the value that is bound, in the order of all bindings
+MEMO_BINDING = 7  # the BINDING of level MEMO_LEVEL for which the sum in MEMO_PREFIX_SUM is valid
+MEMO_PREFIX_SUM = 8
+LEVEL_STATE_WORDS = 9
 
 # counters[level, ...]
 PROPOSALS = 0

@@ -1,9 +1,13 @@
-"""Memoized sums: store the sum over the later levels of a join by the one value it depends on.
+"""Memoized sums: store the sum over the later levels of a join by the values it depends on.
 
 In a chain ``r(a, b), s(b, c), t(c, d)`` the sum over c and d depends on b alone, and many values of
 a share one b. The kernel stores the sum by (level, value of b) and computes it once::
 
     sum(b) = Σ over c, d of s(b, c) * t(c, d)
+
+A sum over the last variables that depends on several values, but not on the variable before it, is
+stored until one of these values changes. An example is the sum over d for two triangles with a
+common edge, ``e(a, b), e(a, c), e(b, c), e(a, d), e(b, d)``: it is the same for all c.
 
 For acyclic queries the work is then bounded by the sizes of the relations and not by the number of
 joined rows, as in Yannakakis' algorithm, without a separate plan.
@@ -21,13 +25,23 @@ import numpy as np
 
 from dbsp_wcoj.kernels.compilation import inline_subroutine, subroutine
 from dbsp_wcoj.kernels.join.join_layout import (
+    BINDING,
+    BINDINGS,
     FIRST_MEMO_ENTRY,
     GENERATION,
+    LEVEL_STATE_WORDS,
     MAX_MEMO_ENTRIES,
+    MEMO_BINDING,
     MEMO_ENTRY_WORDS,
     MEMO_KEY,
+    MEMO_KIND,
+    MEMO_LEVEL,
+    MEMO_NONE,
     MEMO_OWNER,
+    MEMO_PREFIX,
+    MEMO_PREFIX_SUM,
     MEMO_SUM,
+    VALUE,
 )
 from dbsp_wcoj.kernels.memory import load, store
 
@@ -50,9 +64,34 @@ def owner_tag(memo, level):
     return (load(memo, GENERATION) << LEVEL_BITS) | level
 
 
+@inline_subroutine
+def bind(state, level_state, value):
+    """Bind a value to the variable of a level."""
+    store(state, level_state + VALUE, value)
+    store(state, BINDINGS, load(state, BINDINGS) + 1)
+    store(state, level_state + BINDING, load(state, BINDINGS))
+
+
+@inline_subroutine
+def forget_sums(state, level_states, level_count):
+    """Forget the sums that are stored in the level states, before a join starts."""
+    store(state, BINDINGS, 0)
+    for level in range(level_count):
+        store(state, level_states + LEVEL_STATE_WORDS * level + MEMO_BINDING, 0)
+
+
 @subroutine
-def look_up_sum(memo, level, value):
-    """Return ``(is_stored, sum)`` of a level for a value of the variable it depends on."""
+def look_up_sum(program, state, level_states, memo, block, level):
+    """Return ``(is_stored, sum)`` of a level for the values that are bound."""
+    kind = load(program, block + MEMO_KIND)
+    if kind == MEMO_NONE:
+        return False, np.int64(0)
+    key_state = level_states + LEVEL_STATE_WORDS * load(program, block + MEMO_LEVEL)
+    if kind == MEMO_PREFIX:
+        level_state = level_states + LEVEL_STATE_WORDS * level
+        is_stored = load(state, level_state + MEMO_BINDING) == load(state, key_state + BINDING)
+        return is_stored, load(state, level_state + MEMO_PREFIX_SUM)
+    value = load(state, key_state + VALUE)
     entry = entry_position(value, level)
     is_stored = load(memo, entry + MEMO_OWNER) == owner_tag(memo, level)
     is_stored = is_stored and load(memo, entry + MEMO_KEY) == value
@@ -60,8 +99,18 @@ def look_up_sum(memo, level, value):
 
 
 @subroutine
-def memoize_sum(memo, level, value, total):
-    """Store the sum of a level for ``value``."""
+def memoize_sum(program, state, level_states, memo, block, level, total):
+    """Store the sum of a level for the values that are bound."""
+    kind = load(program, block + MEMO_KIND)
+    if kind == MEMO_NONE:
+        return
+    key_state = level_states + LEVEL_STATE_WORDS * load(program, block + MEMO_LEVEL)
+    if kind == MEMO_PREFIX:
+        level_state = level_states + LEVEL_STATE_WORDS * level
+        store(state, level_state + MEMO_BINDING, load(state, key_state + BINDING))
+        store(state, level_state + MEMO_PREFIX_SUM, total)
+        return
+    value = load(state, key_state + VALUE)
     entry = entry_position(value, level)
     store(memo, entry + MEMO_KEY, value)
     store(memo, entry + MEMO_OWNER, owner_tag(memo, level))

@@ -133,12 +133,11 @@ def choose_marked(program, state, cursors, block, inner_block, count):
     """Return the cursor of the list to mark in the bitmap, or 0.
 
     The list is one of an atom of the innermost level (``inner_block``) that does not contain the
-    variable of the level before it (``block``). Its weights are all equal, its values fit in the
+    variable of the level before it (``block``). Its weights are all equal. If it is that of a run
+    with a bitmap of its own, nothing needs to be marked (`mark_list`). Else its values fit in the
     bitmap, and it is the longest such list of the first atom that has one. ``count`` is the number
     of extensions at the level before.
     """
-    if count < MIN_MARKED_USES:
-        return np.int64(0)
     max_depth = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, inner_block + PARTICIPANTS)):
         participant = inner_block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
@@ -154,7 +153,12 @@ def choose_marked(program, state, cursors, block, inner_block, count):
         for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
             cursor = cursors + CURSOR_BYTES * (slot * max_depth + load(program, participant + 1))
             first, last = load(cursor, LOW), load(cursor, HIGH)
-            if last - first > length and load(load(cursor, RUN), run_layout.WEIGHT_SUMS) == 0:
+            run = load(cursor, RUN)
+            if last <= first or load(run, run_layout.WEIGHT_SUMS) != 0:
+                continue
+            if find_bitmap(run) != 0:
+                return cursor
+            if last - first > length and count >= MIN_MARKED_USES:
                 values = load(cursor, VALUES)
                 value_span = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
                 if value_span < np.uint64(BITMAP_BITS - 1):
@@ -163,6 +167,29 @@ def choose_marked(program, state, cursors, block, inner_block, count):
         if longest_cursor != 0:
             return longest_cursor
     return np.int64(0)
+
+
+@subroutine
+def mark_list(cursor, bitmap):
+    """Mark the list of a cursor in the bitmap, unless its run has a bitmap of its own.
+
+    Returns ``(bitmap, lowest, highest)``: the bitmap that has the values, and its range.
+    """
+    first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
+    lowest, highest = load(values, first), load(values, last - 1)
+    own_bitmap = find_bitmap(load(cursor, RUN))
+    if own_bitmap != 0:
+        return own_bitmap, lowest, highest
+    update_bitmap(bitmap, values, first, last, lowest, False)
+    return bitmap, lowest, highest
+
+
+@subroutine
+def erase_list(cursor, bitmap):
+    """Erase what `mark_list` has marked in the bitmap."""
+    if find_bitmap(load(cursor, RUN)) == 0:
+        first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
+        update_bitmap(bitmap, values, first, last, load(values, first), True)
 
 
 @kernel
@@ -186,20 +213,12 @@ def sum_pairs(
     at the start of ``bitmap_buffer``, is all zero before and after. ``least_value`` and
     ``greatest_value`` are not used: all kernels of sums have the same parameters.
     """
-    bitmap = bitmap_buffer
     block = load(program, load(program, BLOCKS) + level)
     inner_block = load(program, load(program, BLOCKS) + level + 1)
     marked_cursor = choose_marked(program, state, cursors, block, inner_block, count)
-    first = last = values = lowest = highest = np.int64(0)
+    bitmap = lowest = highest = np.int64(0)
     if marked_cursor != 0:
-        first, last, values = (
-            load(marked_cursor, LOW),
-            load(marked_cursor, HIGH),
-            load(marked_cursor, VALUES),
-        )
-        lowest = load(values, first)
-        highest = load(values, last - 1)
-        update_bitmap(bitmap, values, first, last, lowest, False)
+        bitmap, lowest, highest = mark_list(marked_cursor, bitmap_buffer)
     total = np.int64(0)
     while True:
         has_value, value = next_value(program, state, cursors, block, proposer, counters)
@@ -220,7 +239,7 @@ def sum_pairs(
         part = sum_two(program, state, cursors, inner_block, marked_cursor, bitmap, lowest, highest)
         total = add(total, multiply(weight, part))
     if marked_cursor != 0:
-        update_bitmap(bitmap, values, first, last, lowest, True)
+        erase_list(marked_cursor, bitmap_buffer)
     return total
 
 
