@@ -366,12 +366,15 @@ columns 'nmae'; the relation needs name, age and may have weight
                 times.append(self._clock())
                 step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget, now)
                 times.append(self._clock())
-                outputs = {}
+                outputs, views = {}, self.graph.views
                 for name in self.outputs:
-                    position = self.graph.views[name]
-                    budget.start_operator(position)
+                    position, schema = views[name], self._schemas[name]
                     delta = step.deltas[position]
-                    outputs[name] = self._schemas[name].to_table(delta, self.codecs)
+                    if not len(delta.weight_array):
+                        outputs[name] = schema.empty_table
+                        continue
+                    budget.start_operator(position)
+                    outputs[name] = schema.to_table(delta, self.codecs)
                 rejected = {
                     name: [
                         self.graph.checked_inputs[name].decode_rejected(

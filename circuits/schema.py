@@ -224,7 +224,7 @@ columns: name; the relation needs name, age and may have weight
         """
         check_type("zset", zset, ZSet, "a ZSet")
         if not len(zset):
-            return self._empty_table
+            return self.empty_table
         arrays = []
         for field, codes in zip(self.fields, zset.columns, strict=True):
             try:
@@ -234,7 +234,8 @@ columns: name; the relation needs name, age and may have weight
         return pa.Table.from_arrays([*arrays, pa.array(zset.weights)], schema=self.arrow)
 
     @cached_property
-    def _empty_table(self) -> pa.Table:
+    def empty_table(self) -> pa.Table:
+        """The result of `to_table` for no rows."""
         return self.arrow.empty_table()
 
     @property
@@ -255,8 +256,15 @@ columns: name; the relation needs name, age and may have weight
                 f"relation {self.relation!r}: the table has no column {name!r}; its columns: "
                 f"{', '.join(names) or 'none'}; {self._requirements}"
             )
+        column = table.column(name)
+        if (
+            not column.null_count
+            and column.type == field.type
+            and not pa.types.is_dictionary(field.type)
+        ):
+            return column
         try:
-            column = cast_lossless(table.column(name), field.type)
+            column = cast_lossless(column, field.type)
         except SchemaError as error:
             raise self._column_error(name, error) from error
         if not field.nullable and _null_count(column):

@@ -6,10 +6,10 @@ later process loads them in a fraction of a second. Without a warm-up, the first
 compile them.
 
 numba compiles for the argument types of a call, including the layout of arrays. So the warm-up
-calls the same functions as a step. Only the kernels of `dbsp_wcoj.kernels.values.digits` and
-`dbsp_wcoj.kernels.values.group_sums` are called directly, because the functions that use them are
-in the package `circuits`. Kernels that only a profiler runs, and those of Spark's hash functions,
-are left out.
+calls the same functions as a step. Only the kernels of the modules ``digits``, ``group_sums`` and
+``select_rows`` of `dbsp_wcoj.kernels.values` are called directly, because the functions that use
+them are in the package `circuits`. Kernels that only a profiler runs, and those of Spark's hash
+functions, are left out.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.generic_join import generic_join
 from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.json import scan, values
+from dbsp_wcoj.kernels.values import select_rows
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.kernels.values.group_sums import add_by_group, number_groups
 from dbsp_wcoj.storage.nearest import NearestRows
@@ -118,6 +119,12 @@ def _warm_up_groups() -> None:
     sum_to_integers(*digits, np.zeros((1, 1), np.int64), np.ones(1, np.bool_))
     sum_to_floats(*digits, weight, 0, -1074, np.zeros(1), np.zeros(1, np.int64))
     number_groups(keys, 1, np.full(4, -1), number_indices, positions)
+    program = np.array([[select_rows.BETWEEN, 0, 0, 0, 9], [select_rows.COUNT, 0, 0, 0, 0]])
+    select_rows.select_rows(
+        *(rows.row_array, rows.weight_array, program, np.zeros(1, np.int64)),
+        *(np.empty((1, 2), np.bool_), np.empty(2, np.int64), np.empty(2, np.int64)),
+        np.empty(1, np.int64),
+    )
     add_by_group(number_indices, *digits, 0, np.zeros((1, 1), np.int64))
 
 

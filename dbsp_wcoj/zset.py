@@ -193,7 +193,8 @@ class ZSet:
         >>> len(ZSet.empty(2))
         0
         """
-        check_type("arity", arity, int, "a number of columns")
+        if not isinstance(arity, int):
+            check_type("arity", arity, int, "a number of columns")
         if not 0 <= arity <= MAX_ARITY:
             raise ArityError(f"arity {arity}: give a number of columns from 0 to {MAX_ARITY}")
         return ZSet(np.empty((arity, 0), np.int64), np.empty(0, np.int64))
@@ -310,6 +311,8 @@ def accumulate(zsets: Iterable[ZSet], arity: int) -> ZSet:
     # levels[k] has sums of SUMMANDS ** k Z-sets each.
     levels: list[list[ZSet]] = []
     for zset in zsets:
+        if not len(zset.weight_array):
+            continue
         summand, level = zset, 0
         while level < len(levels) and len(levels[level]) == SUMMANDS - 1:
             summand = _sum_of([*levels[level], summand])
@@ -318,13 +321,16 @@ def accumulate(zsets: Iterable[ZSet], arity: int) -> ZSet:
         if level == len(levels):
             levels.append([])
         levels[level].append(summand)
-    summands = [zset for zsets_of_level in levels for zset in zsets_of_level]
-    return _sum_of(summands) if summands else ZSet.empty(arity)
+    if not levels:
+        return ZSet.empty(arity)
+    if len(levels) == 1 and len(levels[0]) == 1:
+        return levels[0][0]
+    return _sum_of([zset for zsets_of_level in levels for zset in zsets_of_level])
 
 
 def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
     """Sum at least one Z-set by one sort."""
-    summands = [zset for zset in zsets if len(zset)]
+    summands = [zset for zset in zsets if len(zset.weight_array)]
     if len(summands) < 2:
         return summands[0] if summands else zsets[0]
     rows = np.concatenate([zset.row_array for zset in summands], axis=1)

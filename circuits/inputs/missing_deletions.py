@@ -108,17 +108,16 @@ class MissingRowCounter:
 
         An input without a trace is not in the result.
         """
-        return {
-            name: max(
-                [
-                    count_missing_rows(deltas[number], trace)
-                    for number, trace in traces
-                    if len(deltas[number].weight_array)
-                ],
-                default=0,
-            )
-            for name, traces in self.traces.items()
-        }
+        missing = {}
+        for name, traces in self.traces.items():
+            most = 0
+            for number, trace in traces:
+                weights = deltas[number].weight_array
+                # Most steps only insert rows.
+                if len(weights) and weights.min() < 0:
+                    most = max(most, count_missing_rows(deltas[number], trace))
+            missing[name] = most
+        return missing
 
 
 def count_missing_rows(delta: ZSet, trace: Trace) -> int:
@@ -129,13 +128,15 @@ def count_missing_rows(delta: ZSet, trace: Trace) -> int:
     >>> count_missing_rows(ZSet.from_rows([(7,), (8,), (9,), (5,)], [-2, -1, -1, 1]), trace)
     2
     """
-    if not len(delta):
-        return 0
-    deleted = np.flatnonzero(delta.weight_array < 0)
+    weights = delta.weight_array
+    (deleted,) = (weights < 0).nonzero()
     if not len(deleted) or not trace.orders:
         return 0
-    rows = ZSet(np.ascontiguousarray(delta.row_array[:, deleted]), delta.weight_array[deleted])
-    existing = trace.weights_of(to_storable(rows))
+    rows = delta if len(delta.row_array) else to_storable(delta)
+    if len(deleted) < len(weights):
+        weights = weights[deleted]
+        rows = ZSet(rows.row_array.take(deleted, axis=1), weights)
+    existing = trace.weights_of(rows)
     # A negative weight is replaced by 0 before the addition, so that the sum cannot leave int64.
-    after = np.maximum(existing, 0) + rows.weight_array
+    after = np.maximum(existing, 0) + weights
     return int(np.count_nonzero((existing < 0) | (after < 0)))

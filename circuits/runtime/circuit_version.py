@@ -28,6 +28,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace
 from dbsp_wcoj.storage.trace import TraceVersion
 from dbsp_wcoj.values.coded_strings import CodedStrings
+from dbsp_wcoj.values.interner import InternerArrays
 from dbsp_wcoj.values.overlay import InternerOverlay
 
 __all__ = ["CircuitVersion"]
@@ -40,6 +41,7 @@ class CircuitVersion:
         graph: The operators; no commit may be running. Readers use only the attributes of its
             nodes that never change: plans, names and inputs.
         traces: A version of each trace, by the name of the trace in `circuits.state.registry`.
+        previous: An earlier version, whose arrays of unchanged dictionaries are used again.
 
     Attributes:
         graph: The operators.
@@ -67,15 +69,28 @@ class CircuitVersion:
         "watermarks",
     )
 
-    def __init__(self, graph: Graph, traces: Mapping[str, TraceVersion]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        traces: Mapping[str, TraceVersion],
+        previous: CircuitVersion | None = None,
+    ) -> None:
         self.graph = graph
         self.steps = graph.steps
         self.watermarks = graph.watermarks
         dictionaries = graph.registry.dictionaries
-        self.shared = {name: entry.share() for name, entry in dictionaries.items()}
-        self.lengths: Mapping[str, int] = {
-            name: shared.next_code for name, shared in self.shared.items()
-        }
+        self.shared: dict[str, InternerArrays] = {}
+        self.lengths: dict[str, int] = {}
+        for name, entry in dictionaries.items():
+            before = None if previous is None else previous.shared.get(name)
+            shared = self.shared[name] = (
+                entry.share() if before is None else entry.share_again(before)
+            )
+            self.lengths[name] = (
+                shared.next_code
+                if previous is None or shared is not before
+                else previous.lengths[name]
+            )
         self.value_count = sum([shared.size for shared in self.shared.values()])
         self.rows = graph.rows
         self.seconds = graph.seconds
@@ -99,7 +114,7 @@ class CircuitVersion:
             # New versions of these traces, so that dropped arrangements do not stay in memory.
             for trace in graph.relations.traces.values():
                 traces[names[id(trace)]] = TraceVersion(trace)
-        return CircuitVersion(graph, traces)
+        return CircuitVersion(graph, traces, self)
 
     def with_runs(self, names: Collection[str]) -> CircuitVersion:
         """Return the same version, with the present runs of some traces."""

@@ -39,6 +39,7 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
+from circuits.runtime.filter_chain import FilterChain, find_chains
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.linear_stage import (
     LinearStage,
@@ -65,7 +66,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
-from dbsp_wcoj.observer import observed
+from dbsp_wcoj.observer import OBSERVERS, observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 
@@ -135,6 +136,7 @@ class Schedule(NamedTuple):
             state depends on the time of the step.
         is_plain: For each node, whether it is an operator that only its inputs make run, and whose
             change of state is committed as it is.
+        chains: For each node, the filter chain that begins there, if any.
         no_deltas: An empty delta of each node.
         reads_now: True if the rows of a node depend on the time of the step.
         stages: The inputs whose rows can be taken in slices, by name.
@@ -143,6 +145,7 @@ class Schedule(NamedTuple):
     readers: Sequence[Sequence[int]]
     always: Sequence[int]
     is_plain: Sequence[bool]
+    chains: Sequence[FilterChain | None]
     no_deltas: Sequence[ZSet]
     reads_now: bool
     stages: Mapping[str, LinearStage]
@@ -216,7 +219,7 @@ class Graph:
     _cached_registry: StateRegistry | None = None
     _registry_size: tuple[int, int] = (0, 0)
     _cached_missing_row_counter: MissingRowCounter | None = None
-    _cached_schedule: tuple[int, StateBounds | None, Schedule] | None = None
+    _cached_schedule: tuple[tuple[int, int], StateBounds | None, Schedule] | None = None
     # By input: the number of nodes and of views for which the columns are valid, and the columns.
     _read_columns: dict[str, tuple[int, int, frozenset[int]]] = field(default_factory=dict)
 
@@ -432,9 +435,9 @@ class Graph:
     @property
     def schedule(self) -> Schedule:
         """Which nodes a step runs; computed again after nodes or bounds have been added."""
-        cached = self._cached_schedule
-        if cached is None or cached[0] != len(self.nodes) or cached[1] is not self.state_bounds:
-            cached = len(self.nodes), self.state_bounds, self._new_schedule()
+        cached, size = self._cached_schedule, (len(self.nodes), len(self.views))
+        if cached is None or cached[0] != size or cached[1] is not self.state_bounds:
+            cached = size, self.state_bounds, self._new_schedule()
             self._cached_schedule = cached
         return cached[2]
 
@@ -457,9 +460,14 @@ class Graph:
             elif bounds is None:
                 is_plain[position] = not isinstance(node.operator, Integrate)
         reads_now = any(node.plan.reads_now for node in self.nodes)
-        stages = find_stages(self.nodes, set(self.views.values()))
+        published = set(self.views.values())
+        stages = find_stages(self.nodes, published)
+        chains: list[FilterChain | None] = [None] * len(self.nodes)
+        if bounds is None:  # otherwise the state of a node may be bounded
+            for position, chain in find_chains(self.nodes, published, self.codecs).items():
+                chains[position] = chain
         no_deltas = [node.empty for node in self.nodes]
-        return Schedule(readers, always, is_plain, no_deltas, reads_now, stages)
+        return Schedule(readers, always, is_plain, chains, no_deltas, reads_now, stages)
 
     @property
     def missing_row_counter(self) -> MissingRowCounter:
@@ -677,6 +685,9 @@ class _GraphStepExecution:
         if self._backfill is not None:
             is_plain = [False] * len(graph.nodes)
         nodes, deltas, clock = graph.nodes, self._deltas, graph.clock
+        chains = schedule.chains
+        # An observer sees each node.
+        runs_chains = self._backfill is None and graph.observer is None and not OBSERVERS
         stage_rows = self._stage_rows
         position = pending.find(1)
         while position >= 0:
@@ -684,6 +695,12 @@ class _GraphStepExecution:
             if graph.observer is not None:
                 graph.observer(position)
             node = nodes[position]
+            chain = chains[position]
+            if chain is not None and runs_chains and not stage_rows:
+                self._run_chain(chain, pending, rows)
+                self._seconds[position] += clock() - start
+                position = pending.find(1, position + 1)
+                continue
             # An input of a plain operator has changed, or this is the first step.
             if is_plain[position] and not stage_rows:
                 input_deltas = [deltas[i] for i in node.inputs]
@@ -723,6 +740,30 @@ class _GraphStepExecution:
             missing,
             drop_limits,
         )
+
+    def _run_chain(self, chain: FilterChain, pending: bytearray, rows: list[int]) -> None:
+        """Compute the delta of the last node of a chain, and the rows that each node emits."""
+        graph, budget = self._graph, self._context.budget
+        last = chain.positions[-1]
+        for member in chain.positions:
+            pending[member] = 0
+        input_delta = self._deltas[graph.nodes[chain.positions[0]].inputs[0]]
+        if not len(input_delta.weight_array):  # in a first step
+            return
+        budget.start_operator(last)
+        delta, row_counts = chain.run(input_delta)
+        for member, emitted in zip(chain.positions, row_counts, strict=False):
+            rows[member] = emitted
+        if delta is None:
+            return
+        emitted = rows[last] = len(delta.weight_array)
+        budget.finish_operator(emitted, chain.arity)
+        self._deltas[last] = delta
+        node = graph.nodes[last]
+        if node.is_arranged:
+            self._shared.add(node.name, delta)
+        for reader in graph.schedule.readers[last]:
+            pending[reader] = 1
 
     def _delta_of(self, position: int, node: Node) -> ZSet:
         """Return the delta of a node; stage the change of its state, and of its shared trace."""

@@ -29,7 +29,17 @@ from circuits.types.codecs.decimals import WideDecimals
 from dbsp_wcoj.values.interner import ABSENT
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Truth", "cached_by_codecs", "compares_codes", "true_rows", "truth"]
+__all__ = [
+    "CodeComparison",
+    "Side",
+    "Truth",
+    "cached_by_codecs",
+    "compares_codes",
+    "comparison_of",
+    "equalities_of",
+    "true_rows",
+    "truth",
+]
 
 Mask = npt.NDArray[np.bool_]
 Codes = Int64Array | np.int64
@@ -115,11 +125,11 @@ def _compute_true_rows(predicate: Call, batch: RowBatch) -> Mask:
             return _evaluate_in_arrow(predicate, batch).true
         return _all(masks) if function == "and" else _any(masks)
     if function in OPERATORS:
-        comparison = _comparison_of(predicate, batch.codecs)
+        comparison = comparison_of(predicate, batch.codecs)
         if comparison is not None and comparison.can_compare(batch):
             return _compare_true(function, comparison, batch)
     elif function == "in":
-        equalities = _equalities_of(predicate, batch.codecs)
+        equalities = equalities_of(predicate, batch.codecs)
         if equalities is not None:
             return _any([_compare_true("eq", equality, batch) for equality in equalities])
     return truth(predicate, batch).true
@@ -149,17 +159,17 @@ def _compute_truth(predicate: Expression, batch: RowBatch) -> Truth:
                     null = _any([batch.codes(column) == NULL for column in columns])
                     return Truth(null, ~null)
             case "in":
-                equalities = _equalities_of(predicate, batch.codecs)
+                equalities = equalities_of(predicate, batch.codecs)
                 if equalities is not None:
                     parts = [_compare(operator.eq, equality, batch) for equality in equalities]
                     return Truth(_any([p.true for p in parts]), _all([p.false for p in parts]))
             case "same":  # IS NOT DISTINCT FROM: never NULL
-                comparison = _comparison_of(predicate, batch.codecs)
+                comparison = comparison_of(predicate, batch.codecs)
                 if comparison is not None:
                     same = comparison.left.codes(batch) == comparison.right.codes(batch)
                     return Truth(same, ~same)
             case function if function in OPERATORS:
-                comparison = _comparison_of(predicate, batch.codecs)
+                comparison = comparison_of(predicate, batch.codecs)
                 if comparison is not None and comparison.can_compare(batch):
                     return _compare(OPERATORS[function], comparison, batch)
     return _evaluate_in_arrow(predicate, batch)
@@ -177,14 +187,14 @@ def compares_codes(predicate: Expression, codecs: Codecs) -> bool:
         case "is_null":
             return bool(columns_that_make_null(arguments[0]))
         case "in":
-            return _equalities_of(predicate, codecs) is not None
+            return equalities_of(predicate, codecs) is not None
         case function if function == "same" or function in OPERATORS:
-            comparison = _comparison_of(predicate, codecs)
+            comparison = comparison_of(predicate, codecs)
             return comparison is not None and comparison.is_always_by_codes
     return False
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """A side of a comparison: a column, a constant code, or a value that may have no code yet.
 
     A string gets its code when a row first has it, which may be in a later step. Then ``lookup``
@@ -196,15 +206,18 @@ class _Side(NamedTuple):
     lookup: Callable[[], int | None] = lambda: None
 
     def codes(self, batch: RowBatch) -> Codes:
-        if self.column is not None:
-            return batch.codes(self.column)
+        """Return the codes of a column, or the constant code."""
+        return self.constant() if self.column is None else batch.codes(self.column)
+
+    def constant(self) -> np.int64:
+        """Return the code of a side that is not a column; `ABSENT` if no row has the value."""
         if self.code is not None:
             return self.code
         code = self.lookup()
-        return np.int64(ABSENT if code is None else code)  # no row has a value without a code
+        return np.int64(ABSENT if code is None else code)
 
 
-class _Comparison(NamedTuple):
+class CodeComparison(NamedTuple):
     """A comparison by codes; at least one side is a column.
 
     Attributes:
@@ -214,8 +227,8 @@ class _Comparison(NamedTuple):
             order. Then the codes are compared if they have the order of the values; else None.
     """
 
-    left: _Side
-    right: _Side
+    left: Side
+    right: Side
     wide: WideDecimals | None = None
 
     @property
@@ -231,7 +244,9 @@ class _Comparison(NamedTuple):
         return all(map(self.wide.are_ordered, sides))
 
 
-def _compare(compare: Callable[[Any, Any], Any], comparison: _Comparison, batch: RowBatch) -> Truth:
+def _compare(
+    compare: Callable[[Any, Any], Any], comparison: CodeComparison, batch: RowBatch
+) -> Truth:
     left, right = comparison.left.codes(batch), comparison.right.codes(batch)
     result = compare(left, right)
     if comparison.left.column is None:
@@ -243,7 +258,7 @@ def _compare(compare: Callable[[Any, Any], Any], comparison: _Comparison, batch:
     return Truth(present & result, present & ~result)
 
 
-def _compare_true(function: str, comparison: _Comparison, batch: RowBatch) -> Mask:
+def _compare_true(function: str, comparison: CodeComparison, batch: RowBatch) -> Mask:
     """Return the rows where a comparison is TRUE.
 
     NULL has the least code. So if the greater side of ``<`` or ``<=`` is NULL, the codes compare as
@@ -262,7 +277,7 @@ def _compare_true(function: str, comparison: _Comparison, batch: RowBatch) -> Ma
 
 
 @cached_by_codecs
-def _comparison_of(predicate: Call, codecs: Codecs) -> _Comparison | None:
+def comparison_of(predicate: Call, codecs: Codecs) -> CodeComparison | None:
     """Return how codes decide a comparison; None if it must be evaluated in Arrow.
 
     The sides must be columns or constants of one code space, that is, equal values of their types
@@ -284,33 +299,31 @@ def _comparison_of(predicate: Call, codecs: Codecs) -> _Comparison | None:
     left_side, right_side = _side(left, left_codec), _side(right, right_codec)
     if left_side is None or right_side is None:
         return None
-    return _Comparison(left_side, right_side, wide)
+    return CodeComparison(left_side, right_side, wide)
 
 
 @cached_by_codecs
-def _equalities_of(predicate: Call, codecs: Codecs) -> tuple[_Comparison, ...] | None:
+def equalities_of(predicate: Call, codecs: Codecs) -> tuple[CodeComparison, ...] | None:
     """Return the comparisons of ``in``; None if it must be evaluated in Arrow."""
     value, *others = predicate.arguments
     if len(others) > MAX_EQUALITIES:
         return None
-    equalities = [
-        _comparison_of(Call("eq", (value, other), pa.bool_()), codecs) for other in others
-    ]
+    equalities = [comparison_of(Call("eq", (value, other), pa.bool_()), codecs) for other in others]
     found = [equality for equality in equalities if equality is not None]
     return tuple(found) if len(found) == len(others) else None
 
 
-def _side(side: Expression, codec: Codec) -> _Side | None:
+def _side(side: Expression, codec: Codec) -> Side | None:
     if isinstance(side, Column):
-        return _Side(column=side.index)
+        return Side(column=side.index)
     if not isinstance(side, Literal):
         return None
     if side.value is None:
-        return _Side(code=np.int64(NULL))
+        return Side(code=np.int64(NULL))
     if not codec.ordered:
-        return _Side(lookup=codec.lookup(side.value))
+        return Side(lookup=codec.lookup(side.value))
     code = ordered_code(side)
-    return None if code is None else _Side(code=np.int64(code))
+    return None if code is None else Side(code=np.int64(code))
 
 
 @lru_cache(maxsize=4096)

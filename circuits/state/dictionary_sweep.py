@@ -101,7 +101,7 @@ class DictionarySweeper:
             if values < self._due_at or not self._is_due(values):
                 return False
             self._sweep, self._values_before = self._run(version), values
-        kept_again = sum(sweep.kept_again for sweep in self._sweeps.values())
+        kept_again = sum([sweep.kept_again for sweep in self._sweeps.values()])
         new_values = max(values + kept_again - self._values_before, 0)
         self._values_before = values + kept_again
         work = WORK_PER_VALUE * new_values + MIN_WORK

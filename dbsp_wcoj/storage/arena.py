@@ -15,7 +15,12 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj.kernels.storage import arena as arena_kernels
-from dbsp_wcoj.kernels.storage.arena import add_small_runs, build_small_runs
+from dbsp_wcoj.kernels.storage.arena import (
+    MUST_SETTLE,
+    NOT_ADDED,
+    add_small_runs,
+    build_small_runs,
+)
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
 from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
 from dbsp_wcoj.kernels.storage.trie import run_words
@@ -59,11 +64,14 @@ class Arena:
         self._buffer: Int64Array = np.empty(0, np.int64)
         self._buffer_address = 0
 
-    def build_runs(self, delta: ZSet) -> dict[ColumnOrder, Run]:
+    def build_runs(self, delta: ZSet) -> tuple[dict[ColumnOrder, Run], int]:
         """Build the run of a delta in each column order.
 
         Args:
             delta: From 1 to `MAX_INSERTION_ROWS` rows.
+
+        Returns:
+            The runs, and the largest weight bound of the spines.
 
         Complexity:
             O(rows²), with a very small factor.
@@ -71,22 +79,22 @@ class Arena:
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(BUILD_RUNS)
-        rows = len(delta.weight_array)
+        columns, weights = delta.row_array, delta.weight_array
+        rows = len(weights)
         runs: dict[ColumnOrder, Run] = {}
         try:
-            if self._free + self._step_words(rows) > len(self._buffer):
+            first, words, largest, bound = build_small_runs(self.address, columns, weights)
+            if not words:
                 self.start_buffer(rows)
-            largest = build_small_runs(self.address, delta.row_array, delta.weight_array)
-            words = run_words(len(delta.row_array), rows)
-            start = self._free - words * len(self.orders)
+                first, words, largest, bound = build_small_runs(self.address, columns, weights)
             for order in self.orders:
-                buffer = self._buffer[start : start + words]
-                runs[order] = Run(buffer, self._buffer_address + 8 * start, rows, largest)
-                start += words
+                buffer = self._buffer[first : first + words]
+                runs[order] = Run(buffer, self._buffer_address + 8 * first, rows, largest)
+                first += words
         finally:
             if observer is not None:
                 observer.end_phase(rows * len(runs))
-        return runs
+        return runs, bound
 
     def add(self, runs: Mapping[ColumnOrder, Run]) -> bool:
         """Add runs of `build_runs` to the tails of their spines, if there is enough memory.
@@ -95,27 +103,19 @@ class Arena:
             False, without a change, if the runs are in an earlier buffer or the current buffer has
             no room for the tails.
         """
-        words = self._words
-        rows = 0
-        for index, order in enumerate(self.orders):
-            run = runs[order]
-            rows = run.rows
-            words[self._entry(index) + arena_kernels.RUN] = run.address
-            is_in_buffer = 0 <= run.address - self._buffer_address < 8 * self._free
-            if not is_in_buffer:
-                return False
-        if self._free + self._step_words(rows) > len(self._buffer):
-            return False
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(MERGE)
+        status = NOT_ADDED
         try:
-            if add_small_runs(self.address):
+            run = runs[self.orders[0]]
+            status = add_small_runs(self.address, run.address, run.rows)
+            if status == MUST_SETTLE:
                 self.close_full_tails()
         finally:
             if observer is not None:
-                observer.end_phase(self.tail_rows)
-        return True
+                observer.end_phase(0 if status == NOT_ADDED else self.tail_rows)
+        return bool(status != NOT_ADDED)
 
     @property
     def tail_rows(self) -> int:
@@ -139,14 +139,6 @@ class Arena:
         words[arena_kernels.MEMORY] = self._buffer_address
         words[arena_kernels.MEMORY_WORDS] = len(self._buffer)
         words[arena_kernels.FREE] = 0
-
-    @property
-    def _free(self) -> int:
-        return int(self._words[arena_kernels.FREE])
-
-    def _entry(self, index: int) -> int:
-        """The position of the words of a column order."""
-        return arena_kernels.FIRST_ORDER + index * (arena_kernels.COLUMNS + len(self.orders[0]))
 
     def _step_words(self, rows: int) -> int:
         """An upper bound of the words that the runs and the tails of a step take."""

@@ -141,18 +141,20 @@ class RelationsStep(Staged):
 
     def add(self, name: str, delta: ZSet) -> None:
         """Stage the delta of one more relation; see `Relations.stage` for errors."""
-        check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
+        if not isinstance(delta, ZSet):
+            check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
         arity = self._relations.arities.get(name)
         if arity is None:
             declared = ", ".join(sorted(self._relations.arities))
             raise UnknownRelationError(f"unknown relation {name!r}; relations: {declared}")
-        if delta.arity != arity:
+        if len(delta.row_array) != arity:
             raise ArityError(
                 f"the delta of {name!r} has arity {delta.arity}, but the relation has {arity}; "
                 f"project it"
             )
-        if len(delta):
-            self.by_name[name] = self._relations.traces[name].prepare(to_storable(delta))
+        if len(delta.weight_array):
+            rows = delta if arity else to_storable(delta)
+            self.by_name[name] = self._relations.traces[name].prepare(rows)
 
     def replace(self, name: str, step: TraceStep | None) -> None:
         """Replace the staged delta of a relation, after all queries have been evaluated.

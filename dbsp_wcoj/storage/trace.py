@@ -281,7 +281,10 @@ class Trace:
 
     def snapshot(self) -> list[tuple[ColumnOrder, SpineSnapshot]]:
         """The current runs of each arrangement; see `Spine.snapshot`."""
-        return [(order, a.spine.snapshot()) for order, a in self._arrangements.items()]
+        snapshots = []
+        for order, arrangement in self._arrangements.items():  # a comprehension is one more call
+            snapshots.append((order, arrangement.spine.snapshot()))
+        return snapshots
 
     def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
         """Replace the runs of the trace, without copying them.
@@ -373,17 +376,22 @@ class Trace:
             ValueError: The delta is empty. Its run would hide later rows from searches.
             WeightOverflowError: The weight of a row would leave int64.
         """
-        check_type("delta", delta, ZSet, "a ZSet")
-        if delta.arity != self.arity:
+        if not isinstance(delta, ZSet):
+            check_type("delta", delta, ZSet, "a ZSet")
+        if len(delta.row_array) != self.arity:
             raise ArityError(
                 f"the delta has arity {delta.arity}, the trace {self.arity}; project it"
             )
-        if not len(delta):
+        if not len(delta.weight_array):
             raise ValueError("the delta is empty; prepare only deltas with rows, or call `update`")
-        return self.check_step(TraceStep(self, delta))
+        step = TraceStep(self, delta)
+        return step if step.fits_weight_bounds else self.check_step(step)
 
     def check_step(self, step: TraceStep) -> TraceStep:
-        """Check that a staged step keeps every weight within int64; return it. See `prepare`."""
+        """Check that a staged step keeps every weight within int64; return it. See `prepare`.
+
+        This is not needed if `TraceStep.fits_weight_bounds`.
+        """
         for arrangement in self._arrangements.values():
             largest = step.run(arrangement.order).max_abs_weight
             if arrangement.spine.weight_bound + largest > MAX_INT64:
@@ -499,10 +507,20 @@ class TraceStep(Staged):
 
     Attributes:
         trace: The trace that the step changes.
+        fits_weight_bounds: True if the weight bounds of the trace already show that no weight
+            leaves int64.
         must_compact: True if a sum of runs might leave int64; the commit then merges all runs.
     """
 
-    __slots__ = ("_arena", "_delta", "_runs", "_version", "must_compact", "trace")
+    __slots__ = (
+        "_arena",
+        "_delta",
+        "_runs",
+        "_version",
+        "fits_weight_bounds",
+        "must_compact",
+        "trace",
+    )
 
     def __init__(
         self, trace: Trace, delta: ZSet | None, runs: dict[ColumnOrder, Run] | None = None
@@ -520,13 +538,19 @@ class TraceStep(Staged):
         self._version = trace.version
         # The arena that holds the runs, if any.
         self._arena: Arena | None = None
+        self.fits_weight_bounds = False
         if runs is not None:
             self._runs = runs
-        elif len(self.delta) <= MAX_INSERTION_ROWS and trace.arena is not None:
-            self._arena = trace.arena
-            self._runs = self._arena.build_runs(self.delta)
-        else:
-            self._runs = {order: build_run(self.delta, order) for order in trace.orders}
+            return
+        assert delta is not None
+        if len(delta.weight_array) <= MAX_INSERTION_ROWS:
+            arena = self._arena = trace.arena
+            if arena is not None:
+                self._runs, bound = arena.build_runs(delta)
+                largest = self._runs[arena.orders[0]].max_abs_weight
+                self.fits_weight_bounds = bound + largest <= MAX_INT64
+                return
+        self._runs = {order: build_run(delta, order) for order in trace.orders}
 
     @property
     def delta(self) -> ZSet:

@@ -111,6 +111,9 @@ class Interner:
         words: The number of values of a row, for `intern_rows` and `rows`; by default that of the
             first rows. An interner has strings or rows, not both.
 
+    Attributes:
+        removals: How often strings have been removed. Until it changes, a string keeps its code.
+
     >>> names = Interner()
     >>> text = np.frombuffer(b"annbobann", np.uint8)
     >>> names.intern(np.array([0, 3, 6, 9]), text).tolist()
@@ -130,6 +133,7 @@ class Interner:
         "_slots",
         "_sweep",
         "_words",
+        "removals",
     )
 
     def __init__(self, *, words: int | None = None) -> None:
@@ -142,10 +146,12 @@ class Interner:
         self._bounds: Int64Array = np.zeros(_INITIAL_SLOTS // 2 + 1, np.int64)
         self._arena: Bytes = np.empty(_INITIAL_ARENA_BYTES, np.uint8)
         self._growth = Growth()
+        self.removals = 0
 
     def __len__(self) -> int:
         """The code of the next string: the number of codes so far, including removed ones."""
-        return self._next_code
+        code_map = self._code_map
+        return self._size - len(code_map.codes) + code_map.next_code
 
     def __repr__(self) -> str:
         return f"<Interner of {self._size} strings, {self._byte_count} bytes>"
@@ -286,6 +292,25 @@ class Interner:
             size = self._code_map.count_before(length)
         arrays = self._slots, self._bounds, self._arena
         return InternerArrays(*arrays, self._words, size, self._code_map)
+
+    def share_again(self, before: InternerArrays) -> InternerArrays:
+        """Return an earlier result of `share` if it is still the same, else a new one.
+
+        >>> names = Interner()
+        >>> shared = names.share()
+        >>> names.share_again(shared) is shared
+        True
+        """
+        if (
+            before.size == self._size
+            and before.slots is self._slots
+            and before.bounds is self._bounds
+            and before.arena is self._arena
+            and before.code_map is self._code_map
+            and before.words == self._words
+        ):
+            return before
+        return self.share()
 
     def prefixes(self, codes: Int64Array, start: int = 0) -> Int64Array:
         """Return a sort key for each string: its eight bytes from ``start`` on, as an int64.
@@ -540,6 +565,7 @@ class Interner:
         if result.table is not None:
             self._slots, self._bounds, self._arena = result.table
             self._code_map, self._size = result.code_map, result.size
+            self.removals += 1
             self._growth = Growth(self._memory)
         self._sweep = None
         return True, remaining
@@ -550,7 +576,8 @@ class Interner:
 
     @property
     def _next_code(self) -> int:
-        return self._code_map.to_code(self._size)
+        code_map = self._code_map
+        return self._size - len(code_map.codes) + code_map.next_code
 
     @property
     def _byte_count(self) -> int:
@@ -643,6 +670,7 @@ class Interner:
         self._growth.truncate(table, size, int(self._bounds[size]))
         intern_kernels.remove_latest(*table, self._size, size)
         self._size = size
+        self.removals += 1
 
     def _reserve(self, strings: int, length: int) -> None:
         """Reserve memory for ``strings`` more strings of ``length`` bytes together.

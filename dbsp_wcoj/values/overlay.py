@@ -67,6 +67,7 @@ class InternerOverlay(Interner):
     def __init__(self, shared: InternerArrays) -> None:
         self._slots, self._bounds, self._arena, self._words, self._size, self._code_map = shared
         self._sweep = None
+        self.removals = 0
         self._private = Interner(words=self._words)
 
     def __len__(self) -> int:
@@ -190,6 +191,7 @@ class InternerOverlay(Interner):
                 f"{self._next_code}, which belong to its interner"
             )
         self._private.truncate(length - self._next_code)
+        self.removals += 1
 
     def _check_range(self, codes: Int64Array) -> None:
         if len(codes) and int(codes.max()) >= len(self):

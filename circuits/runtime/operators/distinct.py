@@ -97,7 +97,7 @@ def positive_part(weights: Int64Array) -> Int64Array:
 
 def _with_weights(zset: ZSet, weights: Int64Array) -> ZSet:
     """Return the rows of ``zset`` with new weights, without the rows of weight zero."""
-    nonzero = np.flatnonzero(weights)
+    (nonzero,) = weights.nonzero()
     if len(nonzero) == len(weights):
         return ZSet(zset.row_array, weights)
     return ZSet(np.ascontiguousarray(zset.row_array[:, nonzero]), weights[nonzero])

@@ -96,7 +96,7 @@ class JoinOperator:
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Compute the delta of the join; reads the deltas of the inputs in ``context.shared``."""
-        if not any(len(delta) for delta in deltas):
+        if not any([len(delta.weight_array) for delta in deltas]):
             return ZSet.empty(len(self.query.head)), None
         return self.delta_query.evaluate(context.shared, context.budget), None
 

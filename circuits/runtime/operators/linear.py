@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from circuits.plan.expressions import Expression, share_subexpressions
+from circuits.plan.expressions import Column, Expression, share_subexpressions
 from circuits.plan.nodes import Fields
 from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.operators.operator import Result, StepContext
@@ -71,10 +71,18 @@ class FilterOperator:
 
 
 class MapOperator:
-    """Evaluates expressions for each row; the weights of equal results are added."""
+    """Evaluates expressions for each row; the weights of equal results are added.
+
+    Attributes:
+        expressions: The expressions; equal parts are the same object.
+        columns: The columns to copy if all expressions are columns; None otherwise.
+    """
 
     def __init__(self, expressions: Sequence[Expression], fields: Fields, codecs: Codecs) -> None:
         self.expressions = share_subexpressions(expressions)
+        copied = [e.index for e in self.expressions if isinstance(e, Column)]
+        is_projection = bool(copied) and len(copied) == len(self.expressions)
+        self.columns = np.array(copied, np.int64) if is_projection else None
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
         self._names = [field.name for field in fields]
@@ -96,6 +104,9 @@ class MapOperator:
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
+        if self.columns is not None:
+            rows = zset.row_array.take(self.columns, axis=0)
+            return consolidated_rows(rows, zset.weight_array.copy())
         return consolidated_rows(self.compute(zset, budget), zset.weight_array.copy())
 
     def compute(self, rows: Rows, budget: Budget | None) -> Int64Array:

@@ -172,6 +172,8 @@ class Codec:
         array = _singleton(value, self.type)
         if array is None:
             return lambda: None
+        if isinstance(self.coding, Strings) and isinstance(self.coding.dictionary, Interner):
+            return _StringLookup(self._code_in, array, self.coding.dictionary)
         return lambda: self._code_in(array)
 
     def _code_in(self, array: pa.Array) -> int | None:
@@ -284,6 +286,34 @@ class Codec:
                 "declare a wider index type"
             ) from error
         return pa.DictionaryArray.from_arrays(indices, values, ordered=self.type.ordered)
+
+
+class _StringLookup:
+    """Finds the code of a string, and only again when it may have changed."""
+
+    __slots__ = ("_array", "_code", "_code_in", "_dictionary", "_removals", "_strings")
+
+    def __init__(
+        self,
+        code_in: Callable[[pa.Array], int | None],
+        array: pa.Array,
+        dictionary: Interner,
+    ) -> None:
+        self._code_in = code_in
+        self._array = array
+        self._dictionary = dictionary
+        self._code: int | None = None
+        self._removals = -1
+        self._strings = -1
+
+    def __call__(self) -> int | None:
+        dictionary = self._dictionary
+        is_same = dictionary.removals == self._removals
+        if not is_same or (self._code is None and len(dictionary) != self._strings):
+            # These before the code: another thread may be adding strings.
+            self._removals, self._strings = dictionary.removals, len(dictionary)
+            self._code = self._code_in(self._array)
+        return self._code
 
 
 class Codecs:

@@ -16,7 +16,7 @@ from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import load, pointer_to_words, store
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.sort import insertion_sort_rows, is_prefix
-from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, add_to_tail, is_full
+from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, WEIGHT_BOUND, add_to_tail, is_full
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
 
 # arena[...]
@@ -31,6 +31,11 @@ FIRST_ORDER = 5  # one entry for each column order
 TABLE = 0  # address of the spine's table
 RUN = 1  # address of the newest run that was built
 COLUMNS = 2  # the columns in this order
+
+# The results of `add_small_runs`.
+NOT_ADDED = 0
+ADDED = 1
+MUST_SETTLE = 2
 
 
 @subroutine
@@ -101,20 +106,45 @@ def build_small_runs(arena, columns, weights):
     """Build the runs of at most ``MAX_INSERTION_ROWS`` rows in all column orders.
 
     Args:
-        arena: Address; `has_room` is true and the free words are zero.
+        arena: Address; the words of its buffer that are free are zero.
         columns: int64, shape ``(arity, n)``, sorted and distinct rows.
         weights: int64, shape ``(n,)``.
 
     Returns:
-        The largest absolute weight.
+        ``(first, words, largest, bound)``: the position of the first run in the buffer and the
+        words of each run, one run after another; their largest absolute weight; and the largest
+        weight bound of the spines. If the buffer has no room, ``words`` is 0.
     """
-    first = load(arena, MEMORY) + 8 * load(arena, FREE)
+    first = load(arena, FREE)
+    bound = np.int64(0)
+    for index in range(load(arena, ORDERS)):
+        bound = max(bound, load(load(order_entry(arena, index), TABLE), WEIGHT_BOUND))
+    arity, rows = columns.shape
+    if not has_room(arena, rows):
+        return first, np.int64(0), np.int64(0), bound
     used_words = build_runs(arena, columns, weights)
-    store(arena, FREE, load(arena, FREE) + used_words)
-    return load(first, MAX_ABS_WEIGHT)
+    store(arena, FREE, first + used_words)
+    largest = load(load(arena, MEMORY) + 8 * first, MAX_ABS_WEIGHT)
+    return first, np.int64(words_of_run(arity, rows)), largest, bound
 
 
 @kernel
-def add_small_runs(arena):
-    """Add the newest runs to the tails of their spines; return whether a spine must settle."""
-    return add_runs(arena, np.int64(0))
+def add_small_runs(arena, first_run, rows):
+    """Add runs of `build_small_runs` to the tails of their spines.
+
+    Args:
+        arena: Address.
+        first_run: The address of the first run.
+        rows: The number of rows of each run.
+
+    Returns:
+        `NOT_ADDED`, without a change, if the runs are in an earlier buffer or the buffer has no
+        room for the tails; `ADDED`; or `MUST_SETTLE` if a spine must settle after that.
+    """
+    start = first_run - load(arena, MEMORY)
+    if start < 0 or start >= 8 * load(arena, FREE) or not has_room(arena, rows):
+        return NOT_ADDED
+    words = words_of_run(load(arena, ARITY), rows)
+    for index in range(load(arena, ORDERS)):
+        store(order_entry(arena, index), RUN, first_run + 8 * words * index)
+    return MUST_SETTLE if add_runs(arena, np.int64(0)) else ADDED

@@ -78,7 +78,7 @@ class GroupSlots(NamedTuple):
     def digits(self, first_slot: int) -> Digits:
         """Return the digits of the quantity with this first slot, by group."""
         is_own = (self.slots >= first_slot) & (self.slots < first_slot + MAX_DIGITS)
-        rows = np.flatnonzero(is_own)
+        rows = is_own.nonzero()[0]
         return Digits(self.group_indices[rows], self.slots[rows] - first_slot, self.weights[rows])
 
 
@@ -269,7 +269,7 @@ class LinearAggregate:
             EvaluationError: A sum of a group that exists does not fit its type.
         """
         # The weight of each quantity's first slot, by quantity and group.
-        is_first = np.flatnonzero(state.slots % MAX_DIGITS == 0)
+        is_first = (state.slots % MAX_DIGITS == 0).nonzero()[0]
         first_weights = np.zeros((self._last_slot // MAX_DIGITS + 1, n), np.int64)
         quantities = state.slots[is_first] // MAX_DIGITS
         first_weights[quantities, state.group_indices[is_first]] = state.weights[is_first]
