@@ -287,8 +287,10 @@ columns: name; the relation needs name, age and may have weight
         codes = [_NO_CODES] * len(column_codecs)
         null_codes = _NO_CODES
         # Only codecs without a dictionary assign codes in the order of the values.
-        has_no_dictionary = [codec.ordered for codec in column_codecs]
-        for column in sorted(range(len(codes)), key=lambda column: not has_no_dictionary[column]):
+        has_no_dictionary = [codec.coding.ordered for codec in column_codecs]
+        columns = [column for column, has_none in enumerate(has_no_dictionary) if has_none]
+        columns += [column for column, has_none in enumerate(has_no_dictionary) if not has_none]
+        for column in columns:
             is_read = read_columns is None or column in read_columns
             if is_read or has_no_dictionary[column]:
                 try:

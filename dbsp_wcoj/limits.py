@@ -99,7 +99,8 @@ class Budget:
 
     Attributes:
         operator: The number of the running operator, for error messages; the caller of
-            `start_operator` chooses the numbers.
+            `start_operator` chooses the numbers. After `finish_operator`, and without a deadline,
+            setting it is all that `start_operator` would do for an operator without rows.
 
     >>> budget = Budget(StepLimits(max_step_rows=100))
     >>> budget.add_input_rows(rows=50, columns=2)
@@ -180,7 +181,11 @@ step of 50 rows
         with self._lock:
             self._operator_rows += rows
             self._operator_bytes += WORD_BYTES * rows * (columns + 1)
-            self._check()
+            if (
+                self._operator_rows > self._max_rows
+                or self._bytes + self._operator_bytes > self._max_bytes
+            ):
+                self._check()
         if self.has_deadline:
             self.check_time()
 
@@ -210,6 +215,7 @@ step of 50 rows
         self._bytes += WORD_BYTES * (rows if added is None else added) * (columns + 1)
         if self._operator_rows > self._max_rows or self._bytes > self._max_bytes:
             self._check()
+        self._operator_rows = 0  # as `start_operator` would, for the next operator
 
     def check_time(self) -> None:
         """Compare the time with ``max_seconds``.

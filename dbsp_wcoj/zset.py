@@ -499,7 +499,9 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
     if observer is not None:
         observer.begin_phase(SORT)
     try:
-        sorted_rows, summed, status = consolidate(rows, weights, sort_scratch(len(weights)))
+        size = len(weights)
+        scratch = _SMALL_SCRATCH if size <= MAX_INSERTION_ROWS else sort_scratch(size)
+        sorted_rows, summed, status = consolidate(rows, weights, scratch)
     finally:
         if observer is not None:
             observer.end_phase(len(weights))

@@ -463,7 +463,9 @@ class Graph:
         published = set(self.views.values())
         stages = find_stages(self.nodes, published)
         chains: list[FilterChain | None] = [None] * len(self.nodes)
-        if bounds is None:  # otherwise the state of a node may be bounded
+        # Otherwise the state of a node may be bounded, or its delta is computed twice.
+        keeps_results = any(checked.keeps_results for checked in self.checked_inputs.values())
+        if bounds is None and not keeps_results:
             for position, chain in find_chains(self.nodes, published, self.codecs).items():
                 chains[position] = chain
         no_deltas = [node.empty for node in self.nodes]
@@ -703,7 +705,10 @@ class _GraphStepExecution:
                 continue
             # An input of a plain operator has changed, or this is the first step.
             if is_plain[position] and not stage_rows:
-                input_deltas = [deltas[i] for i in node.inputs]
+                inputs = node.inputs
+                input_deltas = (
+                    [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
+                )
                 delta, staged = prepare_node(position, node, input_deltas, self._context)
                 if staged is not None:
                     self._changes.append(staged)
@@ -750,7 +755,9 @@ class _GraphStepExecution:
         input_delta = self._deltas[graph.nodes[chain.positions[0]].inputs[0]]
         if not len(input_delta.weight_array):  # in a first step
             return
-        budget.start_operator(last)
+        if budget.has_deadline:
+            budget.check_time()
+        budget.operator = last
         delta, row_counts = chain.run(input_delta)
         for member, emitted in zip(chain.positions, row_counts, strict=False):
             rows[member] = emitted
@@ -853,6 +860,7 @@ class _GraphStepExecution:
         budget.add_input_rows(len(rows), node.empty.arity)
         stage = graph.schedule.stages[node.name]
         result = run_stage(stage, graph.nodes, rows, budget, graph.clock)
+        budget.start_operator(position)  # the rows and bytes of the members no longer count
         self._stage_results.update(result.results)
         self._stage_rows.update({**result.rows, position: len(rows)})
         for member, seconds in result.seconds.items():

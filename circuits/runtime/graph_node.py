@@ -80,7 +80,10 @@ def prepare_node(
     """
     assert node.operator is not None
     budget = context.budget
-    budget.start_operator(position, rows)
+    if rows or budget.has_deadline:
+        budget.start_operator(position, rows)
+    else:
+        budget.operator = position
     observer = current_observer() if OBSERVERS else None
     if observer is not None:
         observer.begin_phase(operator_phase(type(node.operator)))

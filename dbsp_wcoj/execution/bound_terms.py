@@ -25,6 +25,7 @@ from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.compilation import address_of as kernel_address
 from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.join.small_batch import sum_batch
+from dbsp_wcoj.kernels.storage.spine import RUN_COUNT
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
@@ -87,11 +88,12 @@ class BoundTerm:
 
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
         """Return whether the term is zero because a factor is empty."""
+        # The run counts are read from the tables, because a property takes longer.
         for spine in self.old:
-            if spine.is_empty:
+            if not spine.table[RUN_COUNT]:
                 return True
         for spine, name in self.new:
-            if spine.is_empty and name not in changed:
+            if not spine.table[RUN_COUNT] and name not in changed:
                 return True
         return self.partial_slot is not None and (partial is None or not len(partial.rows))
 

@@ -320,10 +320,20 @@ class PhysicalTerm:
                 self._chunks_of_ranges(ranges, executor, budget), observer
             )
         elif executor is None and ranges is ALL_VALUES:
-            self.link()
             self._execution_count[0] += 1
-            ((low, high),) = ALL_VALUES
-            yield from self._range_chunks(low, high, self.buffers, self._counters_address, budget)
+            status, written, _ = join(*self._arguments_of_full_join())
+            if status == join_layout.OVERFLOW:
+                raise _overflow_error(self.plan)
+            head = len(self.plan.head)
+            if budget is not None:
+                budget.add_rows(written, head)
+            if written:
+                yield consolidated_rows(*self.buffers.output(head, written))
+            if status in (join_layout.FULL, join_layout.PAUSED):
+                ((low, high),) = ALL_VALUES
+                yield from self._range_chunks(
+                    low, high, self.buffers, self._counters_address, budget, is_resumed=1
+                )
         else:
             yield from self._chunks_of_ranges(ranges, executor, budget)
 
@@ -412,10 +422,11 @@ class PhysicalTerm:
         buffers: JoinBuffers,
         counters_address: int,
         budget: Budget | None,
+        *,
+        is_resumed: int = 0,
     ) -> Iterator[ZSet]:
         """Yield the rows of one range, one Z-set for each time that the output buffer is full."""
         memory = _memory_arguments(buffers, counters_address)
-        is_resumed = 0
         status = join_layout.FULL
         observer = current_observer() if OBSERVERS else None
         while status in (join_layout.FULL, join_layout.PAUSED):

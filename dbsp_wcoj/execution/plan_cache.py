@@ -214,7 +214,7 @@ class PlanCache:
             changed = tuple([name for name in self.traces if name in steps])
             rows = 0
             for name in changed:
-                rows += len(steps[name].delta)
+                rows += steps[name].rows
             self._changes += rows
             if self._changes >= self._replan_at:
                 self._replan(steps)

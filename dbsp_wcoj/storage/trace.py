@@ -509,6 +509,7 @@ class TraceStep(Staged):
         trace: The trace that the step changes.
         fits_weight_bounds: True if the weight bounds of the trace already show that no weight
             leaves int64.
+        rows: The number of rows of the step.
         must_compact: True if a sum of runs might leave int64; the commit then merges all runs.
     """
 
@@ -519,6 +520,7 @@ class TraceStep(Staged):
         "_version",
         "fits_weight_bounds",
         "must_compact",
+        "rows",
         "trace",
     )
 
@@ -541,9 +543,11 @@ class TraceStep(Staged):
         self.fits_weight_bounds = False
         if runs is not None:
             self._runs = runs
+            self.rows = next(iter(runs.values())).rows
             return
         assert delta is not None
-        if len(delta.weight_array) <= MAX_INSERTION_ROWS:
+        self.rows = len(delta.weight_array)
+        if self.rows <= MAX_INSERTION_ROWS:
             arena = self._arena = trace.arena
             if arena is not None:
                 self._runs, bound = arena.build_runs(delta)
@@ -593,10 +597,11 @@ class TraceStep(Staged):
                 f"{trace.version}; prepare it again"
             )
         trace.version += 1
-        trace.add_to_builds(self)
         arena = None if self.must_compact else self._arena
+        # While an arrangement is being built, the trace has no arena.
         if arena is not None and arena is trace.arena and arena.add(self._runs):
             return
+        trace.add_to_builds(self)
         for arrangement in trace.arrangements:
             # `check_step` has checked the sum of all runs and the delta, but not sums of some of
             # them. So all runs are merged into one before the delta is added.
