@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from circuits import compile_sql
 from circuits.plan.nodes import Field, Order, Scan
 from circuits.plan.window import Frame, Window, WindowCall
 from circuits.runtime.operators.operator import StepContext
@@ -240,11 +241,11 @@ class CountedReads:
 SIZE, CHANGES = 100_000, 100
 
 
-def operator_with_rows(call: WindowCall) -> WindowOperator:
+def operator_with_rows(call: WindowCall, size: int = SIZE) -> WindowOperator:
     """Return an operator with one partition of many rows, at times 0, 10, 20, ..."""
     operator = WindowOperator(Window(ROWS, (0,), (Order(1),), (call,)), Codecs())
-    numbers = np.arange(SIZE)
-    step(operator, ZSet.from_columns([np.zeros(SIZE, np.int64), 10 * numbers, numbers % 7]))
+    numbers = np.arange(size)
+    step(operator, ZSet.from_columns([np.zeros(size, np.int64), 10 * numbers, numbers % 7]))
     return operator
 
 
@@ -264,6 +265,25 @@ def test_a_change_reads_the_rows_near_it_and_not_its_partition(call):
         with CountedReads() as reads:
             step(operator, changes_from(first, 1990))
         assert 0 < reads.rows < 100 * CHANGES
+
+
+@pytest.mark.parametrize(
+    ("call", "first"),
+    [
+        (NEAR_CALLS["lag"], 2),
+        (NEAR_CALLS["bounded rows"], 2),
+        (TOTAL_CALLS["running sum"], 10 * SIZE - 2000),
+        (EXTREME_CALLS["running min"], 2),
+    ],
+    ids=["lag", "bounded rows", "running sum", "running min"],
+)
+def test_a_change_of_a_partition_of_a_million_rows_reads_few_of_them(call, first):
+    operator = operator_with_rows(call, 10 * SIZE)
+
+    with CountedReads() as reads:
+        step(operator, changes_from(first, 39))
+
+    assert 0 < reads.rows < 2500
 
 
 @pytest.mark.parametrize("call", EXTREME_CALLS.values(), ids=EXTREME_CALLS.keys())
@@ -305,6 +325,25 @@ def test_a_change_of_the_last_rows_reads_these_and_not_the_rows_before(call):
         with CountedReads() as reads:
             step(operator, changes_from(SIZE - 2000 + number, 39))
         assert 0 < reads.rows < 2500
+
+
+def test_a_session_whose_rows_have_gaps_of_their_own_is_computed_around_a_change():
+    circuit = compile_sql(
+        """SELECT k, SESSION_START(ts, gap) AS start, SESSION_END(ts, gap) AS stop, count(*) AS n
+           FROM t GROUP BY k, SESSION(ts, gap)""",
+        {"t": "k BIGINT, ts BIGINT, gap BIGINT"},
+    )
+    numbers = np.arange(SIZE)
+    times = 10 * numbers + numbers // 1000 * 1000  # sessions of a thousand rows
+    circuit.step(
+        {"t": pa.table({"k": numbers * 0, "ts": times, "gap": np.where(numbers % 2, 15, 25)})}
+    )
+
+    with CountedReads() as reads:
+        delta = circuit.step({"t": [{"k": 0, "ts": 110_015, "gap": 12}]})["view"]
+
+    assert sorted(row["n"] * row["weight"] for row in delta.to_pylist()) == [-1000, 1001]
+    assert 0 < reads.rows < 2500
 
 
 @pytest.mark.slow
