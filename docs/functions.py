@@ -294,6 +294,8 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "nested_text": "CAST({'x': [1, NULL], 'y': 'a, b'} AS VARCHAR)",
         "map_merge": "map_concat(MAP {'a': 1}, MAP {'a': 2})",
         "sorted_list_histogram": "list_histogram(['b', 'a', 'b'])",
+        "list_histogram_bins": "histogram(n, [0, 5])",
+        "list_histogram_exact": "histogram_exact(n, [1, 5])",
     },
     "JSON": {
         "json_value": """'{"a": ["x", 2]}'->'$.a[0]'""",

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
+from sqlglot import exp
 
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
@@ -274,7 +275,9 @@ def _check_lists(reader: AggregateReader, value: Expression) -> None:
 
 
 def _read_histogram(reader: AggregateReader) -> Expression:
-    """Return a map from each value to the number of its rows."""
+    """Return a map from each value, or each of the given bins, to the number of its rows."""
+    if reader.argument_count == 2:
+        return _read_bins(reader, "list_histogram_bins")
     value = reader.argument(0)
     _check_lists(reader, value)
     order = (SortKey(value, False, False),)
@@ -282,6 +285,29 @@ def _read_histogram(reader: AggregateReader) -> Expression:
         "list", value, *reader.filter_arguments(value), distinct=reader.distinct, order=order
     )
     return reader.call("sorted_list_histogram", values)
+
+
+def _read_bins(reader: AggregateReader, function: str) -> Expression:
+    """Return a map from each bin to the number of its values."""
+    value, bins_node = reader.argument(0), reader.argument_node(1)
+    if not isinstance(bins_node, exp.Array):
+        raise reader.source.unsupported(
+            bins_node, f"{reader.name}() with bins that are not a list", "write [1, 2, 5]"
+        )
+    reader.argument(1)
+    bins = [reader.cast(reader.clause.read(part), value.type) for part in bins_node.expressions]
+    if not all(isinstance(part, Literal) and part.value is not None for part in bins):
+        raise reader.source.unsupported(
+            bins_node, f"{reader.name}() with bins that are not constant", "write [1, 2, 5]"
+        )
+    values = reader.aggregate(
+        "list",
+        value,
+        *reader.filter_arguments(value),
+        distinct=reader.distinct,
+        order=(SortKey(value, False, False),),
+    )
+    return reader.call(function, values, *bins)
 
 
 def _read_map(reader: AggregateReader) -> Expression:
@@ -330,7 +356,10 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
     "bitmap_or_agg": AggregateDefinition(_bitmap_reader("bitmap_or"), distinct=False),
     "collect_set": AggregateDefinition(_read_set),
     "first": AggregateDefinition(_first_reader(), (1, 2), ordered=True, nulls=True),
-    "histogram": AggregateDefinition(_read_histogram),
+    "histogram": AggregateDefinition(_read_histogram, arguments=(1, 2)),
+    "histogram_exact": AggregateDefinition(
+        lambda reader: _read_bins(reader, "list_histogram_exact"), arguments=(2, 2)
+    ),
     "last": AggregateDefinition(_first_reader(is_last=True), (1, 2), ordered=True, nulls=True),
     "map_agg": AggregateDefinition(_read_map, (2, 2), distinct=False, ordered=True),
     "max": AggregateDefinition(_extremes_reader("max"), (1, 2)),

@@ -35,7 +35,6 @@ from circuits.sql.binding.ordering import (
 from circuits.sql.binding.scope import is_correlated
 from circuits.sql.expressions.constants import read_constant
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
-from circuits.sql.syntax.source import SqlSource
 from circuits.types.functions import aggregate_type
 
 __all__ = ["Windows"]
@@ -152,13 +151,13 @@ class Windows:
 
         return self._read_call(inner, node, register)
 
-    def check_all_used(self, source: SqlSource) -> None:
-        """Refuse a window that no function uses, because its names have not been checked."""
+    def check_unused(self, clause: Clause) -> None:
+        """Check the names of columns in the windows that no function uses."""
         for name, window in self._named.items():
             if name not in self._used:
-                raise source.unsupported(
-                    window, f"window {window.name!r}, which no function uses,", "remove it"
-                )
+                for column in window.find_all(exp.Column):
+                    clause.read(column)
+                clause.source.mark_read(window)
 
     def plan(
         self,

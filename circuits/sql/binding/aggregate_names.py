@@ -34,6 +34,7 @@ AGGREGATE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "geomean": "geometric_mean",
         "geometric_mean": "geometric_mean",
         "histogram": "histogram",
+        "histogram_exact": "histogram_exact",
         "json_agg": "json_array_agg",
         "json_arrayagg": "json_array_agg",
         "json_group_array": "json_array_agg",

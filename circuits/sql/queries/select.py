@@ -177,7 +177,7 @@ class _SelectReader:
         order_by = self._read_order_by()
         distinct_on = self._read_distinct_on()
         correlated_conditions = self._read_correlated_conditions()
-        self.windows.check_all_used(self.source)
+        self.windows.check_unused(self._clause("WINDOW"))
         plan = self.grouping.build_plan(self.node) if self.grouping else self.builder.plan
         selection = Selection(
             self.node,
@@ -533,7 +533,10 @@ class _SelectReader:
         return self.items[read_position(self.source, node, len(self.items))]
 
     def _check_names(self, node: exp.Expr, clause: str) -> None:
-        """Refuse a name that is both a column of FROM and the alias of another expression."""
+        """Refuse a name that is both a column of FROM and the alias of another expression.
+
+        In HAVING, the name of a key of the groups is that key.
+        """
 
         def is_other_context(part: exp.Expr) -> bool:
             return is_aggregate(part) or isinstance(part, exp.Query)
@@ -543,6 +546,8 @@ class _SelectReader:
                 continue
             items = [item for item in self.items if item.name.casefold() == part.name.casefold()]
             value = self.builder.find_own_value(part) if items else None
+            if clause == "HAVING" and self.grouping and value in self.grouping.keys:
+                continue  # the name of a key is the key
             if value is not None and any(item.value != value for item in items):
                 raise self.source.error(
                     part,

@@ -247,6 +247,9 @@ def _add_to_scope(
             # In DuckDB, the alias of a function in FROM is also the name of its only column.
             names = [alias.name]
     other_tables = {column.table.casefold() for column in builder.scope_columns}
+    if alias is not None and not alias.name:
+        while table in other_tables:  # LATERAL VIEW without the name of a table
+            table += "_"
     if alias is not None and table.casefold() in other_tables:
         raise source.error(node, f"two tables in FROM are called {table!r}; give one an alias")
     builder.scope_columns += tuple(

@@ -129,9 +129,24 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ),
     ),
 }
+_WEIGHTED_AVERAGE: Final = "sum(x * w) / sum(CASE WHEN x IS NOT NULL THEN w END)"
 # The same for dialect duckdb only, where they replace those of `TEMPLATES`; by the number of
 # arguments.
 _DUCKDB_TEMPLATES: Final = {
+    ("add", 2): (("x", "y"), "(x) + (y)"),
+    ("subtract", 2): (("x", "y"), "(x) - (y)"),
+    ("multiply", 2): (("x", "y"), "(x) * (y)"),
+    ("divide", 2): (("x", "y"), "(x) // (y)"),
+    ("epoch_ns", 1): (("ts",), "epoch_us(ts) * 1000"),
+    ("nanosecond", 1): (("ts",), "microsecond(ts) * 1000"),
+    ("array_cross_product", 2): (
+        ("a", "b"),
+        "[a[2] * b[3] - a[3] * b[2], a[3] * b[1] - a[1] * b[3], a[1] * b[2] - a[2] * b[1]]",
+    ),
+    ("wavg", 2): (("x", "w"), _WEIGHTED_AVERAGE),
+    ("weighted_avg", 2): (("x", "w"), _WEIGHTED_AVERAGE),
+    ("arg_max_null", 2): (("x", "y"), "struct_extract(arg_max({'v': x}, y), 'v')"),
+    ("arg_min_null", 2): (("x", "y"), "struct_extract(arg_min({'v': x}, y), 'v')"),
     ("json_each", 1): (("j",), "unnest(json_entries(j), max_depth := 2)"),
     ("json_each", 2): (("j", "p"), "unnest(json_entries(j, p), max_depth := 2)"),
 }
@@ -279,6 +294,8 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             column = exp.Column(this=exp.to_identifier(node.this.name))
             column.meta.update(node.meta)
             node.replace(exp.Abs(this=column))
+    for cast in list(tree.find_all(exp.Cast)):
+        _read_list_text(cast)
     for interval in reversed(list(tree.find_all(exp.MakeInterval))):
         if not is_duckdb:
             _build_interval(interval, parse)
@@ -372,6 +389,26 @@ def _unit_of(node: exp.Expr) -> str:
     """Return the unit of time that a word names; empty for any other expression."""
     is_word = isinstance(node, exp.Column | exp.Var) and not node.args.get("table")
     return node.name.casefold() if is_word and node.name.casefold() in _UNITS else ""
+
+
+def _read_list_text(cast: exp.Cast) -> None:
+    """Replace ``'{1,2}'::int[]``, which is a list in PostgreSQL, by the cast of a list."""
+    text = cast.this
+    if not cast.to.is_type(exp.DType.ARRAY) or not text.is_string:
+        return
+    if re.fullmatch(r"\{\s*\}", text.name):
+        parts = []
+    elif match := re.fullmatch(r"\{([^{}\"\\]*)\}", text.name):
+        parts = [part.strip() for part in match[1].split(",")]
+    else:
+        return
+    elements = [
+        exp.null() if part.upper() == "NULL" else exp.Literal.string(part) for part in parts
+    ]
+    values = exp.Array(expressions=elements)
+    for node in values.walk():
+        node.meta.update(text.meta)
+    cast.set("this", values)
 
 
 def _read_some_as_any(comparison: exp.Binary) -> None:

@@ -20,6 +20,7 @@ from circuits.types.functions.dates import (
 )
 from circuits.types.functions.nested import (
     csv_texts,
+    histograms,
     json_paths,
     json_schemas,
     json_texts,
@@ -89,6 +90,7 @@ _FAMILIES = (
     time_zones,
     times_of_day,
     csv_texts,
+    histograms,
     json_paths,
     json_schemas,
     json_texts,

@@ -41,6 +41,13 @@ DUCKDB_QUERIES = [
     "SELECT k, mad(x), entropy(x), entropy(a) FROM t GROUP BY k",
     "SELECT mad(x) * 2, entropy(k) FROM t WHERE k > 9",
     "SELECT k, timezone('America/New_York', ts) FROM t",
+    "SELECT k, add(k, 2) * 3, subtract(k, 2), multiply(k, x), divide(k + 6, 2) FROM t",
+    "SELECT k, epoch_ns(ts), nanosecond(ts) FROM t",
+    "SELECT wavg(x, k), weighted_avg(k, x), arg_max_null(x, k), arg_min_null(x, k) FROM t",
+    "SELECT k, histogram(x, [0, 2]), histogram_exact(x, [4.0, 1.5]) FROM t GROUP BY k",
+    "SELECT histogram(k, [2, 2, 1]), histogram(k, [1]) FILTER (WHERE k = 1) FROM t",
+    "SELECT histogram_exact(k, [2, 7]), histogram(k, [1]) FROM t WHERE k > 7",
+    "SELECT k, x FROM t WINDOW w AS (PARTITION BY k)",
 ]
 
 

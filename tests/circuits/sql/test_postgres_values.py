@@ -131,6 +131,8 @@ QUERIES = [
     "SELECT a FROM t WHERE b = ANY (ARRAY(SELECT u.a FROM t AS u WHERE u.ok))",
     "SELECT a, a <> ALL (ARRAY(SELECT u.b FROM t AS u WHERE u.a = t.a)) FROM t",
     "SELECT a, b = SOME (ARRAY(SELECT u.a FROM t AS u ORDER BY u.a LIMIT 2)) FROM t",
+    "SELECT a, a = ANY ('{1, 2}'::int[]), '{}'::text[], '{x, y,NULL}'::text[], "
+    "'{7}'::int[] || xs FROM t",
     # Functions that DuckDB does not have, or operators that mean something else there
     "SELECT @ a, @ f, ||/ 27, array_fill(a, ARRAY[2]), normalize(s) FROM t",
     "SELECT extract(epoch FROM make_interval(days => a, hours => 3)), "

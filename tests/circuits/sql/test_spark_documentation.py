@@ -80,6 +80,13 @@ STATEMENTS = {
     "SELECT sum(a), avg(a) FROM VALUES (1.5), (2.0) AS t(a)": [["decimal 3.5", "decimal 1.75"]],
     "SELECT rank(a) OVER (ORDER BY a) FROM VALUES (5) AS t(a)": [[1]],
     "SELECT current_database()": [["default"]],
+    "SELECT c, count(*) FROM VALUES (1) AS t(a) LATERAL VIEW explode(array(3, 6)) AS c "
+    "LATERAL VIEW explode(array(4, 8)) AS d GROUP BY c": [[3, 2], [6, 2]],
+    "SELECT sum(a) AS b FROM VALUES (1, 10), (2, 20) AS t(a, b) GROUP BY CUBE(a, b) "
+    "HAVING b > 10": [[2], [2]],
+    "SELECT from_json('', 'a INT'), from_json('  ', 'a INT'), from_json('x', 'a INT')": [
+        [None, None, [None]]
+    ],
 }
 
 

@@ -344,6 +344,8 @@ def _from_json(
     array = fill_rows(arguments[0], row_count(arguments))
 
     def convert(text: str) -> Any:
+        if is_spark and not text.strip():
+            return None
         value = parse_json(text)
         if arrow.is_struct(result_type) and not isinstance(value, dict):
             value = {}

@@ -6,7 +6,8 @@ Spark's ``hash()``. The hashed bits of a value are:
 
 - 32 bits for a boolean, a date, and an integer of up to 32 bits;
 - 64 bits for a larger integer, a timestamp, and a decimal of up to 18 digits;
-- its own bits for a float, and its bytes for text and bytes.
+- its own bits for a float, and its bytes for text and bytes;
+- the elements of a list, or the fields of a struct, from left to right.
 
 References:
     [1] Apache Spark, sql/catalyst/expressions/hash.scala; Murmur3_x86_32; XXH64.
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.functions.argument_rows import fill_rows, row_count, unscaled_digits
 from circuits.types.functions.function import (
     Arguments,
@@ -33,6 +35,7 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.texts.encodings import as_bytes
 from circuits.types.functions.type_rules import is_binary, is_text
@@ -66,8 +69,17 @@ def _sha1(value: str | bytes) -> str:
 def _hash_column(values: pa.Array, seeds: Array) -> None:
     """Replace the seed of each row by the hash of its value; a NULL keeps the seed."""
     is_murmur3 = seeds.dtype == np.uint32
-    valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     data_type = values.type
+    if arrow.is_null(data_type):
+        return
+    if arrow.is_struct(data_type):
+        for number in range(data_type.num_fields):
+            _hash_column(pc.struct_field(values, number), seeds)
+        return
+    if is_list(data_type):
+        _hash_elements(values, seeds)
+        return
+    valid = np.asarray(values.is_valid().to_numpy(zero_copy_only=False), np.bool_)
     if is_text(data_type) or is_binary(data_type):
         binaries = pc.fill_null(pc.cast(values, pa.large_binary()), b"")
         offsets = np.frombuffer(binaries.buffers()[1], np.int64)[binaries.offset :][
@@ -100,15 +112,33 @@ def _hash_column(values: pa.Array, seeds: Array) -> None:
     (murmur3_numbers if is_murmur3 else xxhash64_numbers)(unsigned, is_64_bit, valid, seeds)
 
 
+def _hash_elements(lists: pa.Array, seeds: Array) -> None:
+    """Replace the seed of each row by the hash of the elements of its list."""
+    lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False)
+    for position in range(int(lengths.max(initial=0))):
+        rows = np.flatnonzero(lengths > position)
+        row_seeds = seeds[rows]
+        _hash_column(pc.list_element(lists.take(pa.array(rows)), position), row_seeds)
+        seeds[rows] = row_seeds
+
+
+def _check_is_hashed(name: str, arguments: Arguments, data_type: pa.DataType) -> None:
+    """Raise an error for a type whose values, or parts of them, have no hash."""
+    if arrow.is_decimal(data_type) and data_type.precision > 18:
+        raise argument_error(name, arguments, "a decimal has at most 18 digits; cast it to text")
+    if arrow.is_map(data_type) or arrow.is_time(data_type):
+        raise argument_error(
+            name, arguments, "it takes numbers, text, bytes, dates, lists and structs of them"
+        )
+    if is_nested(data_type):
+        for part in part_types(data_type):
+            _check_is_hashed(name, arguments, part)
+
+
 def _hash_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 1, None)
     for argument in arguments:
-        if arrow.is_decimal(argument.type) and argument.type.precision > 18:
-            raise argument_error(
-                name, arguments, "a decimal has at most 18 digits; cast it to text"
-            )
-        if arrow.is_nested(argument.type) or arrow.is_time(argument.type):
-            raise argument_error(name, arguments, "it takes numbers, text, bytes, dates")
+        _check_is_hashed(name, arguments, argument.type)
     return arguments, pa.int32() if name == "murmur3" else pa.int64()
 
 
@@ -116,8 +146,7 @@ def _hash_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Value
     rows = row_count(arguments)
     seeds = np.full(rows, _FIRST_SEED, np.uint32 if result_type == pa.int32() else np.uint64)
     for values in arguments:
-        if not arrow.is_null(values.type):
-            _hash_column(fill_rows(values, rows), seeds)
+        _hash_column(fill_rows(values, rows), seeds)
     return pa.array(seeds.view(np.int32 if result_type == pa.int32() else np.int64))
 
 
