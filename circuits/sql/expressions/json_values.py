@@ -242,6 +242,7 @@ _JSON_FUNCTIONS: Final = frozenset(
         *("array_to_json", "json_array", "json_arrayagg", "json_group_array", "json_group_object"),
         *("json_object", "json_objectagg", "json_quote", "row_to_json", "to_json"),
         *("json_agg", "json_build_array", "json_build_object", "json_object_agg", "jsonb_agg"),
+        *("json_pretty", "json_strip_nulls", "jsonb_strip_nulls"),
         *("jsonb_build_array", "jsonb_build_object", "jsonb_object_agg"),
     )
 )

@@ -36,6 +36,7 @@ from circuits.sql.expressions import (
     time_buckets,
 )
 from circuits.sql.expressions.named_functions import merge_tables
+from circuits.sql.expressions.postgres import json as postgres_json
 from circuits.sql.expressions.postgres import lists as postgres_lists
 from circuits.sql.expressions.postgres import numbers as postgres_numbers
 from circuits.sql.expressions.postgres import texts as postgres_texts
@@ -80,7 +81,10 @@ READERS: Final = ReaderTable(
         _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
     ),
     postgres_by_class=merge_tables(
-        postgres_lists.READERS, postgres_numbers.READERS, postgres_texts.READERS
+        postgres_json.READERS,
+        postgres_lists.READERS,
+        postgres_numbers.READERS,
+        postgres_texts.READERS,
     ),
     postgres_by_name=merge_tables(postgres_numbers.READERS_BY_NAME, postgres_texts.READERS_BY_NAME),
     # An integer result of these functions is cast to the type that the dialect gives it.

@@ -15,7 +15,6 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import dialect_text
-from circuits.sql.expressions.json_values import is_json
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.sql.expressions.postgres.lists import concatenate_lists
@@ -90,10 +89,6 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    if clause.source.is_postgres and (is_json(node.left) or is_json(node.right)):
-        raise clause.source.unsupported(
-            node, "|| of JSON", "write the object with jsonb_build_object()"
-        )
     left, right = clause.read(node.left), clause.read(node.right)
     if clause.source.is_postgres and is_list(left.type) != is_list(right.type):
         if is_list(left.type) and not pa.types.is_null(right.type):

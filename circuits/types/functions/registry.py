@@ -21,6 +21,7 @@ from circuits.types.functions.dates import (
 from circuits.types.functions.nested import (
     csv_texts,
     histograms,
+    json_edits,
     json_paths,
     json_schemas,
     json_texts,
@@ -91,6 +92,7 @@ _FAMILIES = (
     times_of_day,
     csv_texts,
     histograms,
+    json_edits,
     json_paths,
     json_schemas,
     json_texts,

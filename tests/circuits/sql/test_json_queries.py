@@ -58,6 +58,7 @@ def test_values_and_existence_are_those_of_duckdb(documents):
 
 WILDCARDS = ["d->'$[*]'", "d->>'$.a[*]'", "json_extract(d, '$.*')", "d->>'$.a[*].b'", "d->'$.*[*]'"]
 PAIRS = ["json_contains(d, e)", "json_merge_patch(d, e)", "json_merge_patch(d, e, d)"]
+PAIRS += ["json_pretty(d)", "json_strip_nulls(e)"]
 PATHS_OF_EACH = ["", ", '$.a'", ", '$[0]'", ", '$[-1].b'", ", '$.b.a'"]
 PAIR_CIRCUIT = compile_sql(
     f"CREATE VIEW v AS SELECT d, e, {', '.join(f'{text} AS v{i}' for i, text in enumerate(PAIRS))},"

@@ -140,6 +140,11 @@ QUERIES = [
     """SELECT jsonb_array_length(j -> 'a'), coalesce(j ->> 'b', s), upper(j -> 'c' ->> 'd'),
         max(j ->> 'b') OVER ()
     FROM (SELECT s, '{"a": [1, 2], "b": "x", "c": {"d": "y"}}'::jsonb AS j FROM t) AS q""",
+    # || and - of JSON, also of columns that are JSON
+    """SELECT (j || '{"b": 7}') ->> 'b', (j - 'b') ->> 'b', ((j -> 'a') || '3'::jsonb) ->> 2,
+        jsonb_array_length((j -> 'a') - 1), jsonb_array_length(j || '[1]'::jsonb),
+        jsonb_array_length((j -> 'a') || (j -> 'a')), jsonb_strip_nulls(j) -> 'e' IS NULL
+    FROM (SELECT '{"a": [1, 2], "b": "x", "e": null}'::jsonb AS j FROM t) AS q""",
 ]
 
 
