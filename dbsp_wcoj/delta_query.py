@@ -27,6 +27,7 @@ from typing import Any
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, Partial
+from dbsp_wcoj.execution.chain_product import Chain, ChainProducts, find_chain
 from dbsp_wcoj.execution.delta_division import count_parts, divide_run
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.plan_cache import PlanCache
@@ -157,6 +158,8 @@ class DeltaQuery:
         self._lock = Lock()
         self._relations = relations or Relations()
         self._plan_cache = PlanCache(self.query, body, self.formula, self._relations)
+        # The query as a chain, by the relation that changes; None if it is not one.
+        self._chains: dict[str, Chain | None] = {}
         # A fast path, only for a result of one weight; None if the view cannot use it.
         self._small_steps = None
         if not (self._shares_relations or self._is_never_true or self.query.head):
@@ -211,7 +214,12 @@ class DeltaQuery:
         step = self._stage(deltas)
         return PreparedStep(self.evaluate(step), step, self._commit)
 
-    def evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
+    def evaluate(
+        self,
+        step: RelationsStep,
+        budget: Budget | None = None,
+        chain_products: ChainProducts | None = None,
+    ) -> ZSet:
         """Compute the view's delta in a staged step of its relations, without a change of state.
 
         For views that share relations: call `Relations.stage`, `evaluate` each view, and commit the
@@ -220,6 +228,8 @@ class DeltaQuery:
         Args:
             step: The staged step.
             budget: Limits the step; without it there is no limit.
+            chain_products: Computes large deltas of queries whose atoms form a path
+                (`dbsp_wcoj.execution.chain_product`).
 
         Raises:
             WeightOverflowError: A weight of the result leaves int64.
@@ -231,7 +241,7 @@ class DeltaQuery:
         step.check(self._relations)
         self._acquire()
         try:
-            return self._evaluate(step, budget)
+            return self._evaluate(step, budget, chain_products)
         finally:
             self._lock.release()
 
@@ -366,9 +376,18 @@ class DeltaQuery:
                 "at a time: wait for it, or exhaust or close its chunks"
             )
 
-    def _evaluate(self, step: RelationsStep, budget: Budget | None = None) -> ZSet:
+    def _evaluate(
+        self,
+        step: RelationsStep,
+        budget: Budget | None = None,
+        chain_products: ChainProducts | None = None,
+    ) -> ZSet:
         if not self.query.head:
             return ZSet.scalar(self._total(step.by_name, budget))
+        if chain_products is not None:
+            product = self._multiply_chain(step.by_name, budget, chain_products)
+            if product is not None:
+                return product
         chunks = self._chunks(step.by_name, budget)
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
@@ -378,6 +397,26 @@ class DeltaQuery:
         finally:
             if observer is not None:
                 observer.end_phase(0)
+
+    def _multiply_chain(
+        self,
+        steps: Mapping[str, TraceStep],
+        budget: Budget | None,
+        chain_products: ChainProducts,
+    ) -> ZSet | None:
+        """Return the view's delta as a chain product; None if it is not one."""
+        changed = [name for name in self._plan_cache.traces if name in steps]
+        if len(changed) != 1:
+            return None
+        (name,) = changed
+        if name not in self._chains:
+            self._chains[name] = find_chain(self.query, name)
+        chain = self._chains[name]
+        if chain is None or not len(steps[name].delta):
+            return None
+        # Plan the terms all the same, so that the traces have the column orders of later steps.
+        self._plan_cache.bind_step(steps)
+        return chain_products.multiply(chain, steps[name], self._plan_cache.traces, budget)
 
     def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
         """The weight of the empty row in the view's delta."""

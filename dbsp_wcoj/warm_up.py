@@ -19,18 +19,20 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
+from dbsp_wcoj.execution.chain_product import MIN_DELTA_ROWS, ChainProducts, find_chain
 from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
-from dbsp_wcoj.generic_join import generic_join
+from dbsp_wcoj.generic_join import generic_join, parse_query
 from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.json import scan, values
 from dbsp_wcoj.kernels.values import select_rows
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.kernels.values.group_sums import add_by_group, number_groups
+from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.rank_search import RankSearch
-from dbsp_wcoj.storage.row_keys import RowKeySet
+from dbsp_wcoj.storage.row_keys import KeyLayout, RowKeySet
 from dbsp_wcoj.storage.row_ranges import RowRanges
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.trace import Trace, build_run
@@ -64,6 +66,10 @@ def _warm_up_joins() -> None:
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     trace = Trace(2)
     trace.update(rows)
+    chain = find_chain(parse_query("q(a, c) :- e(a, b), d(b, c)"), "d")
+    assert chain is not None
+    delta = ZSet.from_columns([np.arange(MIN_DELTA_ROWS)] * 2)
+    ChainProducts().multiply(chain, Trace(2).prepare(delta), {"e": trace})
     trace.weights_of(rows)
     NearestRows(trace).before(rows.row_array)
     RankSearch([trace]).find(rows.row_array[:1, :1], np.zeros(1, np.int64))
@@ -102,9 +108,13 @@ def _warm_up_groups() -> None:
     rows = ZSet.from_rows([(1, 2), (1, 3)])
     trace.update(rows)
     prefix_lookup(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
-    key_set = RowKeySet()
-    for key in (1, 2):  # the second batch is compared and merged with the first one
-        key_set.add_absent(np.array([key]))
+    for key_bits in (1, 60):  # a bitmap, and sorted arrays
+        key_set = RowKeySet(key_bits)
+        for key in (0, 1):  # the second batch is compared and merged with the first one
+            key_set.add_absent(np.array([key]))
+    builder = KeyRunBuilder(KeyLayout((0,), (1,)), rows=1, prefixes=1)
+    builder.append(np.array([1]))
+    builder.finish()
     ranges = RowRanges(trace)
     keys = np.array([[1]])
     ranges.read(ranges.seek(keys), ranges.seek(keys, after=True))

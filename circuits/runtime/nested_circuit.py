@@ -57,6 +57,7 @@ from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
+from dbsp_wcoj.execution.chain_product import ChainProducts
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.storage.trace import PoppedOverlay, Staged, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
@@ -190,14 +191,14 @@ class NestedCircuit:
         finally:
             overlays = run.pop_overlays()
         emitted = run.emitted_rows()
-        outputs = [_without_iteration(rows) for rows in emitted]
+        outputs = [rows.without_iteration() for rows in emitted]
         if not keeps_state:
             return NestedCircuitStep(outputs, run.rows, run.seconds, [])
         private = run.total_of_derivations()
         for reference, total in zip(self.references, emitted, strict=True):
             # The delay has fed all rows back by now.
             if nodes[reference].is_arranged and nodes[reference].name in self.unread_names:
-                shared.add(nodes[reference].name, _delay(total))
+                shared.add(nodes[reference].name, total.fed_back())
         for inner_name, zsets in run.unread_deltas.items():
             shared.add(inner_name, accumulate(zsets, zsets[0].arity))
         for name, overlay in overlays:
@@ -303,6 +304,7 @@ class _StepExecution:
         self._outside_traces: list[Trace] = []
         # By the ``id`` of a trace of this circuit: the trace, and its name if joins share it.
         self._inner_traces: dict[int, tuple[Trace, str | None]] = {}
+        self._chain_products = ChainProducts()
         # The rows of each relation, unless they can be computed from `_derivations`.
         self._emitted: list[list[ZSet]] = [[] for _ in circuit.references]
         self._reference_names = {nodes[i].name for i in circuit.references}
@@ -326,7 +328,13 @@ class _StepExecution:
         nodes = self._nodes
         shared = self._relations.stage({})
         shared.by_name.update(outside_steps)
-        context = StepContext(False, shared, self._budget, derivations=self._derivations)
+        context = StepContext(
+            False,
+            shared,
+            self._budget,
+            derivations=self._derivations,
+            chain_products=self._chain_products,
+        )
         deltas = dict(changes)
         private_steps: list[TraceStep] = []
         for position, delta in changes.items():
@@ -365,16 +373,17 @@ class _StepExecution:
         for step in private_steps:
             self._push_private(step)
 
-    def emitted_rows(self) -> list[ZSet]:
+    def emitted_rows(self) -> list[_EmittedRows]:
         """Return the sum of the rows of each relation, with their iterations."""
         nodes = self._nodes
         rows = []
         for k, position in enumerate(self._circuit.results):
             derivations = self._derivations_of(nodes[position])
             if derivations is not None:
-                rows.append(derivations.first_rows())
+                rows.append(_EmittedRows(derivations.rows_fed_back(), are_fed_back=True))
             else:
-                rows.append(accumulate(self._emitted[k], nodes[position].empty.arity))
+                emitted = accumulate(self._emitted[k], nodes[position].empty.arity)
+                rows.append(_EmittedRows(emitted, are_fed_back=False))
         return rows
 
     def total_of_derivations(self) -> list[TraceStep]:
@@ -446,6 +455,30 @@ class _PendingRows:
             if any(len(zset) for zset in rows):
                 return iteration, rows
         return None
+
+
+@dataclass(frozen=True)
+class _EmittedRows:
+    """The rows of a relation in all iterations of a step, with their iterations.
+
+    Attributes:
+        rows: The rows.
+        are_fed_back: True if the iterations are those that read the rows, and each row occurs in
+            only one of them; False if they are those that emitted the rows.
+    """
+
+    rows: ZSet
+    are_fed_back: bool
+
+    def fed_back(self) -> ZSet:
+        """Return the rows with the iterations that read them."""
+        return self.rows if self.are_fed_back else _delay(self.rows)
+
+    def without_iteration(self) -> ZSet:
+        """Return the rows without their iterations."""
+        if self.are_fed_back and self.rows.arity > 1:
+            return ZSet(self.rows.row_array[:-1], self.rows.weight_array)
+        return _without_iteration(self.rows)
 
 
 def _delay(rows: ZSet) -> ZSet:

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dbsp_wcoj.kernels.storage.key_sets import mark_absent_keys, merge_keys
+from dbsp_wcoj.kernels.storage.key_sets import add_absent_bits, mark_absent_keys, merge_keys
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["KeyLayout", "RowKeySet"]
@@ -23,6 +23,9 @@ __all__ = ["KeyLayout", "RowKeySet"]
 MAX_KEY_BITS: Final = 63
 # Two arrays of a set are merged if the older one is at most this many times as large.
 GROWTH_FACTOR: Final = 4
+# A set is a bitmap if that takes at most this many bits per key, or this many bits.
+MAX_BITS_PER_KEY: Final = 64
+MAX_SMALL_BITS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -104,18 +107,28 @@ class KeyLayout:
 class RowKeySet:
     """A set of keys to which sorted batches are added.
 
-    State: a few sorted arrays of geometrically growing sizes.
+    State: a few sorted arrays of geometrically growing sizes; or, once it takes no more memory, a
+    bitmap of all possible keys.
+
+    Args:
+        key_bits: The number of bits of a key.
 
     Complexity:
-        Amortised O(log n) per added key; O(log n) per key that is searched.
+        Amortised O(log n) per added key; O(log n) per key that is searched. O(1) in a bitmap.
 
-    >>> keys = RowKeySet()
+    >>> keys = RowKeySet(3)
     >>> keys.add_absent(np.array([1, 5])).tolist(), keys.add_absent(np.array([5, 7])).tolist()
     ([True, True], [False, True])
     """
 
-    def __init__(self) -> None:
+    def __init__(self, key_bits: int) -> None:
+        self._key_bits = key_bits
+        self._size = 0
         self._arrays: list[Int64Array] = []
+        self._bitmap: npt.NDArray[np.uint64] | None = None
+
+    def __len__(self) -> int:
+        return self._size
 
     def add_absent(self, keys: Int64Array) -> npt.NDArray[np.bool_]:
         """Add keys; return for each whether it was absent.
@@ -124,9 +137,20 @@ class RowKeySet:
             keys: Strictly ascending.
         """
         is_absent = np.ones(len(keys), np.bool_)
+        bound = max(MAX_BITS_PER_KEY * (self._size + len(keys)), MAX_SMALL_BITS)
+        if self._bitmap is None and 1 << self._key_bits <= bound:
+            bitmap = np.zeros(((1 << self._key_bits) >> 6) + 1, np.uint64)
+            for known in self._arrays:
+                add_absent_bits(known, bitmap, np.empty(len(known), np.bool_))
+            self._bitmap, self._arrays = bitmap, []
+        if self._bitmap is not None:
+            add_absent_bits(keys, self._bitmap, is_absent)
+            self._size += int(np.count_nonzero(is_absent))
+            return is_absent
         for known in self._arrays:
             mark_absent_keys(keys, known, is_absent)
         added = keys if is_absent.all() else keys[is_absent]
+        self._size += len(added)
         if len(added):
             self._arrays.append(added)
         while len(self._arrays) > 1 and (
@@ -138,6 +162,13 @@ class RowKeySet:
             merge_keys(older, newer, self._arrays[-1])
         return is_absent
 
-    def translate(self, old: KeyLayout, new: KeyLayout) -> None:
-        """Replace keys of one layout by those of another one."""
-        self._arrays = [new.encode(old.decode(keys)) for keys in self._arrays]
+    def translated(self, old: KeyLayout, new: KeyLayout) -> RowKeySet:
+        """Return the set with the keys of another layout for the same rows."""
+        result = RowKeySet(new.total_bits)
+        arrays = self._arrays
+        if self._bitmap is not None:
+            bits = np.unpackbits(self._bitmap.astype("<u8").view(np.uint8), bitorder="little")
+            arrays = [np.flatnonzero(bits)]
+        for keys in arrays:
+            result.add_absent(new.encode(old.decode(keys)))
+        return result

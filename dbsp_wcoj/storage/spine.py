@@ -126,6 +126,11 @@ class Spine:
         tail = self._read_tail()
         return tuple(self._runs) if tail is None else (*self._runs, tail)
 
+    @property
+    def visible_runs(self) -> tuple[Run, ...]:
+        """The runs and those of the overlay, as readers see them."""
+        return (*self.runs, *self._overlay)
+
     def snapshot(self) -> SpineSnapshot:
         """The current runs, for a later `snapshot_runs`; later appends do not change them.
 
@@ -401,7 +406,7 @@ class Spine:
 
     def _check(self) -> None:
         """Assert that the table lists the runs, and that each merge is of neighbours."""
-        runs = (*self.runs, *self._overlay)
+        runs = self.visible_runs
         assert self.table[spine_kernels.RUN_COUNT] == len(runs)
         addresses = self.table[spine_kernels.FIRST_RUN :][: len(runs)].tolist()
         assert addresses == [run.address for run in runs]

@@ -490,6 +490,32 @@ class Trace:
             np.concatenate([weights for _, weights in parts]),
         )
 
+    def visible_runs(self, order: ColumnOrder) -> tuple[Run, ...]:
+        """The runs that `visible_run` adds up; as long as they are the same, so is its result."""
+        return self._arrangement_like(order).spine.visible_runs
+
+    def visible_run(self, order: ColumnOrder) -> Run:
+        """All rows as one run in a column order, with those of the overlay; there must be runs.
+
+        Complexity:
+            O(n); O(1) if the trace has this order, and one run.
+
+        >>> trace = Trace(2)
+        >>> trace.update(ZSet.from_rows([(1, 2), (3, 0)]))
+        >>> trace.visible_run((1, 0)).level_values(0).tolist()
+        [0, 2]
+        """
+        arrangement = self._arrangement_like(order)
+        run = Run.sum_of(arrangement.spine.visible_runs)
+        if arrangement.order == order or not run.rows:
+            return run
+        columns = [arrangement.order.index(column) for column in order]
+        return Run.of(ZSet(*run.read()), np.array(columns, np.int64))
+
+    def _arrangement_like(self, order: ColumnOrder) -> Arrangement:
+        """Return the arrangement in a column order, or any other one."""
+        return self._arrangements.get(order) or self._any_arrangement()
+
     def _check_order(self, order: ColumnOrder) -> None:
         if sorted(order) != list(range(self.arity)):
             raise ArityError(

@@ -7,18 +7,22 @@ a row is new exactly if no earlier iteration has derived it, and no history need
     state   = Σ_i Z[., i]                       sorted once, at the end of the step
 
 `FirstDerivations` replaces the lookups of `RecursiveSetOperator` while this holds. Rows are packed
-into keys (`dbsp_wcoj.storage.row_keys`), so a derivation takes 16 bytes until the end of the step.
-The state is the same as that of the operator, so later steps can delete any row.
+into keys (`dbsp_wcoj.storage.row_keys`), so until the end of the step a derivation takes 4 bytes,
+or 8 if a key has more than 32 bits, and up to 8 for a weight if not all are 1. The state is the
+same as that of the operator, so later steps can delete any row. Its run is built from the keys, a
+range of them at a time (`dbsp_wcoj.storage.key_runs`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.row_keys import MAX_KEY_BITS, KeyLayout, RowKeySet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -31,6 +35,33 @@ MAX_WEIGHT: Final = 1 << 31
 SORTED_ROWS: Final = 1 << 17
 # At most about this many slices of iterations are sorted in all ranges.
 MAX_SLICES: Final = 1 << 16
+# Keys of at most this many bits are stored as uint32.
+NARROW_KEY_BITS: Final = 32
+
+
+class _Batch(NamedTuple):
+    """The derivations of one iteration: ascending keys, and weights, None if all are 1."""
+
+    iteration: int
+    keys: npt.NDArray[Any]
+    weights: npt.NDArray[Any] | None
+
+    @staticmethod
+    def of(iteration: int, keys: Int64Array, weights: Int64Array, key_bits: int) -> _Batch:
+        """Store keys and weights in the narrowest types."""
+        largest = int(weights.max())
+        return _Batch(
+            iteration,
+            keys.astype(np.uint32) if key_bits <= NARROW_KEY_BITS else keys,
+            None if largest == 1 else weights.astype(np.min_scalar_type(largest)),
+        )
+
+    def part(self, rows: slice) -> tuple[Int64Array, Int64Array]:
+        """Return some keys and their weights."""
+        keys = self.keys[rows].astype(np.int64)
+        if self.weights is None:
+            return keys, np.ones(len(keys), np.int64)
+        return keys, self.weights[rows].astype(np.int64)
 
 
 class FirstDerivations:
@@ -43,10 +74,10 @@ class FirstDerivations:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._layout: KeyLayout | None = None
-        self._known = RowKeySet()
-        # The derivations: the iteration, the keys of the rows and their weights.
-        self._derivations: list[tuple[int, Int64Array, Int64Array]] = []
-        self._zset: ZSet | None = None
+        self._known = RowKeySet(0)
+        self._batches: list[_Batch] = []
+        # The results of `_build`, until more derivations are added.
+        self._built: tuple[TraceStep, ZSet] | None = None
 
     def accepts(self, delta: ZSet) -> bool:
         """Return whether `add` may be called with this delta.
@@ -56,7 +87,7 @@ class FirstDerivations:
         """
         iterations = delta.row_array[-1]
         iteration = int(iterations[0])
-        if self._derivations and iteration <= self._derivations[-1][0]:
+        if self._batches and iteration <= self._batches[-1].iteration:
             return False
         weights = delta.weight_array
         if weights.min() < 1 or weights.max() > MAX_WEIGHT or (iterations != iteration).any():
@@ -65,84 +96,93 @@ class FirstDerivations:
 
     def add(self, delta: ZSet) -> ZSet:
         """Add derivations; return the rows that no earlier iteration has derived."""
-        assert self._layout is not None
-        rows = delta.row_array
-        keys = self._layout.encode(rows[:-1])
+        layout = self._layout
+        assert layout is not None
+        rows, weights = delta.row_array, delta.weight_array
+        keys = layout.encode(rows[:-1])
         is_new = self._known.add_absent(keys)
-        self._derivations.append((int(rows[-1, 0]), keys, delta.weight_array))
-        self._zset = None
+        self._batches.append(_Batch.of(int(rows[-1, 0]), keys, weights, layout.total_bits))
+        self._built = None
         if not is_new.all():
             rows = rows[:, is_new]
         return ZSet(rows, np.ones(rows.shape[1], np.int64))
 
     def total(self) -> TraceStep | None:
         """Return all derivations as a staged step of the trace; None if there are none."""
-        if not self._derivations:
-            return None
-        return self.trace.prepare(self._sorted())
+        return self._build()[0] if self._batches else None
 
     def first_rows(self) -> ZSet:
         """Return the output so far: each row with the iteration of its first derivation."""
-        if not self._derivations:
-            return ZSet.empty(self.trace.arity)
-        rows = self._sorted().row_array
-        rows = rows[:, first_positions_of_rows(rows[:-1])]
-        return ZSet(rows, np.ones(rows.shape[1], np.int64))
+        rows = self.rows_fed_back()
+        first = rows.row_array.copy()
+        first[-1] -= 1
+        return ZSet(first, rows.weight_array)
 
-    def _sorted(self) -> ZSet:
-        """Return all derivations; later calls return the same object until `add`."""
-        if self._zset is None:
-            self._zset = self._sort()
-        return self._zset
+    def rows_fed_back(self) -> ZSet:
+        """Return the output so far, each row with the iteration that reads it: the next one."""
+        return self._build()[1] if self._batches else ZSet.empty(self.trace.arity)
 
-    def _sort(self) -> ZSet:
+    def _build(self) -> tuple[TraceStep, ZSet]:
+        """Return the results of `total` and `rows_fed_back`."""
+        if self._built is None:
+            self._built = self._sort()
+        return self._built
+
+    def _sort(self) -> tuple[TraceStep, ZSet]:
         layout = self._layout
         assert layout is not None
-        first, last = self._derivations[0][0], self._derivations[-1][0]
+        first, last = self._batches[0].iteration, self._batches[-1].iteration
         bits = (last - first).bit_length()
         with_iteration = KeyLayout((*layout.lowest, first), (*layout.bits, bits))
         if with_iteration.total_bits > MAX_KEY_BITS:
-            parts = [
-                np.concatenate((layout.decode(keys), np.full((1, len(keys)), i)))
-                for i, keys, _ in self._derivations
-            ]
-            weights = np.concatenate([weights for _, _, weights in self._derivations])
-            return consolidated_rows(np.concatenate(parts, axis=1), weights)
+            return self._sort_rows(layout)
         # No two derivations have the same row and iteration, so nothing is added up.
-        size = sum([len(keys) for _, keys, _ in self._derivations])
-        rows: Int64Array = np.empty((len(with_iteration.bits), size), np.int64)
-        weights = np.empty(size, np.int64)
-        begin = 0
+        size = sum([len(batch.keys) for batch in self._batches])
+        has_weights = any(batch.weights is not None for batch in self._batches)
+        builder = KeyRunBuilder(
+            with_iteration, rows=size, prefixes=len(self._known), has_weights=has_weights, delay=1
+        )
         for slices in self._key_ranges(size):
+            parts = [batch.part(part) for batch, part in zip(self._batches, slices, strict=True)]
             keys = [
-                (keys[part] << bits) + (i - first)
-                for (i, keys, _), part in zip(self._derivations, slices, strict=True)
-            ]
-            range_weights = [
-                weights[part]
-                for (_, _, weights), part in zip(self._derivations, slices, strict=True)
+                (keys << bits) + (batch.iteration - first)
+                for batch, (keys, _) in zip(self._batches, parts, strict=True)
             ]
             packed = consolidated_rows(
-                np.concatenate(keys)[np.newaxis], np.concatenate(range_weights)
+                np.concatenate(keys)[np.newaxis], np.concatenate([weights for _, weights in parts])
             )
-            end = begin + len(packed)
-            rows[:, begin:end] = with_iteration.decode(packed.row_array[0])
-            weights[begin:end] = packed.weight_array
-            begin = end
-        return ZSet(rows, weights)
+            builder.append(packed.row_array[0], packed.weight_array)
+        order = tuple(range(self.trace.arity))
+        step = self.trace.check_step(TraceStep(self.trace, None, {order: builder.finish()}))
+        return step, ZSet(builder.first_rows, np.ones(len(self._known), np.int64))
+
+    def _sort_rows(self, layout: KeyLayout) -> tuple[TraceStep, ZSet]:
+        """As `_sort`, if a key has no room for the iteration."""
+        rows = []
+        weights = []
+        for batch in self._batches:
+            keys, batch_weights = batch.part(slice(None))
+            iterations = np.full((1, len(keys)), batch.iteration)
+            rows.append(np.concatenate((layout.decode(keys), iterations)))
+            weights.append(batch_weights)
+        zset = consolidated_rows(np.concatenate(rows, axis=1), np.concatenate(weights))
+        first_rows = zset.row_array[:, first_positions_of_rows(zset.row_array[:-1])]
+        first_rows[-1] += 1
+        ones = np.ones(first_rows.shape[1], np.int64)
+        return self.trace.prepare(zset), ZSet(first_rows, ones)
 
     def _key_ranges(self, size: int) -> Iterator[list[slice]]:
         """Yield the slices of the derivations of each iteration, for ascending ranges of keys.
 
         A sort of a range of about `SORTED_ROWS` derivations stays in the cache.
         """
-        largest = max([keys for _, keys, _ in self._derivations], key=len)
-        parts = min(size // SORTED_ROWS, MAX_SLICES // len(self._derivations)) + 1
+        largest = max([batch.keys for batch in self._batches], key=len)
+        parts = min(size // SORTED_ROWS, MAX_SLICES // len(self._batches)) + 1
         pivots = largest[np.linspace(0, len(largest), parts + 1).astype(np.int64)[1:-1]]
-        bounds = np.empty((len(self._derivations), parts + 1), np.int64)
-        for position, (_, keys, _) in enumerate(self._derivations):
-            bounds[position, 0], bounds[position, -1] = 0, len(keys)
-            bounds[position, 1:-1] = np.searchsorted(keys, pivots)
+        bounds = np.empty((len(self._batches), parts + 1), np.int64)
+        for position, batch in enumerate(self._batches):
+            bounds[position, 0], bounds[position, -1] = 0, len(batch.keys)
+            bounds[position, 1:-1] = np.searchsorted(batch.keys, pivots)
         for part in range(parts):
             yield [slice(*ends) for ends in bounds[:, part : part + 2].tolist()]
 
@@ -154,11 +194,16 @@ class FirstDerivations:
         new = KeyLayout.covering(rows, old)
         if new is None:
             return False
-        if old is not None:
-            self._known.translate(old, new)
-            self._derivations = [
-                (i, new.encode(old.decode(keys)), weights) for i, keys, weights in self._derivations
-            ]
+        if old is None:
+            self._known = RowKeySet(new.total_bits)
+        else:
+            self._known = self._known.translated(old, new)
+            batches = []
+            for batch in self._batches:
+                keys, weights = batch.part(slice(None))
+                keys = new.encode(old.decode(keys))
+                batches.append(_Batch.of(batch.iteration, keys, weights, new.total_bits))
+            self._batches = batches
         self._layout = new
         return True
 

@@ -98,7 +98,10 @@ class JoinOperator:
         """Compute the delta of the join; reads the deltas of the inputs in ``context.shared``."""
         if not any([len(delta.weight_array) for delta in deltas]):
             return ZSet.empty(len(self.query.head)), None
-        return self.delta_query.evaluate(context.shared, context.budget), None
+        delta = self.delta_query.evaluate(
+            context.shared, context.budget, chain_products=context.chain_products
+        )
+        return delta, None
 
 
 def _identifier(name: str) -> str:

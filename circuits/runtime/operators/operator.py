@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 
 from circuits.runtime.operators.first_derivations import FirstDerivations
 from dbsp_wcoj import RelationsStep, Trace, ZSet
+from dbsp_wcoj.execution.chain_product import ChainProducts
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.storage.trace import Staged
 
@@ -56,6 +57,7 @@ class StepContext:
             nodes, and as long as there is no watermark.
         derivations: In a nested circuit, for the traces of recursive distinct that were empty
             before the step: what the step has derived. Operators then do not read the trace.
+        chain_products: In a nested circuit, computes the joins of large deltas.
     """
 
     first: bool
@@ -65,6 +67,7 @@ class StepContext:
     previous_now: int | None = None
     closing: Closing | None = None
     derivations: Mapping[Trace, FirstDerivations] = field(default_factory=dict)
+    chain_products: ChainProducts | None = None
 
 
 class Operator(Protocol):

@@ -60,3 +60,19 @@ def merge_keys(one, other, out):
         else:
             out[k] = other[j]
             j += 1
+
+
+@kernel
+def add_absent_bits(keys, bits, is_absent):
+    """Set the bits of keys; set ``is_absent`` to whether the bit of each key was not set.
+
+    Args:
+        keys: int64, not negative.
+        bits: uint64, with 64 keys per word.
+        is_absent: One bool per key.
+    """
+    for i in range(keys.shape[0]):
+        word = keys[i] >> 6
+        bit = np.uint64(1) << np.uint64(keys[i] & 63)
+        is_absent[i] = bits[word] & bit == 0
+        bits[word] |= bit

@@ -14,6 +14,7 @@ from circuits.runtime.operators import first_derivations, recursive_distinct
 from circuits.runtime.operators.first_derivations import FirstDerivations
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.execution import chain_product
 from tests.circuits.datalog.test_datalog_circuits import rows, table
 from tests.circuits.runtime.test_recursion import SCHEMAS, Inputs
 from tests.generators.recursive_programs import PROGRAMS
@@ -96,6 +97,22 @@ def test_the_first_step_of_a_closure_reads_no_histories(monkeypatch):
 def trace_contents(circuit: Any) -> dict[str, ZSet]:
     traces = circuit.graph.traces
     return {name: trace.to_zset() for name, trace in traces.items() if trace.arrangements}
+
+
+@settings(LAW, max_examples=30)
+@given(st.sampled_from(sorted(PROGRAMS)), st.data())
+def test_chain_products_change_neither_rows_nor_state(title, data):
+    program = Inputs(PROGRAMS[title])
+    with_products, without = program.circuit(), program.circuit()
+    for _ in range(3):
+        change = program.change(data.draw)
+        expected = {head: rows(delta) for head, delta in without.step(change).items()}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(chain_product, "MIN_DELTA_ROWS", 1)
+            patch.setattr(chain_product, "MAX_READ_ROWS", 1000)
+            deltas = with_products.step(change)
+        assert {head: rows(delta) for head, delta in deltas.items()} == expected
+        assert trace_contents(with_products) == trace_contents(without)
 
 
 @settings(LAW, max_examples=30)

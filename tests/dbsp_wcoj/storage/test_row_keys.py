@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dbsp_wcoj.storage import row_keys
 from dbsp_wcoj.storage.row_keys import KeyLayout, RowKeySet
 
 EXTREME = st.sampled_from([-(2**63), -(2**62), -1, 0, 1, 2**40, 2**62, 2**63 - 1])
@@ -59,25 +60,30 @@ def test_rows_without_columns_have_the_key_0():
     assert layout.decode(np.zeros(1, np.int64)).shape == (0, 1)
 
 
-@pytest.mark.parametrize("largest", [40, 10_000])
+@pytest.mark.parametrize(("largest", "key_bits"), [(40, 6), (40, 40), (10_000, 20)])
 @settings(max_examples=60)
 @given(st.data())
-def test_a_key_is_absent_exactly_when_it_is_added_for_the_first_time(largest, data):
-    keys, added = RowKeySet(), set()
+def test_a_key_is_absent_exactly_when_it_is_added_for_the_first_time(largest, key_bits, data):
+    keys, added = RowKeySet(key_bits), set()
     batch = st.lists(st.integers(0, largest), max_size=60, unique=True).map(sorted)
     for numbers in data.draw(st.lists(batch, max_size=12)):
         absent = keys.add_absent(np.array(numbers, np.int64))
         assert absent.tolist() == [number not in added for number in numbers]
         added.update(numbers)
+        assert len(keys) == len(added)
 
 
-def test_keys_are_translated_to_another_layout():
+@pytest.mark.parametrize("max_small_bits", [0, 1 << 16], ids=["arrays", "bitmap"])
+def test_keys_are_translated_to_another_layout(max_small_bits, monkeypatch):
+    monkeypatch.setattr(row_keys, "MAX_SMALL_BITS", max_small_bits)
+    monkeypatch.setattr(row_keys, "MAX_BITS_PER_KEY", 0)
     small = KeyLayout.covering(np.array([[0, 3], [5, 5]]))
     assert small is not None
-    keys = RowKeySet()
+    keys = RowKeySet(small.total_bits)
     keys.add_absent(small.encode(np.array([[0, 3], [5, 5]])))
     large = KeyLayout.covering(np.array([[9], [-7]]), small)
     assert large is not None
-    keys.translate(small, large)
+    keys = keys.translated(small, large)
+    assert len(keys) == 2
     rows = np.array([[0, 1, 3], [5, 5, 5]])
     assert keys.add_absent(large.encode(rows)).tolist() == [False, True, False]

@@ -1,0 +1,278 @@
+"""Chain product: a term of a delta formula whose atoms form a path, for a large delta.
+
+::
+
+    closure(x, z) :- edge(x, y), delta(y, z)
+    same_generation(x, y) :- edge(a, x), delta(a, b), edge(b, y)
+
+The kernel (`dbsp_wcoj.kernels.join.chain`) reads the atoms from one end of the path to the other,
+also if the delta is in the middle. A generic join starts at the rows of the delta instead, and
+sorts its result. So a chain product is faster if the delta is large, as in the first step of a
+recursion; `ChainProducts.multiply` decides. It also requires dense values, and weights so small
+that no sum can leave int64.
+
+The delta may have one more column, its last one, with the same value in all rows: the iteration of
+a recursion. It is copied to the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from dbsp_wcoj.execution.join_buffers import address_of
+from dbsp_wcoj.kernels.join.chain import map_values, multiply_chain
+from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.query import Query, Variable
+from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet
+
+__all__ = ["Chain", "ChainProducts", "find_chain"]
+
+# Deltas with fewer rows run as generic joins.
+MIN_DELTA_ROWS: Final = 1 << 10
+# The rows that are read before the delta are at most this many times the rows of the delta.
+# A factor is prepared if it has at most this many times the rows of all deltas so far.
+MAX_READ_ROWS: Final = 4
+# A range of values is dense if its size is at most this, plus this many times the rows.
+DENSE_SIZE: Final = 1 << 16
+DENSE_FACTOR: Final = 4
+# The rows of a chunk, unless one source may have more.
+CHUNK_ROWS: Final = 1 << 17
+
+
+@dataclass(frozen=True)
+class Chain:
+    """A query whose atoms form a path from a source variable to a target variable.
+
+    Attributes:
+        relations: The relation of each atom, in the order of the path.
+        orders: The column order of each atom: its source, its target, and the tag.
+        delta: The position of the delta in the path.
+        head: For each column of the head: 0 for the source, 1 for the target, 2 for the tag.
+    """
+
+    relations: tuple[str, ...]
+    orders: tuple[ColumnOrder, ...]
+    delta: int
+    head: tuple[int, ...]
+
+
+def find_chain(query: Query, delta: str) -> Chain | None:
+    """Return a query as a chain in which one relation is a delta; None if it is not a chain.
+
+    Args:
+        query: The query.
+        delta: A relation of the query that occurs once. Its last column may be a tag: a variable of
+            the head that no other atom has.
+
+    >>> chain = find_chain(Query.parse("q(x, z, i) :- e(x, y), d(y, z, i)"), "d")
+    >>> chain.relations, chain.orders, chain.head
+    (('e', 'd'), ((0, 1), (0, 1, 2)), (0, 1, 2))
+    >>> find_chain(Query.parse("q(x, y) :- e(x, y), e(y, z), d(x, z)"), "d") is None
+    True
+    """
+    if query.comparisons or len(query.body) < 2 or len(set(query.head)) < len(query.head):
+        return None
+    atoms: list[tuple[str, list[str]]] = []
+    tag = ""
+    for atom in query.body:
+        names = [term.name for term in atom.terms if isinstance(term, Variable)]
+        if len(names) != len(atom.terms) or len(set(names)) < len(names):
+            return None
+        if atom.relation == delta and len(names) == 3:
+            tag = names.pop()
+        if len(names) != 2:
+            return None
+        atoms.append((atom.relation, names))
+    if [relation for relation, _ in atoms].count(delta) != 1:
+        return None
+    ends = [name for name in query.head if name != tag]
+    uses = [name for _, names in atoms for name in names]
+    middle = set(uses) - set(ends)
+    is_path = len(ends) == 2 and tag not in uses and all(uses.count(name) == 1 for name in ends)
+    if not is_path or any(uses.count(name) != 2 for name in middle):
+        return None
+    # Walk from the source; what is left in the end are atoms that the path does not reach.
+    variable, path, orders = ends[0], [], []
+    while (k := next((k for k, (_, n) in enumerate(atoms) if variable in n), None)) is not None:
+        relation, names = atoms.pop(k)
+        source = names.index(variable)
+        order = (source, 1 - source)
+        orders.append((*order, 2) if relation == delta and tag else order)
+        path.append(relation)
+        variable = names[1 - source]
+    if atoms:
+        return None
+    head = tuple(2 if name == tag else ends.index(name) for name in query.head)
+    return Chain(tuple(path), tuple(orders), path.index(delta), head)
+
+
+@dataclass(frozen=True)
+class _Factor:
+    """A factor of a product: its run, and its values as the kernel reads them.
+
+    Attributes:
+        run: The rows.
+        lowest: The least value of the first column.
+        positions: For each number from ``lowest`` on: the position of its node in the run, or -1.
+            None if the values are not dense.
+        targets: The least and the greatest value of the second column.
+    """
+
+    run: Run
+    lowest: int
+    positions: Int64Array | None
+    targets: tuple[int, int]
+
+    @staticmethod
+    def of(run: Run) -> _Factor:
+        """Prepare a run; O(rows)."""
+        sources, targets = run.level_values(0), run.level_values(1)
+        lowest, size = int(sources[0]), int(sources[-1]) - int(sources[0]) + 1
+        positions = None
+        if _is_dense(size, run.rows):
+            positions = np.empty(size, np.int64)
+            map_values(sources, lowest, positions)
+        return _Factor(run, lowest, positions, (int(targets.min()), int(targets.max())))
+
+    @property
+    def words(self) -> tuple[int, int, int, int]:
+        """The factor as the kernel reads it."""
+        if self.positions is None:
+            return self.run.address, 0, 0, 0
+        return self.run.address, address_of(self.positions), self.lowest, len(self.positions)
+
+    @property
+    def sources(self) -> int:
+        """The number of distinct values of the first column."""
+        return len(self.run.level_values(0))
+
+
+class ChainProducts:
+    """Computes chain products; keeps the factors whose relations do not change in between.
+
+    Keep it only as long as steps have large deltas: it has a run of each relation that is read in a
+    column order that its trace does not have.
+    """
+
+    def __init__(self) -> None:
+        # By relation and column order: the runs that a trace had, and the factor made of them.
+        self._factors: dict[tuple[str, ColumnOrder], tuple[tuple[Run, ...], _Factor]] = {}
+        self._delta_rows = 0
+
+    def multiply(
+        self,
+        chain: Chain,
+        step: TraceStep,
+        traces: Mapping[str, Trace],
+        budget: Budget | None = None,
+    ) -> ZSet | None:
+        """Return the rows of the chain; None if a generic join should compute them.
+
+        Args:
+            chain: The chain.
+            step: The staged step of its delta.
+            traces: The relations, by name. Those of the chain, except the delta, do not change.
+            budget: Limits the rows and the time.
+
+        Raises:
+            LimitError: The result is larger, or takes longer, than the budget allows.
+
+        Complexity:
+            O(paths of the chain without the last atom * targets per path), in the worst case, for
+            each source; often much less, since paths that meet are extended once.
+        """
+        delta = step.delta
+        if len(delta) < MIN_DELTA_ROWS:
+            return None
+        tags = delta.row_array[-1]
+        if 2 in chain.head and (tags != tags[0]).any():
+            return None
+        self._delta_rows += len(delta)
+        factors = []
+        for k, (relation, order) in enumerate(zip(chain.relations, chain.orders, strict=True)):
+            if k == chain.delta:
+                factor: _Factor | None = _Factor.of(step.run(order))
+            else:
+                trace = traces[relation]
+                if trace.is_empty:
+                    return ZSet.empty(len(chain.head))
+                factor = self._factor(relation, order, trace)
+            if factor is None:
+                return None
+            factors.append(factor)
+        rows_before = sum([factor.run.rows for factor in factors[: chain.delta]])
+        lowest, highest = factors[-1].targets
+        span = highest - lowest + 1
+        largest = prod([factor.run.max_abs_weight for factor in factors])
+        if (
+            rows_before > MAX_READ_ROWS * len(delta)
+            or any(factor.positions is None for factor in factors[1:])
+            or not _is_dense(span, factors[-1].run.rows)
+            or largest * prod([factor.sources for factor in factors[1:]]) > MAX_INT64
+        ):
+            return None
+        parts = list(_multiply(factors, lowest, span, len(chain.head), budget))
+        size = sum([weights.shape[0] for _, weights in parts])
+        rows: Int64Array = np.empty((len(chain.head), size), np.int64)
+        begin = 0
+        for columns, weights in parts:
+            end = begin + len(weights)
+            for column, position in enumerate(chain.head):
+                rows[column, begin:end] = columns[position] if position < 2 else tags[0]
+            begin = end
+        if not size:
+            return ZSet.empty(len(rows))
+        return ZSet(rows, np.concatenate([weights for _, weights in parts]))
+
+    def _factor(self, relation: str, order: ColumnOrder, trace: Trace) -> _Factor | None:
+        """Return a relation as a factor; None if it is too large for the deltas so far."""
+        runs = trace.visible_runs(order)
+        known = self._factors.get((relation, order))
+        if known is not None and known[0] == runs:
+            return known[1]
+        if sum([run.rows for run in runs]) > MAX_READ_ROWS * self._delta_rows:
+            return None
+        run = trace.visible_run(order)
+        if not run.rows:
+            return None
+        factor = _Factor.of(run)
+        self._factors[relation, order] = runs, factor
+        return factor
+
+
+def _is_dense(size: int, rows: int) -> bool:
+    return size <= DENSE_SIZE + DENSE_FACTOR * rows
+
+
+def _multiply(
+    factors: Sequence[_Factor], lowest: int, span: int, columns: int, budget: Budget | None
+) -> Iterator[tuple[Int64Array, Int64Array]]:
+    """Yield sources and targets, and their weights; in the order of the rows."""
+    table = np.array([factor.words for factor in factors], np.int64)
+    nodes = max([factor.sources for factor in factors])
+    scratch = np.empty((2, nodes), np.int64), np.zeros((len(factors), nodes), np.int64)
+    weights = np.empty((len(factors), nodes), np.int64)
+    words = (span >> 6) + 1
+    targets = (
+        np.zeros(span, np.int64),
+        np.zeros(words, np.int64),
+        np.zeros((words >> 6) + 1, np.int64),
+    )
+    capacity = CHUNK_ROWS + span
+    source, source_count = 0, factors[0].sources
+    while source < source_count:
+        out = np.empty((3, capacity), np.int64)
+        source, written = multiply_chain(table, source, lowest, *scratch, weights, *targets, out)
+        if budget is not None:
+            budget.add_rows(written, columns)
+            budget.check_time()
+        if written:
+            out = out[:, :written].copy() if 2 * written < capacity else out[:, :written]
+            yield out[:2], out[2]

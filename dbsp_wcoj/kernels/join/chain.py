@@ -1,0 +1,153 @@
+"""Chain product: the rows of a join whose atoms form a path, one source after another.
+
+    Q(x, z) = Σ over y₁ … yₙ₋₁ of R₁(x, y₁) * R₂(y₁, y₂) * … * Rₙ(yₙ₋₁, z)        R(…) is a weight
+
+It is the product of sparse matrices, computed row by row (Gustavson, "Two Fast Algorithms for
+Sparse Matrices", ACM TOMS 4(3), 1978). For each source x, the weights of all y₁ are added up in an
+array, then from these the weights of all y₂, and so on. So equal rows are added before they are
+written, nothing is sorted, and a value of a middle variable is extended once per source, however
+many paths lead to it. The targets of a source are listed in ascending order by a bitmap of two
+levels.
+
+The values are positions in arrays, so they must be dense. `dbsp_wcoj.execution.chain_product`
+checks this, and that no weight can leave int64.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import count_ones, load
+from dbsp_wcoj.kernels.storage import run_layout
+
+# The words of a factor: the address of its run; then, for all factors but the first, the address of
+# the map from a value (less the lowest one) to the position of its node in the first level, or -1;
+# the lowest value; and the size of the map.
+RUN = 0
+MAP = 1
+LOWEST = 2
+MAP_SIZE = 3
+FACTOR_WORDS = 4
+
+FIRST_LEVEL = run_layout.LEVEL_HEADERS
+SECOND_LEVEL = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS
+
+
+@kernel
+def map_values(values, lowest, positions):
+    """Fill ``positions`` with the position of each value, or -1.
+
+    Args:
+        values: int64, strictly ascending.
+        lowest: The value of the first entry.
+        positions: int64, one entry per number from ``lowest`` on.
+    """
+    positions[:] = -1
+    for position in range(values.shape[0]):
+        positions[values[position] - lowest] = position
+
+
+@subroutine
+def leaf_weight(run, sums, uniform, leaf):
+    """Return the weight of a row of a run, given where its running sums are, or 0."""
+    if sums == 0:
+        return uniform
+    return load(run, sums + leaf + 1) - load(run, sums + leaf)
+
+
+@kernel
+def multiply_chain(
+    factors, first, lowest, nodes, marks, weights, target_weights, bits, summary, out
+):
+    """Write the rows of as many sources as surely fit.
+
+    Args:
+        factors: int64, shape ``(n, FACTOR_WORDS)``. The runs have two columns, source and target;
+            a third one must have one value per row.
+        first: The position of the first source in the first level of the first run.
+        lowest: The lowest target.
+        nodes: int64, shape ``(2, m)``, for the nodes of any factor.
+        marks: int64, shape ``(n, m)``, zero; for each node the number of the last source, plus 1.
+        weights: int64, shape ``(n, m)``.
+        target_weights: int64, zero, one entry per number from ``lowest`` on; it is zero again at
+            the end.
+        bits: int64, zero, one bit per target; zero again at the end.
+        summary: int64, zero, one bit per word of ``bits``; zero again at the end.
+        out: int64, shape ``(3, capacity)``, for sources, targets and weights of the rows.
+
+    Returns:
+        ``(next, written)``: the position of the next source, and the number of rows.
+    """
+    last = factors.shape[0] - 1
+    run = factors[0, RUN]
+    source_count = load(run, FIRST_LEVEL + run_layout.LEVEL_NODES)
+    source_values = load(run, FIRST_LEVEL + run_layout.LEVEL_VALUES)
+    written = np.int64(0)
+    source = first
+    while source < source_count and written + target_weights.shape[0] <= out.shape[1]:
+        # The nodes of the factor that the source reaches, and their weights.
+        current = 0
+        count = np.int64(1)
+        nodes[0, 0] = source
+        weights[0, source] = 1
+        for k in range(last + 1):
+            run = factors[k, RUN]
+            offsets = load(run, FIRST_LEVEL + run_layout.LEVEL_OFFSETS)
+            values = load(run, SECOND_LEVEL + run_layout.LEVEL_VALUES)
+            sums = load(run, run_layout.WEIGHT_SUMS)
+            uniform = load(run, run_layout.UNIFORM_WEIGHT)
+            if k == last:
+                for i in range(count):
+                    node = nodes[current, i]
+                    weight = weights[k, node]
+                    for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
+                        target = load(run, values + leaf) - lowest
+                        target_weights[target] += weight * leaf_weight(run, sums, uniform, leaf)
+                        word = target >> 6
+                        bits[word] |= np.int64(1) << (target & 63)
+                        summary[word >> 6] |= np.int64(1) << (word & 63)
+                continue
+            positions = factors[k + 1, MAP]
+            map_lowest = factors[k + 1, LOWEST]
+            map_size = factors[k + 1, MAP_SIZE]
+            reached = np.int64(0)
+            for i in range(count):
+                node = nodes[current, i]
+                weight = weights[k, node]
+                for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
+                    value = load(run, values + leaf) - map_lowest
+                    if value < 0 or value >= map_size:
+                        continue
+                    position = load(positions, value)
+                    if position < 0:
+                        continue
+                    change = weight * leaf_weight(run, sums, uniform, leaf)
+                    if marks[k + 1, position] == source + 1:
+                        weights[k + 1, position] += change
+                    else:
+                        marks[k + 1, position] = source + 1
+                        weights[k + 1, position] = change
+                        nodes[1 - current, reached] = position
+                        reached += 1
+            current = 1 - current
+            count = reached
+        source_value = load(factors[0, RUN], source_values + source)
+        for block in range(summary.shape[0]):
+            words = summary[block]
+            summary[block] = 0
+            while words != 0:
+                lowest_bit = words & -words
+                word = (block << 6) + count_ones(lowest_bit - 1)
+                words ^= lowest_bit
+                rest = bits[word]
+                bits[word] = 0
+                while rest != 0:
+                    lowest_bit = rest & -rest
+                    target = (word << 6) + count_ones(lowest_bit - 1)
+                    rest ^= lowest_bit
+                    out[0, written] = source_value
+                    out[1, written] = lowest + target
+                    out[2, written] = target_weights[target]
+                    written += target_weights[target] != 0
+                    target_weights[target] = 0
+        source += 1
+    return source, written

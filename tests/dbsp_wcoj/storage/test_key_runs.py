@@ -1,0 +1,41 @@
+"""A run that is built from keys equals the run of the same rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.key_runs import KeyRunBuilder
+from dbsp_wcoj.storage.row_keys import KeyLayout
+from dbsp_wcoj.storage.run import Run
+
+
+@pytest.mark.parametrize("arity", [1, 2, 3, 4])
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_the_run_equals_that_of_the_rows(arity, data):
+    row = st.tuples(*[st.integers(-2, 60)] * arity)
+    largest = data.draw(st.sampled_from([1, 3]))
+    weights = data.draw(st.dictionaries(row, st.integers(1, largest), min_size=1, max_size=200))
+    zset = ZSet.from_rows(list(weights), list(weights.values()))
+    layout = KeyLayout.covering(zset.row_array)
+    assert layout is not None
+    prefixes = sorted({row[:-1] for row in weights})
+    builder = KeyRunBuilder(
+        layout, rows=len(zset), prefixes=len(prefixes), has_weights=largest > 1, delay=5
+    )
+    keys = layout.encode(zset.row_array)
+    cut = data.draw(st.integers(0, len(zset)))
+    for part in (slice(cut), slice(cut, None)):
+        builder.append(keys[part], zset.weight_array[part])
+    run, expected = builder.finish(), Run.of(zset, np.arange(arity))
+    assert not run.find_damage()
+    assert run.max_abs_weight == expected.max_abs_weight
+    for words, expected_words in zip(run.read(), expected.read(), strict=True):
+        assert np.array_equal(words, expected_words)
+    first = {row[:-1]: row[-1] + 5 for row in sorted(weights, reverse=True)}
+    expected_rows = [(*prefix, first[prefix]) for prefix in prefixes]
+    assert list(map(tuple, builder.first_rows.T.tolist())) == expected_rows
