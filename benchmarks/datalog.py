@@ -8,12 +8,18 @@ generated, for ``--nodes`` nodes times the scale of the program. For each progra
 - the engine computes the view in one step, and then changes 1 % of the facts in each of
   ``--changes`` steps: half of them are deleted, and as many new ones are inserted;
 - DuckDB computes the same with a recursive common table expression, where SQL can express the
-  program so that it ends; its tables are loaded before;
+  program so that it ends; its tables are loaded before. For components it uses ``USING KEY``, which
+  keeps one value per node, as a minimum in a recursion does;
 - clingo grounds the program, which computes its only model; loading the facts counts. It has no
   minimum in a recursion, so SciPy checks the shortest paths.
 
 Each answer is the number of rows, or the sum of distances. All systems use one thread. The state
 after the last change is compared with the recomputation of the other systems, too.
+
+The closure and the same generation of a graph of uniform random edges have hundreds of rows per
+fact. They run only from scratch, and not in clingo. So do components and reachability on
+``--graph``, a real graph, if its file is there; reachability starts at the 10 nodes with the most
+edges.
 """
 
 from __future__ import annotations
@@ -21,7 +27,7 @@ from __future__ import annotations
 import gc
 import re
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -30,8 +36,10 @@ from typing import Annotated, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import typer
 from numpy.typing import NDArray
+from rich.console import Console
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
@@ -39,10 +47,13 @@ import dbsp_wcoj
 from benchmarks.cost import Clock, Cost
 from benchmarks.recomputed import RecomputedQuery
 from benchmarks.result import Result, Row, terminal
+from benchmarks.shared_data import SHARED
 from benchmarks.verdict import Verdict
-from circuits import compile_datalog
+from circuits import Circuit, StepLimits, compile_datalog
 
 __all__ = ["PROGRAMS", "main", "sum_of_distances"]
+
+_CNR_2000: Final = SHARED / "data" / "graphs" / "cnr-2000.parquet"
 
 CLAIM: Final = (
     "A recursive view follows changes of its facts exactly. The tables compare the cost, from "
@@ -63,6 +74,7 @@ class Program:
         sql: The query for DuckDB; None if SQL cannot express the program so that it ends.
         is_summed: True if the answer is the sum of the last column, False to count the rows.
         scale: Multiplies the number of nodes; larger for programs with few rows per node.
+        changes: False to run it only from scratch.
     """
 
     rules: str
@@ -71,38 +83,58 @@ class Program:
     sql: str | None = None
     is_summed: bool = False
     scale: int = 1
+    changes: bool = True
 
 
 EDGES: Final = {"edge": (2, 1.5)}
+CLOSURE: Final = "tc(x, y) :- edge(x, y). tc(x, z) :- edge(x, y), tc(y, z)."
+CLOSURE_SQL: Final = (
+    "WITH RECURSIVE tc(a, b) AS (SELECT c0, c1 FROM edge UNION "
+    "SELECT edge.c0, tc.b FROM edge JOIN tc ON edge.c1 = tc.a) SELECT count(*) FROM tc"
+)
+SAME_GENERATION: Final = (
+    "sg(x, y) :- edge(p, x), edge(p, y), x != y. sg(x, y) :- edge(a, x), sg(a, b), edge(b, y)."
+)
+SAME_GENERATION_SQL: Final = (
+    "WITH RECURSIVE sg(a, b) AS (SELECT e.c1, f.c1 FROM edge e JOIN edge f ON e.c0 = f.c0 "
+    "WHERE e.c1 <> f.c1 UNION SELECT e.c1, f.c1 FROM sg JOIN edge e ON e.c0 = sg.a "
+    "JOIN edge f ON f.c0 = sg.b) SELECT count(*) FROM sg"
+)
 
 PROGRAMS: Final[Mapping[str, Program]] = {
-    "closure": Program(
-        "tc(x, y) :- edge(x, y). tc(x, z) :- edge(x, y), tc(y, z).",
+    "closure": Program(CLOSURE, "tc", EDGES, CLOSURE_SQL, scale=10),
+    "closure, uniform edges": Program(
+        CLOSURE.replace("edge", "arc"),
         "tc",
-        EDGES,
-        "WITH RECURSIVE tc(a, b) AS (SELECT c0, c1 FROM edge UNION "
-        "SELECT edge.c0, tc.b FROM edge JOIN tc ON edge.c1 = tc.a) SELECT count(*) FROM tc",
-        scale=10,
+        {"arc": (2, 2.4)},
+        CLOSURE_SQL.replace("edge", "arc"),
+        scale=6,
+        changes=False,
     ),
     "same generation": Program(
-        "sg(x, y) :- edge(p, x), edge(p, y), x != y. sg(x, y) :- edge(a, x), sg(a, b), edge(b, y).",
+        SAME_GENERATION, "sg", {"edge": (2, 1.1)}, SAME_GENERATION_SQL, scale=20
+    ),
+    "same generation, uniform edges": Program(
+        SAME_GENERATION.replace("edge", "arc"),
         "sg",
-        {"edge": (2, 1.1)},
-        "WITH RECURSIVE sg(a, b) AS (SELECT e.c1, f.c1 FROM edge e JOIN edge f ON e.c0 = f.c0 "
-        "WHERE e.c1 <> f.c1 UNION SELECT e.c1, f.c1 FROM sg JOIN edge e ON e.c0 = sg.a "
-        "JOIN edge f ON f.c0 = sg.b) SELECT count(*) FROM sg",
-        scale=20,
+        {"arc": (2, 2.0)},
+        SAME_GENERATION_SQL.replace("edge", "arc"),
+        scale=4,
+        changes=False,
     ),
     "connected components": Program(
         "cc(x, min(x)) :- edge(x, _). cc(y, min(y)) :- edge(_, y). "
         "cc(y, min(c)) :- cc(x, c), edge(x, y). cc(x, min(c)) :- cc(y, c), edge(x, y).",
         "cc",
         EDGES,
-        "WITH RECURSIVE both_ways AS (SELECT c0, c1 FROM edge UNION SELECT c1, c0 FROM edge), "
-        "cc(a, b) AS (SELECT c0, c0 FROM both_ways UNION "
-        "SELECT both_ways.c1, cc.b FROM cc JOIN both_ways ON both_ways.c0 = cc.a), "
-        "least AS (SELECT a, min(b) AS b FROM cc GROUP BY a) SELECT sum(b) FROM least",
+        "WITH RECURSIVE both_ways AS MATERIALIZED "
+        "(SELECT c0, c1 FROM edge UNION SELECT c1, c0 FROM edge), "
+        "cc(a, b) USING KEY (a) AS (SELECT DISTINCT c0, c0 FROM both_ways UNION "
+        "SELECT e.c1 AS a, min(cc.b) AS b FROM cc JOIN both_ways e ON e.c0 = cc.a "
+        "JOIN recurring.cc old ON old.a = e.c1 WHERE cc.b < old.b GROUP BY e.c1) "
+        "SELECT sum(b) FROM cc",
         is_summed=True,
+        scale=50,
     ),
     "reachability": Program(
         "reached(y) :- edge(x, y), x < 10. reached(y) :- reached(x), edge(x, y).",
@@ -162,6 +194,7 @@ def main(
     nodes: Annotated[int, typer.Option(help="Nodes, times the scale of a program.")] = 400,
     changes: Annotated[int, typer.Option(help="Steps that change 1 % of the facts.")] = 10,
     only: Annotated[list[str] | None, typer.Option(help="Only these programs.")] = None,
+    graph: Annotated[Path, typer.Option(help="Parquet file of a real graph.")] = _CNR_2000,
     seed: int = 0,
     json: Annotated[Path | None, typer.Option(help="Write the result here.")] = None,
 ) -> None:
@@ -169,17 +202,41 @@ def main(
     verdict = Verdict()
     scratch: list[Row] = []
     live: list[Row] = []
-    result = Result("datalog", CLAIM, {"From scratch": scratch, "Changes of 1 %": live})
+    real: list[Row] = []
+    tables = {"From scratch": scratch, "Changes of 1 %": live, "A real graph, from scratch": real}
+    result = Result("datalog", CLAIM, tables)
     progress = terminal()
     dbsp_wcoj.warm_up()
     for name in only or PROGRAMS:
         progress.print(f"{name} ...")
         program = PROGRAMS[name]
         list(_run(name, program, 30, 2, seed, Verdict()))  # compiles what is left
-        scratch_row, live_row = _run(name, program, nodes, changes, seed, verdict)
+        scratch_row, *live_rows = _run(name, program, nodes, changes, seed, verdict)
         scratch.append(scratch_row)
-        live.append(live_row)
+        live += live_rows
+    if graph.is_file():
+        real += _run_on_graph(graph, only, verdict, progress)
     verdict.close(result, json)
+
+
+def _run_on_graph(
+    path: Path, only: Collection[str] | None, verdict: Verdict, progress: Console
+) -> Iterator[Row]:
+    """Yield a row for each program on a real graph."""
+    edges = np.stack([column.to_numpy() for column in pq.read_table(path).columns[:2]], axis=1)
+    # Nodes are numbered by their number of edges, so that the first ones have the most.
+    order = np.argsort(-np.bincount(edges.ravel()), kind="stable")
+    number = np.empty(len(order), np.int64)
+    number[order] = np.arange(len(order))
+    facts = {"edge": number[edges]}
+    for name in ("connected components", "reachability"):
+        if only and name not in only:
+            continue
+        progress.print(f"{name}, {path.stem} ...")
+        program = PROGRAMS[name]
+        _, answer, rows, cost = _first_step(program, facts)
+        others = _compare(f"{name}, {path.stem}", program, facts, answer, verdict, clingo=False)
+        yield _row(f"{name}, {path.stem}", facts, rows, "CPU s", cost.cpu, others)
 
 
 def _run(
@@ -192,16 +249,11 @@ def _run(
         relation: _new_facts(relation, columns, int(rate * nodes), nodes, generator)
         for relation, (columns, rate) in program.facts.items()
     }
-    schemas = {relation: _table(rows).schema for relation, rows in facts.items()}
-    circuit = compile_datalog(program.rules, schemas, materialize=[program.view])
-    gc.collect()
-    clock = Clock()
-    circuit.step({relation: _table(rows) for relation, rows in facts.items()})
-    cost = clock.read()
-    rows = circuit.views[program.view].num_rows
-    answer = _answer(circuit.views[program.view], program)
+    circuit, answer, rows, cost = _first_step(program, facts)
     others = _compare(f"{name}, from scratch", program, facts, answer, verdict)
     yield _row(name, facts, rows, "CPU s", cost.cpu, others)
+    if not program.changes:
+        return
     steps: list[float] = []
     for _ in range(changes):
         tables = {}
@@ -216,6 +268,21 @@ def _run(
     others = _compare(f"{name}, after the changes", program, facts, answer, verdict)
     rows = circuit.views[program.view].num_rows
     yield _row(name, facts, rows, "median CPU s of a step", statistics.median(steps), others)
+
+
+def _first_step(program: Program, facts: Facts) -> tuple[Circuit, int, int, Cost]:
+    """Run the program from scratch; return the circuit, the answer, its rows and the cost."""
+    tables = {relation: _table(rows) for relation, rows in facts.items()}
+    schemas = {relation: table.schema for relation, table in tables.items()}
+    circuit = compile_datalog(
+        program.rules, schemas, materialize=[program.view], limits=StepLimits.off()
+    )
+    gc.collect()
+    clock = Clock()
+    circuit.step(tables)
+    cost = clock.read()
+    view = circuit.views[program.view]
+    return circuit, _answer(view, program), view.num_rows, cost
 
 
 def _row(
@@ -235,7 +302,13 @@ def _row(
 
 
 def _compare(
-    title: str, program: Program, facts: Facts, answer: int, verdict: Verdict
+    title: str,
+    program: Program,
+    facts: Facts,
+    answer: int,
+    verdict: Verdict,
+    *,
+    clingo: bool = True,
 ) -> dict[str, Cost]:
     """Compute the answer in the other systems, and compare; return the cost of each."""
     systems: dict[str, Callable[[], int]] = {}
@@ -243,7 +316,12 @@ def _compare(
         tables = {relation: _table(rows) for relation, rows in facts.items()}
         database = RecomputedQuery(tables, {}, threads=1)
         systems[DUCKDB] = lambda: database.answer(sql)
-    if "min(" not in program.rules and find_spec("clingo") is not None:
+    if (
+        clingo
+        and program.changes
+        and "min(" not in program.rules
+        and find_spec("clingo") is not None
+    ):
         systems[CLINGO] = lambda: _count_with_clingo(program, facts)
     if "road" in facts:
         systems[SCIPY] = lambda: sum_of_distances(facts["road"])

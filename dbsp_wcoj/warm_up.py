@@ -112,8 +112,8 @@ def _warm_up_groups() -> None:
         key_set = RowKeySet(key_bits)
         for key in (0, 1):  # the second batch is compared and merged with the first one
             key_set.add_absent(np.array([key]))
-    builder = KeyRunBuilder(KeyLayout((0,), (1,)), rows=1, prefixes=1)
-    builder.append(np.array([1]))
+    builder = KeyRunBuilder(KeyLayout((0,), (1,)), rows=1, keys=1)
+    builder.append([np.array([1])], [0], [None])
     builder.finish()
     ranges = RowRanges(trace)
     keys = np.array([[1]])

@@ -317,6 +317,30 @@ PAGE_TABLES: tuple[Selection, ...] = (
         },
     ),
     Selection(
+        "datalog",
+        "From scratch",
+        "Datalog programs on generated facts, from scratch, one thread",
+        (
+            *("program", "facts", "rows", "CPU s", "DuckDB CPU s", "times faster than DuckDB"),
+            *("clingo CPU s", "times faster than clingo"),
+        ),
+    ),
+    Selection(
+        "datalog",
+        "Changes of 1 %",
+        "The same programs while 1 % of the facts change in each step; the others recompute",
+        (
+            *("program", "rows", "median CPU s of a step", "DuckDB CPU s"),
+            *("times faster than DuckDB", "clingo CPU s", "times faster than clingo"),
+        ),
+    ),
+    Selection(
+        "datalog",
+        "A real graph, from scratch",
+        "A real graph, from scratch",
+        ("program", "facts", "rows", "CPU s", "DuckDB CPU s", "times faster than DuckDB"),
+    ),
+    Selection(
         "sink",
         "Overhead of a durable sink",
         "A micro-batch through the durable sink, and through a function that only fetches the rows",

@@ -1,37 +1,46 @@
-"""A run that is built from sorted keys of rows, part by part (`dbsp_wcoj.storage.row_keys`)."""
+"""A run that is built from keys of rows, part by part (`dbsp_wcoj.storage.row_keys`)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, Final
+
 import numpy as np
+import numpy.typing as npt
 
 from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.kernels.storage.key_runs import STATE_WORDS, append_keys, finish_run
+from dbsp_wcoj.kernels.storage.key_runs import (
+    STATE_WORDS,
+    append_keys,
+    finish_run,
+    sort_dense_keys,
+)
 from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["KeyRunBuilder"]
 
-_NO_WEIGHTS: Int64Array = np.empty(0, np.int64)
+# Keys are sorted by counting if their range has at most this many numbers per key.
+MAX_NUMBERS_PER_KEY: Final = 4
 
 
 class KeyRunBuilder:
-    """Builds a run of rows with positive weights, and lists the first row of each prefix.
+    """Builds a run of rows with positive weights, and lists the first row of each key.
 
-    A prefix is a row without its last column.
+    A key is a row without its last column.
 
     Args:
         layout: The layout of the keys.
         rows: The number of rows that will be appended, at least 1.
-        prefixes: The number of their prefixes.
+        keys: The number of distinct keys.
         has_weights: False if all weights are 1.
         delay: Added to the last column of the first rows.
 
-    >>> builder = KeyRunBuilder(KeyLayout((5, 0), (1, 2)), rows=3, prefixes=2)
-    >>> builder.append(np.array([1, 3]))
-    >>> builder.append(np.array([4]))
+    >>> builder = KeyRunBuilder(KeyLayout((5,), (1,)), rows=3, keys=2)
+    >>> builder.append([np.array([0, 1]), np.array([0])], [7, 8], [None, None])
     >>> builder.finish().read()[0].tolist(), builder.first_rows.tolist()
-    ([[5, 5, 6], [1, 3, 0]], [[5, 6], [1, 0]])
+    ([[5, 5, 6], [7, 8, 7]], [[5, 6], [7, 7]])
     """
 
     def __init__(
@@ -39,12 +48,12 @@ class KeyRunBuilder:
         layout: KeyLayout,
         *,
         rows: int,
-        prefixes: int,
+        keys: int,
         has_weights: bool = False,
         delay: int = 0,
     ) -> None:
-        arity = len(layout.bits)
-        self.first_rows: Int64Array = np.empty((arity, prefixes), np.int64)
+        columns = len(layout.bits)
+        self.first_rows: Int64Array = np.empty((columns + 1, keys), np.int64)
         self._first_count = 0
         self._lowest = np.array(layout.lowest, np.int64)
         self._shifts = np.cumsum([0, *layout.bits[:0:-1]])[::-1].astype(np.int64)
@@ -53,19 +62,18 @@ class KeyRunBuilder:
         self._state: Int64Array = np.zeros(STATE_WORDS, np.int64)
         # The sections, each as large as it may become. Memory that is not written to is not used.
         header = np.zeros(
-            run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * arity, np.int64
+            run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * (columns + 1), np.int64
         )
-        header[run_layout.ARITY] = arity
+        header[run_layout.ARITY] = columns + 1
         header[run_layout.MAX_ABS_WEIGHT] = 1
         end = len(header)
-        first_nodes = min(1 << layout.bits[0], prefixes if arity > 1 else rows)
-        for level in range(arity):
+        first_nodes = min(1 << layout.bits[0], keys) if columns else rows
+        for level in range(columns + 1):
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-            is_last = level == arity - 1
-            nodes = rows if is_last else prefixes if level else first_nodes
+            nodes = rows if level == columns else keys if level else first_nodes
             header[entry + run_layout.LEVEL_VALUES] = end
             end += nodes
-            if not is_last:
+            if level < columns:
                 header[entry + run_layout.LEVEL_OFFSETS] = end
                 end += nodes + 1
         self._directory = end
@@ -76,26 +84,54 @@ class KeyRunBuilder:
         self._buffer: Int64Array = np.empty(end, np.int64)
         self._buffer[: len(header)] = header
 
-    def append(self, keys: Int64Array, weights: Int64Array = _NO_WEIGHTS) -> None:
-        """Append rows that follow all rows so far.
+    def append(
+        self,
+        keys: Sequence[npt.NDArray[Any]],
+        last_values: Sequence[int],
+        weights: Sequence[npt.NDArray[Any] | None],
+    ) -> None:
+        """Append groups of rows, all of which follow the rows of earlier calls.
 
         Args:
-            keys: Strictly ascending.
-            weights: One per key, positive; ignored if all are 1.
+            keys: The keys of each group, strictly ascending.
+            last_values: The value of the last column in each group, ascending.
+            weights: The weights of each group; None if all are 1.
         """
+        sizes = [len(group) for group in keys]
+        size = sum(sizes)
+        if not size:
+            return
+        lowest = min([int(group[0]) for group in keys if len(group)])
+        highest = max([int(group[-1]) for group in keys if len(group)])
+        unsorted = np.ones((2, size), np.int64)
+        np.concatenate(keys, out=unsorted[0], casting="unsafe")
+        unsorted[0] -= lowest
+        ends = np.cumsum(sizes)
+        for end, count, group_weights in zip(ends.tolist(), sizes, weights, strict=True):
+            if group_weights is not None:
+                unsorted[1, end - count : end] = group_weights
+        values = np.array(last_values, np.int64)
+        rows: Int64Array = np.empty((3, size), np.int64)
+        if highest - lowest < MAX_NUMBERS_PER_KEY * size:
+            positions = np.zeros(highest - lowest + 2, np.int64)
+            sort_dense_keys(*unsorted, ends, values, positions, rows)
+        else:
+            order = np.argsort(unsorted[0], kind="stable")
+            rows[0], rows[2] = unsorted[:, order]
+            rows[1] = np.repeat(values, sizes)[order]
         self._first_count = append_keys(
             self._buffer,
             self._state,
-            keys,
-            weights,
+            rows,
+            lowest,
             self._lowest,
             self._shifts,
             self._masks,
             self.first_rows,
             self._first_count,
+            self._delay,
         )
 
     def finish(self) -> Run:
         """Return the run of all rows; call this once."""
-        self.first_rows[-1] += self._delay
         return Run(self._buffer, *finish_run(self._buffer, self._state, self._directory))

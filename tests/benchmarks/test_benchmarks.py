@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 from scipy.sparse import csr_array
@@ -238,20 +239,26 @@ def test_recursion_checks_the_maintained_closure_and_every_recomputation(
 
 
 def test_datalog_compares_every_program_from_scratch_and_after_changes(tmp_path) -> None:
-    path = tmp_path / "result.json"
-    datalog.main(nodes=40, changes=3, json=path)
+    path, graph = tmp_path / "result.json", tmp_path / "ring.parquet"
+    pq.write_table(pa.table({"src": [*range(20)], "dst": [*range(1, 20), 0]}), graph)
+    datalog.main(nodes=40, changes=3, graph=graph, json=path)
 
     tables = json.loads(path.read_text())["tables"]
-    for rows in (tables["From scratch"], tables["Changes of 1 %"]):
-        assert [row["program"] for row in rows] == list(datalog.PROGRAMS)
+    maintained = [name for name, program in datalog.PROGRAMS.items() if program.changes]
+    for rows, programs in (
+        (tables["From scratch"], list(datalog.PROGRAMS)),
+        (tables["Changes of 1 %"], maintained),
+    ):
+        assert [row["program"] for row in rows] == programs
         assert all(row["rows"] > 0 for row in rows)
         assert rows[0]["DuckDB CPU s"] > 0
+    assert [row["rows"] for row in tables["A real graph, from scratch"]] == [20, 20]
 
 
 def test_a_wrong_answer_of_a_datalog_program_ends_with_status_1(monkeypatch) -> None:
     monkeypatch.setattr(datalog, "sum_of_distances", lambda roads: -1, raising=True)
     with pytest.raises(typer.Exit) as stop:
-        datalog.main(nodes=30, changes=1, only=["shortest paths"])
+        datalog.main(nodes=30, changes=1, only=["shortest paths"], graph=Path("missing"))
 
     assert stop.value.exit_code == 1
 

@@ -23,16 +23,16 @@ import numpy.typing as npt
 
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
-from dbsp_wcoj.storage.row_keys import MAX_KEY_BITS, KeyLayout, RowKeySet
+from dbsp_wcoj.storage.row_keys import KeyLayout, RowKeySet
 from dbsp_wcoj.storage.trace import TraceStep
-from dbsp_wcoj.zset import Int64Array, consolidated_rows
+from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["FirstDerivations", "first_positions_of_rows"]
 
 # With less than this per iteration, the derivations of a row in all iterations fit in int64.
 MAX_WEIGHT: Final = 1 << 31
 # Derivations are sorted in ranges of about this many rows.
-SORTED_ROWS: Final = 1 << 17
+SORTED_ROWS: Final = 1 << 15
 # At most about this many slices of iterations are sorted in all ranges.
 MAX_SLICES: Final = 1 << 16
 # Keys of at most this many bits are stored as uint32.
@@ -52,16 +52,13 @@ class _Batch(NamedTuple):
         largest = int(weights.max())
         return _Batch(
             iteration,
-            keys.astype(np.uint32) if key_bits <= NARROW_KEY_BITS else keys,
+            _narrow_keys(keys, key_bits),
             None if largest == 1 else weights.astype(np.min_scalar_type(largest)),
         )
 
-    def part(self, rows: slice) -> tuple[Int64Array, Int64Array]:
+    def part(self, rows: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
         """Return some keys and their weights."""
-        keys = self.keys[rows].astype(np.int64)
-        if self.weights is None:
-            return keys, np.ones(len(keys), np.int64)
-        return keys, self.weights[rows].astype(np.int64)
+        return self.keys[rows], None if self.weights is None else self.weights[rows]
 
 
 class FirstDerivations:
@@ -104,7 +101,7 @@ class FirstDerivations:
         self._batches.append(_Batch.of(int(rows[-1, 0]), keys, weights, layout.total_bits))
         self._built = None
         if not is_new.all():
-            rows = rows[:, is_new]
+            rows = rows.take(np.flatnonzero(is_new), axis=1)
         return ZSet(rows, np.ones(rows.shape[1], np.int64))
 
     def total(self) -> TraceStep | None:
@@ -131,51 +128,28 @@ class FirstDerivations:
     def _sort(self) -> tuple[TraceStep, ZSet]:
         layout = self._layout
         assert layout is not None
-        first, last = self._batches[0].iteration, self._batches[-1].iteration
-        bits = (last - first).bit_length()
-        with_iteration = KeyLayout((*layout.lowest, first), (*layout.bits, bits))
-        if with_iteration.total_bits > MAX_KEY_BITS:
-            return self._sort_rows(layout)
         # No two derivations have the same row and iteration, so nothing is added up.
-        size = sum([len(batch.keys) for batch in self._batches])
-        has_weights = any(batch.weights is not None for batch in self._batches)
         builder = KeyRunBuilder(
-            with_iteration, rows=size, prefixes=len(self._known), has_weights=has_weights, delay=1
+            layout,
+            rows=sum([len(batch.keys) for batch in self._batches]),
+            keys=len(self._known),
+            has_weights=any(batch.weights is not None for batch in self._batches),
+            delay=1,
         )
-        for slices in self._key_ranges(size):
-            parts = [batch.part(part) for batch, part in zip(self._batches, slices, strict=True)]
-            keys = [
-                (keys << bits) + (batch.iteration - first)
-                for batch, (keys, _) in zip(self._batches, parts, strict=True)
-            ]
-            packed = consolidated_rows(
-                np.concatenate(keys)[np.newaxis], np.concatenate([weights for _, weights in parts])
-            )
-            builder.append(packed.row_array[0], packed.weight_array)
+        iterations = [batch.iteration for batch in self._batches]
+        for slices in self._key_ranges():
+            parts = [batch.part(rows) for batch, rows in zip(self._batches, slices, strict=True)]
+            builder.append([keys for keys, _ in parts], iterations, [w for _, w in parts])
         order = tuple(range(self.trace.arity))
         step = self.trace.check_step(TraceStep(self.trace, None, {order: builder.finish()}))
         return step, ZSet(builder.first_rows, np.ones(len(self._known), np.int64))
 
-    def _sort_rows(self, layout: KeyLayout) -> tuple[TraceStep, ZSet]:
-        """As `_sort`, if a key has no room for the iteration."""
-        rows = []
-        weights = []
-        for batch in self._batches:
-            keys, batch_weights = batch.part(slice(None))
-            iterations = np.full((1, len(keys)), batch.iteration)
-            rows.append(np.concatenate((layout.decode(keys), iterations)))
-            weights.append(batch_weights)
-        zset = consolidated_rows(np.concatenate(rows, axis=1), np.concatenate(weights))
-        first_rows = zset.row_array[:, first_positions_of_rows(zset.row_array[:-1])]
-        first_rows[-1] += 1
-        ones = np.ones(first_rows.shape[1], np.int64)
-        return self.trace.prepare(zset), ZSet(first_rows, ones)
-
-    def _key_ranges(self, size: int) -> Iterator[list[slice]]:
+    def _key_ranges(self) -> Iterator[list[slice]]:
         """Yield the slices of the derivations of each iteration, for ascending ranges of keys.
 
         A sort of a range of about `SORTED_ROWS` derivations stays in the cache.
         """
+        size = sum([len(batch.keys) for batch in self._batches])
         largest = max([batch.keys for batch in self._batches], key=len)
         parts = min(size // SORTED_ROWS, MAX_SLICES // len(self._batches)) + 1
         pivots = largest[np.linspace(0, len(largest), parts + 1).astype(np.int64)[1:-1]]
@@ -200,12 +174,16 @@ class FirstDerivations:
             self._known = self._known.translated(old, new)
             batches = []
             for batch in self._batches:
-                keys, weights = batch.part(slice(None))
-                keys = new.encode(old.decode(keys))
-                batches.append(_Batch.of(batch.iteration, keys, weights, new.total_bits))
+                keys = new.encode(old.decode(batch.keys.astype(np.int64)))
+                keys = _narrow_keys(keys, new.total_bits)
+                batches.append(_Batch(batch.iteration, keys, batch.weights))
             self._batches = batches
         self._layout = new
         return True
+
+
+def _narrow_keys(keys: Int64Array, key_bits: int) -> npt.NDArray[Any]:
+    return keys.astype(np.uint32) if key_bits <= NARROW_KEY_BITS else keys
 
 
 def first_positions_of_rows(rows: Int64Array) -> Int64Array:
