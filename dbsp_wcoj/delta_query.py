@@ -406,13 +406,13 @@ class DeltaQuery:
     ) -> ZSet | None:
         """Return the view's delta as a chain product; None if it is not one."""
         changed = [name for name in self._plan_cache.traces if name in steps]
-        if len(changed) != 1:
+        if len(changed) != 1 or not chain_products.is_large(steps[changed[0]]):
             return None
         (name,) = changed
         if name not in self._chains:
             self._chains[name] = find_chain(self.query, name)
         chain = self._chains[name]
-        if chain is None or not len(steps[name].delta):
+        if chain is None:
             return None
         # Plan the terms all the same, so that the traces have the column orders of later steps.
         self._plan_cache.bind_step(steps)

@@ -166,6 +166,10 @@ class ChainProducts:
         self._factors: dict[tuple[str, ColumnOrder], tuple[tuple[Run, ...], _Factor]] = {}
         self._delta_rows = 0
 
+    def is_large(self, step: TraceStep) -> bool:
+        """Return whether a delta has enough rows for a product."""
+        return len(step.delta) >= MIN_DELTA_ROWS
+
     def multiply(
         self,
         chain: Chain,
@@ -189,7 +193,7 @@ class ChainProducts:
             each source; often much less, since paths that meet are extended once.
         """
         delta = step.delta
-        if len(delta) < MIN_DELTA_ROWS:
+        if not self.is_large(step):
             return None
         tags = delta.row_array[-1]
         if 2 in chain.head and (tags != tags[0]).any():
