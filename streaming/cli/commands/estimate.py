@@ -213,6 +213,13 @@ def _show(
     table.add_row("all", "", "", size(result.bytes))
     terminal.print(table)
     terminal.print()
+    for part in result.parts:
+        if part.is_uncertain:
+            terminal.print(
+                f"The size of {part.name} is uncertain, because it has only "
+                f"{plural(part.sample_rows, 'row')} in the sample: give a larger --sample.",
+                soft_wrap=True,
+            )
     terminal.print(
         f"A load in one step needs up to {size(LOAD_FACTOR * result.bytes)}. The files of a state "
         f"directory take about {size(result.bytes)}, and more while it is written.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -17,6 +17,9 @@ from circuits.runtime.state_names import StateNames, arrangement_sizes, node_lab
 from streaming.cli.estimation.growth import extrapolate, slope_of
 
 __all__ = ["Estimate", "Measurement", "PartEstimate", "estimate_parts", "measure"]
+
+#: The growth of a part with fewer rows in the largest sample is uncertain.
+MIN_CERTAIN_ROWS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,7 @@ class PartEstimate:
         rows: Its rows or values.
         bytes: Its bytes in memory.
         slope: The power of the number of rows that it grows with.
+        sample_rows: Its rows or values in the largest sample.
     """
 
     name: str
@@ -114,6 +118,12 @@ class PartEstimate:
     rows: float
     bytes: float
     slope: float
+    sample_rows: int
+
+    @property
+    def is_uncertain(self) -> bool:
+        """True if few rows of the samples have shown that it grows faster than its input."""
+        return self.slope > 1 and self.sample_rows < MIN_CERTAIN_ROWS
 
 
 @dataclass(frozen=True)
@@ -149,6 +159,7 @@ class Estimate:
                     "rows": round(part.rows),
                     "bytes": round(part.bytes),
                     "power": round(part.slope, 3),
+                    "sample_rows": part.sample_rows,
                 }
                 for part in self.parts
             ],
@@ -175,7 +186,9 @@ def estimate_parts(measurements: Sequence[Measurement]) -> Estimate:
             slope = slope_of(fractions, rows)
             planned_rows = extrapolate(fractions, rows, 1.0)
             size_in_bytes = planned_rows * bytes_per_row
-            parts.append(PartEstimate(name, kind, part.views, planned_rows, size_in_bytes, slope))
+            parts.append(
+                PartEstimate(name, kind, part.views, planned_rows, size_in_bytes, slope, part.rows)
+            )
     work = [measurement.work for measurement in measurements]
     planned_work = extrapolate(fractions, work, 1.0)
     growth = planned_work / last.work if last.work else 1.0

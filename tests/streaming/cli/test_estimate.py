@@ -113,6 +113,22 @@ def test_the_text_names_state_views_and_the_share_of_filters() -> None:
     assert "0 % of the generated rows pass" in result.stdout
 
 
+@pytest.mark.parametrize(("cents", "is_uncertain"), [(95_000, True), (0, False)])
+def test_a_growth_that_few_rows_show_is_called_uncertain(cents, is_uncertain, tmp_path) -> None:
+    rng = np.random.default_rng(7)
+    keys = {name: rng.integers(0, 3000, 2000) for name in ("payer", "payee")}
+    table = pa.table({**keys, "cents": rng.integers(1, 100_000, 2000)})
+    pq.write_table(table, tmp_path / "pay.parquet")
+    text = (
+        "SELECT x.payer, y.payee, count(*) AS n FROM pay x JOIN pay y ON x.payee = y.payer "
+        f"WHERE x.cents > {cents} AND y.cents > {cents} GROUP BY 1, 2"
+    )
+    arguments = ["estimate", text, "--source", f"pay={tmp_path}/pay.parquet", "--rows", "pay=1e6"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert ("is uncertain, because it has only" in result.stdout) == is_uncertain
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
