@@ -1,15 +1,19 @@
-"""Time isolation: move the current time to one side of a comparison, alone.
+"""Time isolation: rewrite a comparison so that the current time is alone on one side.
 
-A `TemporalFilter` compares a value of the row with a function of the time of the step. SQL often
-has both on one side; t is the time, d a constant duration, k a constant number::
+A `TemporalFilter` compares a value of the row with a function of the time of the step. In SQL, the
+time and a column are often on the same side. Here t is the time of the step, ts a timestamp and v a
+duration of the row, d a constant duration, and k a constant number::
 
-    t - ts < d                  ts + d > t
-    t - (v of the row) < ts     ts + (v of the row) > t
-    date_diff(unit, ts, t) < k  trunc(ts) + k units > trunc(t)
-    whole seconds of t - ts < k ts + k seconds > t
+    SQL                          rewritten
+    t - ts < d                   ts + d > t
+    t - v < ts                   ts + v > t
+    epoch(t - ts) < k            ts + k seconds > t
+    date_diff(unit, ts, t) < k   trunc(ts) + k units > trunc(t)
+    whole seconds of t - ts < k  ts + k seconds > t                for k > 0
 
-All of these are equivalences: times have no fractions smaller than their unit, and durations of
-days and shorter units have inverses. Durations with months do not, and are left as they are.
+Each rewritten comparison is equivalent: timestamps are whole microseconds, and adding a duration of
+days or shorter units can be undone. Adding months cannot be undone (January 31 and one month is
+February 28), so durations with months are not moved.
 """
 
 from __future__ import annotations
@@ -38,20 +42,23 @@ _UNITS: Final = {
 }
 _DURATION: Final = pa.duration("us")
 
-# A value of the row, a comparison, and an expression that reads the time.
+# The left side, which does not read the time; the comparison; the right side, which reads it.
 _Comparison = tuple[Expression, str, Expression]
 
 
 def isolate_time(
     value: Expression, comparison: str, bound: Expression, reads_time: Callable[[Expression], bool]
 ) -> _Comparison:
-    """Return an equivalent comparison whose right side has less around the time.
+    """Return an equivalent comparison with as little as possible around the time.
 
     Args:
         value: The left side, which does not read the time.
         comparison: A function of `FLIPPED_COMPARISONS`.
         bound: The right side, which reads the time.
-        reads_time: Whether an expression reads the time.
+        reads_time: Returns whether an expression reads the time.
+
+    Returns:
+        The left side, the comparison and the right side; the arguments if nothing can be moved.
 
     >>> from circuits.plan.expressions import Column
     >>> ts, now = (Column(index, pa.timestamp("us")) for index in (0, 9))
@@ -69,7 +76,7 @@ def isolate_time(
 def _move_one(
     value: Expression, comparison: str, bound: Expression, reads_time: Callable[[Expression], bool]
 ) -> _Comparison | None:
-    """Move the outermost operation of the right side to the left; None if that is impossible."""
+    """Move the outermost operation of the right side to the left; None if it cannot be moved."""
     match bound:
         case Call("cast", (inner,)) if types.is_integer(inner.type) and types.is_integer(
             bound.type
@@ -99,14 +106,15 @@ def _move_one(
                 return None
             return Literal(length, _DURATION), comparison, distance
         case Call("date_diff", (Literal(str() as unit), start, end)):
-            return _move_boundaries(value, comparison, unit, start, end, reads_time)
+            return _replace_date_diff(value, comparison, unit, start, end, reads_time)
         case Call("elapsed_units", (end, start, Literal(str() as unit))) if unit in _UNITS:
-            return _move_elapsed(value, comparison, _UNITS[unit], call("subtract", end, start))
+            distance = call("subtract", end, start)
+            return _replace_elapsed_units(value, comparison, _UNITS[unit], distance)
     return None
 
 
 def _can_add(time: Expression, amount: Expression) -> bool:
-    """Return whether an amount can be added to a time, and subtracted again."""
+    """Return whether adding an amount to a time is exact, and can be undone."""
     if types.is_date(time.type):
         return bool(types.is_integer(amount.type))
     is_constant = isinstance(amount, Literal) and isinstance(amount.value, timedelta)
@@ -123,7 +131,7 @@ def _is_zero(months: Expression) -> bool:
     return False
 
 
-def _move_boundaries(
+def _replace_date_diff(
     value: Expression,
     comparison: str,
     unit: str,
@@ -131,7 +139,7 @@ def _move_boundaries(
     end: Expression,
     reads_time: Callable[[Expression], bool],
 ) -> _Comparison | None:
-    """Move the number of boundaries between two times: their difference in whole units."""
+    """Replace a number of unit boundaries by the difference of the two times, both truncated."""
     if unit not in _UNITS or not isinstance(value, Literal) or not isinstance(value.value, int):
         return None
     starts = [call("date_trunc", Literal(unit, pa.string()), time) for time in (start, end)]
@@ -140,16 +148,18 @@ def _move_boundaries(
     return length, comparison, distance
 
 
-def _move_elapsed(
+def _replace_elapsed_units(
     value: Expression, comparison: str, unit: timedelta, distance: Expression
 ) -> _Comparison | None:
-    """Move the number of elapsed units, which is the quotient of a distance rounded towards 0."""
+    """Replace a number of elapsed units, the quotient q = distance / unit rounded towards 0."""
     if not isinstance(value, Literal) or not isinstance(value.value, int):
         return None
-    # With q the quotient: value < q is value + 1 <= q, and value >= q is value + 1 > q.
+    # Only two comparisons remain, because value < q is equivalent to value + 1 <= q, and
+    # value >= q to value + 1 > q: least <= q (is_at_least), and its negation least > q.
     least = value.value + (comparison in ("lt", "ge"))
     is_at_least = comparison in ("lt", "le")
-    # least <= q is least units <= distance; if least is not positive, least - 1 units < distance
+    # If least > 0, least <= q is equivalent to least * unit <= distance. Otherwise the rounding
+    # towards 0 makes it equivalent to (least - 1) * unit < distance.
     if least > 0:
         return Literal(least * unit, _DURATION), "le" if is_at_least else "gt", distance
     return Literal((least - 1) * unit, _DURATION), "lt" if is_at_least else "ge", distance

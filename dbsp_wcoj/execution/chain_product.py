@@ -1,18 +1,20 @@
-"""Chain product: a term of a delta formula whose atoms form a path, for a large delta.
+"""Chain product: joins a large delta with relations by a product of sparse matrices.
 
-::
+It computes a term of a delta formula whose atoms form a path between the two variables of the
+head. Each atom is a sparse matrix: the rows (x, y) with their weights::
 
     closure(x, z) :- edge(x, y), delta(y, z)
     same_generation(x, y) :- edge(a, x), delta(a, b), edge(b, y)
 
-The kernel (`dbsp_wcoj.kernels.join.chain`) reads the atoms from one end of the path to the other,
-also if the delta is in the middle. A generic join starts at the rows of the delta instead, and
-sorts its result. So a chain product is faster if the delta is large, as in the first step of a
-recursion; `ChainProducts.multiply` decides. It also requires dense values, and weights so small
-that no sum can leave int64.
+The kernel (`dbsp_wcoj.kernels.join.chain`) reads the matrices from one end of the path to the
+other, even if the delta is in the middle. A generic join starts at the rows of the delta instead,
+and sorts its result. So a chain product is faster if the delta is large, as in the first step of a
+recursion. It needs arrays indexed by value, so the values must be dense: their range is not much
+larger than the number of rows. The weights must be so small that no sum overflows int64.
+`ChainProducts.multiply` checks all this; if a condition fails, a generic join computes the term.
 
-The delta may have one more column, its last one, with the same value in all rows: the iteration of
-a recursion. It is copied to the result.
+The delta may have a third column, the *tag*, with the same value in all rows: the iteration of a
+recursion. The tag is copied to the result.
 """
 
 from __future__ import annotations
@@ -34,15 +36,16 @@ from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet
 
 __all__ = ["Chain", "ChainProducts", "find_chain"]
 
-# Deltas with fewer rows run as generic joins.
+# Smaller deltas are computed by generic joins.
 MIN_DELTA_ROWS: Final = 1 << 10
-# The rows that are read before the delta are at most this many times the rows of the delta.
-# A factor is prepared if it has at most this many times the rows of all deltas so far.
+# This factor limits two numbers of rows. The atoms before the delta in the path have in total at
+# most this many rows per row of the delta, because the kernel may read all of them. A relation is
+# prepared as a factor only if it has at most this many rows per row of all deltas so far.
 MAX_READ_ROWS: Final = 4
-# A range of values is dense if its size is at most this, plus this many times the rows.
+# Values are dense if their range has at most DENSE_SIZE + DENSE_FACTOR * rows numbers.
 DENSE_SIZE: Final = 1 << 16
 DENSE_FACTOR: Final = 4
-# The rows of a chunk, unless one source may have more.
+# The kernel returns the result in chunks of this many rows, plus the rows of one source.
 CHUNK_ROWS: Final = 1 << 17
 
 
@@ -50,9 +53,11 @@ CHUNK_ROWS: Final = 1 << 17
 class Chain:
     """A query whose atoms form a path from a source variable to a target variable.
 
+    The source and target of an atom are the ends of its edge, in the direction of the path.
+
     Attributes:
         relations: The relation of each atom, in the order of the path.
-        orders: The column order of each atom: its source, its target, and the tag.
+        orders: The column order of each atom: its source, its target, and the tag if it has one.
         delta: The position of the delta in the path.
         head: For each column of the head: 0 for the source, 1 for the target, 2 for the tag.
     """
@@ -64,12 +69,12 @@ class Chain:
 
 
 def find_chain(query: Query, delta: str) -> Chain | None:
-    """Return a query as a chain in which one relation is a delta; None if it is not a chain.
+    """Return the chain of a query; None if the query does not have that form.
 
     Args:
         query: The query.
-        delta: A relation of the query that occurs once. Its last column may be a tag: a variable of
-            the head that no other atom has.
+        delta: The relation that changes; in a chain it occurs exactly once. It may have a tag as
+            third column: a variable that occurs in no other atom.
 
     >>> chain = find_chain(Query.parse("q(x, z, i) :- e(x, y), d(y, z, i)"), "d")
     >>> chain.relations, chain.orders, chain.head
@@ -98,7 +103,7 @@ def find_chain(query: Query, delta: str) -> Chain | None:
     is_path = len(ends) == 2 and tag not in uses and all(uses.count(name) == 1 for name in ends)
     if not is_path or any(uses.count(name) != 2 for name in middle):
         return None
-    # Walk from the source; what is left in the end are atoms that the path does not reach.
+    # Walk from the source. Atoms that are left over at the end are not on the path.
     variable, path, orders = ends[0], [], []
     while (k := next((k for k, (_, n) in enumerate(atoms) if variable in n), None)) is not None:
         relation, names = atoms.pop(k)
@@ -115,24 +120,24 @@ def find_chain(query: Query, delta: str) -> Chain | None:
 
 @dataclass(frozen=True)
 class _Factor:
-    """A factor of a product: its run, and its values as the kernel reads them.
+    """A factor of a product: the run of an atom, with a map of its sources for the kernel.
 
     Attributes:
-        run: The rows.
-        lowest: The least value of the first column.
-        positions: For each number from ``lowest`` on: the position of its node in the run, or -1.
-            None if the values are not dense.
-        targets: The least and the greatest value of the second column.
+        run: The rows; the first column is the source, the second the target.
+        lowest: The lowest source.
+        positions: For each number from ``lowest`` on: the position of its node in level 0 of the
+            run, or -1. None if the sources are not dense.
+        target_range: The lowest and the highest target.
     """
 
     run: Run
     lowest: int
     positions: Int64Array | None
-    targets: tuple[int, int]
+    target_range: tuple[int, int]
 
     @staticmethod
     def of(run: Run) -> _Factor:
-        """Prepare a run; O(rows)."""
+        """Return the factor of a run; O(rows)."""
         sources, targets = run.level_values(0), run.level_values(1)
         lowest, size = int(sources[0]), int(sources[-1]) - int(sources[0]) + 1
         positions = None
@@ -142,32 +147,32 @@ class _Factor:
         return _Factor(run, lowest, positions, (int(targets.min()), int(targets.max())))
 
     @property
-    def words(self) -> tuple[int, int, int, int]:
-        """The factor as the kernel reads it."""
+    def kernel_words(self) -> tuple[int, int, int, int]:
+        """The address of the run; then the address, lowest value and size of the map, or zeros."""
         if self.positions is None:
             return self.run.address, 0, 0, 0
         return self.run.address, address_of(self.positions), self.lowest, len(self.positions)
 
     @property
-    def sources(self) -> int:
-        """The number of distinct values of the first column."""
+    def source_count(self) -> int:
+        """The number of distinct sources."""
         return len(self.run.level_values(0))
 
 
 class ChainProducts:
-    """Computes chain products; keeps the factors whose relations do not change in between.
+    """Computes chain products, and caches the factors of relations until these change.
 
-    Keep it only as long as steps have large deltas: it has a run of each relation that is read in a
-    column order that its trace does not have.
+    Release it when the deltas become small, because it takes memory: if the trace of a relation has
+    several runs, or lacks the column order, the factor has a copy of all rows.
     """
 
     def __init__(self) -> None:
-        # By relation and column order: the runs that a trace had, and the factor made of them.
+        # By relation and column order: the runs of the trace, and the factor built from them.
         self._factors: dict[tuple[str, ColumnOrder], tuple[tuple[Run, ...], _Factor]] = {}
         self._delta_rows = 0
 
     def is_large(self, step: TraceStep) -> bool:
-        """Return whether a delta has enough rows for a product."""
+        """Return whether a delta has enough rows for a chain product."""
         return len(step.delta) >= MIN_DELTA_ROWS
 
     def multiply(
@@ -177,20 +182,21 @@ class ChainProducts:
         traces: Mapping[str, Trace],
         budget: Budget | None = None,
     ) -> ZSet | None:
-        """Return the rows of the chain; None if a generic join should compute them.
+        """Return the result of a chain; None if a generic join should compute it.
 
         Args:
             chain: The chain.
             step: The staged step of its delta.
-            traces: The relations, by name. Those of the chain, except the delta, do not change.
+            traces: The relations, by name. No relation of the chain but the delta has changes.
             budget: Limits the rows and the time.
 
         Raises:
             LimitError: The result is larger, or takes longer, than the budget allows.
 
         Complexity:
-            O(paths of the chain without the last atom * targets per path), in the worst case, for
-            each source; often much less, since paths that meet are extended once.
+            For each source, O(rows of the factors that its paths reach): a row is read once per
+            source, however many paths lead to it. Plus one word per 4096 numbers of the target
+            range.
         """
         delta = step.delta
         if not self.is_large(step):
@@ -212,14 +218,14 @@ class ChainProducts:
                 return None
             factors.append(factor)
         rows_before = sum([factor.run.rows for factor in factors[: chain.delta]])
-        lowest, highest = factors[-1].targets
+        lowest, highest = factors[-1].target_range
         span = highest - lowest + 1
         largest = prod([factor.run.max_abs_weight for factor in factors])
         if (
             rows_before > MAX_READ_ROWS * len(delta)
             or any(factor.positions is None for factor in factors[1:])
             or not _is_dense(span, factors[-1].run.rows)
-            or largest * prod([factor.sources for factor in factors[1:]]) > MAX_INT64
+            or largest * prod([factor.source_count for factor in factors[1:]]) > MAX_INT64
         ):
             return None
         parts = list(_multiply(factors, lowest, span, len(chain.head), budget))
@@ -236,7 +242,7 @@ class ChainProducts:
         return ZSet(rows, np.concatenate([weights for _, weights in parts]))
 
     def _factor(self, relation: str, order: ColumnOrder, trace: Trace) -> _Factor | None:
-        """Return a relation as a factor; None if it is too large for the deltas so far."""
+        """Return the factor of a relation; None if it has no rows or too many for the deltas."""
         runs = trace.visible_runs(order)
         known = self._factors.get((relation, order))
         if known is not None and known[0] == runs:
@@ -258,9 +264,17 @@ def _is_dense(size: int, rows: int) -> bool:
 def _multiply(
     factors: Sequence[_Factor], lowest: int, span: int, columns: int, budget: Budget | None
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Yield sources and targets, and their weights; in the order of the rows."""
-    table = np.array([factor.words for factor in factors], np.int64)
-    nodes = max([factor.sources for factor in factors])
+    """Yield the rows of the product in chunks: sources and targets, and weights; in row order.
+
+    Args:
+        factors: The factors, in the order of the path.
+        lowest: The lowest target.
+        span: The size of the range of the targets.
+        columns: The number of columns of the result, for the budget.
+        budget: Limits the rows and the time.
+    """
+    factor_words = np.array([factor.kernel_words for factor in factors], np.int64)
+    nodes = max([factor.source_count for factor in factors])
     scratch = np.empty((2, nodes), np.int64), np.zeros((len(factors), nodes), np.int64)
     weights = np.empty((len(factors), nodes), np.int64)
     words = (span >> 6) + 1
@@ -270,10 +284,12 @@ def _multiply(
         np.zeros((words >> 6) + 1, np.int64),
     )
     capacity = CHUNK_ROWS + span
-    source, source_count = 0, factors[0].sources
+    source, source_count = 0, factors[0].source_count
     while source < source_count:
         out = np.empty((3, capacity), np.int64)
-        source, written = multiply_chain(table, source, lowest, *scratch, weights, *targets, out)
+        source, written = multiply_chain(
+            factor_words, source, lowest, *scratch, weights, *targets, out
+        )
         if budget is not None:
             budget.add_rows(written, columns)
             budget.check_time()

@@ -1,17 +1,17 @@
-"""Delta division: joins a large delta in parts, so that its look-ups in mapped runs are local.
+"""Delta division: joins a large delta in parts, so that look-ups in memory-mapped runs are local.
 
 A join that starts from the rows of a delta, sorted by (a, b), looks up a in one relation and b in
-another. The look-ups of a follow the order of the relation, those of b are at random positions. If
-the relation is a memory map that is larger than the memory, nearly each of these then needs a page
-that is not resident. So the delta is divided by the value of b. A join is linear in each factor::
+another. The look-ups of a follow the order of their relation; those of b are at random positions.
+If the relation of b is a memory map that is larger than the memory, nearly every look-up of b
+causes a page fault. So the delta is divided by the value of b. A join is linear in each factor::
 
     delta = part₁ + part₂ + …        part i: the rows whose b is in the i-th range of values
     join(delta, …) = join(part₁, …) + join(part₂, …) + …
 
-Each part looks up a in order again, and b only in a small piece of the relation.
+Each part looks up a in order, as before, and b only in a small piece of its relation.
 
-Cost: O(rows) to copy the delta. Each page of the relation is needed once for each part at most,
-instead of once for each row.
+Cost: O(rows * parts) to divide the delta, with at most `MAX_PARTS` parts. If the piece of a part
+fits in the memory, a page of a relation is read at most once per part, not once per row.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ from dbsp_wcoj.zset import ZSet
 
 __all__ = ["count_parts", "divide_run"]
 
-# The look-ups of a part in mapped runs are within about this many bytes.
+# Each part looks up b in about this many bytes of mapped runs; in more if `MAX_PARTS` or
+# `MIN_ROWS_PER_PART` limits the number of parts.
 MAPPED_BYTES_PER_PART: Final = 1 << 26
 MAX_PARTS: Final = 8
-# A part has at least this many rows: it looks up its rows in all pages of a relation again.
+# A part has about this many rows or more: each part may read all pages of the relation of a again.
 MIN_ROWS_PER_PART: Final = 1 << 14
-# The bounds of the ranges are quantiles of at least this many values for each part.
+# The bounds of the ranges are quantiles of a sample of at least this many values per part.
 SAMPLED_VALUES_PER_PART: Final = 256
 
 
 def count_parts(run: Run, spines: Iterable[Spine]) -> int:
-    """Return the number of parts of a delta; 1 if it is small, or the relations are in memory.
+    """Return into how many parts to divide a delta; 1 if dividing it does not pay.
+
+    It does not pay if the delta has few rows or one column, or no relation has large mapped runs.
 
     Args:
         run: The delta from whose rows the join starts.
@@ -55,15 +58,15 @@ def divide_run(run: Run, parts: int) -> Iterator[Run]:
     """Divide the rows of a run by ranges of the values of its second column.
 
     Args:
-        run: At least two columns, and one row.
-        parts: The number of ranges with about equally many rows, at least 1. There may be fewer if
-            many rows have the same value.
+        run: At least two columns and one row.
+        parts: The number of ranges, at least 1. The ranges have about equally many rows; there are
+            fewer ranges if many rows have the same value.
 
     Yields:
-        Runs with at least one row each, in the column order of the run.
+        Runs with at least one row each, in the column order of ``run``.
 
     Complexity:
-        O(rows log parts).
+        O(rows * parts).
 
     >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 9), (2, 5), (3, 9)]), np.arange(2))
     >>> [part.read()[0].tolist() for part in divide_run(run, 2)]
@@ -79,6 +82,6 @@ def divide_run(run: Run, parts: int) -> Iterator[Run]:
     for number in range(len(bounds) + 1):
         is_in_part = numbers == number
         if is_in_part.any():
-            # The rows of a part are sorted and distinct, as those of the run.
+            # The rows of a part stay sorted and distinct.
             rows = ZSet(np.ascontiguousarray(columns[:, is_in_part]), weights[is_in_part])
             yield Run.of(rows, order)

@@ -1,4 +1,8 @@
-"""A run that is built from keys of rows, part by part (`dbsp_wcoj.storage.row_keys`)."""
+"""KeyRunBuilder: builds a run part by part, from rows whose first columns are packed into keys.
+
+`dbsp_wcoj.storage.row_keys` packs columns into a key. A part is a range of keys, so sorting needs
+scratch memory for one part only.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +25,25 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["KeyRunBuilder"]
 
-# Keys are sorted by counting if their range has at most this many numbers per key.
+# Keys are sorted by a counting sort if their range has at most this many numbers per key.
 MAX_NUMBERS_PER_KEY: Final = 4
 
 
 class KeyRunBuilder:
-    """Builds a run of rows with positive weights, and lists the first row of each key.
+    """Builds a run of rows with positive weights, and collects the first row of each key.
 
-    A key is a row without its last column.
+    A key is a row without its last column, packed into an int64.
 
     Args:
         layout: The layout of the keys.
         rows: The number of rows that will be appended, at least 1.
-        keys: The number of distinct keys.
+        keys: The exact number of distinct keys.
         has_weights: False if all weights are 1.
-        delay: Added to the last column of the first rows.
+        delay: Added to the last column of ``first_rows``, not of the run. For example, the last
+            column is an iteration, and the next iteration reads the rows: the delay is 1.
+
+    Attributes:
+        first_rows: The row of each key with the lowest value in the last column, plus ``delay``.
 
     >>> builder = KeyRunBuilder(KeyLayout((5,), (1,)), rows=3, keys=2)
     >>> builder.append([np.array([0, 1]), np.array([0])], [7, 8], [None, None])
@@ -60,7 +68,7 @@ class KeyRunBuilder:
         self._masks = (np.int64(1) << np.array(layout.bits, np.int64)) - 1
         self._delay = delay
         self._state: Int64Array = np.zeros(STATE_WORDS, np.int64)
-        # The sections, each as large as it may become. Memory that is not written to is not used.
+        # Reserve the maximum size of each section. The system assigns no memory to unwritten pages.
         header = np.zeros(
             run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * (columns + 1), np.int64
         )
@@ -90,11 +98,11 @@ class KeyRunBuilder:
         last_values: Sequence[int],
         weights: Sequence[npt.NDArray[Any] | None],
     ) -> None:
-        """Append groups of rows, all of which follow the rows of earlier calls.
+        """Append groups of rows; in the order of rows, all of them follow those of earlier calls.
 
         Args:
-            keys: The keys of each group, strictly ascending.
-            last_values: The value of the last column in each group, ascending.
+            keys: The keys of each group, strictly ascending in the group. Groups may share keys.
+            last_values: The value of the last column in each group, strictly ascending.
             weights: The weights of each group; None if all are 1.
         """
         sizes = [len(group) for group in keys]

@@ -1,22 +1,26 @@
 """Pipeline: brings views up to date with their source tables, one refresh after another.
 
-A refresh is one transaction::
+A refresh applies the changes of all source tables in one step, which is a transaction::
 
-    read       of each source table, what has changed since the position in the state
-    step       the circuit computes the changed rows of all views; nothing has changed yet
+    read       the changes of each source table since the position in the state
+    compute    the circuit computes the changed rows of all views; nothing is written yet
     commit     one manifest makes the state, the positions and the changed rows durable
     publish    the changed rows are written to the target tables
 
-A crash before the commit leaves everything as it was; the next refresh reads the source tables
-again. After the commit, the changed rows are in the state directory: the next refresh publishes
-them first, and a target ignores a refresh that it has, by the number of the refresh. So every
-change reaches every target exactly once.
+Each outdated view that Spark recomputes (`streaming.pipeline.recomputation`) adds a step, with a
+commit of its own. Steps are numbered from 0; the number is the batch id of the state and targets.
 
-A small file records the last refresh that all targets have. If it is lost, that refresh is
-published again, which changes nothing.
+If the process ends before a commit, the step has no effect, and the next refresh reads the source
+tables again. After the commit, the state directory has the changed rows. The next refresh publishes
+them first, and a target ignores a step whose number it has recorded. So each change is applied to
+each target exactly once.
 
-Cost: a refresh reads, computes and writes in proportion to the changes, and loads the state: O(rows
-of the state) at the start of a process.
+A small file records the last step that was published to all targets. If the file is lost, the step
+is published again, which has no effect.
+
+Cost: a refresh computes and writes in proportion to the changes. `DeltaSourceTable` may read whole
+files for a few changed rows, and a recomputed view is read and computed as a whole. A process loads
+the state once, in O(rows of the state).
 """
 
 from __future__ import annotations
@@ -54,7 +58,8 @@ from streaming.state.view_definitions import check_definition
 __all__ = ["Pipeline", "Refresh"]
 
 PUBLISHED_FILE: Final = "published.json"
-#: The item of the position of a recomputed view, and its position before it is computed again.
+# The position of a recomputed view has one item, whose value is `RecomputedView.key` at its last
+# computation. While a view waits to be computed again, the value is empty.
 COMPUTED: Final = "computed"
 NOT_COMPUTED: Final = {COMPUTED: ""}
 
@@ -63,13 +68,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Refresh:
-    """What a refresh has done.
+    """The result of a refresh.
 
     Attributes:
-        number: The number of its last step, from 0; None if nothing had changed.
-        read: For each source table that has changed, how its changes were found, and how many rows
-            were read.
-        written: For each view, the rows that were written to its target.
+        number: The number of its last step; None if it had no step, because nothing had changed.
+        read: For each source table that has changed: how its changes were found, and the number of
+            rows that were read.
+        written: The number of rows that were written to the target of each view.
         recomputed: The views that Spark has computed as a whole.
     """
 
@@ -79,7 +84,7 @@ class Refresh:
     recomputed: tuple[str, ...] = ()
 
     def with_step(self, number: int, summary: VersionSummary) -> Refresh:
-        """Return the refresh with a further step."""
+        """Return this result with the rows of one more step added."""
         rows = {
             view: self.written.get(view, 0) + table.num_rows
             for view, table in summary.outputs.items()
@@ -92,14 +97,15 @@ class Pipeline:
 
     Args:
         definition: The views, source tables and targets.
-        allow_drop: True if views that the state has may be missing in ``definition``.
+        allow_drop: True to drop views of the state that ``definition`` does not have.
         clock: Returns the time of a refresh, for views that read ``now()``.
 
     Raises:
         SqlError: The views do not compile.
         SourceTableError: A source table cannot be read.
         TargetError, UnknownViewError: An output does not fit its view.
-        StateError: The state cannot be used, for example because a refresh is running.
+        RecomputationError: Spark cannot compute a view that the circuit does not support.
+        StateError: The state cannot be used.
     """
 
     def __init__(
@@ -120,7 +126,7 @@ class Pipeline:
             self._circuit, definition.outputs(self._circuit)
         )
         check_definition(self._files, self._circuit.spec)
-        self._next = 0  # the number of the step for which the store is ready
+        self._next = 0  # the number of the step that the store expects next
         self._store = Store(
             self._files,
             self._circuit,
@@ -132,18 +138,23 @@ class Pipeline:
 
     @property
     def circuit(self) -> Circuit:
-        """The views, at the last refresh of this process; only read it."""
+        """The views, with their rows after the last refresh of this process; only read it."""
         return self._circuit
 
     def refresh(self) -> Refresh:
-        """Bring all views up to date with their source tables, and write what has changed.
+        """Bring all views up to date with their source tables, and write the changed rows.
+
+        If a step fails, that step has no effect; those before it stay committed.
 
         Raises:
             SourceTableError: The changes of a source table cannot be determined, or a row of an
-                append-only table was deleted. Nothing has changed.
-            CircuitError: A view has no value for the rows. Nothing has changed.
-            TargetError: A target cannot be written. The next refresh writes it.
-            StateError: The state cannot be used.
+                append-only table was deleted.
+            RowError: An input does not accept a row.
+            CircuitError: A view cannot be computed from the rows.
+            RecomputationError: Spark cannot compute a view. The next refresh computes it.
+            TargetError: A target cannot be written. The step is committed, and the next refresh
+                writes it.
+            StateError: The state cannot be used, for example because another refresh is running.
         """
         try:
             return self._refresh()
@@ -185,10 +196,11 @@ class Pipeline:
             new_positions = {
                 self._inputs[name]: change.position for name, change in changes.items()
             }
-            for name in outdated:  # if this process ends before, the next refresh computes them
+            # If this process ends before Spark has computed them, the next refresh does it.
+            for name in outdated:
                 new_positions[self._recomputed[name].input] = NOT_COMPUTED
             for name in positions.keys() - self._circuit.inputs.keys():
-                new_positions[name] = {}  # an input that comes back is read as a new one
+                new_positions[name] = {}  # if the input is added again, all its rows are read
             rows[POSITIONS] = position_changes(positions, new_positions)
             report = report.with_step(number, self._step_and_publish(number, rows))
             number += 1
@@ -201,7 +213,7 @@ class Pipeline:
         return replace(report, recomputed=tuple(outdated))
 
     def _recompute(self, view: RecomputedView) -> dict[str, pa.Table]:
-        """Return the changes that a recomputed view makes: its new rows, without its old ones."""
+        """Compute a view; return its new rows, its old rows with negated weights, its position."""
         state = self._circuit.views
         relations = {}
         for relation in view.reads:
@@ -221,7 +233,7 @@ class Pipeline:
         }
 
     def _step_and_publish(self, number: int, rows: Mapping[str, pa.Table]) -> VersionSummary:
-        """Compute and commit a step, and write what has changed to the targets."""
+        """Compute and commit a step, and write its changed rows to the targets."""
         if number != self._next:
             self._store.find(number, None)
         self._next = number + 1
@@ -230,10 +242,10 @@ class Pipeline:
         return summary
 
     def _load(self) -> int:
-        """Load the newest state; publish the last refresh, if a crash came before; return the next.
+        """Load the newest state, and publish its last step if a crash has prevented that.
 
         Returns:
-            The number of the next refresh.
+            The number of the next step.
         """
         store, newest = self._store, newest_version(self._files)
         number = 0
@@ -267,7 +279,7 @@ class Pipeline:
         return changes
 
     def _kept_rows(self, name: str, items: Collection[str]) -> pa.Table:
-        """Return the rows of a source table that the state has of some of its items."""
+        """Return the rows of some items of a source table, from the state."""
         rows = self._circuit.views[self._inputs[name]]
         column = rows.column(self._tables[name].item_column).cast(pa.string())
         return rows.filter(pc.is_in(column, value_set=pa.array(sorted(items), pa.string())))
@@ -275,7 +287,7 @@ class Pipeline:
     def _check_append_only(self, name: str, change: TableChanges) -> None:
         if not pc.any(pc.less(change.rows.column(WEIGHT), 0)).as_py():
             return
-        # A rewritten file deletes and inserts the same rows.
+        # A commit that rewrites a file deletes and inserts equal rows; the Z-set cancels them.
         changed = self._circuit.inputs[self._inputs[name]].to_zset(change.rows, Codecs())
         deleted = -int(changed.weights[changed.weights < 0].sum())
         if deleted:
@@ -286,7 +298,7 @@ class Pipeline:
             )
 
     def _step(self, number: int, rows: Mapping[str, pa.Table]) -> VersionSummary:
-        """Compute a refresh, and commit it."""
+        """Compute a step, and commit it."""
         circuit, store = self._circuit, self._store
         step = circuit.prepare(rows, now=self._clock() if circuit.reads_now else None)
         try:
@@ -309,7 +321,7 @@ class Pipeline:
         return summary
 
     def _publish(self, summary: VersionSummary) -> None:
-        """Write the changed rows of a refresh to the targets, and record that they have it."""
+        """Write the changed rows of a step to the targets, and record that it is published."""
         for view, table in summary.outputs.items():
             self._routing.publish(
                 view,
@@ -324,7 +336,7 @@ class Pipeline:
         replace_atomically(self._files, PUBLISHED_FILE, data)
 
     def _last_published(self) -> int | None:
-        """Return the last refresh that all targets have; None if it is not known."""
+        """Return the last step that was published to all targets; None if it is not known."""
         try:
             data = read_small_file(self._files, PUBLISHED_FILE)
             return parse_count(decode_checked(data, PUBLISHED_FILE)["refresh"])
@@ -332,15 +344,16 @@ class Pipeline:
             return None
 
     def _last_refresh_of(self, view: str) -> int | None:
-        """Return the last refresh of a view that its target has, as `Store` needs it."""
+        """Return the last step that the target of a view has recorded, for `Store`."""
         columns = self._circuit.schema(view).arrow
         return self._routing.last_batch(view, columns, self._store.id)
 
     def _backfill(self, state: str) -> dict[str, pa.Table]:
         """Return the rows of the source tables at their positions, if the views have changed.
 
-        New views are computed from them. A table whose earlier rows are no longer there is left
-        out; if a new view needs it, the error of the change says so.
+        New views are computed from these rows. Left out are tables whose rows the state keeps
+        (`SourceTable.item_column`), and tables whose rows at the position can no longer be read. If
+        a new view needs such rows, the change of the views raises an error that names the table.
         """
         newest = newest_version(self._files)
         if newest is None or newest.fingerprint == self._circuit.fingerprint:
@@ -359,10 +372,10 @@ class Pipeline:
 
 
 def _check_accepted(step: CircuitStep) -> None:
-    """Check that a step has taken all rows.
+    """Check that a step has accepted all rows.
 
     Raises:
-        RowError: The options of an input reject a row.
+        RowError: The step has rejected a row, because of the options of its input.
     """
     for groups in step.rejected.values():
         for rejected in groups:

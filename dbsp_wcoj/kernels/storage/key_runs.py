@@ -1,8 +1,8 @@
-"""Build a run from rows whose columns but the last one are packed into keys, part by part.
+"""Build a run part by part, from rows whose columns except the last are packed into one key.
 
-A run of many rows is built without arrays of all rows: each call of `append_keys` appends sorted
-rows to the levels of the trie. The sections of the run are as large as they may become, so there
-may be unused words between them. `dbsp_wcoj.storage.row_keys` packs the keys.
+No array of all rows is needed: each call of `append_keys` appends sorted rows to the levels of the
+trie. The caller reserves the maximum size of each section of the run, so there may be unused words
+between sections. `dbsp_wcoj.storage.row_keys` packs the keys.
 """
 
 import numpy as np
@@ -28,7 +28,7 @@ from dbsp_wcoj.kernels.storage.trie import (
     share_offsets,
 )
 
-# The words of the state between two calls: the last key, and the sum of the weights.
+# The words of the state between two calls: the last key, and the sum of all weights so far.
 LAST_KEY = 0
 TOTAL = 1
 STATE_WORDS = 2
@@ -36,15 +36,15 @@ STATE_WORDS = 2
 
 @kernel
 def sort_dense_keys(keys, weights, ends, last_values, positions, out):
-    """Sort rows by their keys, which are dense; rows with equal keys stay in their order.
+    """Sort rows by their keys; a stable counting sort in O(rows + greatest key).
 
     Args:
         keys: int64, not negative.
-        weights: int64, one per key.
+        weights: int64, the weight of each row.
         ends: int64, ascending: the end of each group of rows with one value in the last column.
-        last_values: int64, the value of each group.
-        positions: int64, zero, with more entries than the greatest key.
-        out: int64, shape ``(3, n)``: the sorted keys, last values and weights.
+        last_values: int64, the value of the last column in each group.
+        positions: int64, zero, at least 2 entries more than the greatest key; overwritten.
+        out: int64, shape ``(3, n)``; receives the sorted keys, last values and weights.
     """
     for i in range(keys.shape[0]):
         positions[keys[i] + 1] += 1
@@ -63,23 +63,23 @@ def sort_dense_keys(keys, weights, ends, last_values, positions, out):
 
 @kernel
 def append_keys(run, state, rows, offset, lowest, shifts, masks, first_rows, first, delay):
-    """Append rows, which follow all rows so far, to a run.
+    """Append rows to a run; they follow all rows so far in the order of the run.
 
     Args:
         run: int64; the header has the start of each section, and the numbers of nodes and rows.
-        state: int64, `STATE_WORDS` words.
+        state: int64, `STATE_WORDS` words, zero before the first call.
         rows: int64, shape ``(3, n)``: keys, last values and weights, sorted. The weights are
             positive, and all 1 if the run has no section for their sums.
-        offset: Added to each key.
+        offset: Added to each key of ``rows``.
         lowest: int64, the lowest value of each column of a key.
         shifts: int64, the position of the lowest bit of each column in a key.
-        masks: int64, a mask of as many bits as each column has.
-        first_rows: int64, shape ``(arity, m)``. The first row of each key is written here.
-        first: The number of rows there so far.
-        delay: Added to the last value of first rows.
+        masks: int64, for each column, the mask of its bits after the shift.
+        first_rows: int64, shape ``(arity, m)``; receives the first row of each key.
+        first: The number of rows in ``first_rows`` so far.
+        delay: Added to the last value of each row in ``first_rows``.
 
     Returns:
-        The number of rows in ``first_rows``.
+        The new number of rows in ``first_rows``.
     """
     columns = run[ARITY] - 1
     leaves = run[LEVEL_HEADERS + LEVEL_HEADER_WORDS * columns + LEVEL_VALUES]
@@ -128,12 +128,15 @@ def append_keys(run, state, rows, offset, lowest, shifts, masks, first_rows, fir
 
 @kernel
 def finish_run(run, state, directory):
-    """Complete a run whose rows are all appended, and describe it.
+    """Complete a run after its last row is appended.
 
     Args:
         run: The run; at least one row.
         state: The state of `append_keys`.
-        directory: Where the directory may start.
+        directory: The word at which the directory starts, if there are enough nodes for one.
+
+    Returns:
+        ``(address, rows, largest absolute weight)``.
     """
     arity = run[ARITY]
     for k in range(arity - 1):

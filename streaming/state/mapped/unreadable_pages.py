@@ -1,24 +1,24 @@
-"""Unreadable pages: a page of a map that cannot be read is an error of the step that reads it.
+"""Unreadable pages: an error, not the end of the process, if a page of a memory map is unreadable.
 
-If the disk fails to read a page of a map, or another program has cut the file short, the system
-sends the signal SIGBUS to the thread that reads the page. By default this ends the process. In a
-thread that reads within `guard_reads`, a handler continues instead::
+If the disk fails to read a page of a map, or another program has truncated the file, the system
+sends the signal SIGBUS to the thread that reads the page. By default this ends the process. A
+thread is *guarded* while it runs a block of `guard_reads`. In a guarded thread, a signal handler
+lets the thread continue::
 
-    a thread reads a page that cannot be read
+    a thread reads an unreadable page
         the handler replaces the page by zeros, and records the file
-        the thread continues with wrong numbers, which nobody may use
-    `check_reads`, or the end of the guard, raises `UnreadablePageError`, which names the file
+        the thread continues with wrong numbers, which must not be used
+    `check_reads`, or the end of the block, raises `UnreadablePageError`, which names the file
 
 Zeros are safe to read: all positions in a run are relative to its start and not negative, so a
-search stays within the run. At the end of the guard, the page becomes unreadable again, because
-other threads must not use the zeros. In a thread without a guard, the signal has the effect that
-it had before.
+search stays within the run. At the end of the block the page becomes unreadable again, so that no
+other thread uses the zeros. In a thread that is not guarded, the signal has its previous effect.
 
-Cost: nothing until a page cannot be read. It needs Linux on a 64-bit processor; elsewhere such a
-page ends the process.
+Cost: one system call per block, and nothing per read until a page is unreadable. The handler needs
+Linux on a 64-bit processor; on other systems an unreadable page ends the process.
 
-Alternatives considered: reading files by ``pread``, which returns an error. Every search would have
-to look up in a table whether, and where, a page is in memory.
+Alternatives considered: reading files by ``pread``, which returns an error instead of a signal. But
+then each search must look up in a table whether and where a page is in memory.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from weakref import ref
 
 __all__ = ["UnreadablePageError", "check_reads", "guard_map", "guard_reads"]
 
-# Linux on 64-bit processors: constants of the system, and the position of the address that could
-# not be read in ``siginfo_t``.
+# Constants of Linux on 64-bit processors: two flags, and the byte offset in ``siginfo_t`` of
+# ``si_addr``, the address that could not be read.
 SA_SIGINFO: Final = 4
 MAP_FIXED: Final = 0x10
 ADDRESS_POSITION: Final = 16
@@ -51,12 +51,12 @@ class UnreadablePageError(OSError):
 
 
 class GuardedMap(Protocol):
-    """A map of a file.
+    """A memory map of a file.
 
     Attributes:
         path: The path of the file, for messages.
-        address: The address of its first byte.
-        size: The bytes of the file.
+        address: The address of the first byte.
+        size: The number of bytes.
     """
 
     path: str
@@ -66,7 +66,7 @@ class GuardedMap(Protocol):
 
 @dataclass(eq=False)
 class _Guard:
-    """The pages that were replaced while a thread was guarded: the file and address of each."""
+    """The pages that were replaced in one block of `guard_reads`: the file and address of each."""
 
     pages: list[tuple[str, int]] = field(default_factory=list)
 
@@ -78,7 +78,7 @@ class _Guard:
 
 
 class _SignalAction(ctypes.Structure):
-    """The type ``struct sigaction`` of the C library."""
+    """``struct sigaction`` of the C library."""
 
     _fields_ = (
         ("handler", ctypes.c_void_p),
@@ -88,18 +88,18 @@ class _SignalAction(ctypes.Structure):
     )
 
 
-# A tuple is replaced as a whole: the handler may read it at any time, in any thread.
+# An immutable tuple, replaced as a whole: the handler may read it at any time, in any thread.
 _maps: tuple[ref[GuardedMap], ...] = ()
-# The guard of each thread, by the thread's identifier.
+# The guard of each guarded thread, by the identifier of the thread.
 _guards: dict[int, _Guard] = {}
 _library: Any = ctypes.PyDLL(None)
-# What the signal did before `_install`.
+# The action of the signal before `_install`.
 _previous = _SignalAction()
 _lock = threading.Lock()
 
 
 def guard_map(mapped: GuardedMap) -> None:
-    """Let the pages of a map be replaced if they cannot be read, until it is not used any more."""
+    """Let the handler replace unreadable pages of a map, as long as the object exists."""
     global _maps
     with _lock:
         _maps = (*[entry for entry in _maps if entry() is not None], ref(mapped))
@@ -107,10 +107,10 @@ def guard_map(mapped: GuardedMap) -> None:
 
 @contextmanager
 def guard_reads() -> Iterator[None]:
-    """Raise an error if this thread reads an unreadable page of a map in this block.
+    """Guard this thread during a block; raise an error at its end if it read an unreadable page.
 
     Raises:
-        UnreadablePageError: It has read one; whatever was computed in the block may be wrong.
+        UnreadablePageError: It has read one, so all results of the block may be wrong.
     """
     thread = threading.get_ident()
     outer = _guards.get(thread)
@@ -130,7 +130,7 @@ def guard_reads() -> Iterator[None]:
     except UnreadablePageError:
         raise
     except BaseException as error:
-        guard.check(error)  # the error may be an effect of the wrong numbers
+        guard.check(error)  # the wrong numbers may have caused this error
         raise
     finally:
         _guards.pop(thread, None)
@@ -141,6 +141,8 @@ def guard_reads() -> Iterator[None]:
 def check_reads() -> None:
     """Raise an error if this thread has read an unreadable page in its block of `guard_reads`.
 
+    It has no effect in a thread that is not guarded.
+
     Raises:
         UnreadablePageError: It has read one.
     """
@@ -150,7 +152,7 @@ def check_reads() -> None:
 
 
 def _install() -> None:
-    """Handle the signal; no effect if this is already so."""
+    """Install the handler of the signal, unless it is installed."""
     with _lock:
         current = _SignalAction()
         _library.sigaction(signal.SIGBUS, None, ctypes.byref(current))
@@ -162,12 +164,13 @@ def _install() -> None:
 
 
 def _handle(_signal: int, information: int, _context: int) -> None:
-    """Replace the page that this thread cannot read, or restore what the signal did before.
+    """Replace the page that this thread cannot read, or restore the previous action of the signal.
 
-    Then the thread reads the page again.
+    When the handler returns, the thread reads the page again.
     """
     is_replaced = False
-    # An error here would not end the thread, but let it read the page again and again.
+    # An exception must not leave the handler before the previous action is restored: the thread
+    # would read the page, and receive the signal, forever.
     with suppress(BaseException):
         address = ctypes.c_size_t.from_address(information + ADDRESS_POSITION).value
         is_replaced = _replace_page(address)
@@ -176,7 +179,10 @@ def _handle(_signal: int, information: int, _context: int) -> None:
 
 
 def _replace_page(address: int) -> bool:
-    """Replace the page at an address by zeros; return False if it is not for this thread."""
+    """Replace the page at an address by zeros; return whether this was done.
+
+    It is not done in a thread that is not guarded, or for an address outside of all maps.
+    """
     guard = _guards.get(threading.get_ident())
     if guard is None:
         return False
@@ -191,7 +197,7 @@ def _replace_page(address: int) -> bool:
 
 
 def _make_unreadable(page: int) -> None:
-    """Let every read of a page send the signal: it becomes a page beyond the end of a file."""
+    """Make reads of a page send the signal: map an empty file, so that the page is past its end."""
     with suppress(OSError):
         empty_file = os.memfd_create("unreadable")
         try:
