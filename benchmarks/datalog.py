@@ -1,25 +1,27 @@
-"""Public Datalog programs from scratch and under changes, beside DuckDB and clingo.
+"""Datalog programs from papers, from scratch and under changes, compared with DuckDB and clingo.
 
-Run with ``python -m benchmarks.datalog``. The programs are those that papers about Datalog engines
-measure: closure, same generation, connected components, reachability, shortest paths, Dyck
-reachability, and three pointer analyses (Andersen's, CSPA and one with fields). The facts are
-generated, for ``--nodes`` nodes times the scale of the program. For each program:
+Run with ``python -m benchmarks.datalog``. Papers about Datalog engines measure these programs:
+transitive closure, same generation, connected components, reachability, shortest paths, Dyck
+reachability, and three pointer analyses (Andersen's; CSPA, a context-sensitive one; and one with
+fields). The facts are generated, for ``--nodes`` nodes times the scale of the program. For each
+program:
 
-- the engine computes the view in one step, and then changes 1 % of the facts in each of
-  ``--changes`` steps: half of them are deleted, and as many new ones are inserted;
-- DuckDB computes the same with a recursive common table expression, where SQL can express the
-  program so that it ends; its tables are loaded before. For components it uses ``USING KEY``, which
-  keeps one value per node, as a minimum in a recursion does;
-- clingo grounds the program, which computes its only model; loading the facts counts. It has no
-  minimum in a recursion, so SciPy checks the shortest paths.
+- the engine computes the view in one step, and then updates it in ``--changes`` steps. Each step
+  deletes 0.5 % of the facts and inserts about as many new ones;
+- DuckDB computes the same with a recursive common table expression, if SQL can express the program
+  so that the query terminates. The time to load its tables does not count. For components it uses
+  ``USING KEY``, which keeps one value per node, as a minimum in a recursion does;
+- clingo grounds the program, which computes its only model. The time to load the facts counts. It
+  has no minimum in a recursion, so SciPy checks the shortest paths.
 
-Each answer is the number of rows, or the sum of distances. All systems use one thread. The state
-after the last change is compared with the recomputation of the other systems, too.
+Each answer is the number of rows; for components the sum of the labels, and for shortest paths the
+sum of the distances. All systems use one thread. The answers are compared from scratch and after
+the last change.
 
 The closure and the same generation of a graph of uniform random edges have hundreds of rows per
-fact. They run only from scratch, and not in clingo. So do components and reachability on
-``--graph``, a real graph, if its file is there; reachability starts at the 10 nodes with the most
-edges.
+fact. They run only from scratch, and not in clingo. The same is true of components and reachability
+on ``--graph``, a real graph, which run if its file exists. There, reachability starts at the 10
+nodes with the most edges.
 """
 
 from __future__ import annotations
@@ -69,10 +71,11 @@ class Program:
 
     Attributes:
         rules: The rules; variables are single letters.
-        view: The relation that is counted.
-        facts: For each relation of facts, its number of columns and of facts per node.
-        sql: The query for DuckDB; None if SQL cannot express the program so that it ends.
-        is_summed: True if the answer is the sum of the last column, False to count the rows.
+        view: The relation whose rows are counted or summed.
+        facts: For each relation of facts, the number of columns, and the number of facts per node.
+        sql: The query for DuckDB; None if SQL cannot express the program so that it terminates.
+        is_summed: True if the answer is the sum of the last column, False if it is the number of
+            rows.
         scale: Multiplies the number of nodes; larger for programs with few rows per node.
         changes: False to run it only from scratch.
     """
@@ -185,9 +188,9 @@ PROGRAMS: Final[Mapping[str, Program]] = {
         {"alloc": (2, 0.5), "assign": (2, 0.8), "store": (3, 0.3), "load": (3, 0.3)},
     ),
 }
-# The number of fields, kinds of parentheses and lengths: values of the third column.
-THIRD_VALUES: Final = 8
-THIRD_COLUMN: Final = {"store": 1, "load": 2, "open": 2, "close": 2, "road": 2}
+# Relations of three columns have one with a label: a field, a kind of parenthesis or a length.
+MAX_LABEL: Final = 8
+LABEL_COLUMN: Final = {"store": 1, "load": 2, "open": 2, "close": 2, "road": 2}
 
 
 def main(
@@ -210,7 +213,7 @@ def main(
     for name in only or PROGRAMS:
         progress.print(f"{name} ...")
         program = PROGRAMS[name]
-        list(_run(name, program, 30, 2, seed, Verdict()))  # compiles what is left
+        list(_run(name, program, 30, 2, seed, Verdict()))  # compiles the remaining kernels
         scratch_row, *live_rows = _run(name, program, nodes, changes, seed, verdict)
         scratch.append(scratch_row)
         live += live_rows
@@ -224,7 +227,7 @@ def _run_on_graph(
 ) -> Iterator[Row]:
     """Yield a row for each program on a real graph."""
     edges = np.stack([column.to_numpy() for column in pq.read_table(path).columns[:2]], axis=1)
-    # Nodes are numbered by their number of edges, so that the first ones have the most.
+    # Number the nodes by descending number of edges.
     order = np.argsort(-np.bincount(edges.ravel()), kind="stable")
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
@@ -242,7 +245,7 @@ def _run_on_graph(
 def _run(
     name: str, program: Program, nodes: int, changes: int, seed: int, verdict: Verdict
 ) -> Iterator[Row]:
-    """Yield the row from scratch and the row of the changes."""
+    """Yield the row from scratch, and the row of the changes unless the program has none."""
     generator = np.random.default_rng(seed)
     nodes *= program.scale
     facts = {
@@ -310,7 +313,7 @@ def _compare(
     *,
     clingo: bool = True,
 ) -> dict[str, Cost]:
-    """Compute the answer in the other systems, and compare; return the cost of each."""
+    """Compute the answer in the other systems and compare it; return the cost of each."""
     systems: dict[str, Callable[[], int]] = {}
     if (sql := program.sql) is not None:
         tables = {relation: _table(rows) for relation, rows in facts.items()}
@@ -363,9 +366,12 @@ def _count_with_clingo(program: Program, facts: Facts) -> int:
 
 
 def sum_of_distances(roads: NDArray[np.int64]) -> int:
-    """Return the sum of the lengths of the shortest paths of one road or more from nodes 0-9."""
+    """Return the sum, over all nodes, of the distance from the nearest of nodes 0 to 9.
+
+    A path has at least one road. Nodes that no path reaches do not count.
+    """
     size = int(roads[:, :2].max(initial=0)) + 2
-    # All starts are one extra node, so that paths back to a start count, too.
+    # One extra node stands for all starts, so that paths back to a start count, too.
     starts = roads[roads[:, 0] < 10].copy()
     starts[:, 0] = size - 1
     source, target, length = np.concatenate((roads, starts)).T
@@ -383,7 +389,7 @@ def _new_facts(
     """Return about ``count`` distinct random facts."""
     rows = generator.integers(0, nodes, (count, columns))
     if columns == 3:
-        rows[:, THIRD_COLUMN[relation]] = generator.integers(1, THIRD_VALUES + 1, count)
+        rows[:, LABEL_COLUMN[relation]] = generator.integers(1, MAX_LABEL + 1, count)
     if relation == "edge":
         # Mostly from smaller to larger numbers, so that chains are long.
         forward = generator.random(count) < 0.95
@@ -398,7 +404,7 @@ def _change(
     nodes: int,
     generator: np.random.Generator,
 ) -> tuple[NDArray[np.int64], pa.Table]:
-    """Delete 0.5 % of the facts and insert as many; return the facts and the change."""
+    """Delete 0.5 % of the facts and insert about as many; return the facts and the change."""
     count = max(len(rows) // 200, 1)
     deleted = generator.choice(len(rows), min(count, len(rows)), replace=False)
     drawn = _new_facts(relation, columns, count, nodes, generator)

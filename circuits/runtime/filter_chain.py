@@ -1,4 +1,4 @@
-"""Filter chain: filters in a row, and a projection after them, as one compiled call.
+"""Filter chain: consecutive filters, and a projection after them, as one compiled call.
 
 ::
 
@@ -6,11 +6,12 @@
 
 A rewrite splits a condition into one filter per conjunct, so that views with a common condition
 share nodes. A step of a few rows would then spend most of its time between the filters: each one
-builds a batch, masks and a Z-set. A chain has the filters of which only the next one reads the
-rows, and the map that follows if it only chooses columns. All of them are decided by comparing
-codes, so none can fail, and `dbsp_wcoj.kernels.values.select_rows` runs them at once.
+builds a batch, masks and a Z-set. In a chain, each filter is the only reader of the one before it.
+The last node may be a map that only chooses columns. The predicates only compare codes, so they
+cannot fail, and `dbsp_wcoj.kernels.values.select_rows` evaluates all of them in one call.
 
-A chain changes no result. The nodes inside have no delta, since no other node reads it.
+A chain gives the same result as its nodes one by one. Only the delta of its last node is computed,
+because no other node reads those before it.
 """
 
 from __future__ import annotations
@@ -59,14 +60,14 @@ class _Program:
 
     def __init__(self, codecs: Codecs) -> None:
         self._codecs = codecs
-        self._masks = 0  # on the stack after the instructions so far
+        self._masks = 0  # number on the stack after the instructions so far
         self.instructions: list[tuple[int, int, int, int, int]] = []
         self.max_masks = 0
-        # The instructions whose constant is the code of a string, and the string.
+        # Instructions with a string as constant: its code is set when the chain runs.
         self.strings: list[tuple[int, Side]] = []
 
     def add_filter(self, predicate: Expression) -> None:
-        """Add a filter: `compares_codes` is true for its predicate."""
+        """Add a filter with a predicate for which `compares_codes` is true."""
         is_first = not self.instructions
         self._add(predicate, truth=True)
         if not is_first:
@@ -89,9 +90,10 @@ class _Program:
             self._masks -= 1
 
     def _add(self, predicate: Expression, *, truth: bool) -> None:
-        """Push the mask of the rows for which a predicate is TRUE, or of those where it is FALSE.
+        """Push the mask of the rows for which a predicate is TRUE; with ``truth=False``, FALSE.
 
-        The two differ from a negation where it is NULL.
+        Rows for which the predicate is NULL are in neither mask, so one is not the negation of the
+        other.
         """
         assert isinstance(predicate, Call)
         function, arguments = predicate.function, predicate.arguments
@@ -159,16 +161,17 @@ class _Program:
 
 @dataclass(frozen=True)
 class FilterChain:
-    """Filters of which each reads the one before, and the projection of the last one, if any.
+    """Consecutive filters, and the projection that reads the last one, if any.
 
     Attributes:
         positions: The positions of the nodes in the graph, in their order.
-        filters: The number of filters, the first nodes.
+        filters: The number of filters; they come before the projection.
         program: The instructions of the filters.
         columns: The columns of the projection; None without one.
         arity: The number of columns of the result.
-        masks: The number of masks that the program needs.
-        strings: The instructions whose constant is the code of a string, and the string.
+        masks: The maximum number of masks on the stack of the program.
+        strings: The instructions with a string as constant, and the string. Its code may change
+            between steps.
     """
 
     positions: Sequence[int]
@@ -181,7 +184,7 @@ class FilterChain:
 
     @staticmethod
     def of(positions: Sequence[int], nodes: Sequence[Node], codecs: Codecs) -> FilterChain:
-        """Build the chain of some nodes: filters by codes, and at most one projection after them.
+        """Build the chain of some nodes: filters that compare codes, then at most one projection.
 
         Complexity:
             O(size of the predicates).
@@ -267,7 +270,7 @@ def find_chains(
         codecs: The codecs of the graph.
 
     Complexity:
-        O(nodes, and the size of the predicates).
+        O(nodes + size of the predicates).
     """
     readers: list[list[int]] = [[] for _ in nodes]
     for position, node in enumerate(nodes):

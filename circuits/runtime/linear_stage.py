@@ -5,20 +5,21 @@
     Q(a + b) = Q(a) + Q(b)    so    Q(rows)  =  Σ over slices of rows:  Q(slice)
 
 A step with a large table, such as the first load, would otherwise keep the whole delta of each of
-these operators: all columns of the rows that pass a filter, and the sums of each row before they
-are added up by group. Instead, one slice after another goes through all of them, in arrays that fit
-the cache and that the allocator reuses. Only the results that other operators read are kept: the
-rows of a map that a join reads, and the partial aggregates. A column that no operator reads is not
-copied, and only results are sorted.
+these operators: all columns of the rows that pass a filter, and the summands of each row before an
+aggregate adds them up by group. Instead, the stage runs all its operators on one slice after
+another, in arrays that fit the cache and that the allocator reuses. It keeps only the results that
+are needed outside the stage: the rows of a map that a join reads, for example, and the partial
+aggregates. A column that no operator reads is not copied, and only results are sorted.
 
 The stage of an input consists of
 
 - filters and maps over the input, or over other filters and maps of the stage;
 - partial aggregates, and aggregates whose functions are all linear, over these.
 
-An input has no stage if another operator reads it, or if it is a view or has a trace, since then
-the Z-set of all rows is needed anyway. Nor do rows with weights that are not positive: two of them
-may cancel, and an expression must not fail for a row that the delta does not contain.
+An input has no stage if an operator outside the stage reads it, or if it is a view or has a trace,
+since then the Z-set of all rows is needed anyway. A stage runs only if all weights are positive
+(`EncodedRows`): a row with weight -1 may cancel one with weight 1, and an expression must not fail
+for a row that the delta does not contain.
 
 The stage changes no state. If an expression fails, the step is abandoned as at any other operator.
 
@@ -54,26 +55,29 @@ __all__ = [
     "run_stage",
 ]
 
-#: The number of rows of a slice. The arrays of a slice stay well below 32 MB, from which size on
-#: the C library returns memory to the system, and each use begins with page faults.
+#: The number of rows of a slice. The arrays of a slice stay well below 32 MB. The C library returns
+#: larger arrays to the system when they are freed, so each new one begins with page faults.
 SLICE_ROWS: Final = 1 << 13
 
-#: Once the C library (glibc) has freed an array of this size, it takes smaller arrays from memory
-#: that it keeps, up to twice as much. Before, it returns each larger array to the system, and every
-#: slice begins with page faults. The limit up to which it adapts is 32 MB.
+#: The size of an array that is allocated and freed before the slices. When the C library (glibc)
+#: frees an array of this size, it raises its limit for memory that it returns to the system: from
+#: then on it keeps up to twice this size, and reuses it for smaller arrays. With its initial limit,
+#: 128 KB, every slice would begin with page faults. The highest limit is 32 MB.
 REUSED_BYTES: Final = (32 << 20) - (1 << 16)
 
+#: The operators whose partial aggregate the stage computes.
 PartialOperator: TypeAlias = AggregateOperator | PartialAggregateOperator
 
 
 @dataclass(frozen=True)
 class LinearStage:
-    """The operators over one input that take its rows in slices.
+    """The operators over one input that process its rows in slices.
 
     Attributes:
         input: The position of the input.
         members: The positions of the operators, each after its input.
-        kept: The members of which other operators read the rows.
+        kept: The members whose result is needed outside the stage: an operator outside reads it, or
+            it is a view or has a trace. Of aggregates, the stage always keeps the partial result.
     """
 
     input: int
@@ -82,12 +86,13 @@ class LinearStage:
 
 
 class StageResult(NamedTuple):
-    """The results of a stage, by the position of its members.
+    """The results of a stage, by the positions of its members.
 
     Attributes:
-        results: The delta of each filter and map that others read, and the partial aggregate of the
-            delta for each aggregate.
-        rows: The number of rows that each filter and map has emitted.
+        results: The delta of each filter and map in `LinearStage.kept`, and for each aggregate the
+            partial aggregate of its input.
+        rows: The number of rows that each filter and map has emitted; equal rows are counted once
+            if the delta is in ``results``.
         seconds: The seconds that each member has taken.
     """
 
@@ -152,17 +157,24 @@ def run_stage(
 ) -> StageResult:
     """Run the operators of a stage, one slice of the input after another.
 
+    Args:
+        stage: The stage.
+        nodes: The nodes of the graph.
+        rows: The rows of the input, at least one.
+        budget: The limits of the step.
+        clock: Returns the time in seconds.
+
     Raises:
         EvaluationError: An expression has no value for a row.
         WeightOverflowError: A weight or partial aggregate leaves int64.
-        LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
+        LimitError: The step exceeds a limit; ``budget.operator`` is the node that exceeded it.
     """
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
     parts: dict[int, list[ZSet]] = {member: [] for member in stage.members}
-    # Not those of aggregates, which emit rows only after the stage.
+    # Aggregates have no count, because they emit rows only after the stage.
     row_counts = {m: 0 for m in stage.members if not isinstance(nodes[m].operator, PartialOperator)}
     seconds = dict.fromkeys(stage.members, 0.0)
-    sizes = dict.fromkeys(stage.members, 0)  # in bytes, of the values of all slices so far
+    sizes = dict.fromkeys(stage.members, 0)  # bytes that each member has used for all slices so far
     for start in range(0, len(rows), SLICE_ROWS):
         stop = min(start + SLICE_ROWS, len(rows))
         columns = [column[start:stop] for column in rows.columns]

@@ -3,30 +3,31 @@
 ::
 
     executors    each task writes its rows as a part, an Arrow file in the state directory
-    driver       the commit of a micro-batch makes one step of all its parts
+    driver       the commit of a micro-batch applies all its parts as one step
 
-The step also records the query and the id of the micro-batch, as a position
-(`streaming.database.positions`). So a micro-batch that Spark repeats after a crash is recognized,
-and its rows are applied once. A commit removes all parts of its query, also those of failed tasks.
+The step also records the ids of the query and of the micro-batch, as the position of the input
+(`streaming.database.positions`). So a commit recognizes a micro-batch that Spark repeats after a
+crash, and applies its rows once. It removes all parts of its query, also those of failed tasks.
 
 Options:
 
-- ``state``: the location of the state; the executors must reach it.
-- ``input``: the input; not needed if there is one only.
-- ``views``: the SQL of tables and views, or the path of its file; needed for a new state. Later, a
-  changed text changes the views.
-- ``dialect``: that of ``views``, by default "duckdb".
-- ``checkpointLocation``: the checkpoint of the query, which tells its id. Give it as an option.
+- ``state``: the state directory; the executors need access to it.
+- ``input``: the name of the input to write into; not needed if there is only one.
+- ``views``: the SQL of tables and views, or the path of a file with it; needed for a new state.
+  Later, a changed text changes the views.
+- ``dialect``: the SQL dialect of ``views``, by default "duckdb".
+- ``checkpointLocation``: the checkpoint of the query, which contains the id of the query. Give it
+  as an option of the stream, because a data source does not see the settings of the session.
 - ``keep``: the number of versions to keep for streams that read changes, by default 3.
-- ``newQuery``: "true" to go on with a query that has a new checkpoint; its rows are added to those
-  of the earlier one.
+- ``newQuery``: "true" to let a query with a new checkpoint replace the earlier query of the input;
+  its rows are added to those of the earlier one.
 
-Rows may have a column ``weight``: -1 deletes a row; it is not checked that the row exists. Several
-queries can write into several inputs of one state; their commits wait for each other for a few
-seconds.
+Rows may have a column ``weight``: -1 deletes a row. A deletion fails if a trace of the input shows
+that the row does not exist (`circuits.inputs.missing_deletions`). Several queries can write into
+one state, each into an input of its own; a commit waits a few seconds for one that is running.
 
 Cost: Spark runs each commit in a new process, so a commit loads the state: O(rows of the state)
-beside the step. `streaming.ViewSink` keeps the state in memory between micro-batches.
+in addition to the step. `streaming.ViewSink` keeps the state in memory between micro-batches.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class WriteOptions:
 
 @dataclass
 class _Part(WriterCommitMessage):
-    """The file with the rows of a task; None if it had no rows."""
+    """The file with the rows of a task; its name is None if the task had no rows."""
 
     name: str | None
 
@@ -137,7 +138,7 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write the rows of a task as a part."""
+        """Write the rows of a task to a file, and return its name for the commit."""
         batches = [batch for batch in iterator if batch.num_rows]
         if not batches:
             return _Part(None)
@@ -150,13 +151,13 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
         return _Part(name)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Make a step of the parts of a micro-batch, unless the state has it.
+        """Apply the parts of a micro-batch as one step, unless the state already contains it.
 
         Raises:
-            BatchOrderError: The micro-batch is older than the last one, or another query writes
-                into the input.
-            StateError, CircuitError: The state cannot be used, or the rows do not fit the input.
-                Nothing has changed.
+            BatchOrderError: The micro-batch is older than the last one, or the last one was of
+                another query.
+            StateError, CircuitError: The state cannot be used, or the rows do not fit the input,
+                or are deletions of rows that do not exist. Nothing has changed.
         """
         options = self._options
         files = open_files(options.state)
@@ -168,8 +169,8 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
             position = positions.get(relation, {})
             if parts and not self._is_committed(relation, position, query, batchId):
                 rows = pa.concat_tables([_read(files, name) for name in parts])
-                moved = position_changes(positions, {relation: {query: str(batchId)}})
-                database.apply({relation: rows, POSITIONS: moved})
+                position_rows = position_changes(positions, {relation: {query: str(batchId)}})
+                database.apply({relation: rows, POSITIONS: position_rows})
         for name in files.names(options.parts_folder):  # also those of tasks that failed
             files.remove(name)
 
@@ -183,13 +184,14 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
     def _is_committed(
         self, relation: str, position: Mapping[str, str], query: str, batch_id: int
     ) -> bool:
+        """Return whether the state contains a micro-batch; `commit` describes the errors."""
         if query not in position:
             if position and not self._options.accepts_new_query:
                 raise BatchOrderError(
                     f"input {relation!r} of {self._options.state} has rows of another query "
                     f"({', '.join(position)}), and this one ({query}) has a new checkpoint, so it "
-                    "would add all its rows again: continue with the earlier checkpoint; or, if "
-                    "its rows are to be added, give the option newQuery=true"
+                    "would add all its rows again: continue with the earlier checkpoint; or give "
+                    "the option newQuery=true to add its rows"
                 )
             return False
         last = int(position[query])
@@ -202,7 +204,7 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _open_database(options: WriteOptions) -> Database:
-    """Open the state, with the views of the option, or those that it has."""
+    """Open the state with the views of the option ``views``, or else with its own."""
     if options.views is None:
         return Database(path=options.state, keep=options.keep)
     text = options.views
@@ -222,10 +224,11 @@ def _open_database(options: WriteOptions) -> Database:
 
 
 def _input_of(circuit: Circuit, name: str | None) -> str:
-    """Return the input that is written.
+    """Return the name of the input to write into.
 
     Raises:
-        StateError: There is no such input, it has to be named, or the state has no positions.
+        StateError: There is no such input, no name is given for one of several inputs, or the state
+            has no positions.
     """
     inputs = [relation for relation in circuit.inputs if relation != POSITIONS]
     if POSITIONS not in circuit.inputs:

@@ -9,10 +9,11 @@
     changes = spark.readStream.format("dbsp_wcoj").option("readChangeFeed", "true")
     changes.option("state", "state/").option("view", "waiting").load()
 
-A stream is written into an input, and the views follow
+A stream can also be written into an input, which updates the views
 (`streaming.data_source.input_stream_writer`)::
 
-    orders.writeStream.format("dbsp_wcoj").option("state", "state/").option("input", "orders")
+    stream = orders.writeStream.format("dbsp_wcoj").option("state", "state/")
+    stream.option("input", "orders").option("checkpointLocation", "checkpoint/").start()
 
 Options for reading:
 
@@ -69,14 +70,14 @@ MAX_BATCH_ROWS: Final = 1 << 16
 
 
 class ViewDataSource(DataSource):
-    """Reads a view, or its changes, from a state directory; see the module.
+    """Reads a view or its changes, or writes a stream into an input; see the module.
 
     Register it with ``spark.dataSource.register(ViewDataSource)``. The executors need this package
     and access to the location of the state.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        """Take the options; they are checked when it is known what they are for."""
+        """Store the options; `reader`, `streamReader` and `streamWriter` check them."""
         super().__init__(options)
         self._given = dict(options)
 

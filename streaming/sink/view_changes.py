@@ -2,23 +2,25 @@
 
 ::
 
-    add_view, drop_view     edit the program and check it; any thread
-    between micro-batches   the state moves to a circuit of the edited program
+    add_view, drop_view     edit the program and check it; from any thread
+    between micro-batches   a circuit of the edited program takes over the state
     next micro-batch        its manifest commits the change; the targets receive the new views
 
-A change has three stages. It is *requested* by the caller. It is *made* when no micro-batch runs,
-by moving the state to the edited circuit: at once, in the thread of the caller, if the sink has
-loaded its state; otherwise when the next micro-batch has loaded it. It is *committed* by the next
-micro-batch (`streaming.state.program_change`). If the job crashes before the commit, the state
-directory has the views from before the change, and the caller requests the change again.
+A change has three stages. The caller *requests* it. The sink *makes* it when no micro-batch runs:
+the circuit of the edited program takes over the state. The sink does this at once, in the thread of
+the caller, if it has loaded its state; otherwise when the next micro-batch has loaded it. The next
+micro-batch *commits* the change (`streaming.state.program_change`). If the job crashes before the
+commit, the state directory has the views from before the change, and the caller requests the change
+again.
 
-With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices, one
-after the commit of each micro-batch (`circuits.state.sliced_backfill`). When all rows are read, the
-rows of the new views are published in slices as well. Each micro-batch then publishes the next
-slice of a new view, with the rows as of the previous micro-batch, and the changes of the others.
-The change is made when only the last slices are left, and the next micro-batch commits it. So the
-program of the directory contains a view only when its target has all rows. The state of the new
-views is written with each slice, to files that no manifest names until the commit
+With a limit of rows or seconds (`ChangeOptions`), the state of new views is computed in slices
+(`circuits.state.sliced_backfill`): after the commit of each micro-batch, one slice with a limit of
+rows, and with a limit of seconds as many as fit. When all rows are read, the rows of the new views
+are published in slices as well. Each micro-batch then publishes the next slice of each new view,
+with the rows as of the previous micro-batch, and the changes of the old views. The change is made
+when only the last slices are left, and the next micro-batch commits it. So the program of the state
+directory contains a view only when its target has all rows. The state of the new views is written
+with each slice, to files that no manifest names until the commit
 (`streaming.state.records.early_state`). If the backfill begins again, its first published slice
 replaces the rows that the target has (`ViewDelta.previous` is `NO_BATCH`). Views in mode
 ``complete``, or whose targets cannot replace rows (`streaming.targets.target.ReplacingTarget`), are
@@ -26,11 +28,11 @@ published by one micro-batch.
 
 The backfill begins again if the state has to be loaded again before the commit, after an error or
 `ViewSink.close`, or if a slice is interrupted (Ctrl-C). An interrupt while a change is made takes
-effect after it (`streaming.sink.uninterrupted`), because this takes little time. If the job stops,
-the change is lost, and the caller requests it again.
+effect after it (`streaming.sink.uninterrupted`), because this takes little time. If the job stops
+before the commit, the change is lost, and the caller requests it again.
 
-If the state is not loaded, the rows that a new view needs are not known yet. An error is then set
-on the future of the change instead of raised to the caller, and the query continues with its views.
+A change that is not made at once may fail later, in a micro-batch. The error is then set on the
+future of the change instead of raised to the caller, and the query continues with the old views.
 """
 
 from __future__ import annotations
@@ -68,8 +70,8 @@ __all__ = [
 ]
 
 FIRST_SLICE_ROWS: Final = 1000
-# The size of a slice is halved if it takes more than this share of the seconds of a micro-batch,
-# and doubled if it takes less than a fourth of it.
+# The next slice has half as many rows if a slice takes more than this share of `seconds_per_batch`,
+# and twice as many if it takes less than a fourth of this share.
 MAX_SLICE_SHARE: Final = 0.25
 
 log = logging.getLogger(__name__)
@@ -82,7 +84,7 @@ class BackfillProgress:
     Attributes:
         views: The new views.
         rows_read: The number of rows of the state that the backfill has read.
-        rows: The number of rows of the state that it reads in all, which changes with the state.
+        rows: The number of rows of the state that it reads in total; it changes with the state.
         rows_published: The number of rows of the new views that micro-batches have published.
     """
 
@@ -104,7 +106,7 @@ class AddViews:
     dropped: tuple[str, ...] = ()
 
     def apply(self, circuit: Circuit, routing: OutputRouting) -> tuple[Circuit, OutputRouting]:
-        """Return an empty circuit with the further views, and their outputs.
+        """Return an empty circuit that also has the new views, and all outputs.
 
         Raises:
             TextError, ProgramChangeError: As `circuits.program_edits.add_views`.
@@ -177,8 +179,8 @@ class RunningBackfill:
         early: Writes the state of the new views; None without a state directory.
         clock: Returns the time in seconds.
         rows_published: The number of rows of the new views that micro-batches have published.
-        undo: Goes back to the views before the change; None as long as the change is not made.
-        tables: The next slice of each new view that is published in slices.
+        undo: Goes back to the views before the change; None until the sink begins to make it.
+        tables: The next slice of each new view that is published in slices, as its target gets it.
     """
 
     request: RequestedChange
@@ -199,7 +201,7 @@ class RunningBackfill:
         return self.backfill.sliced_views - self.backfill.emitted_views
 
     def confirm_tables(self) -> None:
-        """Record that a micro-batch with the `tables` is committed."""
+        """Record that the micro-batch that published `tables` is committed."""
         self.backfill.confirm_slices()
         self.rows_published = self.backfill.rows_emitted
 
@@ -210,7 +212,7 @@ class RunningBackfill:
             self._publication_rows = _next_slice_rows(self._publication_rows, seconds, limit)
 
     def advance(self, changes: Iterable[TraceStep], now: int | None) -> None:
-        """Compute slices up to the limit of the change, and `tables`, after a commit.
+        """After a commit, compute slices up to the limit of the change, and set `tables`.
 
         Args:
             changes: The changed traces of the step that was committed.
@@ -264,7 +266,7 @@ class ComputedChange:
         request: The change.
         circuit: The circuit of the edited program.
         routing: The outputs of this circuit.
-        make: Goes on with the new views.
+        make: Lets the new circuit take over the state.
     """
 
     request: RequestedChange
@@ -278,7 +280,7 @@ class ChangeableSink(Protocol):
 
     @property
     def circuit(self) -> Circuit:
-        """The views of the sink."""
+        """The circuit with the current views."""
         ...
 
     def begin_change(self, request: RequestedChange) -> RunningBackfill | ComputedChange:
@@ -286,11 +288,11 @@ class ChangeableSink(Protocol):
         ...
 
     def remember_views(self) -> Callable[[], None]:
-        """Return a function that goes back to the views of now, whose state is loaded again."""
+        """Return a function that restores the current views; their state is then loaded again."""
         ...
 
     def finish_change(self, change: RunningBackfill | ComputedChange) -> None:
-        """Make a change whose rows are computed: move the state to its circuit."""
+        """Make a change whose rows are computed: its circuit takes over the state."""
         ...
 
 
@@ -311,10 +313,10 @@ class MadeChange(NamedTuple):
 class ViewChanges:
     """The requested changes of a sink, in their order.
 
-    The caller of each method holds the lock of the sink, as a micro-batch does while it runs.
+    The caller of each method must hold the lock of the sink, which each micro-batch holds too.
 
     Args:
-        sink: Makes the changes.
+        sink: The sink whose views change.
     """
 
     def __init__(self, sink: ChangeableSink) -> None:
@@ -325,7 +327,7 @@ class ViewChanges:
 
     @property
     def is_pending(self) -> bool:
-        """True if a change is not committed yet."""
+        """True if a requested change is not committed yet."""
         return bool(self._requests or self._uncommitted or self._running)
 
     @property
@@ -364,17 +366,18 @@ class ViewChanges:
     def request(
         self, request: RequestedChange, circuit: Circuit, routing: OutputRouting, *, at_once: bool
     ) -> None:
-        """Make a change, or begin its backfill; later, if another backfill runs.
+        """Make a change or begin its backfill: at once if possible, else in `make_all`.
 
         Args:
             request: The change.
             circuit: The circuit of the sink.
             routing: The outputs of this circuit.
-            at_once: True if the state is loaded and no micro-batch runs.
+            at_once: True if the state is loaded and no micro-batch runs. The change still waits if
+                a backfill runs or an earlier change waits.
 
         Raises:
-            DbspWcojError: The edit does not fit the program with all earlier changes; or, if the
-                change was to be made at once, it failed. Nothing has changed.
+            DbspWcojError: The edit does not fit the program with all earlier changes, or a change
+                that is made at once fails. Nothing has changed.
         """
         if at_once and self._running is None and not self._requests:
             try:
@@ -407,7 +410,7 @@ class ViewChanges:
                 _fail(request, error)
 
     def advance(self, changes: Iterable[TraceStep], now: Callable[[], int]) -> None:
-        """Compute the next part of the running backfill, after the commit of a micro-batch.
+        """Compute the next slices of the running backfill, after the commit of a micro-batch.
 
         An error is set on the future of its change, and ends the backfill.
 
@@ -428,7 +431,7 @@ class ViewChanges:
             _fail(running.request, error)
 
     def finish(self) -> None:
-        """Make the change of a backfill that is complete; no micro-batch runs."""
+        """Make the change of the running backfill if it is complete; no micro-batch may run."""
         running = self._running
         if running is None or not (running.backfill.is_valid and running.backfill.is_complete):
             return
@@ -445,7 +448,7 @@ class ViewChanges:
         running = self._running
         if running is None:
             return
-        if self._sink.circuit is running.circuit:  # an interrupt came after the change was made
+        if self._sink.circuit is running.circuit:  # interrupted just after the change was made
             if not self._is_made(running.request):
                 assert running.undo is not None
                 self._add_made(running, running.undo)
@@ -479,7 +482,7 @@ class ViewChanges:
         run_uninterrupted(undo)
 
     def confirm(self, batch_id: int) -> None:
-        """Set the results of the changes that a micro-batch has committed."""
+        """Set the futures of the changes that a micro-batch has committed."""
         while self._uncommitted:
             committed = self._uncommitted[0].request.committed
             if _can_be_set(committed):
@@ -487,7 +490,7 @@ class ViewChanges:
             del self._uncommitted[0]
 
     def _next_request(self) -> RequestedChange | None:
-        """Return the next request; remove those before it, which are made, begun or cancelled."""
+        """Return the next request; remove those that are made, begun, failed or cancelled."""
         running = self._running
         while self._requests:
             request = self._requests[0]
@@ -547,7 +550,7 @@ def _next_slice_rows(rows: int, seconds: float, limit: float) -> int:
     Args:
         rows: The number of rows of the last slice.
         seconds: The time that it took.
-        limit: The seconds of a micro-batch (`MAX_SLICE_SHARE`).
+        limit: The limit of seconds for the slices of one micro-batch (`seconds_per_batch`).
     """
     if seconds > limit * MAX_SLICE_SHARE:
         return max(1, rows // 2)
@@ -561,5 +564,8 @@ def _fail(request: RequestedChange, error: Exception) -> None:
 
 
 def _can_be_set(future: Future[int]) -> bool:
-    """Return True if a future waits for its result, also if an earlier call was interrupted."""
+    """Set a future running, so that its result can be set; return False if it is done.
+
+    An earlier call may have set it running and then been interrupted, so running counts, too.
+    """
     return future.running() or (not future.done() and future.set_running_or_notify_cancel())

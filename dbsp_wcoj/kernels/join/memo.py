@@ -1,19 +1,23 @@
-"""Memoized sums: store the sum over the later levels of a join by the values it depends on.
+"""Memoized sums: store the sum over the last variables of a join by the values it depends on.
 
-In a chain ``r(a, b), s(b, c), t(c, d)`` the sum over c and d depends on b alone, and many values of
-a share one b. The kernel stores the sum by (level, value of b) and computes it once::
+Level i of a join binds the variable at position i of the variable order. In a chain
+``r(a, b), s(b, c), t(c, d)`` the sum over c and d depends on b alone, and many values of a share
+one b. The kernel stores the sum by (level, value of b) and computes it once::
 
     sum(b) = Σ over c, d of s(b, c) * t(c, d)
 
-A sum over the last variables that depends on several values, but not on the variable before it, is
-stored until one of these values changes. An example is the sum over d for two triangles with a
-common edge, ``e(a, b), e(a, c), e(b, c), e(a, d), e(b, d)``: it is the same for all c.
+A sum may also depend on several earlier variables, or on the first one only. If it does not depend
+on the variable just before it, it is stored until a variable that it depends on is bound again. An
+example is the sum over d for two triangles with a common edge,
+``e(a, b), e(a, c), e(b, c), e(a, d), e(b, d)``: it is the same for all c.
 
-For acyclic queries the work is then bounded by the sizes of the relations and not by the number of
-joined rows, as in Yannakakis' algorithm, without a separate plan.
+As long as no entry is overwritten, the work for an acyclic query is then bounded by the sizes of
+the relations and not by the number of joined rows, as in Yannakakis' algorithm, without a separate
+plan.
 
-The table is direct-mapped: a new entry overwrites the one at its position. Each entry contains
-the number of its join and is valid for that join only, so the table need not be cleared.
+Sums by value are in a hash table, which is direct-mapped: a new entry overwrites the one at its
+position. Each entry contains the number of its join and is valid for that join only, so the table
+need not be cleared. The sums of the second kind are in the states of their levels.
 
 Reference: Olteanu, Závodný. Size bounds for factorised representations of query results. TODS
 40(1), 2015 (d-representations share what depends on the same values).
@@ -66,7 +70,7 @@ def owner_tag(memo, level):
 
 @inline_subroutine
 def bind(state, level_state, value):
-    """Bind a value to the variable of a level."""
+    """Bind a value to the variable of a level, and give the binding a number of its own."""
     store(state, level_state + VALUE, value)
     store(state, BINDINGS, load(state, BINDINGS) + 1)
     store(state, level_state + BINDING, load(state, BINDINGS))
@@ -82,7 +86,7 @@ def forget_sums(state, level_states, level_count):
 
 @subroutine
 def look_up_sum(program, state, level_states, memo, block, level):
-    """Return ``(is_stored, sum)`` of a level for the values that are bound."""
+    """Return ``(is_stored, sum)`` for the variables from a level on, given the bound values."""
     kind = load(program, block + MEMO_KIND)
     if kind == MEMO_NONE:
         return False, np.int64(0)
@@ -100,7 +104,7 @@ def look_up_sum(program, state, level_states, memo, block, level):
 
 @subroutine
 def memoize_sum(program, state, level_states, memo, block, level, total):
-    """Store the sum of a level for the values that are bound."""
+    """Store the sum over the variables from a level on, given the bound values."""
     kind = load(program, block + MEMO_KIND)
     if kind == MEMO_NONE:
         return

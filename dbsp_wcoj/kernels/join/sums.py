@@ -1,4 +1,4 @@
-"""Sums over the last one or two variables of a join, without listing the values of the last one.
+"""Sums over the last one or two variables of a join, without an output row per value.
 
     last variable c, one atom:     sum over c of a(c)          a difference of running sums
     last variable c, two atoms:    sum over c of a(c) * b(c)   `dbsp_wcoj.kernels.join.intersect`
@@ -6,13 +6,15 @@
     last two variables v and c:    sum over v of w(v) * (sum over c of a(v, c) * b(v, c))
 
 Here w(v) is the product of the weights of the atoms whose last variable is ``v``. An atom is the
-sum of its runs, so a sum over two atoms is the sum over all pairs of their runs.
+sum of its runs, so a sum over two atoms is the sum over all pairs of their runs. The *list* of a
+run has its values of the last variable for the bound prefix, sorted.
 
 If one of the two lists does not depend on ``v``, its values are marked once in a bitmap, and each
 other list is scanned against the bitmap: one load and one test per value, no branch. A triangle
 query does this with the neighbours of one vertex. The bitmap covers `BITMAP_BITS` values. A list
-with a wider range is intersected directly, and so is a list that is much longer than the marked
-one. A run of one column may have a bitmap of its own (`dbsp_wcoj.kernels.storage.bitmap`).
+with a wider range of values is not marked, and a list that is much longer than the marked one is
+not scanned: both are intersected directly. A run of one column may have a bitmap of its own
+(`dbsp_wcoj.kernels.storage.bitmap`).
 
 The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
@@ -63,21 +65,25 @@ from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply
 # A list is marked if it has this many values and is intersected with this many lists.
 MIN_MARKED_VALUES = 8
 MIN_MARKED_USES = 4
-# A list longer than this many times the marked one is searched by galloping, not scanned.
+# A list longer than this many times the marked one is intersected by galloping, not scanned.
 MAX_SCAN_RATIO = 32
 
-# Not literals, because numba compiles a function again for each literal argument.
+# Typed constants, because numba would compile a function again for each literal argument.
 ZERO = np.int64(0)
-# The word of a cursor that has the first position of a list to read; the next word has its end.
+# The word of a cursor with the first position to read; the next word has the end. `FROM_CURSOR`
+# reads from the current position of the cursor on, `WHOLE_LIST` all values for the prefix.
 FROM_CURSOR = np.int64(POSITION)
 WHOLE_LIST = np.int64(LOW)
-# The proposer of a level whose cursors are not set.
+# Stands for the proposer of a level whose cursors are not set.
 NO_PROPOSER = np.int64(-1)
 
 
 @subroutine
 def update_bitmap(bitmap, values, first, last, lowest, is_erasing):
-    """Set or erase the values at positions ``[first, last)``; bit 0 stands for ``lowest``."""
+    """Set the bits of the values at positions ``[first, last)``; bit 0 stands for ``lowest``.
+
+    With ``is_erasing``, set the words that contain these bits to 0 instead.
+    """
     for position in range(first, last):
         bit = load(values, position) - lowest
         word = bit >> 6
@@ -132,11 +138,11 @@ def dot_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowe
 def choose_marked(program, state, cursors, block, inner_block, count):
     """Return the cursor of the list to mark in the bitmap, or 0.
 
-    The list is one of an atom of the innermost level (``inner_block``) that does not contain the
-    variable of the level before it (``block``). Its weights are all equal. If it is that of a run
-    with a bitmap of its own, nothing needs to be marked (`mark_list`). Else its values fit in the
-    bitmap, and it is the longest such list of the first atom that has one. ``count`` is the number
-    of extensions at the level before.
+    Only atoms of the innermost level (``inner_block``) are considered that do not contain the
+    variable of the level before it (``block``), and only runs whose rows all have the same weight.
+    A list is chosen if its run has a bitmap of its own: then nothing needs to be marked
+    (`mark_list`). Otherwise the longest list whose values fit in the bitmap is chosen, of the first
+    atom with such a list. ``count`` is the number of extensions at the level before.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     for index in range(load(program, inner_block + PARTICIPANTS)):
@@ -173,7 +179,7 @@ def choose_marked(program, state, cursors, block, inner_block, count):
 def mark_list(cursor, bitmap):
     """Mark the list of a cursor in the bitmap, unless its run has a bitmap of its own.
 
-    Returns ``(bitmap, lowest, highest)``: the bitmap that has the values, and its range.
+    Returns ``(bitmap, lowest, highest)``: the bitmap with the values, and the range of the values.
     """
     first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
     lowest, highest = load(values, first), load(values, last - 1)
@@ -186,7 +192,7 @@ def mark_list(cursor, bitmap):
 
 @subroutine
 def erase_list(cursor, bitmap):
-    """Erase what `mark_list` has marked in the bitmap."""
+    """Erase the values that `mark_list` has marked in the bitmap."""
     if find_bitmap(load(cursor, RUN)) == 0:
         first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
         update_bitmap(bitmap, values, first, last, load(values, first), True)
@@ -264,7 +270,8 @@ def sum_one(program, state, cursors, block):
 def find_weight(state, cursors, max_depth, atom, depth, value):
     """Return the weight of a value in the lists of an atom, whose last column is at ``depth``.
 
-    Each list is searched from the position of its cursor on, which moves to the value.
+    Each list is searched from the position of its cursor on. Unless ``depth`` is 0, the cursor then
+    moves to the value.
     """
     weight = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + atom), load(state, FIRST_SLOT + atom + 1)):
@@ -310,9 +317,10 @@ def bound_values(program, state, cursors, block, proposer, start_word):
 def sum_many(program, state, cursors, block, start_word, counters):
     """Return the sum over the common values of all participants of a block.
 
-    It is the last column of each. The sum is linear in the participant with the fewest values, so
-    its lists are read one after another, without their union, and each value is looked up in the
-    other participants. ``start_word`` is `FROM_CURSOR` or `WHOLE_LIST`.
+    The variable of the block is the last column of each participant. The participant with the
+    fewest values proposes. The sum is linear in its runs, so its lists are read one after another,
+    without their union, and each value is looked up in the other participants. ``start_word`` is
+    `FROM_CURSOR` or `WHOLE_LIST`.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     participants = load(program, block + PARTICIPANTS)
@@ -349,7 +357,7 @@ def sum_many(program, state, cursors, block, start_word, counters):
             end = seek(values, position, end, high + 1)
         if position >= end:
             continue
-        # The values of this list rise again from the least one.
+        # This list begins again with small values, so the other cursors start again.
         for index in range(participants):
             participant = first_participant + PARTICIPANT_WORDS * index
             atom, depth = load(program, participant), load(program, participant + 1)
@@ -404,7 +412,9 @@ def sum_last(
     bitmap_buffer,
     counters,
 ):
-    """Like `sum_pairs`, for the innermost level only, which is the last column of several atoms.
+    """Return the sum over the innermost variable, which is the last column of two or more atoms.
+
+    The parameters are those of `sum_pairs`.
 
     If ``proposer`` is `NO_PROPOSER`, the cursors are not set, and the lists are read whole.
     """
@@ -427,7 +437,7 @@ def sum_last(
             continue
         run_a, values_a = load(a, RUN), load(a, VALUES)
         left_count += end_a - i
-        # The program lists an atom of one column first. Its bitmap serves if all values count.
+        # The program lists an atom of one column first. Its bitmap is used if all rows are read.
         bitmap = find_bitmap(run_a) if end_a - i == load(run_a, run_layout.ROWS) else ZERO
         lowest, highest = load(values_a, i), load(values_a, end_a - 1)
         right_count = np.int64(0)
@@ -460,8 +470,8 @@ def sum_last(
 def sum_two(program, state, cursors, block, marked_cursor, bitmap, lowest, highest):
     """Return the sum over the common extensions of the two participants of a block.
 
-    It is the last column of both. ``marked_cursor`` is the cursor whose list is in ``bitmap``, from
-    ``lowest`` on, or 0.
+    The variable of the block is the last column of both. ``marked_cursor`` is the cursor whose list
+    is in ``bitmap``, from ``lowest`` on, or 0.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     participant = block + PARTICIPANTS + 1

@@ -2,15 +2,16 @@
 
 ::
 
-    select(rows) = {the chosen columns of x: weight of x | x in rows, every filter is TRUE for x}
+    select(rows) = {(chosen columns of x, weight of x) | x in rows, every filter is TRUE for x}
 
 A filter is a program of instructions that keep masks of the rows on a stack. A comparison pushes a
 mask; `AND`, `OR` and `NOT` combine the masks on top. After the instructions of each filter, `COUNT`
-records how many rows have passed all filters so far. One call runs all filters, whatever their
-number, because for a few rows the overhead of the calls dominates.
+records how many rows have passed all filters so far. One call runs all filters, because for a few
+rows the overhead of a call per filter dominates.
 
-`NULL`, the least int64, is the code of an absent value. A comparison with it is not true, except
-those of `SAME` and `DISTINCT`.
+`NULL`, the least int64, is the code of an SQL NULL. `NOT_EQUAL` and the comparisons of two columns
+are false for it, as in SQL, except `SAME` and `DISTINCT`. `BETWEEN` and `DISTINCT_FROM` compare it
+like any other code: `BETWEEN` is true for it only if ``LOW`` is `NULL`.
 """
 
 import numpy as np
@@ -70,7 +71,10 @@ def compare_with_constants(operation, x, low, high, mask):
 
 @subroutine
 def compare_columns(operation, x, y, mask):
-    """Write the mask of an operation on two columns. NULL is the least code."""
+    """Write the mask of an operation on two columns.
+
+    NULL is the least code, so if x < y then y is not NULL.
+    """
     if operation == LESS:
         for i in range(x.shape[0]):
             mask[i] = (x[i] < y[i]) & (x[i] != NULL)
@@ -107,7 +111,7 @@ def combine_masks(operation, mask, other):
 
 @subroutine
 def count_true(mask):
-    """Return the number of rows of a mask."""
+    """Return the number of rows for which a mask is true."""
     total = np.int64(0)
     for i in range(mask.shape[0]):
         total += mask[i]
@@ -147,7 +151,8 @@ def add_equal_rows(columns, weights):
     """Sort a few rows in place and add up the weights of equal ones.
 
     Returns:
-        The number of rows that remain, the first ones; `OVERFLOWED_WEIGHT` if a sum leaves int64.
+        The number of rows of the result, which are at the start of both arrays;
+        `OVERFLOWED_WEIGHT` if a sum leaves int64.
     """
     order = np.arange(columns.shape[0])
     if is_sorted(columns, order):
@@ -196,8 +201,9 @@ def select_rows(rows, weights, program, columns, masks, out, out_weights, counts
     for k in range(width):
         column = rows[k] if has_all_columns else rows[columns[k]]
         position = k * passing
-        # Every row is written, and the next one overwrites it if it does not pass: a mispredicted
-        # branch per row would cost more. There is room, because some row does not pass, or all.
+        # Every row is written; if it does not pass, the next one overwrites it. A mispredicted
+        # branch per row would cost more. The last such write may be one word after the result. That
+        # word is in ``out``, which has room for n rows, and then fewer than n rows pass.
         for i in range(mask.shape[0]):
             out[position] = column[i]
             position += mask[i]

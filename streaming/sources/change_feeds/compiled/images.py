@@ -1,8 +1,13 @@
-"""Images: convert the images of events to rows of their relations.
+"""Images: convert the before and after images in events to rows of their relations.
 
-A decoder of a format (`EventDecoder`) sorts the events of a slice into groups of one relation and
-one kind of change, and says for each group which rows of the events are inserted and deleted.
-`RowReader` reads the columns of these images. An event with a refused value is refused as a whole.
+An image is a row before or after a change. It is composed of up to two *rows of events*, which are
+the JSON objects with a value per column: the second one has the values that the first one lacks
+(`streaming.sources.change_feeds.compiled.cells.Images`).
+
+The decoder of a format (`EventDecoder`) groups the events of a slice by relation and kind of
+change, and yields for each group the images that are inserted and deleted. `RowReader` reads the
+columns of these images. An event with a refused value is refused as a whole: Spark then decodes it
+(`streaming.sources.change_feeds.compiled`).
 """
 
 from __future__ import annotations
@@ -46,7 +51,7 @@ __all__ = [
     "row_columns",
 ]
 
-MAX_GROUPS: Final = 256  # of a slice; further events are refused
+MAX_GROUPS: Final = 256  # in a slice; the events of further groups are refused
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,12 @@ class ImageGroup:
 
     Attributes:
         relation: The relation.
-        events: The event of each image.
+        events: The number of the event of each image.
         images: The images.
         weights: 1 for an inserted row, -1 for a deleted one.
-        sequences: The order of the images; read only for inputs with keys.
-        descriptions: How the events encode columns, by name in events.
+        sequences: A number per image that orders the images of a key; used only for inputs with
+            keys.
+        descriptions: How the events encode columns, by the name that a column has in events.
     """
 
     relation: str
@@ -75,7 +81,7 @@ class EventDecoder(Protocol):
 
     @property
     def shape(self) -> EventShape:
-        """The members that the decoder reads."""
+        """The JSON members that the decoder reads."""
 
     def groups(
         self, events: ScannedEvents, orders: pa.ChunkedArray, refused: Mask
@@ -84,19 +90,19 @@ class EventDecoder(Protocol):
 
         Args:
             events: The events.
-            orders: The order of each event in the stream, NULL if it has none.
-            refused: The refused events; the decoder adds those that are not plain.
+            orders: The sequence number of each event in the stream; NULL if it has none.
+            refused: The refused events; the decoder adds those that it cannot decode.
         """
 
 
 @dataclass(frozen=True)
 class RelationImages:
-    """The columns of a relation in the rows of events.
+    """Where the columns of a relation are in the rows of events.
 
     Attributes:
         name: The relation.
-        columns: The number of each column in rows.
-        key: The numbers of the key columns; empty for an input without keys.
+        columns: For each column, its number in `ScannedEvents.cells`.
+        key: Those of the key columns; empty for an input without keys.
         names: The name of each column in events.
     """
 
@@ -111,14 +117,21 @@ class RelationImages:
         return len(self.key) > 0
 
     def missing(self, events: ScannedEvents, rows: Integers) -> Mask:
-        """Return for each row the columns that it lacks; all if there is no row."""
+        """Return a mask per row of the columns that it lacks: all for row -1, which is no row."""
         if not len(events.rows):
             return np.ones((len(rows), len(self.columns)), np.bool_)
         kinds = events.cells[np.maximum(rows, 0)[:, None], self.columns[None, :], 0]
         return np.asarray((kinds == MISSING) | (rows < 0)[:, None], np.bool_)
 
     def key_changes(self, events: ScannedEvents, old: Images, new: Integers, refused: Mask) -> Mask:
-        """Return for each update whether a key column differs; add to ``refused`` by image."""
+        """Return for each update whether a key column differs between its old and new image.
+
+        Args:
+            events: The events.
+            old: The before images.
+            new: The rows of the after images.
+            refused: A mask of the updates; those whose values cannot be compared are added.
+        """
         differs = np.zeros(len(new), np.bool_)
         compare_cells(
             events.address, events.cells, self.key, old.tops, old.bases, new, differs, refused
@@ -129,14 +142,14 @@ class RelationImages:
 def relations_of(
     inputs: Mapping[str, pa.Schema], keys: Mapping[str, Sequence[str]], names: ColumnNames
 ) -> tuple[dict[str, int], dict[str, RelationImages]]:
-    """Return the columns of rows by name in events, and those of each relation.
+    """Number the column names in events; return the numbers by name, and those of each relation.
 
-    Relations that share the name of a column share a column of rows. A relation is left out if its
-    events must be refused: another relation has the same name in another case, or a type is not
-    read.
+    Columns of several relations with the same name in events have the same number. A relation is
+    left out, so that all its events are refused, if the name of one of its columns differs from
+    that of another column only in case, or if the decoder cannot read the type of a column.
 
     Raises:
-        FeedError: No feed can carry a type, or a name cannot be looked up.
+        FeedError: No feed can carry the type of a column, or its name cannot be found in events.
     """
     columns: dict[str, int] = {}
     exact: dict[str, str] = {}
@@ -170,7 +183,15 @@ def relations_of(
 def row_columns(
     columns: Mapping[str, int], exact: Mapping[str, str], match_case: bool
 ) -> dict[str, int]:
-    """Return the column of each name in events, also of names in upper and lower case."""
+    """Return the number of the column of each name in events.
+
+    Unless ``match_case``, ASCII names are also found in all lower or all upper case.
+
+    Args:
+        columns: The number of each column, by its name in lower case.
+        exact: The name in events of each column, by its name in lower case.
+        match_case: Whether names must have the same case.
+    """
     result = {exact[lower]: number for lower, number in columns.items()}
     if not match_case:
         for lower, number in columns.items():
@@ -185,9 +206,10 @@ class RowReader:
     Args:
         relation: The columns of the relation in events.
         schema: The relation.
-        sequence: The column that orders the rows of a key, if it is not in the relation.
-        encoding: The encodings that events do not define.
-        hidden: Texts of values that the database did not log.
+        sequence: The column that orders the rows of a key; None if there is none. It is added to
+            the rows if the relation does not have it.
+        encoding: The encodings of values that events do not describe.
+        hidden: The placeholders that stand for values that the database did not log.
     """
 
     def __init__(
@@ -207,10 +229,14 @@ class RowReader:
         ]
 
     def read(self, events: ScannedEvents, group: ImageGroup, refused: Mask) -> pa.Table:
-        """Return the rows of a group, without those of refused events; add to ``refused``."""
+        """Return the rows of a group, except those of refused events.
+
+        Events with a value that cannot be read are added to ``refused``.
+        """
         relation, images = self._relation, group.images
         bad = refused[group.events]
         has_top = images.tops >= 0
+        # A row with a column name in another case is refused.
         bad |= has_top & (events.rows[np.maximum(images.tops, 0), 2] != 0)
         few = events.rows[np.maximum(images.tops, 0), 3] < len(relation.columns)
         if (few | ~has_top).any() or len(relation.columns) < events.cells.shape[1]:
@@ -227,7 +253,7 @@ class RowReader:
             is_key = reader.column in relation.key
             if (not field.nullable or is_key) and values.null_count:
                 nulls = values.is_null().to_numpy(zero_copy_only=False)
-                # Of a deleted key only the key columns are checked.
+                # A deletion by key needs no values in the other columns.
                 bad |= nulls & (is_inserted | is_key | (not relation.is_keyed))
             column = pa.chunked_array([values])
             if values.type != field.type:
@@ -249,7 +275,10 @@ class RowReader:
 def group_events(
     events: ScannedEvents, slots: Sequence[str], refused: Mask
 ) -> Iterator[tuple[int, Integers]]:
-    """Yield the first event and all events of each group with equal texts in some slots."""
+    """Group events by the texts in some slots; yield the first event and all events of each group.
+
+    Events beyond the first `MAX_GROUPS` groups are added to ``refused``.
+    """
     numbers = np.array([events.slot_numbers[slot] for slot in slots], np.int64)
     firsts, groups = np.empty(MAX_GROUPS, np.int64), np.empty(len(events), np.int64)
     count = group_texts(events.address, events.slots, numbers, ~refused, firsts, groups)
@@ -261,7 +290,10 @@ def group_events(
 def read_number(
     events: ScannedEvents, slot: str, numbers: Integers, refused: Mask
 ) -> tuple[Integers, Mask]:
-    """Return the integers of a slot of some events, and whether each is there; refuse others."""
+    """Return the integers in a slot of some events, and a mask of the events that have one.
+
+    Events with another value in the slot are added to ``refused``.
+    """
     size = len(numbers)
     values, is_valid = np.empty(size, np.int64), np.empty(size, np.bool_)
     bad = np.zeros(size, np.bool_)

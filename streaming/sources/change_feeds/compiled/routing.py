@@ -19,10 +19,16 @@ def route_events(
     row_types: Container[str | None],
     refused: Mask,
 ) -> Iterator[tuple[str, RelationImages, Integers]]:
-    """Yield the type, the relation and the numbers of the events that have these in common.
+    """Yield the groups of events with the same type and table: type, relation, event numbers.
 
-    Events of another type than ``row_types``, or of an unknown table, are marked as refused;
-    events of an unknown table are skipped if the feed ignores those.
+    Args:
+        events: The events of a slice.
+        feed: Its options map tables to relations.
+        relations: The relations whose events can be decoded here.
+        row_types: The types of events that change rows.
+        refused: The refused events. Added to it are events of another type, and those of a table
+            that has no relation in ``relations``. If the feed has ``ignore_unknown_tables``, events
+            that change rows of an unknown table are skipped instead.
     """
     tables = feed.tables or {name: name for name in relations}
     for first, numbers in group_events(events, ("type", "database", "table"), refused):
@@ -46,7 +52,7 @@ def route_events(
 def _find_relation(
     tables: Mapping[str, str], database: str | None, table: str | None
 ) -> str | None:
-    """Return the relation of a table; None if there is none."""
+    """Return the relation of ``database.table``, or else of ``table``; None without either."""
     if table is None:
         return None
     full_name = None if database is None else f"{database}.{table}"
