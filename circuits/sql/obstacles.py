@@ -8,6 +8,7 @@ an item of a SELECT list           becomes NULL, with the same name
 a condition of WHERE, HAVING, ON   becomes TRUE
 an item of ORDER BY                is left out
 a column or constraint of a table  is left out
+TABLESAMPLE                        is left out
 ================================== ===============================================
 
 An error elsewhere, such as in GROUP BY, ends the search in its statement. A call of a function that
@@ -17,24 +18,32 @@ error may be the effect of it. So from then on, in this statement and in those t
 only unsupported constructs and unknown names are reported; and the errors in other parts of the
 same SELECT that do not name the item.
 
+A statement can read a relation whose columns are unknown: it does not exist, or its own statement
+has no plan. Then the relation gets the columns that the statement names, once with each of a few
+types. Unknown tables and functions are reported, and the constructs that are refused with each of
+these types.
+
 Invariant: a text has no obstacle if and only if `circuits.sql.plan_sql` plans it; the first
 obstacle of a text is the error that it raises, if no statement has an error of syntax.
 
-Cost: one plan of the statement for each obstacle, at most `MAX_OBSTACLES_PER_STATEMENT`.
+Cost: one plan of the statement for each obstacle, at most `MAX_OBSTACLES_PER_STATEMENT`; with
+unknown columns, one for each obstacle and type.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
+import pyarrow as pa
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.errors import SqlError, UnsupportedSqlError
-from circuits.plan.nodes import Field
+from circuits.plan.nodes import Field, PlanNode, Scan
+from circuits.sql.binding.environment import table_names
 from circuits.sql.expressions.readers import READERS
 from circuits.sql.expressions.user_functions import with_user_functions
 from circuits.sql.sql_functions import expand_functions, is_function
@@ -60,6 +69,15 @@ _DECLARED_FUNCTION: Final = re.compile(
     r"(?:IF\s+NOT\s+EXISTS\s+)?[`\"]?(\w+)",
     re.IGNORECASE,
 )
+# The start of a statement that makes a relation; group 1 is its name.
+_CREATED_RELATION: Final = re.compile(
+    r"\s*(?:CREATE\s+(?:\w+\s+){0,4}?(?:TABLE|VIEW)|INSERT\s+INTO)\s+"
+    r"(?:IF\s+NOT\s+EXISTS\s+)?[`\"]?(\w+)",
+    re.IGNORECASE,
+)
+_UNKNOWN_FUNCTION: Final = re.compile(r": function \S+ is not supported;")
+# A column of an unknown type has each of these in turn.
+_STAND_IN_TYPES: Final = (pa.int64(), pa.string(), pa.timestamp("us"))
 # Adds an error of a statement to the obstacles; False if there is one at its place.
 Report: TypeAlias = Callable[[SqlError, str], bool]
 
@@ -165,15 +183,17 @@ def find_obstacles(
     except SqlError as error:
         report(error, "statement 1")
         return list(obstacles.values())
-    statements, recursive_views = _parse_statements(text, tokens, dialect, name, report)
+    statements, recursive_views, incomplete = _parse_statements(text, tokens, dialect, name, report)
     if not statements and not obstacles:
         report(source.error_at(0, "the text has no statement; write a SELECT"), "statement 1")
     planner = StatementPlanner(relations, name, with_user_functions(READERS, functions, dialect))
-    # The lower-case names of tables and views whose columns may be wrong, because of an error.
     for fault in expand_functions([(s.source, s.tree) for s in statements], planner.readers):
         report(fault, "the functions")
     _replace_calls(statements, set(map(str.casefold, _DECLARED_FUNCTION.findall(text))))
-    unreliable = _declare(planner, statements, report)
+    # The lower-case names of tables and views of which not all columns are known, because of an
+    # error; and of those whose columns may be wrong.
+    incomplete |= _declare(planner, statements, report)
+    unreliable = set(incomplete)
     trees = [statement.tree for statement in statements]
     for numbers in order_statements(recursive_views, trees):
         component = [statements[number] for number in numbers]
@@ -184,12 +204,15 @@ def find_obstacles(
         if not all(statement.is_readable for statement in component):
             is_planned = False
         elif len(component) > 1 or names_itself(component[0].source, component[0].tree):
-            is_planned = _plan_cycle(planner, component, report)
+            is_planned = _plan_cycle(planner, component, report, incomplete)
         else:
             is_last = numbers[0] + 1 == len(trees)
-            is_planned = _plan(planner, component[0], report, unreliable, is_last=is_last)
+            is_planned = _plan(planner, component[0], report, incomplete, is_last=is_last)
+        names = {statement.name.casefold() for statement in component}
+        if not is_planned:
+            incomplete |= names
         if not is_planned or any(statement.may_mislead for statement in component):
-            unreliable.update(statement.name.casefold() for statement in component)
+            unreliable |= names
     if not obstacles and not planner.plans:
         report(source.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW"), name)
     return sorted(obstacles.values(), key=lambda obstacle: (obstacle.line, obstacle.column))
@@ -197,14 +220,17 @@ def find_obstacles(
 
 def _parse_statements(
     text: str, tokens: list[Token], dialect: str, name: str, report: Report
-) -> tuple[list[_Statement], set[str]]:
-    """Return the statements that can be parsed and the names of the recursive views.
+) -> tuple[list[_Statement], set[str], set[str]]:
+    """Return the statements that can be parsed, and the names of two kinds of relations.
+
+    These are the recursive views, and what the other statements make.
 
     The errors of the other statements are reported.
     """
     statements = []
     # All sources share them, because DECLARE RECURSIVE VIEW is a statement of its own.
     recursive_views: set[str] = set()
+    incomplete: set[str] = set()
     types: dict[str, str] = {}
     for number, part in enumerate(_split(text, tokens)):
         try:
@@ -216,7 +242,10 @@ def _parse_statements(
             source.recursive_views = recursive_views
         except SqlError as error:
             report(error, f"statement {number + 1}")
-    return statements, recursive_views
+            created = _CREATED_RELATION.match(part)
+            if created is not None:
+                incomplete.add(created[1].casefold())
+    return statements, recursive_views, incomplete
 
 
 def _split(text: str, tokens: list[Token]) -> Iterator[str]:
@@ -280,12 +309,15 @@ def _replace_calls(statements: Iterable[_Statement], functions: Set[str]) -> Non
                 call.replace(exp.null())
 
 
-def _plan_cycle(planner: StatementPlanner, statements: list[_Statement], report: Report) -> bool:
+def _plan_cycle(
+    planner: StatementPlanner, statements: list[_Statement], report: Report, incomplete: Set[str]
+) -> bool:
     """Plan views that name each other, and report the first obstacle; return True without one."""
     try:
         planner.plan_cycle(statements[0].source, [statement.tree for statement in statements])
     except SqlError as error:
-        report(error, statements[0].name)
+        if _unknown_table(error) not in incomplete:
+            report(error, statements[0].name)
         return False
     return True
 
@@ -294,7 +326,7 @@ def _plan(
     planner: StatementPlanner,
     statement: _Statement,
     report: Report,
-    unreliable: Set[str],
+    incomplete: Set[str],
     *,
     is_last: bool,
 ) -> bool:
@@ -304,37 +336,145 @@ def _plan(
         planner: Plans it.
         statement: The statement.
         report: Receives the obstacles.
-        unreliable: The views with an obstacle; that they have no plan is no further one.
+        incomplete: The relations of which not all columns are known.
         is_last: True for the last statement of the text.
     """
+    is_declaration = isinstance(statement.tree, exp.Create | exp.Insert)
+    body = statement.tree.expression if is_declaration else statement.tree
+    if body is not None and incomplete & table_names(body):
+        _plan_with_stand_ins(planner, statement, report, incomplete, is_last=is_last)
+        return False
     for _ in range(MAX_OBSTACLES_PER_STATEMENT):
-        try:
-            statement.source.forget_reads()
-            # The source has only this statement, so its number is 0.
-            planner.plan(statement.source, statement.tree, 0, is_last=is_last)
+        error = _try_to_plan(planner, statement, is_last=is_last)
+        if error is None:
             return True
-        except SqlError as error:
-            # No replacement causes these errors.
-            is_genuine = isinstance(error, UnsupportedSqlError) or ": unknown " in str(error)
-            table = _UNKNOWN_TABLE.search(str(error))
-            if table is not None and table[1].casefold() in unreliable:
-                return False
-            if is_genuine or not _may_be_effect(statement, error):
-                report(error, statement.name)
-            if not _replace_part(statement, error):
-                return False
-        except RecursionError:
-            message = "the text is nested too deeply; put parts of it in views"
-            report(statement.source.error(statement.tree, message), statement.name)
+        table = _unknown_table(error)
+        # No replacement causes these errors.
+        is_genuine = isinstance(error, UnsupportedSqlError) or ": unknown " in str(error)
+        if is_genuine or not _may_be_effect(planner, statement, error):
+            report(error, statement.name)
+        if table:
+            _plan_with_stand_ins(planner, statement, report, {*incomplete, table}, is_last=is_last)
+            return False
+        if not _replace_part(statement, error):
             return False
     return False
 
 
-def _may_be_effect(statement: _Statement, error: SqlError) -> bool:
+def _try_to_plan(
+    planner: StatementPlanner, statement: _Statement, *, is_last: bool
+) -> SqlError | None:
+    """Plan a statement; return its first error, or None without one."""
+    try:
+        statement.source.forget_reads()
+        # The source has only this statement, so its number is 0.
+        planner.plan(statement.source, statement.tree, 0, is_last=is_last)
+    except SqlError as error:
+        return error
+    except RecursionError:
+        message = "the text is nested too deeply; put parts of it in views"
+        return statement.source.error(statement.tree, message)
+    return None
+
+
+def _plan_with_stand_ins(
+    planner: StatementPlanner,
+    statement: _Statement,
+    report: Report,
+    incomplete: Set[str],
+    *,
+    is_last: bool,
+) -> None:
+    """Report the obstacles of a statement that do not depend on the columns of some relations."""
+    found: list[dict[str, SqlError]] = []
+    for type in _STAND_IN_TYPES:
+        # The next types find no other unknown tables.
+        trial = replace(statement, tree=statement.tree.copy(), replacements=[])
+        unknown = {*incomplete}
+        errors: dict[str, SqlError] = {}
+        for _ in range(MAX_OBSTACLES_PER_STATEMENT):
+            stand_ins = StatementPlanner({}, planner.name, planner.readers)
+            stand_ins.declarations = planner.declarations
+            stand_ins.scans = _with_stand_ins(planner, trial.tree, unknown, type)
+            error = _try_to_plan(stand_ins, trial, is_last=is_last)
+            if error is None:
+                break
+            errors[str(error)] = error
+            table = _unknown_table(error)
+            if table and table not in unknown:
+                unknown.add(table)
+            elif not _replace_part(trial, error):
+                break
+        found.append(errors)
+    for message, error in {key: error for errors in found for key, error in errors.items()}.items():
+        is_refused = isinstance(error, UnsupportedSqlError)
+        if (
+            _unknown_table(error)
+            or _UNKNOWN_FUNCTION.search(message)
+            or (is_refused and all(message in errors for errors in found))
+        ):
+            report(error, statement.name)
+
+
+def _with_stand_ins(
+    planner: StatementPlanner, tree: exp.Expr, incomplete: Set[str], type: pa.DataType
+) -> dict[str, PlanNode]:
+    """Return the relations, where the incomplete ones have the columns that a statement names."""
+    tables = list(tree.find_all(exp.Table))
+    relations = {table.alias_or_name.casefold(): table.name.casefold() for table in tables}
+    columns: dict[str, dict[str, str]] = {relation: {} for relation in relations.values()}
+    for column in tree.find_all(exp.Column):
+        relation = relations.get(column.table.casefold(), "")
+        if not column.table:
+            select = column.find_ancestor(exp.Select)
+            # It is a column of a relation in the same SELECT, if it can be.
+            near = [table for table in tables if table.find_ancestor(exp.Select) is select]
+            names = [table.name.casefold() for table in near]
+            if incomplete.isdisjoint(names):
+                names = list(relations.values())
+            if column.name.casefold() not in _columns_of(planner, names):
+                relation = next((name for name in names if name in incomplete), "")
+        if relation and not column.is_star:
+            columns[relation].setdefault(column.name.casefold(), column.name)
+    for join in tree.find_all(exp.Join):
+        for name in join.args.get("using") or []:
+            for relation_columns in columns.values():
+                relation_columns.setdefault(name.name.casefold(), name.name)
+    scans = {name.casefold(): (name, scan) for name, scan in planner.scans.items()}
+    result = dict(planner.scans)
+    for relation in incomplete & columns.keys():
+        name, scan = scans.get(relation, (relation, None))
+        fields = list(scan.fields) if scan is not None else []
+        given = {column.name.casefold() for column in fields}
+        fields += [
+            Field(column, type) for key, column in columns[relation].items() if key not in given
+        ]
+        result[name] = Scan(name, tuple(fields or [Field("column", type)]))
+    return result
+
+
+def _columns_of(planner: StatementPlanner, names: Collection[str]) -> set[str]:
+    """Return the lower-case names of the known columns of relations."""
+    return {
+        column.name.casefold()
+        for name, scan in planner.scans.items()
+        if name.casefold() in names
+        for column in scan.fields
+    }
+
+
+def _unknown_table(error: SqlError) -> str:
+    """Return the table that an error says is unknown, in lower case; empty for other errors."""
+    match = _UNKNOWN_TABLE.search(str(error))
+    return match[1].casefold() if match is not None else ""
+
+
+def _may_be_effect(planner: StatementPlanner, statement: _Statement, error: SqlError) -> bool:
     """Return whether an error may be the effect of a replacement.
 
     It is not if it is in another part of the same SELECT as all replacements, and this part neither
-    names a replaced item nor has a subquery.
+    names a replaced item nor has a subquery. A name in an item or condition is that of a column of
+    FROM, if there is one, not that of an item.
     """
     if not statement.may_mislead or statement.is_unreliable:
         return statement.may_mislead
@@ -344,6 +484,8 @@ def _may_be_effect(statement: _Statement, error: SqlError) -> bool:
     replacements = statement.replacements
     names = {node.alias.casefold() for node in replacements if isinstance(node, exp.Alias)}
     select = part.find_ancestor(exp.Select)
+    if isinstance(part.parent, exp.Select | exp.Where | exp.Join):
+        names -= _columns_of(planner, table_names(statement.tree))
     return (
         any(node.find_ancestor(exp.Select) is not select for node in replacements)
         or part.find(exp.Query) is not None
@@ -357,9 +499,14 @@ def _replace_part(statement: _Statement, error: SqlError) -> bool:
     if node is None:
         return False
     parent = node.parent
+    if isinstance(node, exp.TableSample):
+        node.pop()  # the columns remain, so no error is its effect
+        return True
     statement.may_mislead = True
     if isinstance(parent, exp.Select):
-        null = exp.alias_(exp.null(), node.alias_or_name or "column", quoted=True)
+        is_named = isinstance(node, exp.Alias | exp.Column)
+        name = node.alias_or_name if is_named else statement.source.default_name(node)
+        null = exp.alias_(exp.null(), name or "column", quoted=True)
         null.meta[IS_REPLACEMENT] = True
         node.replace(null)
         statement.replacements.append(null)
@@ -434,6 +581,8 @@ def _is_replaceable(node: exp.Expr) -> bool:
     key = node.arg_key
     if IS_REPLACEMENT in node.meta or parent is None:
         return False
+    if isinstance(node, exp.TableSample):
+        return True
     if isinstance(parent, exp.Select):
         return key == "expressions" and not node.is_star
     if isinstance(parent, exp.Schema | exp.Properties):

@@ -248,6 +248,7 @@ class SqlSource:
                     raise self.unsupported_at(*construct)
             self._check_tokens()
             trees = parse_statements(self.tokens, self.text, self.dialect)
+            self._check_queries_of_views(trees)
         except SqlError:
             raise
         except ParseError as error:
@@ -266,6 +267,21 @@ class SqlSource:
             self._check_names(tree)
             self._join_schema_names(tree)
         return statements
+
+    def _check_queries_of_views(self, trees: Sequence[exp.Expr | None]) -> None:
+        """Raise ParseError if the query of a CREATE VIEW has an error of syntax.
+
+        For some of them, sqlglot does not parse the statement, and returns it as a text.
+        """
+        if not any(isinstance(tree, exp.Command) for tree in trees):
+            return
+        for tokens in split_statements(self.tokens):
+            types = [token.token_type for token in tokens]
+            if types[0] != TokenType.CREATE or TokenType.ALIAS not in types:
+                continue
+            first = types.index(TokenType.ALIAS) + 1
+            if TokenType.VIEW in types[:first]:
+                parse_statements(tokens[first:], self.text, self.dialect)
 
     def _join_schema_names(self, tree: exp.Expr) -> None:
         """Make one name of the name of a schema and of a table in it.
@@ -567,7 +583,8 @@ class SqlSource:
         start = start or 0
         if not word or IN_FUNCTION in node.meta:
             return start
-        pattern = r"\b" + r"\s+".join(map(re.escape, word.split())) + r"\b"
+        start_of_word = r"\b(?:TABLE)?" if word == "sample" else r"\b"
+        pattern = start_of_word + r"\s+".join(map(re.escape, word.split())) + r"\b"
         before = list(re.finditer(pattern, self.text[: start + len(word)], re.IGNORECASE))
         if before:
             return before[-1].start()

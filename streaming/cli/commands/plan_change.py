@@ -18,6 +18,7 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.state_names import StateNames
 from circuits.state.program_change import ProgramChange
 from streaming.cli.arguments.functions import load_functions
+from streaming.cli.arguments.query_text import query_file
 from streaming.cli.arguments.source import SourceArgument, parse_sources
 from streaming.cli.arguments.views import (
     DUCKDB,
@@ -52,10 +53,18 @@ def plan_change(
     """Show what a state keeps, computes and drops if a job starts with other views.
 
     Raises:
+        EventsError: The first argument is a file of SQL or Datalog.
         StateError: The directory has no version.
         typer.Exit: A job would need another option for the change: ``--allow-drop`` for what it
             loses, ``--backfill`` for rows that new views need and the state does not keep.
     """
+    path = query_file(state_dir)
+    if path is not None and path.is_file():
+        language = "Datalog" if path.suffix.lower() == ".dl" else "SQL"
+        raise EventsError(
+            f"{state_dir} is a file of {language}, not a state directory: write the state "
+            "directory first, then the views, as in dbsp-wcoj plan-change state/ views.sql"
+        )
     files = open_files(state_dir)
     manifest = program_change.newest_version(files)
     if manifest is None:

@@ -214,7 +214,7 @@ def test_an_error_names_its_cause_and_its_place(text, line, column, words):
 
 # A text, the word of it that the error points at, and words of its message.
 UNSUPPORTED = [
-    ("SELECT a FROM t TABLESAMPLE 10%", "10", "TABLESAMPLE"),
+    ("SELECT a FROM t TABLESAMPLE 10%", "TABLESAMPLE", "TABLESAMPLE"),
     ("SELECT a FROM t USING SAMPLE 3", "SAMPLE", "TABLESAMPLE"),
     (
         "SELECT x FROM t LEFT JOIN unnest([a]) q(x) ON x IN (SELECT b FROM s)",

@@ -58,6 +58,14 @@ def test_a_query_that_compiles_has_no_obstacle(query):
     assert find_obstacles(query, RELATIONS) == []
 
 
+@pytest.mark.parametrize("name", RELATIONS)
+def test_a_query_that_reads_a_relation_with_an_error_has_no_obstacle_of_its_own(name):
+    relations = {other: fields for other, fields in RELATIONS.items() if other != name}
+    for query in QUERIES:
+        text = f"CREATE VIEW {name} AS SELECT FROM WHERE;\n{query}"
+        assert [place[0] for place in places(text, relations)] == [1], query
+
+
 @pytest.mark.parametrize("text", [text for text, *_ in WRONG])
 def test_a_query_with_an_error_has_an_obstacle_at_its_place(text):
     with pytest.raises(SqlError) as error:
@@ -123,7 +131,7 @@ FORMS = [
         "CREATE FUNCTION g(x INT) RETURNS INT LANGUAGE plpgsql AS $$ BEGIN RETURN 1; END $$",
         "CREATE",
     ),
-    ("CREATE VIEW e AS SELECT k FROM t TABLESAMPLE (10 PERCENT)", "10"),
+    ("CREATE VIEW e AS SELECT k FROM t TABLESAMPLE (10 PERCENT)", "TABLESAMPLE"),
     ("CREATE VIEW f AS UNPIVOT t ON k + n AS x INTO NAME nm VALUE v", "k"),
     ("CREATE VIEW h AS SELECT k, random() AS r FROM t ORDER BY missing LIMIT 3", "random"),
     ("", "missing"),
@@ -143,3 +151,58 @@ def test_every_obstacle_of_a_file_is_listed_with_its_place():
     lines = text.split("\n")
     for obstacle, (_, word) in zip(obstacles, FORMS, strict=True):
         assert lines[obstacle.line - 1][obstacle.column - 1 :].startswith(word), obstacle
+
+
+HIDDEN = [
+    # What is sampled has the same columns.
+    (
+        "CREATE VIEW v AS SELECT frob(k) AS f, sample FROM (SELECT k, s AS sample FROM t) "
+        "TABLESAMPLE (10 PERCENT) WHERE grob(k) = 1",
+        ["frob", "TABLESAMPLE (10", "grob"],
+    ),
+    ("CREATE VIEW v AS SELECT frob(k) AS f FROM t USING SAMPLE 3", ["frob", "SAMPLE 3"]),
+    # The columns of a view without a plan are unknown.
+    (
+        "CREATE VIEW v AS SELECT FROM WHERE; "
+        "CREATE VIEW w AS SELECT frob(g) AS f, g FROM v JOIN nope AS x ON x.a = v.a; "
+        "CREATE VIEW y AS SELECT grob(g + 1), q FROM w, missing TABLESAMPLE (1 PERCENT), t "
+        "WHERE n = 4",
+        ["WHERE;", "frob", "nope", "grob", "missing", "TABLESAMPLE"],
+    ),
+    (
+        "CREATE VIEW v AS SELECT k FROM t GROUP BY frob(k); "
+        "CREATE VIEW w AS SELECT q, upper(g), g + 1, rank(ORDER BY g) OVER (ORDER BY h) FROM v; "
+        "CREATE VIEW y AS SELECT v.h FROM v POSITIONAL JOIN t",
+        ["frob", "rank", "POSITIONAL"],
+    ),
+    (
+        "CREATE VIEW v AS SELECT k FROM t GROUP BY frob(k); CREATE VIEW w AS "
+        "SELECT g.h, g + 1, upper(g), year(g), g[1], sum(g) OVER (), COLUMNS('q') FROM v x "
+        "JOIN t USING (k) WHERE x.g LIKE 'a' AND n > g ORDER BY x.other",
+        ["frob"],
+    ),
+    ("CREATE VIEW v AS SELECT frob(k), l FROM nope WHERE grob(m) = 1", ["frob", "nope", "grob"]),
+    ("CREATE TABLE q (a BIGINT, b NOSUCHTYPE); SELECT b + 1, frob(a) FROM q", ["b NO", "frob"]),
+    ("CREATE TABLE q (a BIGINT, c AS now()); SELECT c + 1, frob(a) FROM q", ["now", "frob"]),
+    (
+        "CREATE VIEW v AS SELECT k FROM nope; CREATE RECURSIVE VIEW r AS "
+        "SELECT k FROM v UNION SELECT k + 1 FROM r WHERE k < 5",
+        ["nope"],
+    ),
+    # sqlglot does not parse these statements.
+    ("CREATE VIEW v AS SELECT k +* 2 AS b FROM t; SELECT frob(b) FROM v", ["2", "frob"]),
+    ('CREATE OR REPLACE VIEW v ("as") AS SELECT k k k FROM t', ["k FROM"]),
+    # The item that is replaced has no name, or that of a column.
+    ("SELECT CAST(k AS DATE), k + s FROM t", ["k AS", "k + s"]),
+    ("SELECT CAST(k AS DATE) AS k, k + s FROM t WHERE k < 'x'", ["k AS", "k + s", "k <"]),
+]
+
+
+@pytest.mark.parametrize(("text", "words"), HIDDEN)
+def test_an_obstacle_hides_no_other(text, words):
+    text = f"CREATE TABLE t (k BIGINT, n BIGINT, s TEXT, ts TIMESTAMP);\n{text}"
+    line = text.split("\n")[1]
+    found = [line[obstacle.column - 1 :] for obstacle in find_obstacles(text, {})]
+    assert len(found) == len(words), found
+    for rest, word in zip(found, words, strict=True):
+        assert rest.startswith(word), rest

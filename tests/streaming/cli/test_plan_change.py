@@ -45,6 +45,16 @@ def test_plan_change_shows_what_is_kept_computed_and_dropped_and_changes_nothing
     assert job.rows("counts") == expected(COUNTS, 0, 1, 2)["counts"]
 
 
+@pytest.mark.parametrize(("name", "language"), [("v3.sql", "SQL"), ("v3.dl", "Datalog")])
+def test_plan_change_names_the_order_of_its_arguments(
+    job: Job, tmp_path: Path, name: str, language: str
+) -> None:
+    (tmp_path / name).write_text(PATHS)
+    error = run_error("plan-change", tmp_path / name, job.state_dir)
+    assert f"{name} is a file of {language}, not a state directory" in error
+    assert "plan-change state/ views.sql" in error
+
+
 def test_plan_change_fails_if_the_change_would_be_refused(job: Job) -> None:
     status, contents = plan(job, COUNTS)
     assert status == 1
