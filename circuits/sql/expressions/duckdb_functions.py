@@ -401,8 +401,6 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "to_microseconds": _to_interval(1),
     "error": call_of("raise_error"),
     "json_pretty": call_of("json_pretty"),
-    "json_strip_nulls": call_of("json_strip_nulls"),
-    "jsonb_strip_nulls": call_of("json_strip_nulls"),
     "try": check_count(1, lambda clause, node, value: clause.call(node, "try", value)),
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.json_values import check_has_no_json, is_json
+from circuits.sql.expressions.json_values import call_json, check_has_no_json, is_json
 from circuits.sql.expressions.literals import string_literal
 from circuits.sql.syntax.parsing import parse_by_name
 
@@ -25,7 +25,9 @@ def json_of(clause: Clause, node: exp.Expr) -> Expression:
     value = clause.read(node)
     if isinstance(node.unnest(), exp.Cast | exp.ParseJSON) and is_json(node):
         no_path = string_literal("[]")
-        value = clause.call(node, "json_value", value, no_path)  # the same JSON without blanks
+        value = call_json(
+            clause, node, "json_value", value, no_path
+        )  # the same JSON without blanks
     elif not is_json(node):
         check_has_no_json(clause, node)  # to_json would quote the JSON in a list or struct
         value = clause.call(node, "to_json", value)
@@ -75,7 +77,7 @@ def _read_merge_patch(clause: Clause, node: exp.Anonymous) -> Expression:
     for patch in patches:
         is_null = clause.call(node, "is_null", merged)
         patched = clause.call(node, "json_merge_patch", merged, patch)
-        unchanged = clause.call(node, "json_value", patch, string_literal("[]"))
+        unchanged = call_json(clause, node, "json_value", patch, string_literal("[]"))
         merged = clause.call(node, "case", is_null, unchanged, patched)
     return merged
 
@@ -85,6 +87,13 @@ def _read_containment(clause: Clause, node: exp.Anonymous) -> Expression:
     if len(node.expressions) != 2:
         raise clause.source.error(node, f"{node.name}() takes 2 JSON texts")
     return clause.call(node, node.name.lower(), *map(clause.read, node.expressions))
+
+
+def _read_strip_nulls(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``json_strip_nulls(j)``."""
+    if len(node.expressions) != 1:
+        raise clause.source.error(node, f"{node.name}() takes one JSON text")
+    return call_json(clause, node, "json_strip_nulls", clause.read(node.expressions[0]))
 
 
 READERS_BY_NAME: Final[dict[str, Reader]] = {
@@ -99,6 +108,7 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "json_quote": _read_value,
     "jsonb_build_array": _read_array,
     "jsonb_build_object": _read_object,
+    **dict.fromkeys(("json_strip_nulls", "jsonb_strip_nulls"), _read_strip_nulls),
     "row_to_json": _read_value,
 }
 parse_by_name(READERS_BY_NAME, is_spark_dialect=False)

@@ -28,7 +28,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.json_values import constant_path
+from circuits.sql.expressions.json_values import call_json, constant_path
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.syntax.json_syntax import HAS_JSON_CLAUSES
 from circuits.sql.syntax.types import arrow_type
@@ -142,7 +142,7 @@ def _choose(
         return converted
     is_empty = clause.call(node, "is_null", value)
     if not call.is_lax:
-        kind = clause.call(node, "json_kind", call.document, *call.steps)
+        kind = call_json(clause, node, "json_kind", call.document, *call.steps)
         is_null = clause.call(node, "eq", kind, string_literal("null"))
         on_empty = clause.call(node, "case", is_null, on_empty, on_error)
     is_converted = clause.call(node, "not", clause.call(node, "is_null", converted))
@@ -172,9 +172,9 @@ def _read_json_value(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read JSON_VALUE: a scalar, as text without quotes or in the type of RETURNING."""
     call = _read_call(clause, node)
     if not clause.source.is_spark:
-        kind = clause.call(node, "json_kind", call.document, *call.steps)
+        kind = call_json(clause, node, "json_kind", call.document, *call.steps)
         is_scalar = clause.call(node, "eq", kind, string_literal("scalar"))
-        value = clause.call(node, "json_value", call.document, *call.steps)
+        value = call_json(clause, node, "json_value", call.document, *call.steps)
         return clause.call(node, "case", is_scalar, value, NULL)
     _refuse_wrapper(clause, call)
     value = clause.call(node, "json_scalar", call.document, *call.steps)
@@ -190,8 +190,8 @@ def _read_json_query(clause: Clause, node: exp.Anonymous) -> Expression:
         raise clause.source.unsupported(
             node, f"JSON_QUERY() RETURNING {target}", "convert its text with from_json()"
         )
-    kind = clause.call(node, "json_kind", call.document, *call.steps)
-    text = clause.call(node, "json_value", call.document, *call.steps)
+    kind = call_json(clause, node, "json_kind", call.document, *call.steps)
+    text = call_json(clause, node, "json_value", call.document, *call.steps)
     wrapped = clause.call(node, "concat", string_literal("["), text, string_literal("]"))
     is_structured = _is_one_of(clause, node, kind, _STRUCTURED)
     wrapper = call.clauses[1]
@@ -209,14 +209,14 @@ def _read_json_query(clause: Clause, node: exp.Anonymous) -> Expression:
         return _choose(clause, call, value, _QUERY_BEHAVIORS, pa.string())
     # An object is no list, so it is an error or empty, as in a lax path.
     value = clause.call(node, "case", is_array, value, other)
-    elements = clause.call(node, "from_json", value, Literal(None, target))
+    elements = call_json(clause, node, "from_json", value, Literal(None, target))
     return _choose(clause, call, elements, _LIST_BEHAVIORS, target)
 
 
 def _read_json_exists(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read JSON_EXISTS. A value that is null exists in DuckDB, and not in Flink."""
     call = _read_call(clause, node)
-    kind = clause.call(node, "json_kind", call.document, *call.steps)
+    kind = call_json(clause, node, "json_kind", call.document, *call.steps)
     if not clause.source.is_spark:
         is_invalid = clause.call(node, "eq", kind, string_literal("invalid"))
         exists = clause.call(node, "ne", kind, string_literal("missing"))
@@ -239,7 +239,7 @@ def read_is_json(clause: Clause, node: exp.Is) -> Expression:
     predicate = node.expression
     clause.source.allow_arguments(predicate, "this")
     kinds = _IS_JSON_KINDS[predicate.args.get("this") or "VALUE"]
-    kind = clause.call(node, "json_kind", clause.read(node.this))
+    kind = call_json(clause, node, "json_kind", clause.read(node.this))
     test = _is_one_of(clause, node, kind, kinds)
     if not clause.source.is_spark:
         return test

@@ -17,7 +17,14 @@ from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.expressions.spark.documents import read_options, read_schema
 from circuits.types.ddl import field_of, schema_of_ddl
 
-__all__ = ["READERS", "READERS_BY_NAME", "check_has_no_json", "constant_path", "is_json"]
+__all__ = [
+    "READERS",
+    "READERS_BY_NAME",
+    "call_json",
+    "check_has_no_json",
+    "constant_path",
+    "is_json",
+]
 
 
 def _path_arguments(
@@ -99,6 +106,16 @@ def constant_path(
     return _path_arguments(clause, node, parsed)
 
 
+def call_json(clause: Clause, node: exp.Expr, function: str, *arguments: Expression) -> Expression:
+    """Return a call of a function of a JSON text.
+
+    Of two members of an object with one name, the first one counts in DuckDB, and the last one in
+    PostgreSQL, Flink and Spark.
+    """
+    is_duckdb = not (clause.source.is_spark or clause.source.is_postgres)
+    return clause.call(node, function if is_duckdb else f"last_{function}", *arguments)
+
+
 def _json_reader(function: str, list_function: str = "") -> Reader:
     """Return the reader of a function of a JSON text and a path.
 
@@ -112,9 +129,10 @@ def _json_reader(function: str, list_function: str = "") -> Reader:
         path = node.args.get("expression")
         is_list = bool(list_function) and has_wildcard(path) and not clause.source.is_spark
         steps = _path_arguments(clause, node, path, allow_wildcards=is_list)
-        return clause.call(
-            node, list_function if is_list else function, clause.read(node.this), *steps
-        )
+        value = clause.read(node.this)
+        if is_list:
+            return clause.call(node, list_function, value, *steps)
+        return call_json(clause, node, function, value, *steps)
 
     return read
 
@@ -124,10 +142,10 @@ def _read_json_keys(clause: Clause, node: exp.JSONKeys) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "expressions")
     path = _path_arguments(clause, node, node.args.get("expression"))
     value = clause.read(node.this)
-    keys = clause.call(node, "json_keys", value, *path)
-    if clause.source.is_spark:
-        return keys
-    has_no_value = clause.call(node, "is_null", clause.call(node, "json_value", value, *path))
+    if clause.source.is_spark:  # a name that occurs twice is there twice
+        return clause.call(node, "json_keys", value, *path)
+    keys = call_json(clause, node, "json_keys", value, *path)
+    has_no_value = clause.call(node, "is_null", call_json(clause, node, "json_value", value, *path))
     empty = clause.call(node, "make_list")
     return clause.call(node, "case", has_no_value, NULL, clause.call(node, "coalesce", keys, empty))
 
@@ -151,7 +169,9 @@ def _json_reader_of_name(duckdb_function: str, spark_function: str = "") -> Read
                 steps = constant_path(clause, node, literal, literal.this)
             else:
                 steps = _path_arguments(clause, node, literal)
-        return clause.call(node, function, clause.read(value), *steps)
+        if function in ("json_array_length", "json_entries", "json_valid"):
+            return clause.call(node, function, clause.read(value), *steps)
+        return call_json(clause, node, function, clause.read(value), *steps)
 
     return read
 
@@ -178,13 +198,15 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
         )
     clause.source.allow_arguments(schema, "this", "is_string")
     if re.fullmatch(_LIST_OF_JSON, schema.this):
-        return clause.call(node, "json_elements", clause.read(node.this))
+        return call_json(clause, node, "json_elements", clause.read(node.this))
     try:
         type = _parse_schema(schema.this)
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
-    function = "spark_from_json" if clause.source.is_spark else "from_json"
-    return clause.call(node, function, clause.read(node.this), Literal(None, type))
+    arguments = clause.read(node.this), Literal(None, type)
+    if clause.source.is_spark:
+        return clause.call(node, "spark_from_json", *arguments)
+    return call_json(clause, node, "from_json", *arguments)
 
 
 # The column in which Spark returns a malformed text.

@@ -39,6 +39,7 @@ from circuits.plan.unnest import Unnest
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import ScopeColumn, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
+from circuits.sql.expressions.json_values import call_json
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import is_nested
@@ -501,5 +502,5 @@ def _apply_json_tuple(builder: SelectBuilder, clause: Clause, node: exp.Expr) ->
         source.allow_arguments(key, "this", "is_string")
         steps = string_literal(json.dumps([key.this]))
         names.append(f"c{number}")
-        values.append(clause.call(node, "json_text", json_value, steps))
+        values.append(call_json(clause, node, "json_text", json_value, steps))
     return _Generated(names, values)

@@ -30,15 +30,21 @@ def values_of(expression: str, documents: list[str | None], dialect: str = "spar
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([1.5, "", "x", "ü"])
 keys = st.sampled_from(["a", "b"])
-trees = st.recursive(
-    scalars,
-    lambda parts: st.lists(parts, max_size=3) | st.dictionaries(keys, parts, max_size=2),
+# JSON texts; a name may occur twice in an object.
+texts_of_json = st.recursive(
+    scalars.map(json.dumps),
+    lambda parts: (
+        st.lists(parts, max_size=3).map(lambda texts: f"[{', '.join(texts)}]")
+        | st.lists(st.tuples(keys, parts), max_size=3).map(
+            lambda pairs: "{" + ", ".join(f'"{key}": {text}' for key, text in pairs) + "}"
+        )
+    ),
     max_leaves=6,
 )
 PATHS = ["$", "$.a", "$.b.a", "$[0]", "$.a[1]", "a", "$.a[#-1]", "$[#-2]"]
-IN_DUCKDB = [
-    f"{function}(d, '{path}')" for function in ("json_value", "json_exists") for path in PATHS
-]
+FUNCTIONS_OF_PATHS = ("json_value", "json_exists", "json_extract", "json_extract_string")
+FUNCTIONS_OF_PATHS += ("json_type", "json_keys", "json_array_length")
+IN_DUCKDB = [f"{function}(d, '{path}')" for function in FUNCTIONS_OF_PATHS for path in PATHS]
 CIRCUIT = compile_sql(
     f"SELECT d, {', '.join(f'{text} AS v{i}' for i, text in enumerate(IN_DUCKDB))} FROM t", SCHEMA
 )
@@ -46,14 +52,14 @@ DATABASE = duckdb.connect(config={"threads": 1})
 
 
 @settings(max_examples=60)
-@given(st.lists(st.none() | trees.map(json.dumps), min_size=1, max_size=5, unique=True))
+@given(st.lists(st.none() | texts_of_json, min_size=1, max_size=5, unique=True))
 def test_values_and_existence_are_those_of_duckdb(documents):
     texts = pa.table({"d": pa.array(documents, pa.string())})
     step = CIRCUIT.prepare({"t": texts})
-    rows = {tuple(row.values())[:-1] for row in step.outputs["view"].to_pylist()}
+    rows = {repr(tuple(row.values())[:-1]) for row in step.outputs["view"].to_pylist()}
     step.abandon()
     expected = DATABASE.execute(f"SELECT d, {', '.join(IN_DUCKDB)} FROM texts").fetchall()
-    assert rows == set(expected)
+    assert rows == set(map(repr, expected))
 
 
 WILDCARDS = ["d->'$[*]'", "d->>'$.a[*]'", "json_extract(d, '$.*')", "d->>'$.a[*].b'", "d->'$.*[*]'"]
@@ -72,11 +78,7 @@ PAIR_CIRCUIT = compile_sql(
 
 
 @settings(max_examples=60)
-@given(
-    st.lists(
-        st.tuples(*[st.none() | trees.map(json.dumps)] * 2), min_size=1, max_size=5, unique=True
-    )
-)
+@given(st.lists(st.tuples(*[st.none() | texts_of_json] * 2), min_size=1, max_size=5, unique=True))
 def test_wildcards_containment_patches_and_members_are_those_of_duckdb(pairs):
     columns = [pa.array(column, pa.string()) for column in zip(*pairs, strict=True)]
     texts = pa.table(dict(zip("de", columns, strict=True)))
@@ -91,6 +93,31 @@ def test_wildcards_containment_patches_and_members_are_those_of_duckdb(pairs):
     for i, path in enumerate(PATHS_OF_EACH):
         query = f"SELECT d, e, j.* FROM texts, json_each(d{path}) j"
         assert rows[f"each{i}"] == Counter(map(repr, DATABASE.execute(query).fetchall()))
+
+
+# Two members of a name: the dialect, an expression, and the value of DuckDB 1.4, PostgreSQL 16,
+# Spark 4 or Flink.
+REPEATED = '{"a": {"c": 1, "c": 2}, "b": 3, "b": 4}'
+OF_REPEATED_MEMBERS = [
+    ("duckdb", "d ->> 'b'", "3"),
+    ("duckdb", "d -> 'a'", '{"c":1,"c":2}'),
+    ("duckdb", "json_keys(d)", ["a", "b", "b"]),
+    ("duckdb", """(from_json(d, '{"b": "INT"}')).b""", 3),
+    ("duckdb", """from_json(d -> 'a', '"MAP(VARCHAR, INT)"')""", None),
+    ("postgres", "d::jsonb ->> 'b'", "4"),
+    ("postgres", "d::jsonb -> 'a' ->> 'c'", "2"),
+    ("postgres", "(d::jsonb - 'a') ->> 'b'", "4"),
+    ("postgres", """d::jsonb @> '{"b": 4}'::jsonb""", True),
+    ("spark", "get_json_object(d, '$.b')", "3"),
+    ("spark", "from_json(d, 'b INT').b", 4),
+    ("spark", "json_object_keys(d)", ["a", "b", "b"]),
+    ("spark", "json_value(d, '$.a.c')", "2"),
+]
+
+
+@pytest.mark.parametrize(("dialect", "text", "expected"), OF_REPEATED_MEMBERS)
+def test_the_dialect_says_which_of_two_members_of_a_name_counts(dialect, text, expected):
+    assert values_of(text, [REPEATED], dialect) == [expected]
 
 
 # Containment in PostgreSQL: examples of its documentation.

@@ -7,29 +7,32 @@
     {"a": 1, "b": 2} - 'a'    {"b":2}
     ["a", "b"] - 0            ["b"]
 
-A text that is no JSON gives NULL, and is an error for ``||`` and ``-``. Each function runs once per
-distinct row of arguments.
+A text that is no JSON gives NULL, and is an error for ``||`` and ``-``. Of two members of a name,
+the last one counts for ``||`` and ``-``, as in PostgreSQL; ``json_pretty`` and ``json_strip_nulls``
+write both, as DuckDB. Each function runs once per distinct row of arguments.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from circuits.types.functions.function import Function, Kernel
-from circuits.types.functions.nested.json_texts import MISSING, parse_json, write_json
+from circuits.types.functions.nested.json_texts import MISSING, members_of, parse_json, write_json
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
 
 _TEXT: Final = pa.string()
 _INDENT: Final = "    "
+_parse: Final = partial(parse_json, keeps_all_members=False)
 
 
 def _concatenate(left: str, right: str) -> str:
-    values = parse_json(left), parse_json(right)
+    values = _parse(left), _parse(right)
     if MISSING in values:
         raise ValueError("an operand of || is no JSON")
     if all(isinstance(value, dict) for value in values):
@@ -40,7 +43,7 @@ def _concatenate(left: str, right: str) -> str:
 
 def _delete_name(text: str, name: str) -> str:
     """Remove the member of an object, or all equal strings of an array."""
-    value = parse_json(text)
+    value = _parse(text)
     if isinstance(value, dict):
         return write_json({key: part for key, part in value.items() if key != name})
     if isinstance(value, list):
@@ -50,7 +53,7 @@ def _delete_name(text: str, name: str) -> str:
 
 def _delete_position(text: str, position: int) -> str:
     """Remove the element at a position; one before 0 counts from the end."""
-    value = parse_json(text)
+    value = _parse(text)
     if not isinstance(value, list):
         raise _deletion_error(value)
     if -len(value) <= position < len(value):
@@ -66,7 +69,9 @@ def _deletion_error(value: Any) -> ValueError:
 
 def _strip_nulls(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _strip_nulls(part) for name, part in value.items() if part is not None}
+        return members_of(
+            [(name, _strip_nulls(part)) for name, part in value.items() if part is not None]
+        )
     return [_strip_nulls(part) for part in value] if isinstance(value, list) else value
 
 
@@ -81,9 +86,9 @@ def _indent(value: Any, margin: str = "\n") -> str:
     return write_json(value)
 
 
-def _kernel(write: Callable[[Any], str]) -> Kernel:
+def _kernel(parse: Callable[[str], Any], write: Callable[[Any], str]) -> Kernel:
     def convert(text: str) -> str | None:
-        value = parse_json(text)
+        value = parse(text)
         return None if value is MISSING else write(value)
 
     return per_distinct_row(convert)
@@ -113,12 +118,18 @@ FUNCTIONS = (
         "json_strip_nulls",
         "the JSON text a without the members that are null",
         Signature("t", _TEXT),
-        _kernel(lambda value: write_json(_strip_nulls(value))),
+        _kernel(parse_json, lambda value: write_json(_strip_nulls(value))),
+    ),
+    Function(
+        "last_json_strip_nulls",
+        "the JSON text a without the members that are null; of two members of a name, the last one",
+        Signature("t", _TEXT),
+        _kernel(_parse, lambda value: write_json(_strip_nulls(value))),
     ),
     Function(
         "json_pretty",
         "the JSON text a with indents",
         Signature("t", _TEXT),
-        _kernel(_indent),
+        _kernel(parse_json, _indent),
     ),
 )

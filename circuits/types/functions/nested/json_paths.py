@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from circuits.types.functions.function import (
 from circuits.types.functions.nested.json_texts import (
     MISSING,
     RepeatedMembers,
+    members_of,
     parse_json,
     parse_json_prefix,
     path_rule,
@@ -290,11 +292,12 @@ def _texts_rule(result: pa.DataType) -> Rule:
     return rule
 
 
-def _of_pair(compute: Callable[[Any, Any], Any]) -> Kernel:
+def _of_pair(compute: Callable[[Any, Any], Any], *, keeps_all_members: bool = True) -> Kernel:
     """Return a kernel of two JSON values; the result is NULL if one is NULL or no JSON."""
+    parse = partial(parse_json, keeps_all_members=keeps_all_members)
 
     def find(text: str, other: str) -> Any:
-        values = parse_json(text), parse_json(other)
+        values = parse(text), parse(other)
         return None if MISSING in values else compute(*values)
 
     return per_distinct_row(find)
@@ -308,13 +311,14 @@ def _patch(target: Any, patch: Any) -> Any:
     """
     if not isinstance(target, dict) or not isinstance(patch, dict):
         return patch
-    result = {key: part for key, part in target.items() if key not in patch}
+    result = [(key, part) for key, part in target.items() if key not in patch]
     for key, part in patch.items():
         if part is not None:
             old = target.get(key)
             is_object = isinstance(part, dict)
-            result[key] = _patch(old if isinstance(old, dict) or not is_object else {}, part)
-    return result
+            old = old if isinstance(old, dict) or not is_object else {}
+            result.append((key, _patch(old, part)))
+    return members_of(result)
 
 
 FUNCTIONS = (
@@ -352,7 +356,7 @@ FUNCTIONS = (
         "json_includes",
         "true if the JSON text a has all members of b, as a @> b in PostgreSQL",
         _texts_rule(pa.bool_()),
-        _of_pair(_includes_in_postgres),
+        _of_pair(_includes_in_postgres, keeps_all_members=False),
     ),
     Function(
         "json_merge_patch",

@@ -45,6 +45,7 @@ __all__ = [
     "FUNCTIONS",
     "MISSING",
     "RepeatedMembers",
+    "members_of",
     "parse_json",
     "parse_json_prefix",
     "path_rule",
@@ -75,10 +76,14 @@ def _parse_float(text: str) -> float:
     return number if math.isfinite(number) else _HugeFloat(text)
 
 
-def parse_json(text: str) -> Any:
-    """Return the value of a JSON text; `MISSING` if it is no JSON."""
+def parse_json(text: str, *, keeps_all_members: bool = True) -> Any:
+    """Return the value of a JSON text; `MISSING` if it is no JSON.
+
+    An object in which a name occurs twice is `RepeatedMembers`, as DuckDB reads it. If
+    ``keeps_all_members`` is false, it has the last member of each name, as in PostgreSQL.
+    """
     try:
-        return json.loads(text, parse_float=_parse_float, parse_constant=_refuse_constant)
+        return (_DECODER if keeps_all_members else _LAST_MEMBERS_DECODER).decode(text)
     except (ValueError, RecursionError):
         return MISSING
 
@@ -107,7 +112,8 @@ def parse_json_prefix(text: str) -> Any:
 class RepeatedMembers(dict[str, Any]):
     """An object in which a name occurs twice.
 
-    A look-up finds the first member of a name, and `items` returns all members in their order.
+    A look-up finds the first member of a name. `items` and `values` return all members in their
+    order.
     """
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
@@ -118,8 +124,13 @@ class RepeatedMembers(dict[str, Any]):
         """All members, as pairs of a name and a value."""
         return self._pairs
 
+    def values(self) -> Any:
+        """The values of all members."""
+        return [value for _, value in self._pairs]
 
-def _all_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+
+def members_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object with all of some members: a dict if no name occurs twice."""
     members = dict(pairs)
     return RepeatedMembers(pairs) if len(members) < len(pairs) else members
 
@@ -152,8 +163,14 @@ def _refuse_constant(name: str) -> Any:
 
 
 _JSON_BLANKS: Final = " \t\n\r"
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=members_of, parse_float=_parse_float, parse_constant=_refuse_constant
+)
+_LAST_MEMBERS_DECODER: Final = json.JSONDecoder(
+    parse_float=_parse_float, parse_constant=_refuse_constant
+)
 _SPARK_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_all_members,
+    object_pairs_hook=members_of,
     parse_float=_parse_float,
     parse_constant=_refuse_constant,
     strict=False,  # a string may contain control characters
@@ -248,12 +265,14 @@ def _kind_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "scalar"
 
 
-def _kind(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+def _kind(
+    arguments: Sequence[Values], result_type: pa.DataType, *, keeps_all_members: bool
+) -> Values:
     array = fill_rows(arguments[0], row_count(arguments))
     steps = steps_of(arguments) or []
 
     def find(text: str) -> str:
-        document = parse_json(text)
+        document = parse_json(text, keeps_all_members=keeps_all_members)
         if document is MISSING:
             return "invalid"
         value = _follow(document, steps)
@@ -267,7 +286,7 @@ def _scalar_text_of(value: Any) -> str | None:
 
 
 def _keys_of(value: Any) -> list[str] | None:
-    return list(value) if isinstance(value, dict) else None
+    return [name for name, _ in value.items()] if isinstance(value, dict) else None
 
 
 def _elements_of(value: Any) -> list[str] | None:
@@ -305,7 +324,7 @@ def steps_of(arguments: Sequence[Values]) -> list[str | int] | None:
     return steps
 
 
-def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
+def _path_kernel(read: Callable[[Any], Any], *, keeps_all_members: bool) -> Kernel:
     """Return a kernel that follows a path in each text and returns ``read(value)``."""
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -315,7 +334,7 @@ def _path_kernel(read: Callable[[Any], Any]) -> Kernel:
             return pa.nulls(len(array), result_type)
 
         def find(text: str) -> Any:
-            value = parse_json(text)
+            value = parse_json(text, keeps_all_members=keeps_all_members)
             return read(value if value is MISSING else _follow(value, steps))
 
         return map_distinct(array, find, result_type)
@@ -339,14 +358,18 @@ def _from_json_rule(
 
 
 def _from_json(
-    arguments: Sequence[Values], result_type: pa.DataType, *, is_spark: bool = False
+    arguments: Sequence[Values],
+    result_type: pa.DataType,
+    *,
+    is_spark: bool = False,
+    keeps_all_members: bool,
 ) -> Values:
     array = fill_rows(arguments[0], row_count(arguments))
 
     def convert(text: str) -> Any:
         if is_spark and not text.strip():
             return None
-        value = parse_json(text)
+        value = parse_json(text, keeps_all_members=keeps_all_members)
         if arrow.is_struct(result_type) and not isinstance(value, dict):
             value = {}
         if _is_list_of_structs(result_type) and isinstance(value, dict):
@@ -376,6 +399,8 @@ def _convert_to_type(value: Any, data_type: pa.DataType, is_spark: bool) -> Any:
         }
     if arrow.is_map(data_type):
         if not isinstance(value, dict) or not is_text(data_type.key_type):
+            return None
+        if isinstance(value, RepeatedMembers):  # a key of a map occurs once
             return None
         items = _convert_all(list(value.values()), data_type.item_type, is_spark)
         return items if items is None else list(zip(value, items, strict=True))
@@ -482,80 +507,98 @@ def _write_scalar(value: Any, data_type: pa.DataType) -> str:
 
 _STYLE: Final = JsonStyle.of_values(_write_scalar, _cast_to_text, keeps_null_fields=True)
 
+
+def _functions(prefix: str, note: str, *, keeps_all_members: bool) -> tuple[Function, ...]:
+    """Return the functions that depend on which member of an object counts of two of a name."""
+    kernel = partial(_path_kernel, keeps_all_members=keeps_all_members)
+    list_of_texts = pa.list_(pa.string())
+    list_of_members = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    kind = partial(_kind, keeps_all_members=keeps_all_members)
+    convert = partial(_from_json, keeps_all_members=keeps_all_members)
+    return tuple(
+        Function(f"{prefix}{name}", f"{description}{note}", rule, kernel_of_name)
+        for name, description, rule, kernel_of_name in (
+            (
+                "json_text",
+                "the value at the path b in the JSON text a; a string without its quotes",
+                path_rule(pa.string()),
+                kernel(text_of),
+            ),
+            (
+                "json_value",
+                "the value at the path b in the JSON text a, as JSON",
+                path_rule(pa.string()),
+                kernel(_json_of),
+            ),
+            (
+                "json_kind",
+                "object, array, scalar or null: the value at the path b in a; else missing or "
+                "invalid",
+                path_rule(pa.string()),
+                kind,
+            ),
+            (
+                "json_array_length_or_zero",
+                "the number of elements of the JSON array at the path b in a; 0 for another value",
+                path_rule(pa.int64()),
+                kernel(_length_or_zero_of),
+            ),
+            (
+                "json_type",
+                "the name of the type of the value at the path b in the JSON text a, as in DuckDB",
+                path_rule(pa.string()),
+                kernel(type_of),
+            ),
+            (
+                "json_keys",
+                "the keys of the JSON object at the path b in a",
+                path_rule(list_of_texts),
+                kernel(_keys_of),
+            ),
+            (
+                "json_elements",
+                "the elements of the JSON array at the path b in a, as JSON",
+                path_rule(list_of_texts),
+                kernel(_elements_of),
+            ),
+            (
+                "json_members",
+                "the keys and values of the JSON object at the path b in a; the values are JSON",
+                path_rule(list_of_members),
+                kernel(_members_of),
+            ),
+            (
+                "from_json",
+                "the JSON text a as a value of the type of b; parts of another form are NULL",
+                _from_json_rule,
+                convert,
+            ),
+        )
+    )
+
+
 FUNCTIONS = (
-    Function(
-        "json_text",
-        "the value at the path b in the JSON text a; a string without its quotes",
-        path_rule(pa.string()),
-        _path_kernel(text_of),
-    ),
-    Function(
-        "json_value",
-        "the value at the path b in the JSON text a, as JSON",
-        path_rule(pa.string()),
-        _path_kernel(_json_of),
-    ),
+    *_functions("", "", keeps_all_members=True),
+    *_functions("last_", "; of two members of a name, the last one", keeps_all_members=False),
     Function(
         "json_scalar",
         "the scalar at the path b in the JSON text a as text; NULL for another value",
         path_rule(pa.string()),
-        _path_kernel(_scalar_text_of),
-    ),
-    Function(
-        "json_kind",
-        "object, array, scalar or null: the value at the path b in a; else missing or invalid",
-        path_rule(pa.string()),
-        _kind,
+        _path_kernel(_scalar_text_of, keeps_all_members=False),
     ),
     Function(
         "json_array_length",
         "the number of elements of the JSON array at the path b in a; NULL for another value",
         path_rule(pa.int64()),
-        _path_kernel(_length_of),
-    ),
-    Function(
-        "json_array_length_or_zero",
-        "the number of elements of the JSON array at the path b in a; 0 for another value",
-        path_rule(pa.int64()),
-        _path_kernel(_length_or_zero_of),
-    ),
-    Function(
-        "json_type",
-        "the name of the type of the value at the path b in the JSON text a, as in DuckDB",
-        path_rule(pa.string()),
-        _path_kernel(type_of),
-    ),
-    Function(
-        "json_keys",
-        "the keys of the JSON object at the path b in a",
-        path_rule(pa.list_(pa.string())),
-        _path_kernel(_keys_of),
-    ),
-    Function(
-        "json_elements",
-        "the elements of the JSON array at the path b in a, as JSON",
-        path_rule(pa.list_(pa.string())),
-        _path_kernel(_elements_of),
-    ),
-    Function(
-        "json_members",
-        "the keys and values of the JSON object at the path b in a; the values are JSON",
-        path_rule(pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))),
-        _path_kernel(_members_of),
+        _path_kernel(_length_of, keeps_all_members=False),
     ),
     Function("json_valid", "true if the text a is JSON", path_rule(pa.bool_()), _valid),
-    Function(
-        "from_json",
-        "the JSON text a as a value of the type of b; parts of another form are NULL",
-        _from_json_rule,
-        _from_json,
-    ),
     Function(
         "spark_from_json",
         "the JSON text a as a value of the type of b; a list or map of which a part has another "
         "form is NULL, as is such a field",
         _from_json_rule,
-        partial(_from_json, is_spark=True),
+        partial(_from_json, is_spark=True, keeps_all_members=False),
     ),
     Function("to_json", "the value a as JSON", to_json_rule, _to_json),
 )
