@@ -39,6 +39,7 @@ from circuits.sql.expressions.named_functions import merge_tables
 from circuits.sql.expressions.postgres import json as postgres_json
 from circuits.sql.expressions.postgres import lists as postgres_lists
 from circuits.sql.expressions.postgres import numbers as postgres_numbers
+from circuits.sql.expressions.postgres import shifts as postgres_shifts
 from circuits.sql.expressions.postgres import texts as postgres_texts
 from circuits.sql.expressions.spark import arithmetic, common_types
 
@@ -84,6 +85,7 @@ READERS: Final = ReaderTable(
         postgres_json.READERS,
         postgres_lists.READERS,
         postgres_numbers.READERS,
+        postgres_shifts.READERS,
         postgres_texts.READERS,
     ),
     postgres_by_name=merge_tables(postgres_numbers.READERS_BY_NAME, postgres_texts.READERS_BY_NAME),

@@ -79,7 +79,8 @@ ARGUMENT_ADVICE: Final = {
     "limit_options": "write LIMIT with a number; for a part of the rows QUALIFY percent_rank() "
     "OVER (ORDER BY ...) < 0.1, and for ties QUALIFY rank() OVER (ORDER BY ...) <= 10",
     "rows_from": "write one function in FROM, or only generate_series() and unnest() in ROWS FROM",
-    "sample": "filter by a hash of a key, as in WHERE hash(k) % 10 = 0",
+    "sample": "filter by a hash of a key, as in WHERE md5(CAST(k AS VARCHAR)) < '1999', which "
+    "takes a tenth of the keys",
 }
 
 # How errors name a node that is written with symbols, not words.

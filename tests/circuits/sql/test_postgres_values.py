@@ -140,6 +140,14 @@ QUERIES = [
     """SELECT jsonb_array_length(j -> 'a'), coalesce(j ->> 'b', s), upper(j -> 'c' ->> 'd'),
         max(j ->> 'b') OVER ()
     FROM (SELECT s, '{"a": [1, 2], "b": "x", "c": {"d": "y"}}'::jsonb AS j FROM t) AS q""",
+    # Shifts keep the bits of the type, and the distance counts modulo them.
+    "SELECT a, a << 1, a << 31, a << 33, a >> 1, a >> 40, b << 1, b << 64, b >> 70, "
+    "b >> -1, a::int2 << 15, a::int2 >> 1, -1 << 1, 1 << 31, 1 << 40, 5 >> 33, 1 << a FROM t",
+    # Of two members of a name, the last one counts.
+    """SELECT j ->> 'b', j -> 'a' ->> 'b', (j - 'a') ->> 'b', (j || '{"c": 1, "c": 2}') ->> 'c',
+        j @> '{"b": 2}', jsonb_strip_nulls(j) ->> 'b', jsonb_typeof(j -> 'c')
+    FROM (SELECT '{"a": {"b": 1, "b": 2}, "b": 1, "b": 2, "c": 1, "c": []}'::jsonb AS j FROM t)
+        AS q""",
     # || and - of JSON, also of columns that are JSON
     """SELECT (j || '{"b": 7}') ->> 'b', (j - 'b') ->> 'b', ((j -> 'a') || '3'::jsonb) ->> 2,
         jsonb_array_length((j -> 'a') - 1), jsonb_array_length(j || '[1]'::jsonb),

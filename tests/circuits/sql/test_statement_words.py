@@ -6,6 +6,7 @@ import warnings
 from datetime import datetime
 
 import duckdb
+import pyarrow as pa
 import pytest
 
 from circuits import SqlNotice, compile_sql
@@ -324,6 +325,16 @@ def test_a_construct_of_another_engine_is_refused_with_its_place_and_a_remedy(te
         compile_sql(text, {"t": "a INT, b INT", "u": "a INT, ts TIMESTAMP"})
     assert text[error.value.column - 1 :].startswith(place)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+def test_the_remedy_for_a_sample_takes_a_tenth_of_the_keys(dialect):
+    with pytest.raises(UnsupportedSqlError) as error:
+        compile_sql("SELECT k FROM t TABLESAMPLE (10 PERCENT)", {"t": "k INT"}, dialect=dialect)
+    condition = str(error.value).split(" as in ")[1].split(", which")[0]
+    circuit = compile_sql(f"SELECT k FROM t {condition}", {"t": "k INT"}, dialect=dialect)
+    table = pa.table({"k": pa.array(range(1000), pa.int32())})
+    assert 70 <= circuit.step({"t": table})["view"].num_rows <= 130
 
 
 @pytest.mark.parametrize("name", ["latest", "refresh"])

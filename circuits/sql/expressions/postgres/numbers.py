@@ -19,7 +19,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause, Reader, is_aggregate
 from circuits.sql.expressions.literals import integer_literal
 
-__all__ = ["READERS", "READERS_BY_NAME", "is_numeric", "unlimited_numeric"]
+__all__ = ["READERS", "READERS_BY_NAME", "bits_of", "is_numeric", "unlimited_numeric"]
 
 _NUMERIC_FUNCTIONS: Final = (
     *(exp.Avg, exp.Extract, exp.Stddev, exp.StddevPop, exp.StddevSamp, exp.Variance),
@@ -90,6 +90,13 @@ def _read_round(clause: Clause, node: exp.Round) -> Expression:
     return clause.call(node, "round", value, *digits)
 
 
+def bits_of(value: Expression) -> int:
+    """Return the number of bits of an integer in PostgreSQL, where a short constant has 32."""
+    if isinstance(value, Literal) and value.value is not None:
+        return 32 if -(2**31) <= value.value < 2**31 else 64
+    return int(value.type.bit_width)
+
+
 def _read_hex(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``to_hex(i)``; a negative number has the digits of its two's complement."""
     if len(node.expressions) != 1:
@@ -99,10 +106,7 @@ def _read_hex(clause: Clause, node: exp.Anonymous) -> Expression:
         raise clause.source.error(
             node, f"to_hex() takes an integer, not {value.type}; write encode(x, 'hex') for bytes"
         )
-    is_short = value.type.bit_width <= 32 or (
-        isinstance(value, Literal) and value.value is not None and -(2**31) <= value.value < 2**31
-    )
-    if is_short:
+    if bits_of(value) <= 32:
         value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
     return clause.call(node, "lower", clause.call(node, "hex_integer", value))
 
@@ -121,7 +125,9 @@ def _read_null_count(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "cast", count, type=pa.int32())
 
 
-READERS: Final[dict[type[exp.Expr], Reader]] = {exp.Round: _read_round}
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Round: _read_round,
+}
 READERS_BY_NAME: Final[dict[str, Reader]] = {
     "num_nonnulls": _read_null_count,
     "num_nulls": _read_null_count,

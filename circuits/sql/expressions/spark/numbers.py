@@ -32,7 +32,7 @@ from circuits.sql.expressions.spark.operands import (
     to_number,
 )
 
-__all__ = ["BUILDERS", "shift", "try_arithmetic"]
+__all__ = ["BUILDERS", "low_bits", "shift", "try_arithmetic"]
 
 
 def try_arithmetic(function: str) -> Builder:
@@ -193,11 +193,14 @@ def shift(clause: Clause, node: exp.Expr, function: str, arguments: Arguments) -
     shifted = clause.call(node, function, value, distance)
     if function == "shift_right":
         return clause.call(node, "cast", shifted, type=pa.int32())
-    # Extend the sign of the low 32 bits: (low ^ 2**31) - 2**31.
-    low = clause.call(node, "bit_and_of", shifted, integer_literal(2**32 - 1))
-    flipped = clause.call(node, "bit_xor_of", low, integer_literal(2**31))
-    signed = clause.call(node, "subtract", flipped, integer_literal(2**31))
-    return clause.call(node, "cast", signed, type=pa.int32())
+    return clause.call(node, "cast", low_bits(clause, node, shifted, 32), type=pa.int32())
+
+
+def low_bits(clause: Clause, node: exp.Expr, value: Expression, bits: int) -> Expression:
+    """Return the number that the low bits of an integer are, with a sign: (low ^ 2**b) - 2**b."""
+    sign = integer_literal(2 ** (bits - 1))
+    low = clause.call(node, "bit_and_of", value, integer_literal(2**bits - 1))
+    return clause.call(node, "subtract", clause.call(node, "bit_xor_of", low, sign), sign)
 
 
 def _sign(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
