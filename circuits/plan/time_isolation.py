@@ -67,7 +67,7 @@ def isolate_time(
     >>> print(*result)
     add(#0, datetime.timedelta(seconds=1)) gt #9
     """
-    current = value, comparison, bound
+    current: _Comparison = value, comparison, bound
     while (moved := _move_one(*current, reads_time)) is not None:
         current = moved
     return current

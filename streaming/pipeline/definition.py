@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
-from circuits import Circuit, InputOptions, SqlNotice, UserFunction, compile_sql
+from circuits import Circuit, InputOptions, SqlError, SqlNotice, UserFunction, compile_sql
 from circuits.schema import Schema
 from circuits.sql import (
     Obstacle,
@@ -42,6 +43,7 @@ from streaming.pipeline.recomputation import (
     key_of,
     obstacles_of,
     relations_read,
+    views_below,
 )
 from streaming.pipeline.spark_views import SparkViews
 from streaming.pipeline.sql_files import SqlFiles
@@ -103,8 +105,8 @@ class PipelineDefinition:
                 unknown = (f"unknown table {name!r}" for name in unread)
                 if not any(message in obstacle.message.casefold() for message in unknown):
                     problems.append(self._describe(obstacle))
-        if not obstacles:
-            problems += self._missing_tables()
+        with suppress(SqlError):  # then it is one of the obstacles
+            problems += self._problems_of_declared_tables()
         return problems
 
     def compile(self, stored: Mapping[str, pa.Schema] = NO_SCHEMAS) -> CompiledPipeline:
@@ -115,12 +117,12 @@ class PipelineDefinition:
 
         Raises:
             SourceTableError: The columns of a source table cannot be read.
-            EventsError: A table is declared and has no source.
+            EventsError: A table is declared, and has no source or ``removed_files = "delete"``.
             SqlError: The SQL does not compile.
             RecomputationError: Spark refuses a view, too.
         """
-        if missing := self._missing_tables():
-            raise EventsError(missing[0])
+        if problems := self._problems_of_declared_tables():
+            raise EventsError(problems[0])
         schemas = {name: table.schema() for name, table in self.tables.items()}
         text, recomputed = self._plan_recomputation(schemas, stored)
         return self._compile_text(text, schemas, recomputed)
@@ -232,7 +234,7 @@ class PipelineDefinition:
     ) -> RecomputedView:
         reads = relations_read(view, relations)
         read = {name: relations[name] for name in reads}
-        key = key_of(view, read)
+        key = key_of(view, read, views_below(view, views))
         schema = stored[key] if key in stored else self.computer.schema_of(view, read)
         tables = frozenset(
             name
@@ -272,13 +274,23 @@ class PipelineDefinition:
             inputs = declared_by(self.files.text, self.dialect).inputs
         return {name: table.keys for name, table in inputs.items()}
 
-    def _missing_tables(self) -> list[str]:
-        known = {name.casefold() for name in self.tables}
-        return [
-            f"table {name!r} is declared and has no source: add [inputs.{name}] with its path"
-            for name in self._declared_inputs()
-            if name.casefold() not in known
-        ]
+    def _problems_of_declared_tables(self) -> list[str]:
+        tables = {name.casefold(): table for name, table in self.tables.items()}
+        problems = []
+        for name in self._declared_inputs():
+            table = tables.get(name.casefold())
+            if table is None:
+                problems.append(
+                    f"table {name!r} is declared and has no source: add [inputs.{name}] with its "
+                    "path"
+                )
+            elif table.item_column is not None:
+                problems.append(
+                    f'table {name!r} has removed_files = "delete", so CREATE TABLE cannot declare '
+                    'it: remove the statement, and give the columns as schema = "..." in '
+                    f"[inputs.{name}]"
+                )
+        return problems
 
     def _append_only(self) -> frozenset[str]:
         """Return the tables that are read by ``STREAM(name)``."""

@@ -39,6 +39,7 @@ __all__ = [
     "key_of",
     "obstacles_of",
     "relations_read",
+    "views_below",
 ]
 
 #: Which views Spark computes as a whole: those that the circuit cannot maintain, none, or all.
@@ -83,7 +84,7 @@ class RecomputedView:
         reason: Why it is not maintained.
         reads: The relations that it reads, by the names that they have in the pipeline.
         schema: Its columns.
-        key: Identifies the query and the columns below it.
+        key: Identifies the query, the queries of the views below it, and their columns.
         tables: The source tables below it.
     """
 
@@ -146,8 +147,30 @@ def obstacles_of(view: ViewStatement, text: str, obstacles: Iterable[Obstacle]) 
     ]
 
 
-def key_of(view: ViewStatement, relations: Mapping[str, pa.Schema]) -> str:
-    """Return a text that identifies a query and the columns of the relations that it reads."""
+def views_below(view: ViewStatement, views: Iterable[ViewStatement]) -> list[ViewStatement]:
+    """Return the views that a view reads, directly or by other views, in the order given."""
+    views = list(views)
+    name = view.name.casefold()
+    return [
+        other
+        for other in views
+        if other.name != view.name
+        and (other.name.casefold() in view.words or name in dependents_of([other.name], views))
+    ]
+
+
+def key_of(
+    view: ViewStatement, relations: Mapping[str, pa.Schema], below: Iterable[ViewStatement] = ()
+) -> str:
+    """Return a text that identifies what a view computes.
+
+    Args:
+        view: The view.
+        relations: The columns of the relations that it reads.
+        below: The views that it reads, directly or by other views: if the query of one of them
+            changes, the rows of this view may change.
+    """
     columns = [(name, str(schema)) for name, schema in sorted(relations.items())]
-    text = repr((view.columns, view.query, columns))
+    queries = sorted((other.name, other.columns, other.query) for other in below)
+    text = repr((view.columns, view.query, columns, queries))
     return sha256(text.encode()).hexdigest()[:32]

@@ -81,7 +81,7 @@ class ParquetFolder:
             if not files:
                 raise SourceTableError(
                     f"{self.description} has no file, so its columns are not known: write "
-                    'schema = "nr long, item string", or CREATE TABLE in a file of SQL'
+                    'schema = "nr long, item string" in the pipeline file'
                 )
             return self._dataset(files[:1]).schema
 

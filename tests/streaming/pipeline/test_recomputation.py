@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits.sql import view_statements
-from streaming.errors import RecomputationError
+from streaming.errors import EventsError, RecomputationError
 from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.pipeline import Pipeline
 from streaming.pipeline.recomputation import dependents_of
@@ -162,6 +162,39 @@ def test_a_view_that_comes_back_is_computed_again(world):
             assert bag_of(pipeline.circuit.views["odd"]) == expected(world)["odd"]
             if sql == SQL:
                 assert bag_of(pipeline.circuit.views["last"]) == expected(world)["last"]
+
+
+def test_a_view_over_a_view_with_another_query_is_computed_again(world):
+    computer, sql = (
+        DuckDBViews(),
+        """
+        CREATE TEMPORARY VIEW some AS SELECT nr FROM orders WHERE nr % 2 = 0;
+        CREATE VIEW more AS SELECT nr FROM some;
+        CREATE VIEW odd AS SELECT frob(nr) AS n FROM more;
+    """,
+    )
+    random = Random(4)
+    for _ in range(4):
+        world.change(random)
+    for remainder in (0, 1):
+        text = sql.replace("% 2 = 0", f"% 2 = {remainder}")
+        with Pipeline(define(world, computer, text)) as pipeline:
+            pipeline.refresh()
+            numbers = pipeline.circuit.views["more"].to_pylist()
+            assert numbers
+            right = Counter()
+            for row in numbers:
+                right[(row["nr"] * 2 + 1,)] += row["weight"]
+            assert bag_of(pipeline.circuit.views["odd"]) == right
+
+
+def test_a_declared_table_with_removed_files_is_refused_with_a_remedy(world):
+    sql = "CREATE TABLE orders (nr BIGINT); CREATE VIEW v AS SELECT nr FROM orders;"
+    definition = define(world, DuckDBViews(), sql)
+    message = "so CREATE TABLE cannot declare it: remove the statement"
+    assert [problem for problem in definition.find_problems() if message in problem]
+    with pytest.raises(EventsError, match="CREATE TABLE cannot declare it"):
+        definition.compile()
 
 
 def test_the_policy_incremental_and_other_dialects_refuse_such_views(world):
