@@ -108,8 +108,8 @@ def _move_one(
         case Call("date_diff", (Literal(str() as unit), start, end)):
             return _replace_date_diff(value, comparison, unit, start, end, reads_time)
         case Call("elapsed_units", (end, start, Literal(str() as unit))) if unit in _UNITS:
-            distance = call("subtract", end, start)
-            return _replace_elapsed_units(value, comparison, _UNITS[unit], distance)
+            elapsed = call("subtract", end, start)
+            return _replace_elapsed_units(value, comparison, _UNITS[unit], elapsed)
     return None
 
 

@@ -197,6 +197,7 @@ def test_all_problems_of_all_files_are_found_at_once(world):
     ] == [
         "more.sql, line 1, column 25, c",
         "wrong.sql, line 1, column 25, a",
+        "wrong.sql, line 3, column 25, b",
         "wrong.sql, line 3, column 39, b",
     ]
 
