@@ -78,7 +78,7 @@ class FeedError(StreamingError):
 
 
 class RecomputationError(StreamingError):
-    """Spark cannot compute a view of a pipeline; nothing has changed."""
+    """Spark cannot compute a view of a pipeline; this view has not changed."""
 
 
 class SourceTableError(StreamingError):

@@ -70,7 +70,8 @@ class PipelineDefinition:
         limits: What a refresh may use.
         memory_limit: The bytes of the state that may be in memory; None for no limit.
         policy: Which views Spark computes as a whole, if the dialect is that of Spark: "auto" for
-            those that the circuit cannot maintain, "incremental" for none, "full" for all.
+            those that the circuit cannot maintain, "incremental" for none, "full"
+            for all that are not temporary.
         computer: Computes them.
     """
 

@@ -42,7 +42,8 @@ __all__ = [
     "views_below",
 ]
 
-#: Which views Spark computes as a whole: those that the circuit cannot maintain, none, or all.
+#: Which views Spark computes as a whole: those that the circuit cannot maintain, none,
+#: or all that are not temporary.
 Policy = Literal["auto", "incremental", "full"]
 POLICIES: tuple[str, ...] = get_args(Policy)
 

@@ -93,8 +93,8 @@ class ChangeOptions:
         rows_per_batch: With this limit, `ViewSink.add_view` computes new views in slices: a
             micro-batch reads at most so many kept rows for them. They are published when they have
             all rows.
-        seconds_per_batch: As ``rows_per_batch``, a limit of the seconds that a slice takes. The
-            smallest slice is one row, which may take longer.
+        seconds_per_batch: As ``rows_per_batch``, a limit of the seconds that the slices of one
+            micro-batch take together. The smallest slice is one row, which may take longer.
 
     Raises:
         StateError: A limit is not a positive number.
