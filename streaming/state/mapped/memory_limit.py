@@ -72,7 +72,7 @@ from streaming.state.mapped.trusted_files import (
     verify,
 )
 from streaming.state.part_reader import PartReader, name_of_parts
-from streaming.state.segment import SegmentPart, decode_segment, part_name
+from streaming.state.segment import SegmentPart, decode_segment, part_name, split_part_name
 from streaming.state.segment_references import SegmentReference
 from streaming.state.verified_files import (
     FileCache,
@@ -492,8 +492,8 @@ def _leaves_of(mapped: MappedMemory, parts: Iterable[SegmentPart]) -> list[PageR
     file = np.asarray(mapped.memory).__array_interface__["data"][0]
     leaves = []
     for part in parts:
-        if part.bytes.size:
-            continue  # strings
+        if split_part_name(part.name)[1] is None:
+            continue  # strings of a dictionary
         start = part.words.__array_interface__["data"][0] - file
         leaves += [
             PageRange(mapped, start + 8 * section.start, start + 8 * section.stop)

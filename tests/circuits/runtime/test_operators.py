@@ -93,8 +93,11 @@ class IncrementalDefinition:
 def assert_incremental(graph: Graph, stream) -> set[type]:
     """Assert that the delta of every operator is D ∘ Q ∘ I of its inputs in every step.
 
+    An observer sees each operator, so filters in a row run one by one.
+
     Return the classes of the operators.
     """
+    graph.observer = lambda position: None
     definitions = {
         number: IncrementalDefinition(graph, number)
         for number, node in enumerate(graph.nodes)

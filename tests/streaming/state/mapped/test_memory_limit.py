@@ -94,6 +94,15 @@ def test_every_run_is_mapped_after_each_commit_under_the_least_limit(tmp_path):
     sink.close()
 
 
+def test_a_file_whose_only_text_is_empty_is_mapped(tmp_path):
+    circuit = compile_sql("SELECT t FROM r", {"r": "t STRING"}, materialize=True)
+    sink = ViewSink(circuit, state_dir=tmp_path, memory_limit=NOTHING)
+    text = pa.schema([pa.field("t", pa.string())])
+    sink(Frame(table_of(text, [("",)], [1]), "q"), 0)
+    assert bag_of(sink.circuit.views["view"]) == Counter({("",): 1})
+    sink.close()
+
+
 def test_all_state_stays_in_memory_below_the_limit(tmp_path):
     sink = sink_on(tmp_path, memory_limit="1 GB")
     feed(sink, *range(6))
