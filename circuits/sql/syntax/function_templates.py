@@ -195,7 +195,7 @@ _NUMBER_PATTERNS: Final = ("YYYY", "YY", "IYYY", "IW", "MM", "DDD", "DD", "HH24"
 _DATE_PATTERNS |= {
     name.lower(): _DATE_PATTERNS[name] for name in (*_NUMBER_PATTERNS, "MI", "SS", "MS", "US")
 }
-# Those of to_char() that no format of strftime has. Names are padded to 9 characters, except by FM.
+# The patterns of to_char() for which strftime has none. FM removes the padding to 9 characters.
 _DATE_EXPRESSIONS: Final = {
     **{
         name: f"rpad({function}, 9)"

@@ -29,7 +29,7 @@ KeptRows: TypeAlias = Callable[[Collection[str]], pa.Table]
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What has changed in a table.
+    """The changes of a table since a position.
 
     Attributes:
         rows: The changed rows with ``weight``; an update is two rows. Not consolidated.
