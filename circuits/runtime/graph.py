@@ -42,8 +42,8 @@ from circuits.plan.structural_hash import PlanHasher, hash_values, structural_ha
 from circuits.runtime.filter_chain import FilterChain, find_chains
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.linear_stage import (
+    AggregatingOperator,
     LinearStage,
-    PartialOperator,
     find_stages,
     run_stage,
 )
@@ -872,7 +872,7 @@ class _GraphStepExecution:
         operator, result = node.operator, self._stage_results.pop(position)
 
         def prepare(_: Sequence[ZSet], context: StepContext) -> Result:
-            if isinstance(operator, PartialOperator):
+            if isinstance(operator, AggregatingOperator):
                 return operator.prepare_partial(result, context)
             return result, None
 

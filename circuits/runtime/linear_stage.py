@@ -48,8 +48,8 @@ from dbsp_wcoj.zset import add_in_order, consolidated_rows
 
 __all__ = [
     "SLICE_ROWS",
+    "AggregatingOperator",
     "LinearStage",
-    "PartialOperator",
     "StageResult",
     "find_stages",
     "run_stage",
@@ -66,7 +66,7 @@ SLICE_ROWS: Final = 1 << 13
 REUSED_BYTES: Final = (32 << 20) - (1 << 16)
 
 #: The operators whose partial aggregate the stage computes.
-PartialOperator: TypeAlias = AggregateOperator | PartialAggregateOperator
+AggregatingOperator: TypeAlias = AggregateOperator | PartialAggregateOperator
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,22 @@ class LinearStage:
     Attributes:
         input: The position of the input.
         members: The positions of the operators, each after its input.
-        kept: The members whose result is needed outside the stage: an operator outside reads it, or
-            it is a view or has a trace. Of aggregates, the stage always keeps the partial result.
+        results: The members whose result is needed outside the stage: an operator outside reads it,
+            or it is a view or has a trace. Of aggregates, the stage always returns the partial
+            result.
     """
 
     input: int
     members: Sequence[int]
-    kept: Collection[int]
+    results: Collection[int]
 
 
 class StageResult(NamedTuple):
     """The results of a stage, by the positions of its members.
 
     Attributes:
-        results: The delta of each filter and map in `LinearStage.kept`, and for each aggregate the
-            partial aggregate of its input.
+        results: The delta of each filter and map in `LinearStage.results`, and for each aggregate
+            the partial aggregate of its input.
         rows: The number of rows that each filter and map has emitted; equal rows are counted once
             if the delta is in ``results``.
         seconds: The seconds that each member has taken.
@@ -120,14 +121,14 @@ def find_stages(nodes: Sequence[Node], published: Collection[int]) -> dict[str, 
         members = _members(nodes, readers, position) if node.is_input else set[int]()
         is_sliced = members.issuperset(readers[position]) and bool(readers[position])
         if is_sliced and not node.is_arranged and position not in published:
-            kept = [
+            results = [
                 member
                 for member in members
                 if nodes[member].is_arranged
                 or member in published
                 or not members.issuperset(readers[member])
             ]
-            stages[node.name] = LinearStage(position, sorted(members), frozenset(kept))
+            stages[node.name] = LinearStage(position, sorted(members), frozenset(results))
     return stages
 
 
@@ -143,7 +144,7 @@ def _members(nodes: Sequence[Node], readers: Sequence[Sequence[int]], position: 
             if isinstance(operator, FilterOperator | MapOperator):
                 pending.append(reader)
                 members.add(reader)
-            elif isinstance(operator, PartialOperator) and operator.is_sliceable:
+            elif isinstance(operator, AggregatingOperator) and operator.is_sliceable:
                 members.add(reader)
     return members
 
@@ -172,7 +173,9 @@ def run_stage(
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
     parts: dict[int, list[ZSet]] = {member: [] for member in stage.members}
     # Aggregates have no count, because they emit rows only after the stage.
-    row_counts = {m: 0 for m in stage.members if not isinstance(nodes[m].operator, PartialOperator)}
+    row_counts = {
+        m: 0 for m in stage.members if not isinstance(nodes[m].operator, AggregatingOperator)
+    }
     seconds = dict.fromkeys(stage.members, 0.0)
     sizes = dict.fromkeys(stage.members, 0)  # bytes that each member has used for all slices so far
     for start in range(0, len(rows), SLICE_ROWS):
@@ -187,14 +190,14 @@ def run_stage(
                 continue
             budget.start_operator(member, size=sizes[member])
             operator = node.operator
-            if isinstance(operator, PartialOperator):
+            if isinstance(operator, AggregatingOperator):
                 parts[member].append(operator.partial_rows(source.to_array(), source.weight_array))
             else:
                 output = _apply(operator, source, budget)
                 row_counts[member] += len(output)
                 if len(output):
                     slices[member] = output
-                    if member in stage.kept:
+                    if member in stage.results:
                         weights = output.weight_array.copy()
                         parts[member].append(consolidated_rows(output.to_array(), weights))
             sizes[member] = budget.operator_bytes
@@ -203,9 +206,9 @@ def run_stage(
     for member in stage.members:
         before = clock()
         operator = nodes[member].operator
-        if isinstance(operator, PartialOperator):
+        if isinstance(operator, AggregatingOperator):
             results[member] = add_in_order(parts.pop(member), operator.partial_arity)
-        elif member in stage.kept:
+        elif member in stage.results:
             results[member] = add_in_order(parts.pop(member), nodes[member].empty.arity)
             row_counts[member] = len(results[member])
         seconds[member] += clock() - before

@@ -41,7 +41,7 @@ MIN_DELTA_ROWS: Final = 1 << 10
 # This factor limits two numbers of rows. The atoms before the delta in the path have in total at
 # most this many rows per row of the delta, because the kernel may read all of them. A relation is
 # prepared as a factor only if it has at most this many rows per row of all deltas so far.
-MAX_READ_ROWS: Final = 4
+MAX_ROWS_PER_DELTA_ROW: Final = 4
 # Values are dense if their range has at most DENSE_SIZE + DENSE_FACTOR * rows numbers.
 DENSE_SIZE: Final = 1 << 16
 DENSE_FACTOR: Final = 4
@@ -222,7 +222,7 @@ class ChainProducts:
         span = highest - lowest + 1
         largest = prod([factor.run.max_abs_weight for factor in factors])
         if (
-            rows_before > MAX_READ_ROWS * len(delta)
+            rows_before > MAX_ROWS_PER_DELTA_ROW * len(delta)
             or any(factor.positions is None for factor in factors[1:])
             or not _is_dense(span, factors[-1].run.rows)
             or largest * prod([factor.source_count for factor in factors[1:]]) > MAX_INT64
@@ -247,7 +247,7 @@ class ChainProducts:
         known = self._factors.get((relation, order))
         if known is not None and known[0] == runs:
             return known[1]
-        if sum([run.rows for run in runs]) > MAX_READ_ROWS * self._delta_rows:
+        if sum([run.rows for run in runs]) > MAX_ROWS_PER_DELTA_ROW * self._delta_rows:
             return None
         run = trace.visible_run(order)
         if not run.rows:

@@ -39,11 +39,12 @@ class KeyRunBuilder:
         rows: The number of rows that will be appended, at least 1.
         keys: The exact number of distinct keys.
         has_weights: False if all weights are 1.
-        delay: Added to the last column of ``first_rows``, not of the run. For example, the last
-            column is an iteration, and the next iteration reads the rows: the delay is 1.
+        last_column_offset: Added to the last column of ``first_rows``, not of the run. For example,
+            the last column is an iteration, and the next iteration reads the rows: it is 1.
 
     Attributes:
-        first_rows: The row of each key with the lowest value in the last column, plus ``delay``.
+        first_rows: The row of each key with the lowest value in the last column, which is
+            increased by ``last_column_offset``.
 
     >>> builder = KeyRunBuilder(KeyLayout((5,), (1,)), rows=3, keys=2)
     >>> builder.append([np.array([0, 1]), np.array([0])], [7, 8], [None, None])
@@ -58,7 +59,7 @@ class KeyRunBuilder:
         rows: int,
         keys: int,
         has_weights: bool = False,
-        delay: int = 0,
+        last_column_offset: int = 0,
     ) -> None:
         columns = len(layout.bits)
         self.first_rows: Int64Array = np.empty((columns + 1, keys), np.int64)
@@ -66,7 +67,7 @@ class KeyRunBuilder:
         self._lowest = np.array(layout.lowest, np.int64)
         self._shifts = np.cumsum([0, *layout.bits[:0:-1]])[::-1].astype(np.int64)
         self._masks = (np.int64(1) << np.array(layout.bits, np.int64)) - 1
-        self._delay = delay
+        self._last_column_offset = last_column_offset
         self._state: Int64Array = np.zeros(STATE_WORDS, np.int64)
         # Reserve the maximum size of each section. The system assigns no memory to unwritten pages.
         header = np.zeros(
@@ -137,7 +138,7 @@ class KeyRunBuilder:
             self._masks,
             self.first_rows,
             self._first_count,
-            self._delay,
+            self._last_column_offset,
         )
 
     def finish(self) -> Run:

@@ -134,7 +134,7 @@ class FirstDerivations:
             rows=sum([len(batch.keys) for batch in self._batches]),
             keys=len(self._known),
             has_weights=any(batch.weights is not None for batch in self._batches),
-            delay=1,
+            last_column_offset=1,
         )
         iterations = [batch.iteration for batch in self._batches]
         for slices in self._key_ranges():

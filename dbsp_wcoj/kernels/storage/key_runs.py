@@ -62,7 +62,9 @@ def sort_dense_keys(keys, weights, ends, last_values, positions, out):
 
 
 @kernel
-def append_keys(run, state, rows, offset, lowest, shifts, masks, first_rows, first, delay):
+def append_keys(
+    run, state, rows, offset, lowest, shifts, masks, first_rows, first, last_column_offset
+):
     """Append rows to a run; they follow all rows so far in the order of the run.
 
     Args:
@@ -76,7 +78,7 @@ def append_keys(run, state, rows, offset, lowest, shifts, masks, first_rows, fir
         masks: int64, for each column, the mask of its bits after the shift.
         first_rows: int64, shape ``(arity, m)``; receives the first row of each key.
         first: The number of rows in ``first_rows`` so far.
-        delay: Added to the last value of each row in ``first_rows``.
+        last_column_offset: Added to the last value of each row in ``first_rows``.
 
     Returns:
         The new number of rows in ``first_rows``.
@@ -109,7 +111,7 @@ def append_keys(run, state, rows, offset, lowest, shifts, masks, first_rows, fir
                         child = run[header + LEVEL_HEADER_WORDS + LEVEL_NODES]
                     run[run[header + LEVEL_OFFSETS] + node] = child
                     run[header + LEVEL_NODES] = node + 1
-            first_rows[columns, first] = rows[1, i] + delay
+            first_rows[columns, first] = rows[1, i] + last_column_offset
             first += 1
         run[leaves + row] = rows[1, i]
         if sums > 0:

@@ -109,7 +109,7 @@ def test_chain_products_change_neither_rows_nor_state(title, data):
         expected = {head: rows(delta) for head, delta in without.step(change).items()}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(chain_product, "MIN_DELTA_ROWS", 1)
-            patch.setattr(chain_product, "MAX_READ_ROWS", 1000)
+            patch.setattr(chain_product, "MAX_ROWS_PER_DELTA_ROW", 1000)
             deltas = with_products.step(change)
         assert {head: rows(delta) for head, delta in deltas.items()} == expected
         assert trace_contents(with_products) == trace_contents(without)

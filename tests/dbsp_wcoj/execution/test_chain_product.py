@@ -30,7 +30,7 @@ WEIGHT = st.sampled_from([1, 1, 1, 2, -1])
 def any_size():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chain_product, "MIN_DELTA_ROWS", 1)
-        patch.setattr(chain_product, "MAX_READ_ROWS", 100)
+        patch.setattr(chain_product, "MAX_ROWS_PER_DELTA_ROW", 100)
         patch.setattr(chain_product, "CHUNK_ROWS", 1)
         yield
 
@@ -143,7 +143,7 @@ def test_large_weights_are_left_to_the_generic_join():
 
 
 def test_a_relation_that_is_large_for_the_deltas_is_not_read(monkeypatch):
-    monkeypatch.setattr(chain_product, "MAX_READ_ROWS", 2)
+    monkeypatch.setattr(chain_product, "MAX_ROWS_PER_DELTA_ROW", 2)
     relations = Relations()
     text = "q(x, z) :- d(x, y), e(y, z)"
     view = DeltaQuery(text, relations=relations)

@@ -27,7 +27,7 @@ def test_the_run_equals_that_of_the_rows(arity, spread, data):
     assert layout is not None
     prefixes = sorted({row[:-1] for row in weights})
     builder = KeyRunBuilder(
-        layout, rows=len(zset), keys=len(prefixes), has_weights=largest > 1, delay=5
+        layout, rows=len(zset), keys=len(prefixes), has_weights=largest > 1, last_column_offset=5
     )
     keys = layout.encode(zset.row_array[:-1])
     cut = np.array(data.draw(st.sampled_from(keys.tolist())))

@@ -104,8 +104,8 @@ class CanalDecoder:
         firsts = np.cumsum(repeats) - repeats
         is_old = np.zeros(len(of_image), np.bool_)
         is_old[firsts[has_old]] = True
-        tops = np.where(is_old, old[of_image], data[of_image])
-        bases = np.where(is_old, data[of_image], -1)
+        rows = np.where(is_old, old[of_image], data[of_image])
+        fallback_rows = np.where(is_old, data[of_image], -1)
         weights = np.where(is_old | (kind == "DELETE"), -1, 1)
         of_event = owners[of_image]
         sequences = None
@@ -114,7 +114,7 @@ class CanalDecoder:
             lengths = np.diff(starts, append=len(of_event))
             positions = np.arange(len(of_event)) - np.repeat(starts, lengths)
             sequences = self._sequences(events, of_event, positions, orders, refused)
-        return ImageGroup(relation.name, of_event, Images(tops, bases), weights, sequences)
+        return ImageGroup(relation.name, of_event, Images(rows, fallback_rows), weights, sequences)
 
     def _sequences(
         self,

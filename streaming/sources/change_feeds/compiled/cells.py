@@ -74,16 +74,16 @@ class Images:
     """Images of one relation: for each, the row that has its cells, and the row for missing ones.
 
     Attributes:
-        tops: The rows; -1 for none.
-        bases: The rows that have the cells that ``tops`` lacks; -1 for none.
+        rows: The rows; -1 for none.
+        fallback_rows: The rows that have the cells that ``rows`` lacks; -1 for none.
     """
 
-    tops: Integers
-    bases: Integers
+    rows: Integers
+    fallback_rows: Integers
 
     def take(self, numbers: npt.NDArray[Any]) -> Images:
         """Return some of the images."""
-        return Images(self.tops[numbers], self.bases[numbers])
+        return Images(self.rows[numbers], self.fallback_rows[numbers])
 
 
 def is_readable(type: pa.DataType) -> bool:
@@ -128,9 +128,9 @@ class CellReader:
         self, events: ScannedEvents, images: Images, description: Description
     ) -> tuple[pa.Array, Mask]:
         """Return the values of images, and the mask of the refused ones."""
-        size = len(images.tops)
+        size = len(images.rows)
         refused = np.zeros(size, np.bool_)
-        arguments = (events.address, events.cells, self.column, images.tops, images.bases)
+        arguments = (events.address, events.cells, self.column, images.rows, images.fallback_rows)
         match self._family:
             case Family.BOOLEAN:
                 flags, is_valid = np.empty((2, size), np.bool_)
@@ -199,7 +199,7 @@ class CellReader:
         is_single = self._type == pa.float32()
         values, is_valid = np.empty(size, np.float64), np.empty(size, np.bool_)
         is_long = np.empty(size, np.bool_)
-        arguments = (events.address, events.cells, self.column, images.tops, images.bases)
+        arguments = (events.address, events.cells, self.column, images.rows, images.fallback_rows)
         read_floats(*arguments, not is_single, values, is_valid, is_long, refused)
         if is_single:  # a float64 that is rounded again may differ
             is_long = is_valid & ~refused
@@ -255,7 +255,7 @@ class CellReader:
     ) -> _Texts:
         size = len(refused)
         ends, is_valid = np.empty(size + 1, np.int64), np.empty(size, np.bool_)
-        arguments = (events.address, events.cells, self.column, images.tops, images.bases)
+        arguments = (events.address, events.cells, self.column, images.rows, images.fallback_rows)
         has_escapes = measure_texts(
             *arguments, form, self._hidden_bytes, self._hidden_ends, ends, is_valid, refused
         )

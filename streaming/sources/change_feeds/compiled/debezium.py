@@ -179,8 +179,8 @@ class DebeziumDecoder:
             relation.name,
             numbers[chosen],
             Images(
-                np.concatenate([images.tops[part] for part, images, _ in parts]),
-                np.concatenate([images.bases[part] for part, images, _ in parts]),
+                np.concatenate([images.rows[part] for part, images, _ in parts]),
+                np.concatenate([images.fallback_rows[part] for part, images, _ in parts]),
             ),
             np.concatenate([np.full(len(part), weight, np.int64) for part, _, weight in parts]),
             None if sequences is None else sequences.take(pa.array(chosen)),

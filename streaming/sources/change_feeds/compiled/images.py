@@ -134,7 +134,14 @@ class RelationImages:
         """
         differs = np.zeros(len(new), np.bool_)
         compare_cells(
-            events.address, events.cells, self.key, old.tops, old.bases, new, differs, refused
+            events.address,
+            events.cells,
+            self.key,
+            old.rows,
+            old.fallback_rows,
+            new,
+            differs,
+            refused,
         )
         return differs
 
@@ -235,13 +242,13 @@ class RowReader:
         """
         relation, images = self._relation, group.images
         bad = refused[group.events]
-        has_top = images.tops >= 0
+        has_top = images.rows >= 0
         # A row with a column name in another case is refused.
-        bad |= has_top & (events.rows[np.maximum(images.tops, 0), 2] != 0)
-        few = events.rows[np.maximum(images.tops, 0), 3] < len(relation.columns)
+        bad |= has_top & (events.rows[np.maximum(images.rows, 0), 2] != 0)
+        few = events.rows[np.maximum(images.rows, 0), 3] < len(relation.columns)
         if (few | ~has_top).any() or len(relation.columns) < events.cells.shape[1]:
-            missing = relation.missing(events, images.tops)
-            missing &= relation.missing(events, images.bases)
+            missing = relation.missing(events, images.rows)
+            missing &= relation.missing(events, images.fallback_rows)
             bad |= missing.all(axis=1)  # a row without any of the columns
         is_inserted = group.weights > 0
         columns: dict[str, Any] = {}
@@ -297,13 +304,13 @@ def read_number(
     size = len(numbers)
     values, is_valid = np.empty(size, np.int64), np.empty(size, np.bool_)
     bad = np.zeros(size, np.bool_)
-    bases = np.full(size, -1, np.int64)
+    fallback_rows = np.full(size, -1, np.int64)
     read_integers(
         events.address,
         events.slots,
         events.slot_numbers[slot],
         numbers,
-        bases,
+        fallback_rows,
         AS_TEXT,
         -(2**63) + 1,
         2**63 - 1,
