@@ -69,6 +69,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
     "Checks and masks": {
         "luhn_check": "spark: luhn_check('8112189876')",
         "mask": "spark: mask('abcd-EFGH-8765-4321')",
+        "uuid_text": "'{A0EEBC999C0B4EF8BB6D6BB9BD380A11}'::UUID",
         "quote": "spark: quote('Don\\'t')",
         "make_valid_utf8": "spark: make_valid_utf8('Spark')",
         "validate_utf8": "spark: validate_utf8('Spark')",
@@ -161,6 +162,9 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "from_zone_latest": "TIMESTAMP '2024-10-27 02:30:00' AT TIME ZONE 'Europe/Berlin'",
         "duration_of_micros": "spark: make_dt_interval(0, 2)",
         "make_interval": "to_months(n)::VARCHAR",
+        "justify_hours": "postgres: justify_hours(INTERVAL '27 hours')",
+        "justify_days": "postgres: justify_days(INTERVAL '35 days')",
+        "justify_interval": "postgres: justify_interval(INTERVAL '1 month -1 hour')",
         "normalized_interval": (
             "(SELECT i::VARCHAR FROM (SELECT DISTINCT INTERVAL '30 days' AS i))"
         ),

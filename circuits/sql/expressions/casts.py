@@ -73,8 +73,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     if source.is_postgres and is_text(value.type) and pa.types.is_boolean(target):
         value = _postgres_boolean_text(clause, node, value)
     bytes_function = None if source.is_spark else _bytes_function(value.type, target)
-    if bytes_function:
-        cast = clause.call(node, bytes_function, value)
+    if bytes_function or (node.to.this == exp.DType.UUID and is_text(value.type)):
+        cast = clause.call(node, bytes_function or "uuid_text", value)
         cast = clause.call(node, "try", cast) if is_lenient else cast
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)

@@ -124,13 +124,16 @@ def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
     if clause.source.is_spark:
         arguments = clause.read_arguments(node, "this", "expression")
         return clause.call(node, "int_divide_ansi", *convert_operands(clause, node, *arguments))
-    value = clause.call(node, "int_divide", *clause.read_arguments(node, "this", "expression"))
-    if not pa.types.is_integer(value.type):
-        # DuckDB keeps the fraction; other systems drop it.
-        raise clause.source.unsupported(
-            node, f"// with a result of type {value.type}", "write a / b, or trunc(a / b)"
-        )
-    return value
+    sides = clause.read_arguments(node, "this", "expression")
+    value = clause.call(node, "int_divide", *sides)
+    if pa.types.is_integer(value.type) or clause.source.dialect != "duckdb":
+        return value
+    # DuckDB keeps the fraction, and divides a FLOAT by a number other than a DOUBLE as FLOATs.
+    quotient = clause.call(node, "divide", *sides)
+    types = {side.type for side in sides}
+    if pa.float32() in types and pa.float64() not in types:
+        quotient = clause.call(node, "cast", quotient, type=pa.float32())
+    return quotient
 
 
 def _read_case(clause: Clause, node: exp.Case) -> Expression:

@@ -401,6 +401,7 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "to_microseconds": _to_interval(1),
     "error": call_of("raise_error"),
     "json_pretty": call_of("json_pretty"),
+    **{name: call_of(name) for name in ("justify_days", "justify_hours", "justify_interval")},
     "try": check_count(1, lambda clause, node, value: clause.call(node, "try", value)),
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(

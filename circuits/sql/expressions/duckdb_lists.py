@@ -202,7 +202,8 @@ def _one_minus_cosine(
     clause: Clause, node: exp.Expr, left: Expression, right: Expression
 ) -> Expression:
     cosine = clause.call(node, "list_cosine_similarity", left, right)
-    return clause.call(node, "subtract", Literal(1.0, pa.float64()), cosine)
+    distance = clause.call(node, "subtract", Literal(1.0, pa.float64()), cosine)
+    return clause.call(node, "cast", distance, type=cosine.type)
 
 
 def _negative_product(

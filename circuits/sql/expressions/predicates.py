@@ -23,10 +23,11 @@ from circuits.sql.expressions.list_comparisons import (
 )
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
+from circuits.sql.expressions.postgres.periods import overlap_periods
 from circuits.sql.expressions.row_comparisons import compare_rows, is_row, read_parts
 from circuits.types.functions import conjunction
 from circuits.types.functions.texts.like_patterns import glob_to_regex
-from circuits.types.functions.type_rules import is_number, is_text
+from circuits.types.functions.type_rules import is_interval, is_number, is_text
 
 __all__ = ["READERS"]
 
@@ -262,25 +263,30 @@ def _read_escape(clause: Clause, node: exp.Escape) -> Expression:
 
 
 def _read_overlaps(clause: Clause, node: exp.Overlaps) -> Expression:
-    """Read ``(start, end) OVERLAPS (start, end)``, as in Flink: the bounds belong to the period.
+    """Read ``(start, end) OVERLAPS (start, end)``. An end may be an interval, or before its start.
 
-    An end may be an interval, and a start may be after its end.
+    In dialect spark, this is Flink's: the bounds belong to the period. In others it is
+    PostgreSQL's: the end does not belong to it, unless it is also the start.
     """
-    if not clause.source.is_spark:
-        advice = "compare the ends, or use dialect='spark' for Flink's OVERLAPS"
-        raise clause.source.unsupported(node, f"operator OVERLAPS in {clause.name}", advice)
-    bounds = []
+    pairs = []
     for period in (node.this, node.expression):
         if not isinstance(period, exp.Tuple) or len(period.expressions) != 2:
             raise clause.source.error(node, "OVERLAPS compares two pairs: (start, end)")
         start, end = period.expressions
-        if isinstance(end, exp.Interval):
-            end = exp.Add(this=start.copy(), expression=end.copy())
         values = clause.read(start), clause.read(end)
-        is_ordered = clause.call(node, "le", *values)
-        bounds += [clause.call(node, "case", is_ordered, *pair) for pair in (values, values[::-1])]
+        if is_interval(values[1].type):
+            end = exp.Add(this=start.copy(), expression=end.copy())
+            end.meta.update(node.meta)
+            values = values[0], clause.read(end)
+        pairs.append(values)
     # No reader reads the pairs, and of an interval only a copy is read.
     clause.source.mark_read(node)
+    if not clause.source.is_spark:
+        return overlap_periods(clause, node, *pairs)
+    bounds = []
+    for values in pairs:
+        is_ordered = clause.call(node, "le", *values)
+        bounds += [clause.call(node, "case", is_ordered, *pair) for pair in (values, values[::-1])]
     first_start, first_end, second_start, second_end = bounds
     return clause.call(
         node,

@@ -88,7 +88,11 @@ READERS: Final = ReaderTable(
         postgres_shifts.READERS,
         postgres_texts.READERS,
     ),
-    postgres_by_name=merge_tables(postgres_numbers.READERS_BY_NAME, postgres_texts.READERS_BY_NAME),
+    postgres_by_name=merge_tables(
+        postgres_json.READERS_BY_NAME,
+        postgres_numbers.READERS_BY_NAME,
+        postgres_texts.READERS_BY_NAME,
+    ),
     # An integer result of these functions is cast to the type that the dialect gives it.
     spark_results=arithmetic.RESULT_TYPES,
     postgres_results=dict.fromkeys(

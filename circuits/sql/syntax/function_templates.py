@@ -289,6 +289,8 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
         elif path is not None and node.expression.is_string:
             text = f"{_PATH_FUNCTIONS[type(node)]}(j, '$.{path[1].replace(',', '.')}')"
             node.replace(fill_template(parse, text, arguments, node))
+    for ranking in list(tree.find_all(exp.WithinGroup)):
+        _read_hypothetical_rank(ranking, parse)
     for node in list(tree.find_all(exp.Parameter)):
         if isinstance(node.this, exp.Var):  # @ a, the absolute value
             column = exp.Column(this=exp.to_identifier(node.this.name))
@@ -338,6 +340,36 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             _name_columns(call, name)
         call.replace(value)
     return tree
+
+
+# By the function: its rank of a value v that would be added to values k, in terms of the conditions
+# BEFORE (k is before v) and PEER (k is equal to v).
+_HYPOTHETICAL_RANKS: Final[dict[type[exp.Expr], str]] = {
+    exp.Rank: "count(*) FILTER (WHERE BEFORE) + 1",
+    exp.DenseRank: "count(DISTINCT k) FILTER (WHERE BEFORE)"
+    " + least(count(*) FILTER (WHERE k IS NULL AND (BEFORE)), 1) + 1",
+    exp.PercentRank: "CASE WHEN count(*) = 0 THEN 0.0::DOUBLE"
+    " ELSE count(*) FILTER (WHERE BEFORE) / count(*) END",
+    exp.CumeDist: "(count(*) FILTER (WHERE (BEFORE) OR PEER) + 1) / (count(*) + 1)",
+}
+
+
+def _read_hypothetical_rank(node: exp.WithinGroup, parse: ParseExpression) -> None:
+    """Replace ``rank(3) WITHIN GROUP (ORDER BY k)``: the rank of 3 if it were among the values."""
+    function, order = node.this, node.expression
+    if type(function) not in _HYPOTHETICAL_RANKS or not isinstance(order, exp.Order):
+        return
+    if len(function.expressions) != 1 or len(order.expressions) != 1:
+        return
+    (key,), (value,) = order.expressions, function.expressions
+    comparison = "k > v" if key.args.get("desc") else "k < v"
+    nulls = "k IS NULL AND v IS NOT NULL"
+    if not key.args.get("nulls_first"):
+        nulls = "v IS NULL AND k IS NOT NULL"
+    text = _HYPOTHETICAL_RANKS[type(function)]
+    text = text.replace("BEFORE", f"{comparison} OR ({nulls})")
+    text = text.replace("PEER", "k IS NOT DISTINCT FROM v")
+    node.replace(exp.Paren(this=fill_template(parse, text, {"k": key.this, "v": value}, node)))
 
 
 # The parts of make_interval(), in the order of its parameters.

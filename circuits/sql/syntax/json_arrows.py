@@ -3,6 +3,7 @@
 ::
 
     json_array_length(j -> 'a')         the arrow is that of JSON
+    json_array_length(f(j) -> 'a')      also after an expression, in dialect materialize
     coalesce(j -> 'a' ->> 'b', 'x')     so are all of a chain
     list_transform(a, x -> 'b')         the arrow is that of a lambda
 
@@ -33,14 +34,17 @@ def replace_json_arrows(tree: exp.Expr, dialect: Dialect) -> exp.Expr:
             operator, leaf = leaf, leaf.this
         if not isinstance(leaf, exp.Literal):
             continue
-        column = exp.Column(this=node.expressions[0])
+        document = node.expressions[0]
+        position = document.meta
+        if isinstance(document, exp.Identifier):  # in dialect materialize, it is any expression
+            document = exp.Column(this=document)
         extract = exp.JSONExtract(
-            this=column,
+            this=document,
             expression=dialect.to_json_path(leaf),
             only_json_types=dialect.parser_class.JSON_ARROWS_REQUIRE_JSON_TYPE,
         )
-        for part in (column, extract):
-            part.meta.update(node.expressions[0].meta)
+        for part in (document, extract):
+            part.meta.update(position)
         if operator is None:
             node.replace(extract)
         else:

@@ -47,6 +47,15 @@ DUCKDB_QUERIES = [
     "SELECT k, histogram(x, [0, 2]), histogram_exact(x, [4.0, 1.5]) FROM t GROUP BY k",
     "SELECT histogram(k, [2, 2, 1]), histogram(k, [1]) FILTER (WHERE k = 1) FROM t",
     "SELECT histogram_exact(k, [2, 7]), histogram(k, [1]) FROM t WHERE k > 7",
+    "SELECT k, (x + k) // 3, k::FLOAT // 0.7::FLOAT, x // k::FLOAT, 1.50 // k FROM t",
+    "SELECT k, (x + k) // 3::DECIMAL(4, 1) FROM t",
+    "SELECT k, list_distance([x, k]::FLOAT[], [1.1, 2.3]::FLOAT[]) FROM t WHERE x < 4",
+    "SELECT array_inner_product([x, k, 1.7]::FLOAT[3], [1.1, 2.3, k]::FLOAT[3]) FROM t WHERE x < 9",
+    "SELECT k, array_cosine_distance([x, k]::FLOAT[2], [1.1, 2.3]::FLOAT[2]) FROM t WHERE x < 9",
+    "SELECT list_cosine_similarity([x, k]::FLOAT[], [3, 1]), k FROM t WHERE x < 9",
+    """SELECT DISTINCT k, ('A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a1' || k)::UUID::VARCHAR,
+        try_cast(('{a0eebc999c0b4ef8bb6d6bb9bd380a1' || k || '}') AS UUID)::VARCHAR,
+        try_cast('a0eebc99' AS UUID)::VARCHAR FROM t""",
     "SELECT k, x FROM t WINDOW w AS (PARTITION BY k)",
 ]
 

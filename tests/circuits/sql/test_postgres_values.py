@@ -148,6 +148,31 @@ QUERIES = [
         j @> '{"b": 2}', jsonb_strip_nulls(j) ->> 'b', jsonb_typeof(j -> 'c')
     FROM (SELECT '{"a": {"b": 1, "b": 2}, "b": 1, "b": 2, "c": 1, "c": []}'::jsonb AS j FROM t)
         AS q""",
+    # Carries of intervals
+    """SELECT a, extract(month FROM h), extract(day FROM h), extract(hour FROM h),
+        extract(month FROM d), extract(day FROM d), extract(hour FROM d),
+        extract(month FROM f), extract(day FROM f), extract(hour FROM f)
+    FROM (SELECT a, justify_hours(i) AS h, justify_days(i) AS d, justify_interval(i) AS f
+    FROM (SELECT a, make_interval(0, a, 0, 25 * b::int - 40, a * 13) AS i FROM t) AS q) AS r""",
+    # The rank of a value that is not in the group
+    """SELECT a, rank(2) WITHIN GROUP (ORDER BY b), dense_rank(2) WITHIN GROUP (ORDER BY b DESC),
+        percent_rank(3) WITHIN GROUP (ORDER BY b NULLS FIRST), rank(NULL) WITHIN GROUP (ORDER BY b),
+        cume_dist(2) WITHIN GROUP (ORDER BY b) FROM t GROUP BY a""",
+    # Paths in JSON
+    """SELECT a, jsonb_set(j, '{a,0}', '7') ->> 'a', jsonb_set(j, '{b,b}', '7') ->> 'b',
+        jsonb_set(j, '{c,d}', '"x"') #>> '{c,d}', jsonb_set(j, '{c,x}', '1', false) #> '{c,x}',
+        jsonb_set(j, ARRAY['a', '-9'], to_jsonb(a)) #>> '{a,0}', j #>> '{a,-1}', j #> '{c,zz}',
+        (jsonb_insert(j, '{a,1}', '5') -> 'a') ->> 1, (j #- '{c,d}') -> 'c' IS NULL,
+        jsonb_array_length(jsonb_insert(j, '{a,-1}', '5', true) -> 'a'),
+        jsonb_array_length((j #- '{a,0}') -> 'a'), (j #- '{b,0}') ->> 'b'
+    FROM (SELECT a, '{"a": [1], "b": "x", "c": {"d": null}}'::jsonb AS j FROM t) AS q""",
+    # Periods of time
+    """SELECT a, (ts, ts + interval '1 day') OVERLAPS (timestamp '2024-01-03', interval '2 days'),
+        (ts, NULL) OVERLAPS (timestamp '2024-01-03', ts), (ts, ts) OVERLAPS (ts, ts),
+        (timestamp '2024-01-03', ts) OVERLAPS (ts, NULL::timestamp),
+        (ts, interval '-1 day') OVERLAPS (timestamp '2024-01-01', timestamp '2023-12-01'),
+        (date '2024-01-01', date '2024-01-09') OVERLAPS (date '2024-01-09', date '2024-01-10')
+    FROM t""",
     # || and - of JSON, also of columns that are JSON
     """SELECT (j || '{"b": 7}') ->> 'b', (j - 'b') ->> 'b', ((j -> 'a') || '3'::jsonb) ->> 2,
         jsonb_array_length((j -> 'a') - 1), jsonb_array_length(j || '[1]'::jsonb),

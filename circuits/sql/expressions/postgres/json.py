@@ -1,11 +1,13 @@
-"""The operators ``||`` and ``-`` of JSON as in PostgreSQL.
+"""The operators ``||``, ``-``, ``#>``, ``#>>`` and ``#-`` of JSON, and jsonb_set, as in PostgreSQL.
 
-JSON is text here. An operand is JSON if its expression says so, or if it is a column whose name the
-program declares as JSON, in a table or as the alias of an expression.
+JSON is text here. A path is a list of texts, or a constant text such as ``'{a,0}'``. An operand of
+``||`` and ``-`` is JSON if its expression says so, or if it is a column whose name the program
+declares as JSON, in a table or as the alias of an expression.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import pyarrow as pa
@@ -15,6 +17,7 @@ from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions import dates, scalar_functions
 from circuits.sql.expressions.json_values import is_json
+from circuits.sql.expressions.literals import string_literal
 
 __all__ = ["READERS"]
 
@@ -54,4 +57,43 @@ def _read_minus(clause: Clause, node: exp.Sub) -> Expression:
     return clause.call(node, "json_delete_name", left, right)
 
 
-READERS: Final[dict[type[exp.Expr], Reader]] = {exp.DPipe: _read_pipe, exp.Sub: _read_minus}
+def _read_path(clause: Clause, node: exp.Expr) -> Expression:
+    """Read a path. The text of a list has no quotes and no escapes here."""
+    if not isinstance(node, exp.Literal) or not node.is_string:
+        return clause.read(node)
+    match = re.fullmatch(r"\s*\{([^{}\"\\]*)\}\s*", node.this)
+    if match is None:
+        raise clause.source.unsupported(node, "this text of a path", "write ARRAY['a', '0']")
+    clause.source.allow_arguments(node, "this", "is_string")
+    steps = [step.strip() for step in match[1].split(",")] if match[1].strip() else []
+    if not steps:
+        return clause.call(node, "cast", clause.call(node, "make_list"), type=pa.list_(pa.string()))
+    return clause.call(node, "make_list", *map(string_literal, steps))
+
+
+def _path_reader(function: str) -> Reader:
+    """Return the reader of an operator or function of JSON, a path, and maybe other arguments."""
+
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        if isinstance(node, exp.Anonymous):
+            document, path, *others = node.expressions
+        else:
+            clause.source.allow_arguments(node, "this", "expression", "json_type")
+            document, path, others = node.this, node.expression, []
+        steps = _read_path(clause, path)
+        return clause.call(node, function, clause.read(document), steps, *map(clause.read, others))
+
+    return read
+
+
+READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "jsonb_set": _path_reader("json_set"),
+    "jsonb_insert": _path_reader("json_insert"),
+}
+READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.DPipe: _read_pipe,
+    exp.JSONBDeleteAtPath: _path_reader("json_delete_path"),
+    exp.JSONBExtract: _path_reader("json_at_path"),
+    exp.JSONBExtractScalar: _path_reader("json_text_at_path"),
+    exp.Sub: _read_minus,
+}

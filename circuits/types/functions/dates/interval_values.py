@@ -49,6 +49,7 @@ __all__ = [
     "FUNCTIONS",
     "add_interval_parts",
     "divide_parts",
+    "interval_rule",
     "interval_sum_rule",
     "multiply_parts",
     "negate_parts",
@@ -77,7 +78,7 @@ _FIELDS: Final = {
 }
 
 
-def _interval_rule(result: pa.DataType, *, fields: bool = False) -> Callable[..., TypedArguments]:
+def interval_rule(result: pa.DataType, *, fields: bool = False) -> Callable[..., TypedArguments]:
     """Return the type rule of a function of an interval.
 
     Args:
@@ -236,25 +237,25 @@ FUNCTIONS = (
     Function(
         "interval_key",
         "bytes in the order of the lengths of intervals, with 30 days for each month",
-        _interval_rule(pa.binary()),
+        interval_rule(pa.binary()),
         column_kernel(interval_keys),
     ),
     Function(
         "normalized_interval",
         "the interval of the same length with 0 to 29 days and a time from 0 to less than 24 hours",
-        _interval_rule(INTERVAL),
+        interval_rule(INTERVAL),
         column_kernel(_normalize),
     ),
     Function(
         "interval_field",
         "a field of an interval, such as 'year'; 'months', 'days' and 'microseconds' are its parts",
-        _interval_rule(pa.int64(), fields=True),
+        interval_rule(pa.int64(), fields=True),
         _field,
     ),
     Function(
         "interval_epoch",
         "an interval in seconds: 12 months count 365.25 days, each further month 30 days",
-        _interval_rule(pa.float64()),
+        interval_rule(pa.float64()),
         column_kernel(_seconds),
     ),
     Function(

@@ -1,4 +1,4 @@
-"""Functions that change JSON texts: PostgreSQL's ``||`` and ``-``, without nulls, with indents.
+"""Functions that change JSON texts: PostgreSQL's ``||``, ``-`` and jsonb_set, and indents.
 
 ::
 
@@ -6,27 +6,41 @@
     [1] || 2                  [1,2]: other values are arrays of one element
     {"a": 1, "b": 2} - 'a'    {"b":2}
     ["a", "b"] - 0            ["b"]
+    {"a": [1]} #- '{a,0}'     {"a":[]}
 
-A text that is no JSON gives NULL, and is an error for ``||`` and ``-``. Of two members of a name,
-the last one counts for ``||`` and ``-``, as in PostgreSQL; ``json_pretty`` and ``json_strip_nulls``
-write both, as DuckDB. Each function runs once per distinct row of arguments.
+A *path* is a list of names and positions, all of them texts. A position before 0 counts from the
+end. An edit whose path leads to no object or array changes nothing.
+
+A text that is no JSON gives NULL, and is an error for the operators and for edits by a path. There,
+of two members of a name the last one counts, as in PostgreSQL; ``json_pretty`` and
+``json_strip_nulls`` write both, as DuckDB. Each function runs once per distinct row of arguments.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
-from circuits.types.functions.function import Function, Kernel
+from circuits.types.functions.function import (
+    Arguments,
+    Function,
+    Kernel,
+    Rule,
+    TypedArguments,
+    argument_error,
+)
 from circuits.types.functions.nested.json_texts import MISSING, members_of, parse_json, write_json
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
 
 _TEXT: Final = pa.string()
+_PATH: Final = pa.list_(_TEXT)
+_POSITION: Final = re.compile(r"[+-]?\d{1,9}")
 _INDENT: Final = "    "
 _parse: Final = partial(parse_json, keeps_all_members=False)
 
@@ -67,6 +81,123 @@ def _deletion_error(value: Any) -> ValueError:
     return ValueError(f"nothing can be deleted from {kind} in this way")
 
 
+def _value_at(text: str, path: list[str | None]) -> Any:
+    """Return the value at a path, or ``MISSING``; a position that is no number is not there."""
+    value = _parse(text)
+    for step in path:
+        if step is None:
+            return MISSING
+        if isinstance(value, dict):
+            value = value.get(step, MISSING)
+        elif isinstance(value, list) and _POSITION.fullmatch(step):
+            position = int(step)
+            is_inside = -len(value) <= position < len(value)
+            value = value[position] if is_inside else MISSING
+        else:
+            return MISSING
+    return value
+
+
+def _json_at(text: str, path: list[str | None]) -> str | None:
+    value = _value_at(text, path)
+    return None if value is MISSING else write_json(value)
+
+
+def _text_at(text: str, path: list[str | None]) -> str | None:
+    value = _value_at(text, path)
+    if value is MISSING or value is None:
+        return None
+    return value if isinstance(value, str) else write_json(value)
+
+
+# Changes the object or array that has the value, given its last step, which is a position in it.
+Edit = Callable[[Any, str | int], None]
+
+
+def _edit(text: str, path: list[str | None], edit: Edit) -> str:
+    """Return a JSON text after an edit of the value at a path."""
+    root = _parse(text)
+    if not isinstance(root, dict | list):
+        raise ValueError("a path cannot be edited in a text that is no JSON object or array")
+    if None in path:
+        raise ValueError("a path has no NULL")
+    parent: Any = root
+    steps = [str(step) for step in path]
+    for step in steps[:-1]:
+        key = _key_in(parent, step)
+        if isinstance(parent, list):
+            is_inside = -len(parent) <= int(key) < len(parent)
+            parent = parent[key] if is_inside else None
+        else:
+            parent = parent.get(key)
+        if not isinstance(parent, dict | list):
+            return write_json(root)
+    if steps:
+        edit(parent, _key_in(parent, steps[-1]))
+    return write_json(root)
+
+
+def _key_in(parent: Any, step: str) -> str | int:
+    if isinstance(parent, dict):
+        return step
+    if not _POSITION.fullmatch(step):
+        raise ValueError(f"the step {step!r} of a path is no position in an array")
+    return int(step)
+
+
+def _set(text: str, path: list[str | None], new: str, creates: bool = True) -> str:
+    value = _parse(new)
+
+    def edit(parent: Any, key: str | int) -> None:
+        if isinstance(parent, dict):
+            if creates or key in parent:
+                parent[key] = value
+        elif -len(parent) <= int(key) < len(parent):
+            parent[key] = value
+        elif creates:
+            parent.insert(len(parent) if int(key) >= 0 else 0, value)
+
+    return _edit(text, path, edit)
+
+
+def _insert(text: str, path: list[str | None], new: str, after: bool = False) -> str:
+    value = _parse(new)
+
+    def edit(parent: Any, key: str | int) -> None:
+        if isinstance(parent, dict):
+            if key in parent:
+                raise ValueError(f"the member {key!r} exists; replace it with jsonb_set()")
+            parent[key] = value
+            return
+        position = int(key) + len(parent) if int(key) < 0 else int(key)
+        is_inside = 0 <= position < len(parent)
+        parent.insert(max(0, position) + (after and is_inside), value)
+
+    return _edit(text, path, edit)
+
+
+def _delete_path(text: str, path: list[str | None]) -> str:
+    def edit(parent: Any, key: str | int) -> None:
+        if isinstance(parent, dict):
+            parent.pop(key, None)
+        elif -len(parent) <= int(key) < len(parent):
+            del parent[int(key)]
+
+    return _edit(text, path, edit)
+
+
+def _path_rule(pattern: str) -> Rule:
+    """Return the type rule of a function whose second argument is a path."""
+    signature = Signature(pattern, _TEXT)
+
+    def rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
+        if len(arguments) < 2 or arguments[1].type != _PATH:
+            raise argument_error(name, arguments, "argument 2 is a path, as '{a,0}'")
+        return signature(name, arguments, target_type)
+
+    return rule
+
+
 def _strip_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return members_of(
@@ -94,7 +225,7 @@ def _kernel(parse: Callable[[str], Any], write: Callable[[Any], str]) -> Kernel:
     return per_distinct_row(convert)
 
 
-# In a signature, t is a text and i an integer.
+# In a signature, t is a text, i an integer, b a condition and v any value; here v is a path.
 FUNCTIONS = (
     Function(
         "json_concat",
@@ -113,6 +244,36 @@ FUNCTIONS = (
         "the JSON array a without the element at the position b, from 0 on",
         Signature("ti", _TEXT),
         per_distinct_row(_delete_position),
+    ),
+    Function(
+        "json_at_path",
+        "the value at the path b of the JSON text a, as JSON",
+        _path_rule("tv"),
+        per_distinct_row(_json_at),
+    ),
+    Function(
+        "json_text_at_path",
+        "the value at the path b of the JSON text a, as a text",
+        _path_rule("tv"),
+        per_distinct_row(_text_at),
+    ),
+    Function(
+        "json_set",
+        "the JSON text a with the value c at the path b, which is added unless d is false",
+        _path_rule("tvt|b"),
+        per_distinct_row(_set),
+    ),
+    Function(
+        "json_insert",
+        "the JSON text a with the value c before the path b, or after it if d",
+        _path_rule("tvt|b"),
+        per_distinct_row(_insert),
+    ),
+    Function(
+        "json_delete_path",
+        "the JSON text a without the value at the path b",
+        _path_rule("tv"),
+        per_distinct_row(_delete_path),
     ),
     Function(
         "json_strip_nulls",

@@ -1,13 +1,14 @@
 """Functions of vectors: lists of numbers of equal length, without NULL.
 
-Sums are taken in double precision, in the order of the elements. The result is NULL if a list is
-NULL; the cosine of vectors without numbers is NULL, too. Cost: O(elements).
+Sums are taken in the order of the elements, in double precision, or in single precision if a list
+has elements of type FLOAT and none of type DOUBLE. The result is NULL if a list is NULL; the cosine
+of vectors without numbers is NULL, too. Cost: O(elements).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +32,8 @@ from circuits.types.functions.type_rules import is_number
 
 __all__ = ["FUNCTIONS"]
 
-_FLOAT: Final = pa.float64()
-Floats = np.ndarray[Any, np.dtype[np.float64]]
-SumByRow = Callable[[Floats], Floats]
+Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
+SumProducts = Callable[[Floats, Floats], Floats]
 
 
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
@@ -44,18 +44,21 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
         element_type = vector.type.value_type
         if not is_number(element_type) and not arrow.is_null(element_type):
             raise argument_error(name, arguments, "it takes lists of numbers")
-    return tuple(cast_to(vector, pa.list_(_FLOAT)) for vector in typed), _FLOAT
+    types = {vector.type.value_type for vector in typed}
+    is_single = pa.float32() in types and pa.float64() not in types
+    result_type = pa.float32() if is_single else pa.float64()
+    return tuple(cast_to(vector, pa.list_(result_type)) for vector in typed), result_type
 
 
 def _kernel(
-    function: Callable[[Floats, Floats, SumByRow], Floats], *, null_if_empty: bool = False
+    function: Callable[[Floats, Floats, SumProducts], Floats], *, null_if_empty: bool = False
 ) -> Kernel:
     """Return the kernel of a function of the two lists of each row.
 
     Args:
         function: Returns one number per row. Its arguments are the elements of the left lists of
             all rows, one list after another; the elements of the right lists in the same order;
-            and a function from an array of one number per element to the sum of each row.
+            and a function from two numbers per element to the sum of the products in each row.
         null_if_empty: True if the result for vectors without numbers is NULL.
     """
 
@@ -74,33 +77,50 @@ def _kernel(
         if left.values.null_count or right.values.null_count:
             raise pa.ArrowInvalid("a vector has a NULL")
 
-        def sum_by_row(values: Floats) -> Floats:
-            totals = np.bincount(left.owners, values, len(left.lengths))
+        def sum_products(factors: Floats, others: Floats) -> Floats:
+            if arrow.is_float32(result_type):
+                return _sum_single_products(factors, others, left)
+            totals = np.bincount(left.owners, factors * others, len(left.lengths))
             return totals.astype(np.float64)
 
         with np.errstate(all="ignore"):
-            result = function(left.values.to_numpy(), right.values.to_numpy(), sum_by_row)
+            result = function(left.values.to_numpy(), right.values.to_numpy(), sum_products)
         has_result = left.lengths > 0 if null_if_empty else np.ones(len(result), np.bool_)
         if valid is None:
-            return pa.array(result, _FLOAT, mask=~has_result)
-        filled, is_null = np.zeros(rows), np.ones(rows, np.bool_)
+            return pa.array(result, result_type, mask=~has_result)
+        filled, is_null = np.zeros(rows, result.dtype), np.ones(rows, np.bool_)
         filled[valid], is_null[valid] = result, ~has_result
-        return pa.array(filled, _FLOAT, mask=is_null)
+        return pa.array(filled, result_type, mask=is_null)
 
     return kernel
 
 
-def _dot_product(left: Floats, right: Floats, sum_by_row: SumByRow) -> Floats:
-    return sum_by_row(left * right)
+def _sum_single_products(factors: Floats, others: Floats, lists: Lists) -> Floats:
+    """Return sums of products in single precision, for one position of all lists at a time.
+
+    A product is not rounded before it is added (a fused multiply-add, which DuckDB's compiler
+    uses): a double has room for the product of two floats.
+    """
+    products = factors.astype(np.float64) * others
+    totals = np.zeros(len(lists.lengths), np.float32)
+    for position in range(int(lists.lengths.max(initial=0))):
+        rows = np.flatnonzero(lists.lengths > position)
+        totals[rows] = totals[rows] + products[lists.starts[rows] + position]
+    return totals
 
 
-def _distance(left: Floats, right: Floats, sum_by_row: SumByRow) -> Floats:
-    return np.sqrt(sum_by_row((left - right) ** 2))
+def _dot_product(left: Floats, right: Floats, sum_products: SumProducts) -> Floats:
+    return sum_products(left, right)
 
 
-def _cosine_similarity(left: Floats, right: Floats, sum_by_row: SumByRow) -> Floats:
-    norms = np.sqrt(sum_by_row(left * left) * sum_by_row(right * right))
-    return np.clip(sum_by_row(left * right) / norms, -1.0, 1.0)
+def _distance(left: Floats, right: Floats, sum_products: SumProducts) -> Floats:
+    difference = left - right
+    return np.sqrt(sum_products(difference, difference))
+
+
+def _cosine_similarity(left: Floats, right: Floats, sum_products: SumProducts) -> Floats:
+    norms = np.sqrt(sum_products(left, left) * sum_products(right, right))
+    return np.clip(sum_products(left, right) / norms, -1.0, 1.0)
 
 
 FUNCTIONS = (

@@ -1,6 +1,8 @@
-"""Checks and masks of text: Luhn digits, quotes, masked characters, valid UTF-8."""
+"""Checks and masks of text: Luhn digits, quotes, masked characters, valid UTF-8, UUIDs."""
 
 from __future__ import annotations
+
+import re
 
 import pyarrow as pa
 
@@ -62,6 +64,15 @@ def _try_validate(value: str | bytes) -> str | None:
         return None
 
 
+def _uuid_text(text: str) -> str:
+    is_braced = text.startswith("{") and text.endswith("}")
+    digits = (text[1:-1] if is_braced else text).replace("-", "").lower()
+    if not _UUID_DIGITS.fullmatch(digits):
+        raise pa.ArrowInvalid(f"{text!r} is not a UUID")
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+_UUID_DIGITS = re.compile("[0-9a-f]{32}")
 _TEXT = pa.string()
 
 # In a signature, t is a text and y a text or bytes; parameters after | are optional.
@@ -77,6 +88,12 @@ FUNCTIONS = (
         "a with capital letters, small letters, digits and others replaced by b to e",
         Signature("t|tttt", _TEXT),
         per_distinct_row(_mask, nulls=True),
+    ),
+    Function(
+        "uuid_text",
+        "a UUID in its usual form: small letters, and hyphens after 8, 12, 16 and 20 digits",
+        Signature("t", _TEXT),
+        per_distinct_row(_uuid_text),
     ),
     Function("quote", "a in single quotes", Signature("t", _TEXT), per_distinct_row(_quote)),
     Function(
