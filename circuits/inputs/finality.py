@@ -17,6 +17,7 @@ The rules, by plan node::
     Aggregate, TopK, Window, …         accepted if all rows of a group expire together
     Semi, anti, outer joins            accepted if only the left input reads kept inputs: a right
                                        row that expires changes the results of left rows that stay
+    CurrentTime                        not accepted in a join: it changes results as time advances
     TemporalFilter                     not accepted: it deletes results as time advances
     Fixpoint                           not accepted: a derived row may have several derivations, and
                                        only one of them may have expired
@@ -61,6 +62,7 @@ from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
+    CurrentTime,
     Distinct,
     Filter,
     Fixpoint,
@@ -228,7 +230,7 @@ class _FinalityCheck:
         match plan:
             case Scan(relation):
                 return self._relation(relation)
-            case Values():
+            case Values() | CurrentTime():
                 return _NO_INPUTS
             case Filter(input, predicate):
                 return _filter(self.branches(input), predicate)
@@ -247,6 +249,10 @@ class _FinalityCheck:
             case Union(inputs):
                 return tuple(branch for input in inputs for branch in self.branches(input))
             case CrossJoin(inputs):
+                if any(isinstance(input, CurrentTime) for input in inputs):
+                    why = "time changes results, and those of expired rows would stay"
+                    for input in inputs:
+                        self._check_none(input, "now()", why)
                 return self._cross(inputs)
             case Semijoin(left, right, predicate, anti):
                 self._check_right(right, "NOT EXISTS or NOT IN" if anti else "EXISTS or IN")

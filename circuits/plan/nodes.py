@@ -22,6 +22,7 @@ Distinct           weight 1 where the weight is positive
 Positive           the rows of positive weight (EXCEPT ALL is Positive of a + Negate of b)
 Aggregate          per key one row: the key, then the aggregates; without keys always one row
 TopK               per key the first rows in an order
+CurrentTime        one row: the time of the step
 TemporalFilter     the rows that a comparison with the current time selects
 Fixpoint           a solution of recursive equations (`circuits.plan.fixpoint`)
 RecursiveReference the rows of a recursive relation within its own recursion
@@ -61,6 +62,7 @@ from circuits.plan.columns import (
     join_names,
     label_keys,
 )
+from circuits.plan.current_time import CurrentTime
 from circuits.plan.expression_text import label
 from circuits.plan.expressions import (
     Column,
@@ -80,6 +82,7 @@ __all__ = [
     "Aggregate",
     "AggregateCall",
     "CrossJoin",
+    "CurrentTime",
     "Distinct",
     "Field",
     "Fields",

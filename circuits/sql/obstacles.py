@@ -6,12 +6,12 @@ has it is replaced, and the statement is planned again:
 ================================== ===============================================
 an item of a SELECT list           becomes NULL, with the same name
 a condition of WHERE, HAVING, ON   becomes TRUE
-an item of ORDER BY                is left out
+an item of ORDER BY or GROUP BY    is left out
 a column or constraint of a table  is left out
 TABLESAMPLE                        is left out
 ================================== ===============================================
 
-An error elsewhere, such as in GROUP BY, ends the search in its statement. A call of a function that
+An error elsewhere, such as in LIMIT, ends the search in its statement. A call of a function that
 the text declares, with an error in the declaration, becomes NULL; a statement that reads such a
 function in FROM is not planned. After a replacement, an
 error may be the effect of it. So from then on, in this statement and in those that read its view,
@@ -510,10 +510,10 @@ def _replace_part(statement: _Statement, error: SqlError) -> bool:
         null.meta[IS_REPLACEMENT] = True
         node.replace(null)
         statement.replacements.append(null)
-    elif isinstance(parent, exp.Order | exp.Schema | exp.Properties):
+    elif isinstance(parent, exp.Group | exp.Order | exp.Schema | exp.Properties):
         statement.is_unreliable = True
         node.pop()
-        if not parent.expressions:
+        if not any(parent.iter_expressions()):
             parent.pop()
     else:
         true = exp.true()
@@ -587,7 +587,7 @@ def _is_replaceable(node: exp.Expr) -> bool:
         return key == "expressions" and not node.is_star
     if isinstance(parent, exp.Schema | exp.Properties):
         return key == "expressions" and isinstance(parent.find_ancestor(exp.Create), exp.Create)
-    if isinstance(parent, exp.Order):
+    if isinstance(parent, exp.Group | exp.Order):
         return key == "expressions"
     if isinstance(node, exp.And):
         return False

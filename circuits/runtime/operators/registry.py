@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from circuits.errors import CircuitError
+from circuits.plan.current_time import CurrentTime
 from circuits.plan.event_time import EventTime
 from circuits.plan.node import PlanNode
 from circuits.plan.nodes import (
@@ -60,6 +61,7 @@ from circuits.runtime.operators.operator import Operator
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.runtime.operators.single_row import SingleRowOperator
+from circuits.runtime.operators.time.current_time import CurrentTimeOperator
 from circuits.runtime.operators.time.hopping_windows import HoppingWindowsOperator
 from circuits.runtime.operators.time.latest_time import LatestTimeOperator
 from circuits.runtime.operators.time.session_bound import SessionBoundOperator
@@ -227,6 +229,7 @@ _FACTORIES: dict[type[PlanNode], OperatorFactory] = {
     Aggregate: lambda plan, context: AggregateOperator(plan, context.codecs),
     TopK: lambda plan, context: TopKOperator(plan, context.codecs),
     NumberedTopK: lambda plan, context: NumberedTopKOperator(plan, context.codecs),
+    CurrentTime: lambda plan, context: CurrentTimeOperator(context.codecs),
     TemporalFilter: lambda plan, context: TemporalFilterOperator(plan, context.codecs),
     SingleRow: lambda plan, context: SingleRowOperator(plan, context.codecs),
     Window: lambda plan, context: WindowOperator(plan, context.codecs),

@@ -135,8 +135,8 @@ def _refusing_reader(construct: str, advice: str = "") -> Reader:
 
 #: How an error explains a refused use of the current time.
 NOW_ADVICE: Final = (
-    "the current time would change all rows in every step; compare it with a timestamp in WHERE, "
-    "as in WHERE ts > now() - INTERVAL '1 hour'"
+    "compare it with a timestamp in WHERE, as in WHERE ts > now() - INTERVAL '1 hour'; or make it "
+    "a column, as in FROM (SELECT *, now() AS time FROM t), whose rows all change in every step"
 )
 REFUSE_AGGREGATE: Final = _refusing_reader(
     "an aggregate function", "use HAVING, or aggregate in a query in FROM"

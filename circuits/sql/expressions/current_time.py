@@ -1,4 +1,4 @@
-"""The current time: ``now()`` and its relatives, in comparisons of WHERE, ON and HAVING.
+"""The current time: ``now()`` and its relatives, in comparisons and in the list of SELECT.
 
 Each step has one time (`Circuit.prepare`). ``WHERE ts > now() - INTERVAL '1 hour'`` becomes a
 `TemporalFilter`, which inserts and deletes rows as the time advances. The normal form is a
@@ -10,8 +10,9 @@ the truth value of its first comparison c::
     rows where f(c)  =  rows where c and f(TRUE)  +  rows where not c and f(FALSE)
                         + rows where c is NULL and f(NULL)
 
-Any other use of ``now()`` is refused: its result would change for all rows in every step. The time
-of day (``current_time``) decreases at midnight, so it is always refused.
+In the list of SELECT, ``now()`` is a value like others: the rows are joined with the time of the
+step (`join_current_time`), so all of them change in every step. In any other clause, it is refused.
+The time of day (``current_time``) decreases at midnight, so it is refused in comparisons.
 
 While a condition is read, the time is the column ``NOW_COLUMN``, so that functions apply to it as
 to any other value. Times are in UTC. Compared with a timestamp without a time zone, ``now()`` is
@@ -54,6 +55,7 @@ __all__ = [
     "add_temporal_filter",
     "filter_by_time",
     "is_local_timestamp",
+    "join_current_time",
     "read_timed_condition",
     "reads_now",
 ]
@@ -93,7 +95,17 @@ def reads_now(condition: exp.Expr) -> bool:
         isinstance(part, tuple(READERS))
         or is_local_timestamp(part)
         or (isinstance(part, exp.Anonymous) and part.name.lower() in READERS_BY_NAME)
+        or _is_unix_time(part)
         for part in condition.walk(prune=lambda part: isinstance(part, exp.Query))
+    )
+
+
+def _is_unix_time(node: exp.Expr) -> bool:
+    """Return whether a node is ``unix_timestamp()`` of the current time, as in Spark."""
+    return (
+        isinstance(node, exp.Anonymous)
+        and node.name.lower() == "unix_timestamp"
+        and not node.expressions
     )
 
 
@@ -134,6 +146,18 @@ def read_timed_condition(read: Callable[[Reader], Expression]) -> Expression:
             return read(_time_reader(_NAIVE_TIMESTAMP))
         except SqlError:
             raise error from None
+
+
+def join_current_time(clause: Clause, node: exp.Expr) -> Expression:
+    """Return the current time as a value, with which the rows are joined like a scalar subquery."""
+    instant = clause.read_scalar(clause, exp.CurrentTimestamp())
+    if isinstance(node, exp.CurrentDate | exp.CurrentTime | exp.Localtime | exp.Localtimestamp):
+        instant = clause.call(node, "cast", instant, type=_NAIVE_TIMESTAMP)
+    if isinstance(node, exp.CurrentDate):
+        return clause.call(node, "cast", instant, type=pa.date32())
+    if isinstance(node, exp.CurrentTime | exp.Localtime):
+        return clause.call(node, "cast", instant, type=pa.time64("us"))
+    return instant
 
 
 def filter_by_time(
@@ -291,8 +315,11 @@ def _time_reader(type: pa.DataType) -> Reader:
     return read
 
 
-def _refuse_time_of_day(clause: Clause, node: exp.Expr) -> Expression:
-    """Raise an error for ``current_time`` and ``localtime``."""
+def _read_time_of_day(clause: Clause, node: exp.Expr) -> Expression:
+    """Read ``current_time`` or ``localtime``, in the list of SELECT without digits."""
+    if clause.read_now is join_current_time and node.this is None:
+        clause.source.mark_read(node)
+        return clause.read_now(clause, node)
     raise clause.source.unsupported(node, clause.source.name_in_text(node), NOW_ADVICE)
 
 
@@ -303,9 +330,9 @@ def _read_now(clause: Clause, node: exp.Expr) -> Expression:
 
 READERS: Final[dict[type[exp.Expr], Callable[[Clause, exp.Expr], Expression]]] = {
     exp.CurrentDate: _read_now,
-    exp.CurrentTime: _refuse_time_of_day,
+    exp.CurrentTime: _read_time_of_day,
     exp.CurrentTimestamp: _read_now,
-    exp.Localtime: _refuse_time_of_day,
+    exp.Localtime: _read_time_of_day,
     exp.Localtimestamp: _read_now,
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = dict.fromkeys(_NOW_NAMES, _read_now)

@@ -27,6 +27,7 @@ from circuits.plan.expressions import (
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
+    CurrentTime,
     Filter,
     Map,
     OuterJoin,
@@ -155,11 +156,14 @@ def _check_one_column(builder: SelectBuilder, node: exp.Expr, count: int) -> Non
 
 
 def _join_simple_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNode, Expression]:
-    """Join a scalar subquery that is not correlated, or is a single aggregate.
+    """Join a scalar subquery that is not correlated, or is a single aggregate; or the current time.
 
     Raises:
         CorrelatedSqlError: It is correlated in another form.
     """
+    if isinstance(node, exp.CurrentTimestamp):
+        time = CurrentTime()
+        return CrossJoin((builder.plan, time)), Column(builder.width, time.fields[0].type)
     source = builder.source
     query = strip_parentheses(node)
     clause = builder.clause("a scalar subquery")

@@ -70,6 +70,7 @@ from circuits.sql.binding.select_builder import (
 from circuits.sql.binding.selection import BoundedRowNumber, Selection
 from circuits.sql.expressions.current_time import (
     filter_by_time,
+    join_current_time,
     read_timed_condition,
     reads_now,
 )
@@ -90,6 +91,8 @@ SELECT_ARGUMENTS: Final = (
     *("expressions", "distinct", "from_", "joins", "where", "group", "having", "qualify"),
     *("order", "limit", "offset", "with_", "laterals", "windows"),
 )
+# Elsewhere, now() is compared with a value, and the rows are not joined with the time.
+CLAUSES_WITH_TIME: Final = ("SELECT",)
 CLAUSES_WITH_WINDOWS: Final = ("SELECT", "QUALIFY", "ORDER BY")
 WHERE_ADVICE: Final = "name the columns of the enclosing query in WHERE only"
 
@@ -218,7 +221,8 @@ class _SelectReader:
         """Return a clause whose expressions may call aggregates."""
         clause = self.grouping.clause(name) if self.grouping else self.builder.clause(name)
         read_window = self.windows.read if name in CLAUSES_WITH_WINDOWS else _refuse_window
-        return replace(clause, read_window=read_window)
+        read_now = join_current_time if name in CLAUSES_WITH_TIME else clause.read_now
+        return replace(clause, read_window=read_window, read_now=read_now)
 
     def _named_windows(self) -> dict[str, exp.Window]:
         named: dict[str, exp.Window] = {}

@@ -448,11 +448,22 @@ def test_a_view_of_the_current_time_goes_on_at_the_time_of_the_last_step():
     recent = "CREATE VIEW recent AS SELECT k FROM e WHERE at > now() - INTERVAL '3 days';"
     old = compile_sql(recent, TIMED, materialize=["e"])
     old.step(timed(1, 5), now=START + timedelta(days=6))
-    more = "CREATE VIEW older AS SELECT k FROM e WHERE at < now() - INTERVAL '3 days'"
+    more = (
+        "CREATE VIEW older AS SELECT k FROM e WHERE at < now() - INTERVAL '3 days';"
+        "CREATE VIEW days AS SELECT k, day(now()) AS d FROM e;"
+    )
     new = compile_sql(recent + more, TIMED, materialize=["e"])
-    assert change(old, new) == {"older": Counter({(1,): 1})}
+    first = (START + timedelta(days=6)).day
+    assert change(old, new) == {
+        "older": Counter({(1,): 1}),
+        "days": Counter({(1, first): 1, (5, first): 1}),
+    }
     later = {name: bag for name, bag in step_bags(new, {}, now=START + timedelta(days=9)).items()}
-    assert later == {"recent": Counter({(5,): -1}), "older": Counter({(5,): 1})}
+    assert later == {
+        "recent": Counter({(5,): -1}),
+        "older": Counter({(5,): 1}),
+        "days": Counter({(1, first): -1, (5, first): -1, (1, first + 3): 1, (5, first + 3): 1}),
+    }
 
 
 def test_the_old_circuit_accepts_no_steps_after_the_change():

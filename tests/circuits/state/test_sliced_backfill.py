@@ -283,7 +283,11 @@ def test_a_backfill_that_lacks_a_delta_is_not_valid():
 
 def test_the_time_of_the_new_views_is_that_of_the_last_step():
     schemas = {"e": "at timestamp not null"}
-    text = "CREATE VIEW v AS SELECT at FROM e WHERE at > now() - INTERVAL '1 hour';"
+    text = (
+        "CREATE VIEW v AS SELECT at FROM e WHERE at > now() - INTERVAL '1 hour';"
+        "CREATE VIEW w AS SELECT count(*) AS n, now() AS time FROM e;"
+        "CREATE VIEW x AS SELECT at, hour(now()) AS h FROM e;"
+    )
     old = compile_sql("CREATE VIEW n AS SELECT at FROM e;", schemas, materialize=["e"])
     hours = [f"2024-01-01 {hour:02}:30:00" for hour in range(6)]
     old.step({"e": times_of(hours)})
@@ -294,8 +298,13 @@ def test_the_time_of_the_new_views_is_that_of_the_last_step():
     for number in range(6):
         backfill.advance((), 1, start + number * hour)
     assert backfill.is_complete
-    times = [f"{row['at']:%H:%M}" for row in backfill.finish()["v"].to_pylist()]
+    views = backfill.finish()
+    times = [f"{row['at']:%H:%M}" for row in views["v"].to_pylist()]
     assert times == ["04:30", "05:30"]
+    assert [(row["n"], row["time"].hour) for row in views["w"].to_pylist()] == [(6, 5)]
+    assert [(row["at"].hour, row["h"]) for row in views["x"].to_pylist()] == [
+        (hour, 5) for hour in range(6)
+    ]
 
 
 def times_of(times):

@@ -35,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.errors import CircuitError, EvaluationError
+from circuits.plan.current_time import NOW_TYPE
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.temporal_filter import TemporalFilter
@@ -47,10 +48,8 @@ from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.range_scan import range_scan
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["NOW_TYPE", "TemporalFilterOperator"]
+__all__ = ["TemporalFilterOperator"]
 
-#: The type of the time of a step.
-NOW_TYPE: Final = pa.timestamp("us", tz="UTC")
 _MIN_CODE: Final = NULL + 1
 
 

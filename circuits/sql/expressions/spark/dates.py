@@ -15,7 +15,7 @@ from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.binding.clause import NOW_ADVICE, Clause
+from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
@@ -78,7 +78,7 @@ def _parse_builder(target: pa.DataType, *, lenient: bool) -> Builder:
 
 def _unix_timestamp(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
     if not arguments and node.name.lower() == "unix_timestamp":
-        raise clause.source.unsupported(node, "unix_timestamp() without arguments", NOW_ADVICE)
+        return clause.call(node, "epoch_second", clause.read_now(clause, node))
     if not 1 <= len(arguments) <= 2:
         raise count_error(clause, node, "1 to 2")
     value = arguments[0]

@@ -73,7 +73,7 @@ def _justify_interval(parts: Parts) -> Parts:
 
 def _function(name: str, description: str, justify: Callable[[Parts], Parts]) -> Function:
     def kernel(values: pa.Array) -> pa.Array:
-        return interval_array(*justify(tuple(interval_parts(values))), valid_of(values))
+        return interval_array(*justify(interval_parts(values)), valid_of(values))
 
     return Function(name, description, interval_rule(INTERVAL), column_kernel(kernel))
 

@@ -127,7 +127,7 @@ def _edit(text: str, path: list[str | None], edit: Edit) -> str:
         key = _key_in(parent, step)
         if isinstance(parent, list):
             is_inside = -len(parent) <= int(key) < len(parent)
-            parent = parent[key] if is_inside else None
+            parent = parent[int(key)] if is_inside else None
         else:
             parent = parent.get(key)
         if not isinstance(parent, dict | list):
