@@ -224,7 +224,6 @@ def test_every_template_has_a_case():
     ("text", "message"),
     [
         ("to_char(ts, 'SSSS')", "to_char() with this pattern is not supported; write a constant"),
-        ("j::jsonb #>> '{a,0}'", "is not supported"),
     ],
 )
 def test_what_remains_is_refused(text, message):
