@@ -11,10 +11,9 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -22,10 +21,14 @@ from typing import Any, Final
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
-from streaming.cli.terminal.spark_error import is_spark_error, spark_reason
+from streaming.cli.terminal.spark_error import (
+    is_lost_connection,
+    is_spark_error,
+    spark_reason,
+)
 from streaming.errors import EventsError, FailedError
 
-__all__ = ["defer_signals", "parse_interval", "run_query"]
+__all__ = ["parse_interval", "run_query"]
 
 POLL_INTERVAL_S: Final = 0.1
 #: Seconds between two reads of Spark's progress.
@@ -85,6 +88,8 @@ def run_query(
 
     Raises:
         FailedError: The query failed; the message is that of the first cause.
+        KeyboardInterrupt: After a signal, Spark's JVM has ended before the query. The next run
+            repeats what is missing.
     """
     failures: list[Exception] = []
 
@@ -118,6 +123,7 @@ def run_query(
             .start()
         )
         query_errors: list[StreamingQueryException] = []
+        lost_connections: list[Exception] = []
 
         def wait() -> None:
             try:
@@ -130,6 +136,8 @@ def run_query(
                 _report_progress(query, last, on_progress)
             except StreamingQueryException as error:
                 query_errors.append(error)
+            except Exception as error:
+                lost_connections.append(error)
 
         waiter = threading.Thread(target=wait, daemon=True)
         waiter.start()
@@ -137,6 +145,8 @@ def run_query(
             waiter.join(POLL_INTERVAL_S)
         if stop_event.is_set():
             on_stop()
+        if lost_connections:
+            raise lost_connections[0]
         if query.isActive:
             end = None if stop_timeout is None else time.monotonic() + stop_timeout
             with ThreadPoolExecutor(1) as executor:
@@ -148,6 +158,15 @@ def run_query(
                         end = None
                         hurry_event.clear()
                 stop.result()
+    except Exception as error:
+        if not is_lost_connection(error):
+            raise
+        if stop_event.is_set():
+            raise KeyboardInterrupt from error
+        raise FailedError(
+            "Spark's JVM has ended, for example because the memory of the machine was exhausted: "
+            "start again, and the run continues after its last micro-batch"
+        ) from error
     finally:
         for number, handler in previous_handlers.items():
             signal.signal(number, handler)
@@ -155,38 +174,6 @@ def run_query(
         cause = failures[-1] if failures else query_errors[0]
         raise FailedError(spark_reason(cause) if is_spark_error(cause) else str(cause)) from cause
     return not stop_event.is_set()
-
-
-@contextmanager
-def defer_signals(on_first_signal: Callable[[], object]) -> Iterator[None]:
-    """Defer signals that arrive in the context to its end.
-
-    Spark's launcher leaves a JVM behind when it is interrupted, so it must finish its start.
-
-    Args:
-        on_first_signal: Called at the first signal; a second one interrupts at once.
-
-    Raises:
-        KeyboardInterrupt: Ctrl-C or SIGTERM arrived in the context.
-    """
-    signals: list[int] = []
-
-    def record_signal(number: int, frame: FrameType | None) -> None:
-        if signals:
-            raise KeyboardInterrupt
-        signals.append(number)
-        on_first_signal()
-
-    previous_handlers = {
-        number: signal.signal(number, record_signal) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in previous_handlers.items():
-            signal.signal(number, handler)
-    if signals:
-        raise KeyboardInterrupt
 
 
 def _report_progress(query: Any, last_batch_id: int, on_progress: Callable[[Any], object]) -> int:

@@ -19,12 +19,12 @@ Options:
 - ``checkpointLocation``: the checkpoint of the query, which contains the id of the query. Give it
   as an option of the stream, because a data source does not see the settings of the session.
 - ``keep``: the number of versions to keep for streams that read changes, by default 3.
-- ``newQuery``: "true" to let a query with a new checkpoint replace the earlier query of the input;
-  its rows are added to those of the earlier one.
+- ``newQuery``: "true" to let a query with a new checkpoint write into an input that has rows of
+  other queries; its rows are added to theirs.
 
 Rows may have a column ``weight``: -1 deletes a row. A deletion fails if a trace of the input shows
 that the row does not exist (`circuits.inputs.missing_deletions`). Several queries can write into
-one state, each into an input of its own; a commit waits a few seconds for one that is running.
+one state; a commit waits a few seconds for one that is running.
 
 Cost: Spark runs each commit in a new process, so a commit loads the state: O(rows of the state)
 in addition to the step. `streaming.ViewSink` keeps the state in memory between micro-batches.
@@ -154,8 +154,8 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
         """Apply the parts of a micro-batch as one step, unless the state already contains it.
 
         Raises:
-            BatchOrderError: The micro-batch is older than the last one, or the last one was of
-                another query.
+            BatchOrderError: The micro-batch is older than the last one of its query, or the input
+                has rows of other queries only.
             StateError, CircuitError: The state cannot be used, or the rows do not fit the input,
                 or are deletions of rows that do not exist. Nothing has changed.
         """
@@ -169,7 +169,9 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
             position = positions.get(relation, {})
             if parts and not self._is_committed(relation, position, query, batchId):
                 rows = pa.concat_tables([_read(files, name) for name in parts])
-                position_rows = position_changes(positions, {relation: {query: str(batchId)}})
+                position_rows = position_changes(
+                    positions, {relation: {**position, query: str(batchId)}}
+                )
                 database.apply({relation: rows, POSITIONS: position_rows})
         for name in files.names(options.parts_folder):  # also those of tasks that failed
             files.remove(name)

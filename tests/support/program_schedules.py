@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -116,7 +117,8 @@ class ProgramSchedule:
             while self.sink is not None and self.random.random() < 0.4:
                 if self.is_distributed:
                     CACHE.clear()  # other workers step the cells
-                self._change_while_running(self.sink)
+                with self._survive_fault():
+                    self._change_while_running(self.sink)
             self.tables.append(random_rows(self.random, self.program.schemas, self.present))
             while self.committed < len(self.tables):
                 self._plan_fault()
@@ -132,11 +134,17 @@ class ProgramSchedule:
             self.disk.plan(Fault(int(self.random.expovariate(1 / self.mean_calls)), kind, when))
 
     def _attempt(self) -> None:
-        try:
+        with self._survive_fault():
             if self.sink is None:
                 self._start()
             self._deliver()
             self.disk.struck = self.disk.full
+
+    @contextmanager
+    def _survive_fault(self) -> Iterator[None]:
+        """Go on after a fault in the context as Spark and the user do."""
+        try:
+            yield
         except Crash:
             self.sink = None
             if self.random.random() < 0.3:  # the user starts other views after the crash
@@ -146,7 +154,7 @@ class ProgramSchedule:
                 raise
             self.disk.struck = False
             self.disk.tidy()
-            if self.random.random() < 0.5:  # otherwise the same sink gets the micro-batch again
+            if self.random.random() < 0.5:  # otherwise the same sink gets the next micro-batch
                 self._stop()
 
     def _change_while_running(self, sink: ViewSink) -> None:

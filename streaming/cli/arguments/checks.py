@@ -18,6 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from circuits import Circuit
+from circuits.plan.traversal import read_relations
 from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.sink import (
@@ -60,6 +61,7 @@ __all__ = [
     "check_memory",
     "check_state",
     "check_targets",
+    "check_unread_sources",
     "check_usable",
     "check_views",
     "materialized_views",
@@ -240,6 +242,33 @@ def _check_outputs(
         check_outputs("distributed", outputs)
     folders = [source.path for source in sources.values() if source.path is not None]
     check_locations(sinks, folders)
+
+
+def check_unread_sources(
+    checks: Checks, circuit: Circuit, sources: Mapping[str, SourceArgument], *, is_continued: bool
+) -> None:
+    """Check that a view reads each source, or that the state keeps its rows.
+
+    Args:
+        checks: Receives the results.
+        circuit: The views.
+        sources: The sources by relation.
+        is_continued: True if the state has a micro-batch. Then this is only a warning, because
+            Spark refuses the checkpoint of the state with fewer sources.
+    """
+    read = set().union(*map(read_relations, circuit.plans.values()))
+    for name, source in sources.items():
+        if name in read or name in circuit.materialized:
+            continue
+        names = ", ".join(sorted(read)) or "nothing"
+        problem = f"{source.label}: no view reads {name!r}; views read {names}"
+        if is_continued:
+            checks.warnings.append(f"{problem}, so its rows are read and then dropped")
+        else:
+            checks.problems.append(
+                f"{problem}: correct its name, remove it, or add keep=all to keep its rows for "
+                "later views"
+            )
 
 
 def materialized_views(sinks: Mapping[str, SinkArgument]) -> list[str]:

@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import tempfile
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -31,6 +32,7 @@ from streaming.cli.arguments.checks import (
     check_memory,
     check_state,
     check_targets,
+    check_unread_sources,
     check_usable,
     check_views,
     materialized_views,
@@ -52,11 +54,13 @@ from streaming.cli.batch_request import (
     request_batch,
 )
 from streaming.cli.command import INTERRUPTED
-from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
+from streaming.cli.stop_signals import defer_signals
+from streaming.cli.streaming_query import parse_interval, run_query
 from streaming.cli.terminal.dashboard import Dashboard
 from streaming.cli.terminal.display import console, prepare_kernels, print_json
 from streaming.cli.terminal.logs import Logs, check_format
 from streaming.cli.terminal.page import announce, page_title
+from streaming.cli.terminal.spark_error import is_lost_connection
 from streaming.errors import EventsError, StateError
 from streaming.java import find_java
 from streaming.monitoring.monitor import SinkMonitor
@@ -209,6 +213,8 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
             checkpoint=options.checkpoint,
             checkpoint_label=options.label("checkpoint"),
         )
+    if circuit is not None:
+        check_unread_sources(checks, circuit, options.sources, is_continued=newest_batch >= 0)
     if circuit is not None and not checks.problems:
         sinks = assign_sinks(options.sinks, circuit)
         check_targets(checks, sinks, circuit, state_id=state_id, newest=newest_batch)
@@ -259,7 +265,15 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         if options.checkpoint is not None:
             mode = parsed_options.state_mode
             _make_folder(options.checkpoint, mode, options.label("checkpoint"))
+    # Before Spark starts, and until it has ended, no signal interrupts a call to Java.
+    error_output = stack.enter_context(_error_output())
+    signals = stack.enter_context(
+        defer_signals(
+            lambda: os.write(error_output, logs.note("Stopping when Spark has answered ..."))
+        )
+    )
     session = _start_spark(options, logs, stack, log_file=work_folder / "spark.log")
+    signals.check()
     sources = options.sources
     frames = {name: read_stream(session, source) for name, source in sources.items()}
     schemas = {name: relation_schema(source, frames[name]) for name, source in sources.items()}
@@ -310,7 +324,8 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         )
         stack.callback(page.stop)
         announce(remarks, page, parsed_options.token)
-    prepare_kernels(remarks)
+    with signals.interrupt_at_once():
+        prepare_kernels(remarks)
     has_console = any(sink.kind == "console" for sink in options.sinks)
     is_live = logs.is_plain and not (has_console and console().is_terminal)
     on_progress = None
@@ -319,6 +334,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     dashboard = Dashboard(remarks, circuit, is_live=is_live)
     view_sink.add_observer(dashboard)
     with _report_end(page, monitor), dashboard:
+        signals.check()
         has_ended = run_query(
             stream,
             view_sink,
@@ -342,7 +358,8 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         print_json(_summary(view_sink, dashboard))
     if page is not None and has_ended:
         page.end("all rows have been read")
-        page.wait_for_interrupt(remarks)
+        with signals.interrupt_at_once():
+            page.wait_for_interrupt(remarks)
 
 
 def _make_folder(folder: Path, mode: int, label: str) -> None:
@@ -361,20 +378,25 @@ def _start_spark(
     """Start Spark, with its own log in a file; ``stack`` stops it."""
     logs.remarks.print("Starting Spark ...", style="note")
     stack.enter_context(logs.spark_log(log_file))
-    with (
-        _error_output() as error_output,
-        defer_signals(
-            lambda: os.write(error_output, logs.note("Stopping when Spark has started ..."))
-        ),
-    ):
-        session = start_session(
-            "dbsp-wcoj", memory=options.memory, log=log_file, settings=SPARK_SETTINGS
-        )
-        stack.callback(session.stop)
+    handler = signal.getsignal(signal.SIGINT)
+    session = start_session(
+        "dbsp-wcoj", memory=options.memory, log=log_file, settings=SPARK_SETTINGS
+    )
+    stack.callback(_stop_spark, session)
+    signal.signal(signal.SIGINT, handler)  # instead of Spark's own handler, which calls Java
     session.sparkContext.setLogLevel("WARN" if options.verbose else "ERROR")
-    # Spark's own handler calls Java, whose connection an interrupted call would break.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     return session
+
+
+def _stop_spark(session: SparkSession) -> None:
+    """Stop Spark; its JVM may have ended already, after a signal to the whole process group."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark JVM")
+        try:
+            session.stop()
+        except Exception as error:
+            if not is_lost_connection(error):
+                raise
 
 
 def _compile(

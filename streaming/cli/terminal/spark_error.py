@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["is_spark_error", "spark_reason"]
+__all__ = ["is_lost_connection", "is_spark_error", "spark_reason"]
 
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: ([^\n]+)", re.MULTILINE)
@@ -23,6 +23,16 @@ _SQL_STATE: Final = re.compile(r" *SQLSTATE: \w+")
 def is_spark_error(error: BaseException) -> bool:
     """Return whether an error comes from Spark, or from Java below it."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def is_lost_connection(error: BaseException) -> bool:
+    """Return whether an error says that Spark's JVM does not answer any more.
+
+    >>> is_lost_connection(ConnectionRefusedError(111, "Connection refused"))
+    True
+    """
+    is_of_connection = type(error).__module__.partition(".")[0] == "py4j"
+    return isinstance(error, ConnectionError) or is_of_connection
 
 
 def spark_reason(error: object) -> str:

@@ -21,6 +21,8 @@ run|q.sql|--source= => write NAME=PATH, as in e=in/edges
 run|q.sql|--sorce=e=in => No such option: --sorce
 run|q.sql|--input=e=in => it is --source NAME=PATH
 run|q.sql|IN|--source=e=in => relation 'e' has a source already
+run|q.sql|IN|--source=f=in => --source f: no view reads 'f'; views read e: correct its name, remove
+run|SELECT 1 AS x|IN => --source e: no view reads 'e'; views read nothing: correct
 run|q.sql|--source=f=in => unknown table 'e'; tables: f
 run|q.sql|--source=1e=in => write NAME=PATH
 run|q.sql|--source=e=in,schema=src foo => unknown type 'foo'

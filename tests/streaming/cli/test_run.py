@@ -21,7 +21,8 @@ import pytest
 from streaming.cli.arguments.frames import read_stream
 from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.batch_request import accepts_requests
-from streaming.cli.streaming_query import defer_signals, parse_interval, run_query
+from streaming.cli.stop_signals import defer_signals
+from streaming.cli.streaming_query import parse_interval, run_query
 from streaming.errors import EventsError, FailedError
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
@@ -161,6 +162,65 @@ def test_only_the_first_signal_waits_until_spark_has_started():
     with defer_signals(lambda: events.append("no")):
         pass
     assert signal.getsignal(signal.SIGINT) is handler and len(events) == 3
+
+
+def test_a_signal_ends_the_context_at_a_check_and_replaces_errors_of_a_lost_jvm():
+    with pytest.raises(KeyboardInterrupt), defer_signals(list) as signals:
+        signals.check()
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            signals.check()
+        with pytest.raises(KeyboardInterrupt), signals.interrupt_at_once():
+            raise AssertionError("not reached")
+        raise ConnectionRefusedError(111, "Connection refused")
+    with pytest.raises(ConnectionRefusedError), defer_signals(list):
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
+def test_a_signal_can_interrupt_a_part_without_java_and_end_only_this_part():
+    with defer_signals(list) as signals:
+        with pytest.raises(KeyboardInterrupt), signals.interrupt_at_once():
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("not reached")
+        assert not signals.has_arrived
+
+
+@pytest.mark.slow
+def test_a_jvm_that_is_killed_is_one_line_and_status_1(tmp_path: Path) -> None:
+    write_rows(tmp_path / "in", 0, (1, 2))
+    arguments = ("SELECT src FROM e", "--source", f"e={tmp_path}/in", "--state", tmp_path / "state")
+    process = subprocess.Popen(command(*arguments), stderr=subprocess.PIPE, text=True)
+    while "micro-batch 0" not in process.stderr.readline():
+        assert process.poll() is None
+    (jvm,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(jvm), signal.SIGKILL)
+    _, rest = process.communicate(timeout=120)
+    assert process.returncode == 1
+    errors = [line for line in rest.splitlines() if "micro-batch with" not in line]
+    assert len(errors) == 1 and errors[0].startswith("error: Spark's JVM has ended")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_for_group", [False, True])
+@pytest.mark.parametrize("line", ["Starting Spark", "SQL dialect", "micro-batch 0"])
+def test_sigterm_ends_a_run_in_its_start_without_an_error(tmp_path, line, is_for_group):
+    write_rows(tmp_path / "in", 0, (1, 2))
+    arguments = ("SELECT src FROM e", "--source", f"e={tmp_path}/in", "--state", tmp_path / "state")
+    process = subprocess.Popen(
+        command(*arguments), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    lines = []
+    while line not in "".join(lines[-1:]):
+        lines.append(process.stderr.readline())
+        assert lines[-1]
+    send = os.killpg if is_for_group else os.kill
+    send(process.pid, signal.SIGTERM)
+    _, rest = process.communicate(timeout=120)
+    text = "".join(lines) + rest
+    # 130: the signal arrived before the query, or Spark ended before it.
+    assert process.returncode in ((130,) if line != "micro-batch 0" else (0, 130)), text
+    for word in ("Traceback", "Errno", "error", "WARN", "py4j"):
+        assert word not in text
 
 
 @pytest.mark.slow

@@ -57,6 +57,21 @@ def test_a_query_with_a_new_checkpoint_is_added_on_request_only(tmp_path):
     assert cities(options) == {"a": 2}
 
 
+def test_two_live_queries_write_one_input_and_each_is_applied_once(tmp_path):
+    queries = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        options = options_of(tmp_path / name)
+        (tmp_path / name / "checkpoint" / "metadata").write_text(json.dumps({"id": name}))
+        state = str(tmp_path / "state")
+        queries.append(WriteOptions(state, options.checkpoint, views=VIEWS, accepts_new_query=True))
+    for query, batch_id in [(0, 0), (1, 0), (0, 0), (1, 0), (0, 1), (1, 1), (1, 2), (0, 1), (1, 2)]:
+        commit(queries[query], batch_id, [(A, 1)])
+    assert cities(queries[0]) == {"a": 5}
+    with pytest.raises(BatchOrderError, match=r"micro-batch 1 .* older than the last one, 2"):
+        commit(queries[1], 1, [(A, 1)])
+
+
 def test_a_micro_batch_that_fails_changes_nothing(tmp_path):
     options = options_of(tmp_path)
     commit(options, 0, [(A, 1)])
