@@ -17,6 +17,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 PACKAGES := dbsp_wcoj circuits streaming
 
+# The tests start hundreds of Python processes. Without files of bytecode, each of them would compile
+# all modules again, which takes it about a second.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
 	if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
 	then echo $$python; break; fi; done)
