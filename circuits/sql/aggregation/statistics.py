@@ -117,6 +117,11 @@ def _read_covariance(reader: AggregateReader, sample: int) -> Expression:
     )
 
 
+def _undefined(reader: AggregateReader) -> Expression:
+    """Return the correlation or the slope of values that are all equal."""
+    return NULL if reader.is_spark or reader.source.is_postgres else _NAN
+
+
 def _read_correlation(reader: AggregateReader) -> Expression:
     pairs, call = _Pairs(reader), reader.call
     scale = call("multiply", call("sqrt", pairs.sxx), call("sqrt", pairs.syy))
@@ -126,12 +131,12 @@ def _read_correlation(reader: AggregateReader) -> Expression:
     above = call("and", is_number, call("gt", ratio, _float(1)))
     below = call("lt", ratio, _float(-1))
     bounded = call("case", above, _float(1), below, _float(-1), ratio)
-    return pairs.unless_zero(scale, bounded, NULL if reader.is_spark else _NAN)
+    return pairs.unless_zero(scale, bounded, _undefined(reader))
 
 
 def _read_slope(reader: AggregateReader) -> Expression:
     pairs = _Pairs(reader)
-    return pairs.unless_zero(pairs.sxx, pairs.slope(), NULL if reader.is_spark else _NAN)
+    return pairs.unless_zero(pairs.sxx, pairs.slope(), _undefined(reader))
 
 
 def _read_intercept(reader: AggregateReader) -> Expression:

@@ -219,7 +219,7 @@ class Scope:
         """Return the row of a table that is named as a value: a struct of its columns."""
         parts: list[Expression] = []
         for column in self.columns:
-            if column.is_of_table(node.name) and not column.is_shadowed:
+            if column.is_of_table(node.name):
                 parts += [Literal(column.name, pa.string()), column.value]
         with self.source.errors_at(node):
             return functions.call("make_struct", *parts)

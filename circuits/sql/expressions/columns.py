@@ -15,7 +15,7 @@ from circuits.errors import SqlError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.current_time import is_local_timestamp
-from circuits.sql.expressions.literals import NULL
+from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
 from circuits.sql.expressions.spark.arithmetic import (
     convert_operands,
@@ -24,7 +24,7 @@ from circuits.sql.expressions.spark.arithmetic import (
 )
 from circuits.sql.syntax.collations import is_byte_order
 from circuits.types.codecs.intervals import INTERVAL
-from circuits.types.functions.type_rules import is_interval
+from circuits.types.functions.type_rules import is_interval, is_number
 
 __all__ = ["READERS"]
 
@@ -92,12 +92,12 @@ def _read_product(clause: Clause, node: exp.Mul) -> Expression:
 
 
 def _read_division(clause: Clause, node: exp.Div) -> Expression:
-    """Read ``/``: division by zero is an error in Spark, else NULL.
+    """Read ``/``: division by zero is an error in Spark and PostgreSQL, else NULL.
 
     It keeps the fraction. But in dialects such as PostgreSQL's, integers have an integer quotient.
     """
     clause.source.allow_arguments(node, "this", "expression", "safe", "typed")
-    sides = clause.read(node.left), clause.read(node.right)
+    sides = clause.read(node.left), _read_divisor(clause, node.right)
     # sqlglot marks the dialects whose quotient of integers is an integer as typed.
     if node.args.get("typed") and all(pa.types.is_integer(side.type) for side in sides):
         return clause.call(node, "int_divide", *sides)
@@ -113,8 +113,23 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
     return clause.call(node, "divide", *sides)
 
 
+def _read_divisor(clause: Clause, node: exp.Expr) -> Expression:
+    """Read a divisor: zero is an error in PostgreSQL and Materialize, not in RisingWave."""
+    divisor = clause.read(node)
+    has_errors = clause.source.is_postgres and clause.source.dialect != "risingwave"
+    if not has_errors or not is_number(divisor.type):
+        return divisor
+    if isinstance(divisor, Literal) and divisor.value:
+        return divisor
+    is_zero = clause.call(node, "eq", divisor, integer_literal(0))
+    error = clause.call(node, "raise_error", string_literal("division by zero"))
+    error = clause.call(node, "cast", error, type=divisor.type)
+    return clause.call(node, "case", is_zero, error, divisor)
+
+
 def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
-    sides = clause.read_arguments(node, "this", "expression")
+    clause.source.allow_arguments(node, "this", "expression")
+    sides = clause.read(node.left), _read_divisor(clause, node.right)
     if clause.source.is_spark:
         return clause.call(node, "modulo_ansi", *convert_operands(clause, node, *sides))
     return clause.call(node, "modulo", *sides)
@@ -124,7 +139,8 @@ def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
     if clause.source.is_spark:
         arguments = clause.read_arguments(node, "this", "expression")
         return clause.call(node, "int_divide_ansi", *convert_operands(clause, node, *arguments))
-    sides = clause.read_arguments(node, "this", "expression")
+    clause.source.allow_arguments(node, "this", "expression")
+    sides = clause.read(node.left), _read_divisor(clause, node.right)
     value = clause.call(node, "int_divide", *sides)
     if pa.types.is_integer(value.type) or clause.source.dialect != "duckdb":
         return value

@@ -73,6 +73,13 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "lambda n: -(n / count(x)) * log2(n / count(x)))), 0.0)",
     ),
     "mad": (("x",), "list_median(list_transform(list(x), lambda v: abs(v - median(x))))"),
+    # Numbers
+    "bround": (("x", "n"), "round_even(x, n)"),
+    "csc": (("x",), "1 / sin(x)"),
+    "sec": (("x",), "1 / cos(x)"),
+    "is_inf": (("x",), "isinf(x)"),
+    "is_nan": (("x",), "isnan(x)"),
+    "sequence": (("a", "b"), "generate_series(a, b)"),
     # Strings
     "initcap": (
         ("s",),
@@ -82,6 +89,10 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "lambda w: upper(w[1:1]) || lower(w[2:])), '')",
     ),
     "convert_from": (("b", "e"), "decode(b)"),
+    "convert_to": (("s", "e"), "encode(s)"),
+    "is_json": (("s",), "json_valid(s)"),
+    "rlike": (("s", "p"), "regexp_like(s, p)"),
+    "constant_time_eq": (("a", "b"), "a = b"),
     "normalize": (("s",), "nfc_normalize(s)"),
     # Those of a constant format are in `_FORMATS`.
     "decode": (("s", "f"), ""),

@@ -56,6 +56,7 @@ DUCKDB_QUERIES = [
     """SELECT DISTINCT k, ('A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a1' || k)::UUID::VARCHAR,
         try_cast(('{a0eebc999c0b4ef8bb6d6bb9bd380a1' || k || '}') AS UUID)::VARCHAR,
         try_cast('a0eebc99' AS UUID)::VARCHAR FROM t""",
+    "SELECT DISTINCT u FROM t JOIN (SELECT k, x > 0 AS is_positive FROM t) AS u USING (k)",
     "SELECT k, x FROM t WINDOW w AS (PARTITION BY k)",
 ]
 
@@ -137,6 +138,13 @@ POSTGRES_CASES = {
     "regexp_match('foobarbequebaz', 'ba.')": ["bar"],
     "regexp_match('foobarbequebaz', '(bar)(beque)')": ["bar", "beque"],
     "regexp_match('x', 'y')": None,
+    "convert_to('abc', 'UTF8')": b"abc",
+    "is_json('[1]') AND NOT is_json('x')": True,
+    "constant_time_eq('a', 'b')": False,
+    "BROUND(2.25, 1)": Decimal("2.2"),
+    "SEC(0) + CSC(PI() / 2)": 2.0,
+    "IS_NAN('NaN'::FLOAT8) AND NOT IS_INF(1.5::FLOAT8)": True,
+    "SEQUENCE(1, 3)": [1, 2, 3],
     "array_transform(ARRAY[1, 2], |x| x * 2)": [2, 4],
     "array_any_match(ARRAY[1, 2], |x| x > 1)": True,
     "array_all_match(ARRAY[1, 2], |x| x > 1)": False,
@@ -163,6 +171,12 @@ def test_functions_of_postgres_and_feldera_have_their_results(expression):
     circuit = compile_sql(f"SELECT {expression} AS r FROM t", schemas, dialect="postgres")
     (result,) = circuit.step({"t": [row]})["view"].to_pylist()
     assert result["r"] == POSTGRES_CASES[expression]
+
+
+def test_rlike_is_a_function_in_dialect_duckdb():
+    circuit = compile_sql("SELECT k FROM t WHERE RLIKE(s, 's..i.*')", {"t": "k INT, s STRING"})
+    rows = [{"k": 1, "s": "string"}, {"k": 2, "s": "sting"}]
+    assert circuit.step({"t": rows})["view"].to_pylist() == [{"k": 1, "weight": 1}]
 
 
 @pytest.mark.parametrize("count", [-1, 3])

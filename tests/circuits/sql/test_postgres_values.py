@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
-from circuits.errors import SqlError
+from circuits.errors import EvaluationError, SqlError
 
 SCHEMA = pa.schema(
     [
@@ -166,6 +166,17 @@ QUERIES = [
         jsonb_array_length(jsonb_insert(j, '{a,-1}', '5', true) -> 'a'),
         jsonb_array_length((j #- '{a,0}') -> 'a'), (j #- '{b,0}') ->> 'b'
     FROM (SELECT a, '{"a": [1], "b": "x", "c": {"d": null}}'::jsonb AS j FROM t) AS q""",
+    # Digests are bytes
+    """SELECT a, encode(sha256(s::bytea), 'hex'), sha512('a'::bytea), length('abc'::bytea),
+        sha224(convert_to(s, 'UTF8')) IS NULL FROM t WHERE s IN ('hello', '')""",
+    """SELECT a, jsonb_extract_path(j, 'a', '0')::text, jsonb_extract_path_text(j, 'c', 'd')
+    FROM (SELECT a, '{"a": [1], "c": {"d": "x"}}'::jsonb AS j FROM t) AS q""",
+    # Rows of a table after USING have its key; correlations of one value
+    "SELECT row_to_json(u) ->> 'a', (row_to_json(u) ->> 'b') IS NULL FROM t JOIN t AS u USING (a)",
+    "SELECT a, corr(b, f), regr_slope(b, f), regr_intercept(f, b) FROM t WHERE a = 2 GROUP BY a",
+    # Division by zero is an error only for the rows that reach it
+    "SELECT a, 6 / a, 6 % a, b / nullif(a - 1, 0), CASE WHEN a <> 1 THEN b / (a - 1) END FROM t",
+    "SELECT a FROM t WHERE a > 1 AND 6 / (a - 1) > 2",
     # Periods of time
     """SELECT a, (ts, ts + interval '1 day') OVERLAPS (timestamp '2024-01-03', interval '2 days'),
         (ts, NULL) OVERLAPS (timestamp '2024-01-03', ts), (ts, ts) OVERLAPS (ts, ts),
@@ -233,6 +244,26 @@ def test_the_rows_are_those_of_postgresql_after_every_step(server, query, dialec
             rows[plain(tuple(values))] += count
         assert +rows == server(schema, query)
         assert min(rows.values()) >= 0
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT b / (a - 1) FROM t",
+        "SELECT f / 0 FROM t",
+        "SELECT x % (a - 2) FROM t",
+        "SELECT sum(b) / (count(*) - 1) FROM t GROUP BY a",
+        "SELECT div(x, a - 1) FROM t",
+    ],
+)
+def test_division_by_zero_is_an_error(server, query):
+    with pytest.raises(Exception, match="division by zero"):
+        server("all_rows", query)
+    circuit = compile_sql(query, {"t": SCHEMA}, dialect="postgres")
+    with pytest.raises(EvaluationError, match="division by zero"):
+        circuit.step({"t": table(list(range(len(ROWS))))})
+    in_risingwave = compile_sql(query, {"t": SCHEMA}, dialect="risingwave")
+    assert in_risingwave.step({"t": table([0])})["view"].to_pylist()[0].popitem()
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,24 @@ def _path_reader(function: str) -> Reader:
     return read
 
 
+def _steps_reader(function: str) -> Reader:
+    """Return the reader of a function of JSON and the steps of a path."""
+
+    def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        if len(node.expressions) < 2:
+            raise clause.source.error(node, f"{node.name}() takes JSON and one or more steps")
+        document, *steps = map(clause.read, node.expressions)
+        return clause.call(node, function, document, clause.call(node, "make_list", *steps))
+
+    return read
+
+
 READERS_BY_NAME: Final[dict[str, Reader]] = {
+    **{
+        prefix + name: _steps_reader(function)
+        for prefix in ("json_extract_path", "jsonb_extract_path")
+        for name, function in (("", "json_at_path"), ("_text", "json_text_at_path"))
+    },
     "jsonb_set": _path_reader("json_set"),
     "jsonb_insert": _path_reader("json_insert"),
 }

@@ -19,11 +19,13 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions import scalar_functions
 from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.postgres.positions import at_least
+from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.arrow_types import is_nested
-from circuits.types.functions.type_rules import is_text
+from circuits.types.functions.type_rules import is_binary, is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
@@ -235,14 +237,46 @@ def _refuse_matches(clause: Clause, node: exp.Expr) -> Expression:
     )
 
 
+def _read_digest(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``sha256(bytes)`` and its relatives, and ``digest(x, 'sha256')``: bytes, not a text."""
+    name, values = node.name.lower(), [clause.read(part) for part in node.expressions]
+    algorithm = values[-1] if name == "digest" and len(values) == 2 else None
+    if isinstance(algorithm, Literal):
+        name = str(algorithm.value).lower()
+        values = values[:1]
+    if len(values) != 1 or name not in _DIGESTS:
+        names = ", ".join(_DIGESTS)
+        raise clause.source.unsupported(
+            node, f"{node.name}() with these arguments", f"give one value, and one of {names}"
+        )
+    bits = [integer_literal(_DIGESTS[name])] if _DIGESTS[name] else []
+    function = "sha2" if bits else name
+    return clause.call(node, "from_hex", clause.call(node, function, *values, *bits))
+
+
+def _read_length(clause: Clause, node: exp.Length) -> Expression:
+    value = clause.read(node.this)
+    if not is_binary(value.type):
+        return scalar_functions.READERS[exp.Length](clause, node)
+    clause.source.allow_arguments(node, "this", "binary", "encoding")
+    return clause.call(node, "octet_length", value)
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Concat: _read_concat,
+    exp.Length: _read_length,
     exp.Substring: _read_substring,
 }
+
+
+#: The number of bits of a digest of the family sha2; 0 for others.
+_DIGESTS: Final = {"md5": 0, "sha1": 0, "sha224": 224, "sha256": 256, "sha384": 384, "sha512": 512}
 READERS_BY_NAME: Final[dict[str, Reader]] = {
+    **dict.fromkeys(("digest", "sha224", "sha256", "sha384", "sha512"), _read_digest),
     "concat_ws": _read_concat_ws,
     "format": _read_format,
     "quote_literal": _quoting_reader(NULL),
     "quote_nullable": _quoting_reader(None),
     "regexp_matches": _refuse_matches,
 }
+parse_by_name(("digest", "sha224", "sha256", "sha384", "sha512"), is_spark_dialect=False)
