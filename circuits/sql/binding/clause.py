@@ -21,6 +21,7 @@ from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
 from circuits.sql.binding.interval_keys import INTERVAL_COMPARISONS, lengths_of_intervals
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
+from circuits.sql.syntax.remedies import function_remedy
 from circuits.sql.syntax.source import SYMBOLS, SqlSource
 from circuits.types import functions
 from circuits.types.arrow_types import is_nested, part_types
@@ -312,6 +313,9 @@ class Clause:
             return (
                 "its value would differ when the rows are deleted; compute it before, as a column"
             )
+        remedy = function_remedy(self.source.name_in_text(node), is_spark=self.source.is_spark)
+        if remedy:
+            return remedy
         names = sorted(self.readers.function_names(is_spark=self.source.is_spark))
         similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
         if similar:

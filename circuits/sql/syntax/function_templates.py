@@ -91,7 +91,6 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "convert_from": (("b", "e"), "decode(b)"),
     "convert_to": (("s", "e"), "encode(s)"),
     "is_json": (("s",), "json_valid(s)"),
-    "rlike": (("s", "p"), "regexp_like(s, p)"),
     "constant_time_eq": (("a", "b"), "a = b"),
     "normalize": (("s",), "nfc_normalize(s)"),
     # Those of a constant format are in `_FORMATS`.
@@ -148,6 +147,7 @@ _DUCKDB_TEMPLATES: Final = {
     ("subtract", 2): (("x", "y"), "(x) - (y)"),
     ("multiply", 2): (("x", "y"), "(x) * (y)"),
     ("divide", 2): (("x", "y"), "(x) // (y)"),
+    ("rlike", 2): (("s", "p"), "regexp_like(s, p)"),  # an operator in other dialects
     ("epoch_ns", 1): (("ts",), "epoch_us(ts) * 1000"),
     ("nanosecond", 1): (("ts",), "microsecond(ts) * 1000"),
     ("array_cross_product", 2): (

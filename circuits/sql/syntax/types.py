@@ -14,6 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
+from circuits.sql.syntax.remedies import type_remedy
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import SQL_TYPES
 from circuits.types.codecs.intervals import INTERVAL
@@ -21,7 +22,12 @@ from circuits.types.codecs.intervals import INTERVAL
 __all__ = ["arrow_type", "interval_fields"]
 
 ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
-    exp.DType[name]: type for name, type in SQL_TYPES.items()
+    **{exp.DType[name]: type for name, type in SQL_TYPES.items()},
+    # A number that PostgreSQL draws from a sequence; here it is a column of the input.
+    exp.DType.SMALLSERIAL: pa.int16(),
+    exp.DType.SERIAL: pa.int32(),
+    exp.DType.BIGSERIAL: pa.int64(),
+    exp.DType.NAME: pa.string(),
 }
 # Names of DuckDB that sqlglot does not know.
 DUCKDB_TYPES: Final[dict[str, pa.DataType]] = {
@@ -98,7 +104,8 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         name = node.meta.get(NAME_IN_TEXT) or source.text_of(node)
         if not source.is_spark and str(name).lower() in DUCKDB_TYPES:
             return DUCKDB_TYPES[str(name).lower()]
-        raise source.unsupported(node, f"type {name}", f"types: {types}")
+        remedy = type_remedy(str(name)) or f"types: {types}"
+        raise source.unsupported(node, f"type {name}", remedy)
     return ARROW_TYPES[kind]
 
 

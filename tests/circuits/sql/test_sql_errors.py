@@ -588,3 +588,35 @@ def test_a_refusal_is_an_error_and_nothing_is_logged(text, dialect, caplog):
     with pytest.raises(SqlError):
         compile_sql(text, {"t": "a double"}, dialect=dialect)
     assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("dialect", "expression", "column", "remedy"),
+    [
+        ("duckdb", "'{}'::VARIANT", 8, "functions of JSON"),
+        ("duckdb", "'a'::ENUM('a', 'b')", 18, "a VARCHAR"),
+        ("duckdb", "'01'::BIT", 8, "a BIGINT"),
+        ("duckdb", "CAST(1 AS UNION(a INT, b TEXT))", 24, "a STRUCT"),
+        ("postgres", "'<a/>'::xml", 8, "to JSON"),
+        ("postgres", "'[1,2)'::int4range", 8, "two columns"),
+        ("postgres", "'(1,2)'::point", 8, "each coordinate"),
+        ("spark", "parse_json('{}')", 8, "get_json_object"),
+        ("duckdb", "parse_json('{}')", 8, "json_extract"),
+        ("spark", "xpath_int('<a>1</a>', 'a')", 8, "to JSON"),
+        ("spark", "hll_sketch_agg(1)", 8, "approx_count_distinct"),
+        ("duckdb", "union_tag(1)", 8, "a struct"),
+        ("duckdb", "hash(1)", 8, "sha256"),
+        ("duckdb", "current_setting('a')", 8, "a constant"),
+    ],
+)
+def test_an_unsupported_type_or_function_has_a_remedy(dialect, expression, column, remedy):
+    with pytest.raises(
+        UnsupportedSqlError, match=f"column {column}: .*is not supported; .*{remedy}"
+    ):
+        compile_sql(f"SELECT {expression} AS x", dialect=dialect)
+
+
+def test_numbers_of_a_sequence_are_columns_of_the_input():
+    text = "CREATE TABLE t (id SERIAL PRIMARY KEY, b BIGSERIAL); SELECT id + b AS x FROM t"
+    circuit = compile_sql(text, dialect="postgres")
+    assert circuit.step({"t": [{"id": 1, "b": 2}]})["view"].to_pylist() == [{"x": 3, "weight": 1}]
