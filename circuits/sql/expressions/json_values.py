@@ -44,6 +44,10 @@ def _path_arguments(
             )
         steps = [path.this] if path.is_string else [int(path.this)]
         return [string_literal(json.dumps(steps))]
+    if isinstance(path, exp.Neg) and isinstance(path.this, exp.Literal) and not path.this.is_string:
+        clause.source.allow_arguments(path, "this")  # a position from the end
+        clause.source.allow_arguments(path.this, "this", "is_string")
+        return [string_literal(json.dumps([-int(path.this.this)]))]
     if not isinstance(path, exp.JSONPath):
         raise clause.source.unsupported(
             path, "a path that is not constant", "write it as '$.name[0]'"

@@ -292,6 +292,8 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
         query = exists.this
         if isinstance(query, exp.Select) and not query.expressions:  # EXISTS (SELECT FROM t)
             query.set("expressions", [exp.Literal.number(1)])
+    for test in list(tree.find_all(exp.JSONBContainsAnyTopKeys, exp.JSONBContainsAllTopKeys)):
+        _read_key_tests(test)
     for node in reversed(list(tree.find_all(exp.JSONBContainsTopKey, *_PATH_FUNCTIONS))):
         arguments = {"j": node.this, "k": node.expression}
         path = _PLAIN_PATH.fullmatch(node.expression.name)
@@ -351,6 +353,20 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             _name_columns(call, name)
         call.replace(value)
     return tree
+
+
+def _read_key_tests(node: exp.Binary) -> None:
+    """Replace ``j ?| ARRAY['a', 'b']`` by ``j ? 'a' OR j ? 'b'``, and ``?&`` by AND."""
+    keys = node.expression
+    if not isinstance(keys, exp.Array) or not keys.expressions:
+        return
+    tests = [
+        exp.JSONBContainsTopKey(this=node.this.copy(), expression=key) for key in keys.expressions
+    ]
+    for test in tests:
+        test.meta.update(node.meta)
+    connect = exp.or_ if isinstance(node, exp.JSONBContainsAnyTopKeys) else exp.and_
+    node.replace(exp.Paren(this=connect(*tests)))
 
 
 # By the function: its rank of a value v that would be added to values k, in terms of the conditions

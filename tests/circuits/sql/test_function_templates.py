@@ -56,6 +56,8 @@ DUCKDB_QUERIES = [
     """SELECT DISTINCT k, ('A0EEBC99-9c0b-4ef8-bb6d-6bb9bd380a1' || k)::UUID::VARCHAR,
         try_cast(('{a0eebc999c0b4ef8bb6d6bb9bd380a1' || k || '}') AS UUID)::VARCHAR,
         try_cast('a0eebc99' AS UUID)::VARCHAR FROM t""",
+    """SELECT DISTINCT '[1, "x"]'::JSON -> -1, '[1, "x"]'::JSON ->> -2,
+        '{"a": 1}'::JSON -> -1 FROM t""",
     "SELECT DISTINCT u FROM t JOIN (SELECT k, x > 0 AS is_positive FROM t) AS u USING (k)",
     "SELECT k, x FROM t WINDOW w AS (PARTITION BY k)",
 ]

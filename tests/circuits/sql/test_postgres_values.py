@@ -166,6 +166,11 @@ QUERIES = [
         jsonb_array_length(jsonb_insert(j, '{a,-1}', '5', true) -> 'a'),
         jsonb_array_length((j #- '{a,0}') -> 'a'), (j #- '{b,0}') ->> 'b'
     FROM (SELECT a, '{"a": [1], "b": "x", "c": {"d": null}}'::jsonb AS j FROM t) AS q""",
+    # Keys and positions of JSON, parts of texts
+    """SELECT a, j ?| ARRAY['a', 'z'], j ?& ARRAY['a', 'z'], j ?& ARRAY['a', 'c'], j -> 'a' ->> -1,
+        j -> 'a' -> -3, j -> -1 IS NULL
+    FROM (SELECT a, '{"a": [1, "x"], "c": {}}'::jsonb AS j FROM t) AS q""",
+    "SELECT a, split_part(s, '', 1), split_part(s, '', 2), split_part(s, left(s, 0), -1) FROM t",
     # Digests are bytes
     """SELECT a, encode(sha256(s::bytea), 'hex'), sha512('a'::bytea), length('abc'::bytea),
         sha224(convert_to(s, 'UTF8')) IS NULL FROM t WHERE s IN ('hello', '')""",

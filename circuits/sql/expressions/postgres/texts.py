@@ -254,6 +254,23 @@ def _read_digest(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "from_hex", clause.call(node, function, *values, *bits))
 
 
+def _read_part(clause: Clause, node: exp.SplitPart) -> Expression:
+    """Read ``split_part(text, separator, n)``; an empty separator leaves the text whole."""
+    clause.source.allow_arguments(node, "this", "delimiter", "part_index")
+    text, separator, number = (clause.read(node.args[name]) for name in _PART_ARGUMENTS)
+    part = clause.call(node, "split_part", text, separator, number)
+    if isinstance(separator, Literal) and separator.value:
+        return part
+    is_whole = clause.call(node, "in", number, integer_literal(1), integer_literal(-1))
+    nothing = clause.call(node, "substring", text, integer_literal(1), integer_literal(0))
+    whole = clause.call(node, "case", is_whole, text, nothing)
+    is_empty = clause.call(node, "eq", separator, string_literal(""))
+    return clause.call(node, "case", is_empty, whole, part)
+
+
+_PART_ARGUMENTS: Final = ("this", "delimiter", "part_index")
+
+
 def _read_length(clause: Clause, node: exp.Length) -> Expression:
     value = clause.read(node.this)
     if not is_binary(value.type):
@@ -265,6 +282,7 @@ def _read_length(clause: Clause, node: exp.Length) -> Expression:
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Concat: _read_concat,
     exp.Length: _read_length,
+    exp.SplitPart: _read_part,
     exp.Substring: _read_substring,
 }
 
