@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, Partial
@@ -31,6 +33,8 @@ from dbsp_wcoj.execution.chain_product import Chain, ChainProducts, find_chain
 from dbsp_wcoj.execution.delta_division import count_parts, divide_run
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.plan_cache import PlanCache
+from dbsp_wcoj.execution.semijoin_steps import SemijoinSteps
+from dbsp_wcoj.execution.semijoins import SemijoinCandidates, SemijoinReduction
 from dbsp_wcoj.execution.small_steps import SmallSteps
 from dbsp_wcoj.formulas import DeltaTerm, Formula
 from dbsp_wcoj.generic_join import MIN_PARALLEL_ROWS, parse_query
@@ -160,10 +164,14 @@ class DeltaQuery:
         self._plan_cache = PlanCache(self.query, body, self.formula, self._relations)
         # The query as a chain, by the relation that changes; None if it is not one.
         self._chains: dict[str, Chain | None] = {}
+        # The relations that the view may reduce, and the reduction that it uses now, if any.
+        self._semijoin_candidates: SemijoinCandidates | None = None
+        self._reduction: SemijoinReduction | None = None
         # A fast path, only for a result of one weight; None if the view cannot use it.
-        self._small_steps = None
-        if not (self._shares_relations or self._is_never_true or self.query.head):
-            self._small_steps = SmallSteps(self._plan_cache, self._relations)
+        self._small_steps: SmallSteps | SemijoinSteps | None = None
+        if not (self._shares_relations or self._is_never_true):
+            self._semijoin_candidates = SemijoinCandidates(self.query) or None
+            self._small_steps = self._new_small_steps()
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
         """Apply the deltas of one step and return the delta of the view.
@@ -194,10 +202,13 @@ class DeltaQuery:
                 if result is not None:  # the step was small, and is done
                     total, joins = result
                     self._joins += joins
+                    if self._semijoin_candidates is not None:
+                        self._choose_reduction(sum([len(delta) for delta in deltas.values()]))
                     return ZSet.scalar(total)
             step = self._stage(deltas)
             delta = self._evaluate(step)
             step.commit()
+            self._choose_reduction(step.rows)
         finally:
             self._lock.release()
         return delta
@@ -270,6 +281,7 @@ class DeltaQuery:
             else:
                 yield self._evaluate(step)
             step.commit()
+            self._choose_reduction(step.rows)
         finally:
             self._lock.release()
 
@@ -290,8 +302,15 @@ class DeltaQuery:
             traces = plan_cache.traces
         else:
             traces = {name: traces[name] for name in plan_cache.traces}
+        if arrangements:
+            traces = {**traces, **self._full_traces}
         return explain(
-            self.query, plan_cache.formula, plan_cache.terms, traces, arrangements=arrangements
+            self.query,
+            plan_cache.formula,
+            plan_cache.terms,
+            traces,
+            names=[atom.relation for atom in self._planned_query.body],
+            arrangements=arrangements,
         )
 
     def column_orders(self) -> Mapping[str, Collection[ColumnOrder]]:
@@ -312,11 +331,13 @@ class DeltaQuery:
         proposals, intersections = counters.tolist()
         rows = {}
         size = 0
-        for name, trace in self._plan_cache.traces.items():
+        for name, trace in {**self._plan_cache.traces, **self._full_traces}.items():
             for arrangement in trace.arrangements:
                 runs = arrangement.spine.runs
                 rows[arrangement_name(name, arrangement.order)] = tuple(run.rows for run in runs)
                 size += arrangement.spine.nbytes
+        if self._reduction is not None:
+            size += sum([full.log_bytes for full in self._reduction.full.values()])
         return Stats(
             joins=self._joins,
             proposals=proposals,
@@ -353,11 +374,69 @@ class DeltaQuery:
         finally:
             self._lock.release()
 
+    @property
+    def _planned_query(self) -> Query:
+        """The query over the relations that are planned: the reduced ones, if there are any."""
+        return self.query if self._reduction is None else self._reduction.query
+
+    @property
+    def _full_traces(self) -> dict[str, Trace]:
+        """The full relations behind the reduced ones, without the newest rows."""
+        if self._reduction is None:
+            return {}
+        return {name: full.unread_trace for name, full in self._reduction.full.items()}
+
+    def _new_small_steps(self) -> SmallSteps | SemijoinSteps | None:
+        if self.query.head:
+            return None
+        if self._reduction is not None:
+            return SemijoinSteps(self._plan_cache, self._relations, self._reduction)
+        return SmallSteps(self._plan_cache, self._relations)
+
+    def _choose_reduction(self, rows: int) -> None:
+        """Count the rows of a step that is committed; now and then reduce other relations."""
+        candidates = self._semijoin_candidates
+        if candidates is None or not candidates.is_due(rows):
+            return
+        if self._reduction is None:
+            chosen = candidates.choose(self._plan_cache.traces)
+            if chosen:
+                self._reduce(SemijoinReduction(self.query, candidates.by_atom, chosen))
+        elif not self._reduction.is_worthwhile:
+            self._reduce(None)
+
+    def _reduce(self, reduction: SemijoinReduction | None) -> None:
+        """Plan and store the query over reduced relations, or over the full ones.
+
+        Complexity:
+            O(n).
+        """
+        full = dict(self._plan_cache.traces)
+        if self._reduction is not None:
+            full |= {name: deferred.read() for name, deferred in self._reduction.full.items()}
+        query = self.query if reduction is None else reduction.query
+        stats = self.stats
+        relations = Relations()
+        plan_cache = PlanCache(query, normalize_body(query), self.formula, relations)
+        for name, trace in relations.traces.items():
+            if name in full:
+                trace.load({a.order: a.spine.runs for a in full[name].arrangements})
+        if reduction is not None:
+            reduction.bind(relations, full)
+        plan_cache.resume(None)
+        plan_cache.retired_counters += np.array([stats.proposals, stats.intersections])
+        self._relations, self._plan_cache, self._reduction = relations, plan_cache, reduction
+        self._small_steps = self._new_small_steps()
+        if reduction is not None:
+            reduction.drop_unread()
+
     def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         if self._shares_relations:
             raise DbspWcojError(
                 "the view shares its relations: stage the step there, evaluate all views, commit"
             )
+        if self._reduction is not None:
+            return self._reduction.stage(deltas)
         return self._relations.stage(deltas)
 
     def _commit(self, step: RelationsStep) -> None:
@@ -365,6 +444,7 @@ class DeltaQuery:
         self._acquire()
         try:
             step.commit()
+            self._choose_reduction(step.rows)
         finally:
             self._lock.release()
 

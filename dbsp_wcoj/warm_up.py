@@ -21,6 +21,7 @@ import numpy as np
 from dbsp_wcoj.delta_query import DeltaQuery
 from dbsp_wcoj.execution.chain_product import MIN_DELTA_ROWS, ChainProducts, find_chain
 from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
+from dbsp_wcoj.execution.semijoins import FIRST_CHOICE_ROWS
 from dbsp_wcoj.generic_join import generic_join, parse_query
 from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.json import scan, values
@@ -64,6 +65,10 @@ def _warm_up_joins() -> None:
         address_of(kernel)
     generic_join(triangles, {"e": rows})
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
+    labelled = DeltaQuery("n() :- e(a, b), l(a)")
+    nodes = np.arange(FIRST_CHOICE_ROWS)
+    labelled.step({"e": ZSet.from_columns([nodes, nodes]), "l": ZSet.from_rows([(1,)])})
+    labelled.step({"e": rows})  # the view reduces its relation after the first step
     trace = Trace(2)
     trace.update(rows)
     chain = find_chain(parse_query("q(a, c) :- e(a, b), d(b, c)"), "d")

@@ -240,26 +240,29 @@ class PlanCache:
             if observer is not None:
                 observer.end_phase(0)
 
-    def bind_single(self, name: str, rows: int) -> BoundTerms | None:
-        """Return the terms of a step that changes ``rows`` rows of one relation.
+    def bind_group(self, changed: tuple[str, ...], rows: int) -> BoundTerms | None:
+        """Return the terms of a step that changes ``rows`` rows of these relations.
 
-        The caller writes the addresses of the delta runs to the slots of the relation.
+        The caller writes the addresses of the delta runs to the slots of the relations; some of the
+        deltas may be empty.
 
         Returns:
             The terms; None if the caller must use `bind_step`, because terms must be planned or a
             formula must be selected.
         """
-        selection = self._by_change.get((name,))
-        if selection is None or selection.fixed_terms is None:
-            return None
         if self._changes + rows >= self._replan_at or self._next_plans:
             return None
-        if self._filled != (name,):
-            self._switch_slots((name,))
+        selection = self._by_change.get(changed)
+        if selection is None:
+            selection = self._by_change[changed] = self._adaptive_formula(changed)
+        if selection.fixed_terms is None:
+            return None
+        if self._filled != changed:
+            self._switch_slots(changed)
         return selection.fixed_terms
 
     def record_rows(self, rows: int) -> None:
-        """Record that a step with ``rows`` changed rows has run the terms of `bind_single`."""
+        """Record that a step with ``rows`` changed rows has run the terms of `bind_group`."""
         self._changes += rows
 
     def slots_of(self, name: str) -> Mapping[ColumnOrder, int]:

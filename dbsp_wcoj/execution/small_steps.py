@@ -77,7 +77,7 @@ class SmallSteps:
             or len(delta.row_array) != trace.arity
         ):
             return None
-        terms = self._plan_cache.bind_single(name, rows)
+        terms = self._plan_cache.bind_group((name,), rows)
         arena = trace.arena
         if terms is None or arena is None:
             return None

@@ -19,6 +19,7 @@ def explain(
     terms: Sequence[BoundTerm],
     traces: Mapping[str, Trace],
     *,
+    names: Sequence[str],
     arrangements: bool = True,
 ) -> str:
     """Describe a view: its terms with their variable orders, and its arrangements with their runs.
@@ -32,9 +33,10 @@ def explain(
             how steps choose a formula.
         terms: The terms that have been planned.
         traces: The relations, by name.
+        names: The relation that each atom reads; for a reduced relation not that of the query.
         arrangements: False to leave out the arrangements.
     """
-    sizes = [_rows(traces, atom.relation) for atom in query.body]
+    sizes = [_rows(traces, name) for name in names]
     agm = agm_bound(query, sizes)
     formula_name, *choices = formula.splitlines()
     lines = [
@@ -51,7 +53,7 @@ def explain(
         summed = " ".join(plan.order[plan.emitted_levels :])
         factors = []
         for factor, planned in zip(term.factors, plan.factors, strict=True):
-            name = f"D{term.target - 1}" if factor == PARTIAL else query.body[factor.atom].relation
+            name = f"D{term.target - 1}" if factor == PARTIAL else names[factor.atom]
             version = "" if factor == PARTIAL else f"{factor.version} "
             factors.append(f"{version}{arrangement_name(name, planned.order)}:{planned.depth}")
         proposals, intersections = physical.counters.sum(axis=0).tolist()

@@ -19,7 +19,7 @@ from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, to_storable
 
-__all__ = ["Relations", "RelationsStep"]
+__all__ = ["Relations", "RelationsStep", "check_delta"]
 
 
 class Relations:
@@ -141,19 +141,9 @@ class RelationsStep(Staged):
 
     def add(self, name: str, delta: ZSet) -> None:
         """Stage the delta of one more relation; see `Relations.stage` for errors."""
-        if not isinstance(delta, ZSet):
-            check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
-        arity = self._relations.arities.get(name)
-        if arity is None:
-            declared = ", ".join(sorted(self._relations.arities))
-            raise UnknownRelationError(f"unknown relation {name!r}; relations: {declared}")
-        if len(delta.row_array) != arity:
-            raise ArityError(
-                f"the delta of {name!r} has arity {delta.arity}, but the relation has {arity}; "
-                f"project it"
-            )
+        check_delta(name, delta, self._relations.arities)
         if len(delta.weight_array):
-            rows = delta if arity else to_storable(delta)
+            rows = delta if len(delta.row_array) else to_storable(delta)
             self.by_name[name] = self._relations.traces[name].prepare(rows)
 
     def replace(self, name: str, step: TraceStep | None) -> None:
@@ -172,6 +162,11 @@ class RelationsStep(Staged):
     def changes(self) -> Collection[TraceStep]:
         """The steps of the traces that change."""
         return self.by_name.values()
+
+    @property
+    def rows(self) -> int:
+        """The number of changed rows."""
+        return sum([step.rows for step in self.by_name.values()])
 
     def check(self, relations: Relations) -> None:
         """Check that the step was staged for the current version of these relations.
@@ -199,3 +194,23 @@ class RelationsStep(Staged):
         for step in self.by_name.values():
             step.commit()
         self._relations.version += 1
+
+
+def check_delta(name: str, delta: ZSet, arities: Mapping[str, int]) -> None:
+    """Check that a delta is one of a declared relation, given the arity of each.
+
+    Raises:
+        UnknownRelationError: The relation is not declared.
+        ArityError: The delta has another arity than its relation.
+    """
+    if not isinstance(delta, ZSet):
+        check_type(f"the delta of {name!r}", delta, ZSet, "a ZSet")
+    arity = arities.get(name)
+    if arity is None:
+        declared = ", ".join(sorted(arities))
+        raise UnknownRelationError(f"unknown relation {name!r}; relations: {declared}")
+    if len(delta.row_array) != arity:
+        raise ArityError(
+            f"the delta of {name!r} has arity {delta.arity}, but the relation has {arity}; "
+            f"project it"
+        )

@@ -1,0 +1,150 @@
+"""Semijoin step: a small step of one reduced relation in one kernel call.
+
+The result is one weight::
+
+    for each semijoin:   delta = the rows that it keeps;   run in each column order = sort(delta)
+    total = Σ over the terms of Π over the factors of the term
+    log += rows;   for each semijoin: tails of its spines += runs
+
+Most rows of a relation meet no semijoin, so most steps of one row only append it to the log
+(`dbsp_wcoj.kernels.storage.row_log`). If a status says that the step failed, nothing has changed.
+"""
+
+import numpy as np
+
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.join.small_batch import sum_terms
+from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.storage.arena import (
+    FREE,
+    ORDERS,
+    RUN,
+    TABLE,
+    add_runs,
+    build_runs,
+    has_room,
+    order_entry,
+)
+from dbsp_wcoj.kernels.storage.row_log import append_rows, can_append
+from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
+from dbsp_wcoj.kernels.storage.semijoin import (
+    count_rows,
+    largest_weight,
+    needed_bits,
+    test_rows,
+)
+from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
+from dbsp_wcoj.kernels.storage.spine import WEIGHT_BOUND
+from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
+
+# addresses[...]
+BATCH = 0  # the terms: `dbsp_wcoj.kernels.join.small_batch`
+DELTAS = 1  # the addresses of the delta runs
+STATE = 2  # the memory that the joins write to
+BITMAP_BUFFER = 3
+MEMO = 4
+LOG = 5  # the log of the full relation
+FIRST_REDUCED = 6  # the address of the words of each reduced relation
+
+# reduced[...]
+ARENA = 0
+DELTA_SLOTS = 1  # for each column order of the arena, the index of its run in ``deltas``, or -1
+
+MAX_WEIGHT_BOUND = (1 << 63) - 1
+
+# Status of a step. DONE; or SETTLE: done, and a spine must settle, that is, do the merge work it
+# owes. The step failed: ARENA_FULL, if the arena of a reduced relation is too small, whose index is
+# the total; NOT_SMALL, if the step must be taken in another way.
+DONE, SETTLE, ARENA_FULL, NOT_SMALL = range(4)
+
+
+@subroutine
+def build_delta(reduced, deltas, columns, weights):
+    """Build the runs of a reduced relation's delta; return False if a weight may exceed int64."""
+    arena = load(reduced, ARENA)
+    store(arena, FREE, load(arena, FREE) + build_runs(arena, columns, weights))
+    fits = True
+    for index in range(load(arena, ORDERS)):
+        entry = order_entry(arena, index)
+        run = load(entry, RUN)
+        bound = load(load(entry, TABLE), WEIGHT_BOUND)
+        fits &= bound <= MAX_WEIGHT_BOUND - load(run, MAX_ABS_WEIGHT)
+        slot = load(reduced, DELTA_SLOTS + index)
+        if slot >= 0:
+            store(deltas, slot, run)
+    return fits
+
+
+@subroutine
+def clear_slots(reduced, deltas):
+    """Let the slots of a reduced relation say that its delta is empty."""
+    for index in range(load(load(reduced, ARENA), ORDERS)):
+        slot = load(reduced, DELTA_SLOTS + index)
+        if slot >= 0:
+            store(deltas, slot, 0)
+
+
+@kernel
+def semijoin_step(addresses, columns, weights, filters):
+    """Run the step and return ``(status, total, joins)``.
+
+    Args:
+        addresses: Address of the words above.
+        columns: int64, shape ``(arity, n)``, sorted and distinct rows of the full relation.
+        weights: int64, shape ``(n,)``.
+        filters: The semijoins, in the order of the reduced relations
+            (`dbsp_wcoj.kernels.storage.semijoin`).
+    """
+    zero = np.int64(0)
+    arity, rows = columns.shape
+    log = load(addresses, LOG)
+    largest = largest_weight(weights)
+    if not can_append(log, rows, largest):
+        return NOT_SMALL, zero, zero
+    met = test_rows(columns, filters)
+    counts = count_rows(met, filters)
+    total = zero
+    joins = zero
+    must_settle = False
+    if counts.max() > 0:
+        if counts.max() > MAX_INSERTION_ROWS:
+            return NOT_SMALL, zero, zero
+        for index in range(counts.shape[0]):
+            reduced = load(addresses, FIRST_REDUCED + index)
+            if counts[index] > 0 and not has_room(load(reduced, ARENA), counts[index]):
+                return ARENA_FULL, np.int64(index), zero
+        deltas = load(addresses, DELTAS)
+        fits = True
+        for index in range(counts.shape[0]):
+            reduced = load(addresses, FIRST_REDUCED + index)
+            count = counts[index]
+            if count == 0:
+                clear_slots(reduced, deltas)
+                continue
+            needed = needed_bits(filters, index)
+            kept_columns = np.empty((arity, count), np.int64)
+            kept_weights = np.empty(count, np.int64)
+            position = 0
+            for i in range(rows):
+                if (met[i] & needed) == needed:
+                    for column in range(arity):
+                        kept_columns[column, position] = columns[column, i]
+                    kept_weights[position] = weights[i]
+                    position += 1
+            fits &= build_delta(reduced, deltas, kept_columns, kept_weights)
+        if not fits:
+            return NOT_SMALL, zero, zero
+        total, joins = sum_terms(
+            load(addresses, BATCH),
+            load(addresses, STATE),
+            load(addresses, BITMAP_BUFFER),
+            load(addresses, MEMO),
+        )
+        if total == OVERFLOWED:
+            return NOT_SMALL, zero, zero
+        for index in range(counts.shape[0]):
+            if counts[index] > 0:
+                arena = load(load(addresses, FIRST_REDUCED + index), ARENA)
+                must_settle |= add_runs(arena, zero)
+    append_rows(log, columns, weights, largest)
+    return SETTLE if must_settle else DONE, total, joins

@@ -1,0 +1,58 @@
+"""A deferred trace has the sum of its deltas, and sorts them only when it is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dbsp_wcoj import WeightOverflowError, ZSet
+from dbsp_wcoj.storage import deferred_trace
+from dbsp_wcoj.storage.deferred_trace import DeferredTrace
+from dbsp_wcoj.storage.trace import Trace
+from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
+from tests.oracles.naive import add
+
+
+def largest_weight(delta: ZSet) -> int:
+    return int(np.abs(delta.weights).max())
+
+
+@LAW
+@given(st.data())
+def test_a_deferred_trace_is_the_sum_of_its_deltas(data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deferred_trace, "MIN_LOG_ROWS", data.draw(st.integers(0, 9)))
+        domain = data.draw(st.sampled_from(DOMAINS))
+        trace, state = DeferredTrace(Trace(2, [(1, 0), (0, 1)])), {}
+        for _ in range(data.draw(st.integers(1, 8))):
+            delta = data.draw(relation_deltas(2, domain))
+            if delta:
+                rows = zset(delta, arity=2)
+                trace.check(rows, largest_weight(rows))
+                trace.append(rows, largest_weight(rows))
+                state = add(state, delta)
+            if data.draw(st.booleans()):
+                assert trace.read().to_zset().to_dict() == state
+        assert trace.read().to_zset().to_dict() == state
+        assert trace.logged_rows == 0
+
+
+def test_an_append_changes_no_run_until_the_trace_is_read():
+    trace = DeferredTrace(Trace(2))
+    for value in range(10):
+        trace.append(ZSet.from_rows([(value, value)]), 1)
+    assert trace.logged_rows == trace.rows == 10 and trace.unread_trace.is_empty
+    assert trace.read().rows == 10
+
+
+def test_a_weight_beyond_int64_is_refused_before_it_is_appended():
+    trace = DeferredTrace(Trace(1))
+    large = ZSet.from_rows([(1,)], [2**62])
+    for delta in (large, -large, large):  # the bound of the log exceeds int64, the weight does not
+        trace.check(delta, 2**62)
+        trace.append(delta, 2**62)
+    with pytest.raises(WeightOverflowError):
+        trace.check(large, 2**62)
+    assert trace.read().to_zset() == large
