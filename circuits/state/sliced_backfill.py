@@ -35,8 +35,8 @@ has to arrange all of its rows.
 
 Not possible in slices:
 
-- views if an input has lateness: rows before the watermark are dropped from the state, and emitted
-  rows are final, which is correct only if all rows arrive in the order of time;
+- views over an input with lateness: rows before the watermark are dropped from the state, and
+  emitted rows are final, which is correct only if all rows arrive in the order of time;
 - rows that the caller gives, because `ProgramChange.apply` reads them at once;
 - a change of a view that was published before.
 
@@ -54,7 +54,9 @@ from typing import Final
 
 import pyarrow as pa
 
+from circuits.circuit import Circuit
 from circuits.errors import ProgramChangeError
+from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import NOW, GraphStep
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.post_step_view import PostStepView, column_order
@@ -63,7 +65,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
 
-__all__ = ["SlicedBackfill"]
+__all__ = ["SlicedBackfill", "find_slice_obstacle"]
 
 # The number of reads of one trace in a slice: a read may return fewer rows than its limit, or none.
 MAX_READS: Final = 8
@@ -111,7 +113,12 @@ class SlicedBackfill:
         self.change = change
         self.rows_read = self.rows_emitted = 0
         self.rows = change.rows_to_read
-        self._check_possible()
+        obstacle = find_slice_obstacle(change)
+        if obstacle is not None:
+            raise ProgramChangeError(
+                f"{obstacle}, so the new views cannot be computed in slices: leave out the limit "
+                "of the slices, so that they are computed at once"
+            )
         change.begin()
         change.old.keep_values(True)
         self._old_graph = change.old.graph
@@ -319,25 +326,46 @@ class SlicedBackfill:
     def _is_same_graph(self) -> bool:
         return self.change.old.graph is self._old_graph
 
-    def _check_possible(self) -> None:
-        change = self.change
-        inputs = [name for name, options in change.new.input_options.items() if options.lateness]
-        if inputs:
-            raise ProgramChangeError(
-                f"input {inputs[0]!r} has lateness, so new views cannot be computed in slices: "
-                "leave out the limit of the slices, so that they are computed at once"
-            )
-        if change.given_inputs:
-            raise ProgramChangeError(
-                f"the rows of {', '.join(sorted(change.given_inputs))} are given and not kept, and "
-                "such rows are read at once: leave out the limit of the slices"
-            )
-        changed = [view.view for view in change.views if view.kind not in ("new", "unchanged")]
-        if changed:
-            raise ProgramChangeError(
-                f"{', '.join(changed)}: a view that was published before changes, which is not "
-                "possible in slices: leave out the limit of the slices"
-            )
+
+def find_slice_obstacle(change: ProgramChange) -> str | None:
+    """Return the reason why a change is not possible in slices; None if it is possible.
+
+    >>> from circuits import InputOptions, Lateness, compile_sql
+    >>> late = {"e": InputOptions(lateness=Lateness("at", 5), keep="all")}
+    >>> text = "CREATE VIEW v AS SELECT at FROM e"
+    >>> old = compile_sql(text, {"e": "at bigint"}, input_options=late)
+    >>> text = f"{text}; CREATE VIEW w AS SELECT at FROM v"
+    >>> new = compile_sql(text, {"e": "at bigint"}, input_options=late)
+    >>> find_slice_obstacle(ProgramChange(old, new))
+    "view 'w' reads input 'e', which has lateness"
+    """
+    changed = [view.view for view in change.views if view.kind not in ("new", "unchanged")]
+    if changed:
+        return f"{', '.join(changed)}: a view that was published before changes"
+    for view in change.views:
+        if view.kind == "new":
+            for name in sorted(_inputs_of(change.new, view.view)):
+                options = change.new.input_options.get(name)
+                if options is not None and options.lateness:
+                    return f"view {view.view!r} reads input {name!r}, which has lateness"
+    if change.given_inputs:
+        names = ", ".join(sorted(change.given_inputs))
+        return f"the rows of {names} are given and not kept, and such rows are read at once"
+    return None
+
+
+def _inputs_of(circuit: Circuit, view: str) -> set[str]:
+    """Return the names of the inputs that a view reads, also through other views."""
+    inputs: set[str] = set()
+    visited, pending = {view}, [view]
+    while pending:
+        for name in read_relations(circuit.plans[pending.pop()]) - visited:
+            visited.add(name)
+            if name in circuit.plans:
+                pending.append(name)
+            else:
+                inputs.add(name)
+    return inputs
 
 
 class ViewEmission:

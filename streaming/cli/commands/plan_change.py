@@ -17,6 +17,7 @@ from circuits import Circuit, InputOptions
 from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.state_names import StateNames
 from circuits.state.program_change import ProgramChange
+from circuits.state.sliced_backfill import find_slice_obstacle
 from streaming.cli.arguments.functions import load_functions
 from streaming.cli.arguments.query_text import query_file
 from streaming.cli.arguments.source import SourceArgument, parse_sources
@@ -159,12 +160,29 @@ def _describe(change: ProgramChange, manifest: Manifest) -> dict[str, Any]:
         "state": traces,
         "rows_to_read": change.rows_to_read,
         "seconds": round(change.estimated_seconds, 3),
+        "slices": _describe_slices(change, manifest),
         "losses": change.losses,
         "missing": [
             f"{reason}: give them once with run --backfill {name}=FILE"
             for name, reason in change.missing.items()
         ],
     }
+
+
+def _describe_slices(change: ProgramChange, manifest: Manifest) -> str:
+    """Return how many micro-batches compute the new views; empty if there are none."""
+    if not any(view.kind == "new" for view in change.views):
+        return ""
+    at_once = "the first micro-batch of a job that starts with these views computes them at once"
+    obstacle = find_slice_obstacle(change)
+    if manifest.cells is not None:
+        obstacle = "the state is in cells, which the driver reads at once"
+    if obstacle is not None:
+        return f"{at_once}; slices are not possible: {obstacle}"
+    return (
+        f"{at_once}; add_view of a running sink can compute them in slices, and publish them in "
+        "slices unless the output has mode complete or its target is a function"
+    )
 
 
 def _show(contents: Mapping[str, Any]) -> None:
@@ -182,6 +200,8 @@ def _show(contents: Mapping[str, Any]) -> None:
         f"after micro-batch {contents['batch']:,}: {amount(contents['rows_to_read'])} rows of the "
         f"state to read, about {contents['seconds']:,.1f} s; nothing was changed"
     )
+    if contents["slices"]:
+        terminal.print(f"new views: {contents['slices']}", markup=False, soft_wrap=True)
     for loss in contents["losses"]:
         terminal.print("[warning]drops[/] ", end="")
         terminal.print(loss, markup=False, soft_wrap=True)

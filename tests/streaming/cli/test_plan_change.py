@@ -74,10 +74,21 @@ def test_plan_change_prints_tables(job: Job) -> None:
     assert status == 0
     for text in ("counts", "new", "backfill", "reuse", "for views", "nothing was changed"):
         assert text in out
+    assert "can compute them in slices" in out
+    status, out, _ = run("plan-change", job.state_dir, PATHS)
+    assert (status, "new views" in out) == (0, False)
     status, out, _ = run("plan-change", job.state_dir, COUNTS)
     assert status == 1
     assert "drops view 'paths'" in out
     assert "run needs --allow-drop" in out
+
+
+def test_plan_change_says_why_new_views_are_not_computed_in_slices(job: Job) -> None:
+    changed = PATHS.rstrip().rstrip(";") + " WHERE x.src > 0;"
+    _, contents = plan(job, changed + COUNTS)
+    assert contents["slices"].endswith(
+        "slices are not possible: paths: a view that was published before changes"
+    )
 
 
 def test_a_source_replaces_the_input_whose_name_differs_in_case_only(job: Job) -> None:
