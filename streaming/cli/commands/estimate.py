@@ -49,6 +49,8 @@ STEPS: Final = 5
 ROWS_PER_VALUE: Final = 3
 #: Memory that a load in one step needs, as a multiple of the state.
 LOAD_FACTOR: Final = 3
+#: The total is called too large if parts whose rows repeat have more than this share of it.
+MAX_REPEATING_SHARE: Final = 0.3
 _ROWS: Final = re.compile(r"(?P<name>.+)=(?P<number>[0-9][0-9_]*(\.[0-9]+)?([eE]\+?[0-9]+)?)")
 
 
@@ -220,6 +222,14 @@ def _show(
                 f"{plural(part.sample_rows, 'row')} in the sample: give a larger --sample.",
                 soft_wrap=True,
             )
+    repeating = [part for part in result.parts if part.may_repeat]
+    if sum(part.bytes for part in repeating) > MAX_REPEATING_SHARE * result.bytes:
+        names = ", ".join(part.name for part in repeating)
+        terminal.print(
+            f"All may be far smaller, because rows of {names} repeat in the sample, which has only "
+            f"{100 * largest.fraction:.3g} % of the rows: give a larger sample.",
+            soft_wrap=True,
+        )
     terminal.print(
         f"A load in one step needs up to {size(LOAD_FACTOR * result.bytes)}. The files of a state "
         f"directory take about {size(result.bytes)}, and more while it is written.",

@@ -16,7 +16,7 @@ from math import log
 from statistics import mean
 from typing import Final
 
-__all__ = ["extrapolate", "slope_of"]
+__all__ = ["exact_slope_of", "extrapolate", "slope_of"]
 
 MAX_SLOPE: Final = 3.0
 #: A slope this close to 0 or 1 is taken as 0 or 1.
@@ -29,6 +29,19 @@ def slope_of(sizes: Sequence[float], values: Sequence[float]) -> float:
     >>> slope_of([1, 2, 4], [3, 12, 48]), slope_of([1, 2, 4], [7, 7, 7.1])
     (2.0, 0.0)
     """
+    slope = exact_slope_of(sizes, values)
+    for whole in (0.0, 1.0):
+        if abs(slope - whole) < TOLERANCE:
+            return whole
+    return min(MAX_SLOPE, max(0.0, round(slope, 9)))
+
+
+def exact_slope_of(sizes: Sequence[float], values: Sequence[float]) -> float:
+    """Return the slope as `slope_of`, but not rounded to 0 or 1.
+
+    >>> round(exact_slope_of([1, 2, 4], [100, 196, 384]), 2)
+    0.97
+    """
     points = [(log(x), log(y)) for x, y in zip(sizes, values, strict=True) if x > 0 and y > 0]
     if len(points) < 2:
         return 1.0
@@ -36,11 +49,7 @@ def slope_of(sizes: Sequence[float], values: Sequence[float]) -> float:
     variance = sum((x - center_x) ** 2 for x, _ in points)
     if not variance:
         return 1.0
-    slope = sum((x - center_x) * (y - center_y) for x, y in points) / variance
-    for whole in (0.0, 1.0):
-        if abs(slope - whole) < TOLERANCE:
-            return whole
-    return min(MAX_SLOPE, max(0.0, round(slope, 9)))
+    return sum((x - center_x) * (y - center_y) for x, y in points) / variance
 
 
 def extrapolate(sizes: Sequence[float], values: Sequence[float], size: float) -> float:

@@ -14,10 +14,14 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.plan.nodes import Filter
 from circuits.runtime.state_names import StateNames, arrangement_sizes, node_label
-from streaming.cli.estimation.growth import extrapolate, slope_of
+from streaming.cli.estimation.growth import exact_slope_of, extrapolate, slope_of
 
 __all__ = ["Estimate", "Measurement", "PartEstimate", "estimate_parts", "measure"]
 
+#: If rows of a part repeat in a sample of a small fraction, it grows ever more slowly: its slope is
+#: between these limits, and the part may be far smaller than estimated.
+REPEATING_SLOPES: Final = (0.3, 0.995)
+SMALL_FRACTION: Final = 0.1
 #: The growth of a part with fewer rows in the largest sample is uncertain.
 MIN_CERTAIN_ROWS: Final = 100
 
@@ -110,6 +114,7 @@ class PartEstimate:
         bytes: Its bytes in memory.
         slope: The power of the number of rows that it grows with.
         sample_rows: Its rows or values in the largest sample.
+        may_repeat: True if it may be far smaller, because its rows repeat in a small sample.
     """
 
     name: str
@@ -119,6 +124,7 @@ class PartEstimate:
     bytes: float
     slope: float
     sample_rows: int
+    may_repeat: bool = False
 
     @property
     def is_uncertain(self) -> bool:
@@ -160,6 +166,7 @@ class Estimate:
                     "bytes": round(part.bytes),
                     "power": round(part.slope, 3),
                     "sample_rows": part.sample_rows,
+                    "may_repeat": part.may_repeat,
                 }
                 for part in self.parts
             ],
@@ -186,8 +193,21 @@ def estimate_parts(measurements: Sequence[Measurement]) -> Estimate:
             slope = slope_of(fractions, rows)
             planned_rows = extrapolate(fractions, rows, 1.0)
             size_in_bytes = planned_rows * bytes_per_row
+            low, high = REPEATING_SLOPES
+            may_repeat = (
+                last.fraction < SMALL_FRACTION and low < exact_slope_of(fractions, rows) < high
+            )
             parts.append(
-                PartEstimate(name, kind, part.views, planned_rows, size_in_bytes, slope, part.rows)
+                PartEstimate(
+                    name,
+                    kind,
+                    part.views,
+                    planned_rows,
+                    size_in_bytes,
+                    slope,
+                    part.rows,
+                    may_repeat,
+                )
             )
     work = [measurement.work for measurement in measurements]
     planned_work = extrapolate(fractions, work, 1.0)

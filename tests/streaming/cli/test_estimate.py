@@ -129,6 +129,18 @@ def test_a_growth_that_few_rows_show_is_called_uncertain(cents, is_uncertain, tm
     assert ("is uncertain, because it has only" in result.stdout) == is_uncertain
 
 
+@pytest.mark.parametrize("groups", [10_000, 10**9])
+def test_a_total_that_repeated_rows_can_make_far_smaller_is_said_to_be_so(groups, tmp_path) -> None:
+    groups_of_rows = np.random.default_rng(3).integers(0, groups, 2000)
+    pq.write_table(pa.table({"g": groups_of_rows}), tmp_path / "t.parquet")
+    text = "SELECT g, count(*) AS n FROM t GROUP BY g"
+    arguments = ["estimate", text, "--source", f"t={tmp_path}/t.parquet", "--rows", "t=1e6"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    # With 10,000 groups, a million rows have 10,000 groups; the sample of 2,000 has about 1,800.
+    assert ("All may be far smaller" in result.stdout) == (groups == 10_000)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
