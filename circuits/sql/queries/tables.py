@@ -69,6 +69,10 @@ from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
+_ASOF_ADVICE: Final = (
+    "write ASOF LEFT JOIN, and add the right rows without a match by UNION ALL; write SEMI and "
+    "ANTI with ON"
+)
 _POSITIONAL_ADVICE: Final = (
     "number the rows of both sides with row_number() OVER (ORDER BY ...), and join on the numbers"
 )
@@ -104,9 +108,18 @@ class _NamedTable(NamedTuple):
 
 
 def _is_asof(join: exp.Join) -> bool:
-    """Return whether a join is an ASOF join; in dialect clickhouse that is a kind, not a method."""
+    """Return whether a join is an ASOF join; in dialect clickhouse that is a kind, not a method.
+
+    An ASOF SEMI or ANTI join with ON is a plain one: only the existence of a match counts.
+    """
     words = [(join.args.get(name) or "").upper() for name in ("method", "kind")]
-    return "ASOF" in words
+    return "ASOF" in words and not _is_asof_test(join)
+
+
+def _is_asof_test(join: exp.Join) -> bool:
+    """Return whether a join is ASOF SEMI or ANTI, with ON; USING would compare with ``>=``."""
+    kind = (join.args.get("kind") or "").upper()
+    return kind in ("SEMI", "ANTI") and join.args.get("on") is not None
 
 
 class _UsingColumn(NamedTuple):
@@ -570,6 +583,8 @@ class _FromReader:
         side, kind, method = (
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
         )
+        if method == "ASOF" and _is_asof_test(join):
+            method = ""
         if _is_asof(join):
             method, kind = "ASOF", "" if kind == "ASOF" else kind
             if self.source.dialect == "snowflake":  # its ASOF JOIN keeps left rows without a match
@@ -579,7 +594,7 @@ class _FromReader:
             join_kind = None
         if join_kind is None or method not in ("", "NATURAL", "ASOF"):
             words = " ".join(filter(None, (method, side, kind, "JOIN")))
-            advice = _POSITIONAL_ADVICE if method == "POSITIONAL" else ""
+            advice = {"POSITIONAL": _POSITIONAL_ADVICE, "ASOF": _ASOF_ADVICE}.get(method, "")
             raise self.source.unsupported(join.this, words, advice, word=method or kind or side)
         return join_kind
 

@@ -236,6 +236,14 @@ VIEWS = {
         "SELECT e.k, e.ts, p.ts, p.price FROM e ASOF LEFT JOIN p ON p.k = e.k AND p.ts < e.ts",
         None,
     ),
+    "asof semi": (
+        "SELECT e.k, e.v FROM e ASOF SEMI JOIN p ON e.k = p.k AND e.ts >= p.ts AND p.price > 2",
+        None,
+    ),
+    "asof anti": (
+        "SELECT e.k, e.v FROM e ASOF ANTI JOIN p ON e.k = p.k AND e.ts > p.ts",
+        None,
+    ),
     "asof left with conditions on one side": (
         """SELECT e.k, e.ts, p.ts FROM e ASOF LEFT JOIN p
            ON e.k = p.k AND e.ts >= p.ts AND p.price > 2 AND e.v = 1""",
