@@ -87,6 +87,13 @@ class FreeMemory:
         """The number of bytes with pages that are kept now."""
         return sum([block.written for block in self._blocks])
 
+    def limit(self, max_bytes: int) -> None:
+        """Keep at most so many bytes with pages from now on, if it kept more until now."""
+        with self._lock:
+            self._max_bytes = min(self._max_bytes, max_bytes)
+            while self.free_bytes > self._max_bytes:
+                self._blocks.pop()
+
     def put(self, block: Block) -> bool:
         """Keep memory that no array uses; return False if there is no room for it."""
         with self._lock:

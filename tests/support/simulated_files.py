@@ -479,6 +479,9 @@ class SimulatedMap:
     def expect_random_access(self) -> None:
         pass
 
+    def expect_few_reads(self, is_expected: bool) -> None:
+        pass
+
     def release_pages(self, start: int = 0, end: int | None = None) -> None:
         pass
 

@@ -1,4 +1,4 @@
-"""Mapped file: the bytes of a file of a state directory as read-only shared memory.
+"""Mapped file: the bytes of a file of a state directory as read-only memory.
 
 The system reads a page of the file when a kernel first touches it, and drops pages when memory is
 short. So mapped runs take no memory that the machine needs for something else. Files of a state
@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming.errors import StateDamagedError
+from streaming.state.mapped.page_faults import expect_neighbours, expect_single_pages
 from streaming.state.mapped.unreadable_pages import guard_map
 
 __all__ = ["MappedFile", "ScratchFile"]
@@ -67,7 +68,7 @@ class MappedFile:
         status = os.fstat(handle)
         self._check_size(status.st_size)
         self.identity = (status.st_ino, status.st_ctime_ns)
-        self._map = mmap.mmap(handle, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        self._map = mmap.mmap(handle, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ)
         words = np.asarray(_WritableView(self._map))
         self.memory: memoryview = words.data
         self.address = int(words.__array_interface__["data"][0])
@@ -84,6 +85,13 @@ class MappedFile:
     def expect_random_access(self) -> None:
         """Read no pages ahead: searches touch few pages, far from each other."""
         _advise(self._map, mmap.MADV_RANDOM)
+
+    def expect_few_reads(self, is_expected: bool) -> None:
+        """Let a read make only its own page resident, or also neighbouring ones."""
+        if is_expected:
+            expect_single_pages(self.address, self.size)
+        else:
+            expect_neighbours(self.address, self.size)
 
     def release_pages(self, start: int = 0, end: int | None = None) -> None:
         """Remove the pages of a range of bytes from the memory of this process.

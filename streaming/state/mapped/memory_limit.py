@@ -14,15 +14,18 @@ A large part is mapped, a small one is read to memory. Later steps add runs in m
 them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapped files are merged
 by the compactor of the directory. Its result is mapped after the commit whose manifest names it.
 
-Half of the limit is for runs and dictionaries in memory. If they exceed this half after a commit,
-`MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in memory by
-their parts, until a quarter of the limit is in use. If all of them are not enough, it moves the
-largest dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). Memory must then
-grow by another quarter of the limit before this is done again, so most commits replace nothing.
+A quarter of the limit is for runs and dictionaries in memory. If they exceed this quarter after a
+commit, `MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in
+memory by their parts, until an eighth of the limit is in use. If all of them are not enough, it
+moves the largest dictionaries to scratch files (`streaming.state.mapped.dictionary_memory`). Memory
+must then grow by another eighth of the limit before this is done again, so most commits replace
+nothing.
 `MemoryLimit.after_commit` also replaces the runs of an arrangement that maps a file which the
 version no longer needs, so that the disk space of removed files is freed.
 
-The other half is for the resident pages of mapped runs (`streaming.state.mapped.resident_pages`).
+The rest, and what runs and dictionaries leave of their quarter, is for the resident pages of mapped
+runs (`streaming.state.mapped.resident_pages`): the index of a large run is about a third of it, and
+each step reads most of the pages of the index.
 The pages of dictionaries are removed only after a commit, at most once in
 `COMMITS_BETWEEN_RELEASES`, if the state in memory and all resident pages together exceed the limit.
 They are not removed during a step: each string that is encoded reads pages at random positions, and
@@ -58,10 +61,10 @@ from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
+from streaming.state.mapped.freed_memory import FreedMemory
 from streaming.state.mapped.resident_pages import (
     PageRange,
     ResidentPages,
-    free_unused_memory,
     resident_file_bytes,
 )
 from streaming.state.mapped.trusted_files import (
@@ -91,17 +94,14 @@ MAPPED_PART_DIVISOR: Final = 1024
 MAX_HEAP_PART_BYTES: Final = 1 << 20
 # The share of the limit for runs and dictionaries in memory, and the share that they have, if
 # possible, after runs are replaced. The rest of the limit is for resident pages of maps.
-MAX_HEAP_SHARE: Final = 0.5
-MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.25
+MAX_HEAP_SHARE: Final = 0.25
+MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.125
 # Two runs in memory are merged if the result has at most limit / MERGED_RUN_DIVISOR bytes. For this
 # estimate, a row takes BYTES_PER_VALUE for each column.
 MERGED_RUN_DIVISOR: Final = 16
 BYTES_PER_VALUE: Final = 16
 # Two runs with at most this many rows together are always merged, so that there are few runs.
 MIN_MERGE_ROWS: Final = 1 << 14
-# Freed memory is returned to the system when the bytes of the state in memory have changed by more
-# than limit / FREED_BYTES_DIVISOR.
-FREED_BYTES_DIVISOR: Final = 64
 # The pages of dictionaries are removed at most once in this many commits.
 COMMITS_BETWEEN_RELEASES: Final = 16
 
@@ -146,12 +146,12 @@ class MemoryLimit:
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
         self._dictionary_memory = DictionaryMemory(files, self._min_mapped_bytes)
-        self._pages = ResidentPages(round(limit * (1 - MAX_HEAP_SHARE)))
+        self._min_page_bytes = round(limit * (1 - MAX_HEAP_SHARE))
+        self._pages = ResidentPages(self._min_page_bytes)
         # Resident pages of files that are not those of the state, such as libraries.
         self._other_file_bytes = resident_file_bytes()
         self._commits_until_release = 0
-        # The bytes in memory when freed memory was last returned to the system.
-        self._bytes_at_return = 0
+        self._freed_memory = FreedMemory(limit)
         self._trusted = TrustedFiles(files.record_files)
         self._verification: Verification | None = None
         self.use = MemoryUse(0, 0, 0)
@@ -319,11 +319,9 @@ class MemoryLimit:
         self.use = self._measure(sum(sizes.values()))
         self._limit_merges()
         self._release_dictionaries()
-        self._pages.check()
-        change = abs(self.use.heap_bytes - self._bytes_at_return)
-        if change * FREED_BYTES_DIVISOR > self._limit:
-            free_unused_memory()
-            self._bytes_at_return = self.use.heap_bytes
+        # Dictionaries in memory may take more than their share.
+        self._pages.after_commit(max(self._limit - self.use.heap_bytes, self._min_page_bytes))
+        self._freed_memory.after_commit(self.use.heap_bytes)
 
     def live_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
         """Return an estimate of the number of distinct rows of each trace.

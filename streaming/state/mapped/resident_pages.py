@@ -2,9 +2,10 @@
 
 A page of a map belongs to the resident memory of a process from the first access until it is
 removed. The system removes pages only when the whole machine, or the container of the process, is
-short of memory, and one access to a file in the cache of the system maps at least 16 pages, up to
-512 where the cache has the file in large pages. So a step that searches a large state could make
-most of it resident.
+short of memory. One access to a file in the cache of the system maps at least 16 pages, up to 512
+where the cache has the file in large pages. So a step that searches a large state could make most
+of it resident. Therefore an access maps one page (`streaming.state.mapped.page_faults`), unless a
+step reads so many that most of the state is read: then it takes less time to map neighbours, too.
 
 `ResidentPages` checks the number of resident pages after each commit. A thread also checks it two
 hundred times a second, or more often while it grows fast, because one step may touch more pages
@@ -13,9 +14,10 @@ since the last check. If the prediction exceeds the limit, pages are removed:
 
 1. All pages of leaves: the last values of the runs, and their weights. A search reads one or two of
    these pages, and the next search other ones.
-2. If the rest exceeds `KEPT_SHARE` of the limit, pages of the rest, a piece at a time, until it
-   does not. The next time, this continues with the next piece. The rest is the index in which each
-   search finds its leaves: it is smaller, and its pages are read again sooner.
+2. If the rest exceeds a share of the limit (`KEPT_SHARE`; a smaller one if pages grow fast), pages
+   of the rest, a piece at a time, until it does not. The next time, this continues with the next
+   piece. The rest is the index in which each search finds its leaves: it is smaller, and its pages
+   are read again sooner.
 
 A page that another thread reads can be removed safely, because the next access maps it again. A
 step of many rows, such as a load, may touch more pages than the limit again and again. So the
@@ -27,47 +29,45 @@ Cost: one read of ``/proc/self/statm`` for each check. A removed page that is ac
 some microseconds if it is still in the cache of the system, else a read of the disk.
 
 Alternatives considered: removing the least recently used pages only. The system knows which these
-are, but a process would have to read a record of each page to find them. Linux maps single pages
-in a private map that is registered with userfaultfd for asynchronous write protection. Measured
-with 10 million rows in two orders, a step of 1,000 rows then had half as many resident bytes, but
-took 1.4 times the CPU time, and batches of a load took up to three times: a step searches three
-pages (directory, offsets, values) of each large run for each of its values, so it touches most of
-the state in either case.
+are, but a process would have to read a record of each page to find them.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import mmap
 import os
+import resource
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, NamedTuple
 from weakref import ref
 
-import pyarrow as pa
-
 from streaming.state.files import MappedMemory
 
-__all__ = ["PageRange", "ResidentPages", "free_unused_memory", "resident_file_bytes"]
+__all__ = ["PageRange", "ResidentPages", "resident_file_bytes"]
 
 # The seconds between two checks of the thread; and if the pages have grown by more than this share
 # of the limit since the last check.
 CHECK_INTERVAL_S: Final = 0.005
 FAST_CHECK_INTERVAL_S: Final = 0.001
 FAST_GROWTH_SHARE: Final = 0.125
-# The share of the limit that the pages of the index may have after a release.
-KEPT_SHARE: Final = 0.5
+# The share of the limit that the pages of the index may have after a release; and that they may
+# have however fast the pages grow.
+KEPT_SHARE: Final = 0.85
+MIN_KEPT_SHARE: Final = 0.5
 # The index is released in about this many pieces.
 INDEX_PIECES: Final = 16
 # Resident bytes of other files are estimated by the minimum that remained after this many releases.
-REMEMBERED_RELEASES: Final = 8
+REMEMBERED_RELEASES: Final = 1024
 # After a release, the thread pauses for this multiple of the time that the release took.
-PAUSE_PER_RELEASE: Final = 2
+PAUSE_PER_RELEASE: Final = 1
+# The share of the limit that is in effect while reads also map neighbours: the pages grow so fast
+# that they exceed it by much until the next check.
+NEIGHBOURS_SHARE: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +106,9 @@ class ResidentPages:
         # The resident bytes of the maps after the last check.
         self._last_resident = 0
         self._grows_fast = False
+        # Whether a read makes one page resident, or also its neighbours.
+        self._maps_single_pages = True
+        self._faults = _count_faults()
         self._lock = threading.Lock()
         self._must_stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -118,7 +121,12 @@ class ResidentPages:
             leaves: The ranges that are released first, disjoint, and in their order in each map.
         """
         with self._lock:
+            known = set(map(id, self._maps))
             self._maps = tuple(maps)
+            if self._maps_single_pages:
+                for mapped in self._maps:
+                    if id(mapped) not in known:
+                        mapped.expect_few_reads(True)
             self._leaves = tuple(leaves)
             self._index = deque(_divide_index(self._maps, self._leaves))
         if not self._maps:
@@ -139,6 +147,29 @@ class ResidentPages:
             else:
                 self._thread = thread
 
+    def after_commit(self, limit: int) -> None:
+        """Choose how many pages a read makes resident, then do as `check`.
+
+        If the reads since the last call would have filled the limit with single pages, the next
+        step probably reads as much, and most pages have been read. Then reads also map neighbours.
+
+        Args:
+            limit: The new limit in bytes.
+        """
+        faults = _count_faults()
+        read_pages, self._faults = faults - self._faults, faults
+        max_pages = limit // mmap.PAGESIZE
+        if not self._maps_single_pages:
+            max_pages //= 2  # so that steps between the two do not change it again and again
+        with self._lock:
+            is_single = read_pages <= max_pages
+            if is_single != self._maps_single_pages:
+                self._maps_single_pages = is_single
+                for mapped in self._maps:
+                    mapped.expect_few_reads(is_single)
+            self._limit = limit if is_single else round(NEIGHBOURS_SHARE * limit)
+            self._check()
+
     def check(self) -> float:
         """Remove pages of the maps if they are predicted to exceed the limit at the next check.
 
@@ -157,7 +188,8 @@ class ResidentPages:
         self._grows_fast = growth > FAST_GROWTH_SHARE * self._limit
         if resident + growth > self._limit:
             start = time.perf_counter()
-            resident = self._release_some()
+            kept_bytes = max(self._limit - growth, MIN_KEPT_SHARE * self._limit)
+            resident = self._release_some(min(kept_bytes, KEPT_SHARE * self._limit))
             seconds = time.perf_counter() - start
         self._last_resident = resident
         return seconds
@@ -167,13 +199,17 @@ class ResidentPages:
         for mapped in self._maps:
             mapped.release_pages()
 
-    def _release_some(self) -> int:
-        """Remove the pages of leaves, and some of the index; return the resident bytes."""
+    def _release_some(self, kept_bytes: float) -> int:
+        """Remove the pages of leaves, then of the index until ``kept_bytes`` are resident.
+
+        Returns:
+            The resident bytes.
+        """
         for leaf in self._leaves:
             leaf.release()
         for _ in range(len(self._index)):
             resident = self._resident_bytes()
-            if resident <= KEPT_SHARE * self._limit:
+            if resident <= kept_bytes:
                 return resident
             self._index[0].release()
             self._index.rotate(-1)
@@ -221,16 +257,13 @@ def _divide_index(maps: Iterable[MappedMemory], leaves: Iterable[PageRange]) -> 
     ]
 
 
+def _count_faults() -> int:
+    """Return how often this process has accessed a page that was not resident."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
 def resident_file_bytes() -> int:
     """Return the bytes of all resident pages of files of this process; 0 if this is unknown."""
     with suppress(OSError, ValueError, IndexError), open("/proc/self/statm") as file:
         return int(file.read().split()[2]) * os.sysconf("SC_PAGE_SIZE")
     return 0
-
-
-def free_unused_memory() -> None:
-    """Return to the system the freed memory that the allocators of C and Arrow have kept."""
-    pa.default_memory_pool().release_unused()
-    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # it is a function of glibc
-        trim(0)

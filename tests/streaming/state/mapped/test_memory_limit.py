@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import re
 from collections import Counter
@@ -33,6 +34,7 @@ from streaming.state.mapped.dictionary_memory import DictionaryMemory, Dictionar
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.mapped_file import MappedFile
 from streaming.state.mapped.memory_limit import MemoryLimit
+from streaming.state.mapped.page_faults import expect_single_pages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
 from tests.streaming.sink.test_view_sink import Frame
@@ -47,6 +49,14 @@ TRIANGLES = (
 )
 # Every part of the state is mapped.
 NOTHING = 1
+
+
+@pytest.fixture
+def single_pages():
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    address = np.frombuffer(memory, np.uint8).__array_interface__["data"][0]
+    if not expect_single_pages(address, mmap.PAGESIZE):
+        pytest.skip("the system does not map single pages")
 
 
 def arrangements(sink):
@@ -374,6 +384,36 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(
     outside = touched_by(np.arange(5 * 10**6, 5 * 10**6 + 1000), 3)
     assert outside < mapped // 20
     assert touched_by(np.arange(count), 4) > 4 * outside
+    sink.close()
+
+
+@pytest.mark.usefixtures("single_pages")
+def test_a_step_makes_at_most_four_pages_resident_for_each_look_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(resident_pages, "CHECK_INTERVAL_S", 1e6)
+    monkeypatch.setattr(compaction, "MIN_LARGE_PART_BYTES", 1 << 60)
+    sink = edge_sink(tmp_path, memory_limit=1 << 23)
+    random = np.random.default_rng(1)
+    count, rows = 200_000, 20
+
+    def step(count, number):
+        columns = random.integers(0, 50_000, (2, count))
+        table = pa.table({"a": columns[0], "b": columns[1], "weight": np.ones(count, np.int64)})
+        sink(Frame(table, "q"), number)
+
+    step(count, 0)
+    for number in range(1, 4):  # they read few pages, so the next one reads single pages
+        step(rows, number)
+    runs = [run for arrangement in arrangements(sink) for run in arrangement.spine.runs]
+    sink._versions._memory.release_pages()
+    with patch.object(MemoryLimit, "after_commit", lambda *args: None):
+        step(rows, 4)
+        touched = resident_bytes(tmp_path) // mmap.PAGESIZE
+    # Each of three terms of the join, and the strict check, looks up two values of each row. The
+    # pages of one look-up: of the directory, the values, the offsets, and the rows.
+    mapped = [run for run in runs if run.is_mapped]
+    assert len(mapped) >= 2
+    assert touched <= 4 * 2 * 4 * rows + len(mapped)
+    assert sum(run.nbytes for run in mapped) // mmap.PAGESIZE > 4 * touched
     sink.close()
 
 

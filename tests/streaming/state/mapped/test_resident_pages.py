@@ -7,7 +7,7 @@ import mmap
 import threading
 import time
 from itertools import pairwise
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ def test_pages_of_leaves_are_removed_before_those_of_the_index(tmp_path):
     for mapped in maps:
         touch(mapped, PAGES)
     pages.check()
-    assert SIZE // 4 < resident_file_bytes() - base <= SIZE // 2
+    assert SIZE // 4 < resident_file_bytes() - base <= KEPT_SHARE * SIZE
     pages.watch(())
 
 
@@ -131,6 +131,26 @@ def test_resident_pages_of_other_files_do_not_count(mapped, tmp_path):
     assert sum(releases) == REMEMBERED_RELEASES
     touch(mapped, PAGES)
     assert pages.check() > 0
+    pages.watch(())
+
+
+@pytest.mark.usefixtures("no_thread")
+def test_reads_map_neighbours_only_while_steps_read_most_pages(mapped, monkeypatch):
+    faults = iter(range(0, 10**9, PAGES // 4))
+    monkeypatch.setattr(resident_pages, "_count_faults", lambda: next(faults))
+    pages = ResidentPages(SIZE)
+    watched = Mock(wraps=mapped, memory=mapped.memory)
+    pages.watch([watched])
+    assert watched.expect_few_reads.call_args_list == [call(True)]
+    # Each step reads a quarter of `PAGES`: little of a limit of SIZE, much of one of SIZE / 8.
+    for limit, expected in [(1, []), (8, [call(False)]), (4, []), (3, []), (2, [call(True)])]:
+        watched.expect_few_reads.reset_mock()
+        pages.after_commit(SIZE // limit)
+        assert watched.expect_few_reads.call_args_list == expected
+    other = Mock(wraps=mapped, memory=mapped.memory)
+    pages.watch([watched, other])
+    assert other.expect_few_reads.call_args_list == [call(True)]
+    assert not watched.expect_few_reads.call_args_list[1:]  # it is known
     pages.watch(())
 
 
