@@ -45,7 +45,7 @@ from circuits.types.codecs.codec import Codec
 from circuits.types.codecs.decimals import WideDecimals
 from circuits.types.codecs.nested import Nested
 from circuits.types.codecs.strings import Strings
-from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.storage.sum_slices import sum_slices
 from dbsp_wcoj.values.interner import Interner
 from dbsp_wcoj.values.sweep import Sweep
 from dbsp_wcoj.zset import Int64Array
@@ -61,6 +61,8 @@ WORK_PER_VALUE: Final = 32
 MIN_WORK: Final = 4096
 # Codes that are marked at a time.
 _CODES_PER_SLICE: Final = 2048
+# Rows of each run that are added up at a time.
+_ROWS_PER_SLICE: Final = 2048
 
 #: Marks the codes of a column; returns how many codes it has looked at.
 Marker = Callable[[Int64Array], int]
@@ -82,9 +84,9 @@ class DictionarySweeper:
         # At the last commit: the number of values, and of those that the sweep has kept again.
         self._values_before = 0
         self._has_replaced = False
-        # True until the first sweep ends. The runs of a loaded state may have many rows that cancel
-        # each other, because stored runs are merged less often than runs in memory. The first sweep
-        # marks the codes of their sum only.
+        # True until the first sweep ends. The runs of a loaded state, and mapped runs, may have
+        # many rows that cancel each other, because stored runs are merged less often than runs in
+        # memory. The first sweep, and each one of mapped runs, marks the codes of their sum only.
         self._is_first = True
 
     def advance(self, version: CircuitVersion) -> bool:
@@ -208,15 +210,22 @@ class DictionarySweeper:
             if trace.is_empty:
                 continue
             arrangement = trace.arrangements[0]
-            runs = list(arrangement.spine.runs)
-            if self._is_first:
-                yield from _sum_runs(runs)
-            for column, codes in columns.items():
-                level, marker = arrangement.order.index(column), markers.marker(codes)
-                if marker is not None:
-                    for values in [run.level_values(level) for run in runs]:
-                        for first in range(0, len(values), _CODES_PER_SLICE):
-                            yield marker(values[first : first + _CODES_PER_SLICE])
+            runs = arrangement.spine.runs
+            levels = {
+                arrangement.order.index(column): marker
+                for column, codes in columns.items()
+                if (marker := markers.marker(codes)) is not None
+            }
+            if len(runs) > 1 and (self._is_first or any(run.is_mapped for run in runs)):
+                for rows, read_rows in sum_slices(runs, _ROWS_PER_SLICE):
+                    yield read_rows + sum(
+                        marker(rows.row_array[level]) for level, marker in levels.items()
+                    )
+                continue
+            for level, marker in levels.items():
+                for values in [run.level_values(level) for run in runs]:
+                    for first in range(0, len(values), _CODES_PER_SLICE):
+                        yield marker(values[first : first + _CODES_PER_SLICE])
 
 
 def _next_due(values_after_sweep: int) -> int:
@@ -292,14 +301,3 @@ class _Markers:
 def _mark_values(sweep: Sweep, codes: Int64Array) -> int:
     sweep.mark(codes)
     return len(codes)
-
-
-def _sum_runs(runs: list[Run]) -> Iterator[int]:
-    """Replace runs by their sum, a part at a time; yield how many rows were merged."""
-    while len(runs) > 1:
-        runs.sort(key=lambda run: -run.rows)
-        merge, merged = Merge(runs[-2], runs[-1]), None
-        while merged is None:
-            yield _CODES_PER_SLICE
-            merged = merge.work(_CODES_PER_SLICE)
-        runs[-2:] = [merged] if merged.rows else []
