@@ -52,6 +52,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Atom", "Comparison", "Constant", "Query", "SyntaxNode", "Term", "Variable"]
 
+#: The greatest number that a comparison adds to a side, and the negative of the least one.
+MAX_SHIFT: Final = 2**63 - 1
+#: The greatest code of a finite value, and the negative of the least one.
+MAX_FINITE: Final = 2**63 - 2
+
 # `_term`, `_left` and `_right` are equal. With one rule for all three, an error message would list
 # everything that may follow a term anywhere, not only at the position of the fault.
 GRAMMAR: Final = (
@@ -60,7 +65,7 @@ start: head _IMPLIES item ("," item)* "."?
 head: RELATION "(" [VARIABLE ("," VARIABLE)*] ")"
 ?item: atom | comparison
 atom: RELATION "(" [_term ("," _term)*] ")"
-comparison: _left OPERATOR _right
+comparison: _left OPERATOR _right [SHIFT]
 _term: VARIABLE | INTEGER | STRING
 _left: VARIABLE | INTEGER | STRING
 _right: VARIABLE | INTEGER | STRING
@@ -70,6 +75,7 @@ _right: VARIABLE | INTEGER | STRING
 RELATION.2: /{RELATION_NAME}(?=\s*\()/
 INTEGER: /-?[0-9]+/
 OPERATOR: /{COMPARISON_OPERATOR}/
+SHIFT: /[+-]\s*[0-9]+/
 {TERMINALS}"""
 )
 
@@ -79,6 +85,7 @@ EXPECTED: Final[Mapping[str, str]] = {
     "RELATION": "a relation name before '('",
     "INTEGER": "an integer",
     "OPERATOR": "one of < <= > >= == !=",
+    "SHIFT": "'+' or '-' with an integer",
     "$END": "the end of the query",
 }
 TEXT_KIND: Final = "a query"
@@ -170,29 +177,50 @@ class Atom(SyntaxNode):
 
 @dataclass(frozen=True, slots=True)
 class Comparison(SyntaxNode):
-    """``left op right`` between bound terms.
+    """``left op right + shift`` between bound terms.
+
+    The sum is exact: it is not limited to int64, so it never wraps around. Nothing is added if the
+    value of a side is infinite, that is, greater than ``2**63 - 2`` or less than its negative: an
+    infinite timestamp plus a duration is infinite.
 
     Args:
         left: A variable or a constant; in Datalog any term.
         op: One of ``< <= > >= == !=``.
         right: Likewise.
+        shift: An integer of at most 63 bits that is added to ``right``. If it is not 0, the sides
+            are two variables.
 
     Raises:
-        QuerySyntaxError: ``op`` is not one of the six operators.
+        QuerySyntaxError: ``op`` is not one of the six operators, or ``shift`` is too large or is
+            added to a constant.
 
     >>> comparison = Comparison(Variable("a"), "<", Constant(5))
     >>> str(comparison), comparison.variables, comparison.holds(4, 5)
     ('a < 5', ('a',), True)
+    >>> comparison = Comparison(Variable("a"), "<=", Variable("b"), -10)
+    >>> str(comparison), comparison.holds(4, 14), comparison.holds(4, 13)
+    ('a <= b - 10', True, False)
     """
 
     left: Term
     op: str
     right: Term
+    shift: int = 0
 
     def __post_init__(self) -> None:
         if self.op not in OPERATORS:
             operators = " ".join(OPERATORS)
             raise QuerySyntaxError(f"unknown comparison {self.op!r}; use one of {operators}")
+        if abs(self.shift) > MAX_SHIFT:
+            raise QuerySyntaxError(
+                f"{self.shift} is added to a side of a comparison; it must be from "
+                f"{-MAX_SHIFT} to {MAX_SHIFT}"
+            )
+        if self.shift and len(self.variables) < 2:
+            raise QuerySyntaxError(
+                f"'{self}' adds a number, but does not compare two variables; "
+                f"write the sum as a constant, or remove the number"
+            )
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -206,10 +234,14 @@ class Comparison(SyntaxNode):
         Raises:
             TypeError: The values have no order, as in ``1 < "a"``.
         """
+        if self.shift:
+            sides = cast(int, left), cast(int, right)
+            right = sides[1] + (self.shift if max(map(abs, sides)) <= MAX_FINITE else 0)
         return bool(OPERATORS[self.op](left, right))
 
     def __str__(self) -> str:
-        return f"{self.left} {self.op} {self.right}"
+        text = f"{self.left} {self.op} {self.right}"
+        return f"{text} {'-' if self.shift < 0 else '+'} {abs(self.shift)}" if self.shift else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,9 +378,11 @@ def _to_query(text: str, tree: Tree[Token]) -> Query:
                 terms.append(Variable(next(anonymous_names)) if is_anonymous else term)
             atoms.append(Atom(str(relation), tuple(terms)))
         else:
-            left, op, right = tokens
+            left, op, right, *shifts = tokens
             normalized = "==" if op == "=" else str(op)
-            comparisons.append(Comparison(_to_term(text, left), normalized, _to_term(text, right)))
+            sides = _to_term(text, left), _to_term(text, right)
+            shift = sum(_to_shift(text, token) for token in shifts)
+            comparisons.append(Comparison(sides[0], normalized, sides[1], shift))
     if not atoms:
         raise _unexpected(text, len(text.rstrip()), (EXPECTED["RELATION"],))
     name, *variables = (str(token) for token in cast("list[Token]", head.children))
@@ -374,6 +408,16 @@ def _to_term(text: str, token: Token) -> Variable | Constant:
     except ValueError:  # Python refuses to read integers of thousands of digits
         expected = ("an integer of fewer digits",)
         raise _unexpected(text, start, expected, f"{len(token)} digits") from None
+
+
+def _to_shift(text: str, token: Token) -> int:
+    sign, digits = token[0], token[1:].lstrip()
+    try:
+        return -int(digits) if sign == "-" else int(digits)
+    except ValueError:  # Python refuses to read integers of thousands of digits
+        expected = ("an integer of fewer digits",)
+        found = f"{len(digits)} digits"
+        raise _unexpected(text, cast(int, token.start_pos), expected, found) from None
 
 
 def _unexpected(

@@ -17,7 +17,14 @@ from pyarrow import types
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.types.arrow_types import NUMBERS, Family, family_of
 
-__all__ = ["ConstantShift", "adds_months_to_times", "constant_shift", "monotone_argument"]
+__all__ = [
+    "AddedDuration",
+    "ConstantShift",
+    "added_duration",
+    "adds_months_to_times",
+    "constant_shift",
+    "monotone_argument",
+]
 
 _TICKS_PER_SECOND: Final = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
@@ -65,6 +72,31 @@ def constant_shift(expression: Expression) -> ConstantShift | None:
             shift = constant_shift(inner)
             signed = number if function == "add" else -number
             return None if shift is None else ConstantShift(shift.column, shift.number + signed)
+    duration = added_duration(expression)
+    shift = None if duration is None else constant_shift(duration.time)
+    if duration is None or shift is None:
+        return None
+    return ConstantShift(shift.column, shift.number + duration.ticks)
+
+
+class AddedDuration(NamedTuple):
+    """``time + ticks``; both are codes of one type of timestamps."""
+
+    time: Expression
+    ticks: int
+
+
+def added_duration(expression: Expression) -> AddedDuration | None:
+    """Return the parts of a sum of a timestamp and a constant duration; None for others.
+
+    A duration has no months, and no days where local time has days of other lengths.
+
+    >>> us = Column(0, pa.timestamp("us"))
+    >>> amounts = (Literal(part, pa.int64()) for part in (0, 1, 5))
+    >>> added_duration(Call("date_add", (us, *amounts), us.type)).ticks
+    86400000005
+    """
+    match expression:
         case Call(
             "date_add", (inner, Literal(0), Literal(int() as days), Literal(int() as micros))
         ):
@@ -73,10 +105,7 @@ def constant_shift(expression: Expression) -> ConstantShift | None:
                 return None
             all_micros = days * 86_400_000_000 + micros
             ticks, remainder = divmod(all_micros * _TICKS_PER_SECOND[data_type.unit], 10**6)
-            shift = constant_shift(inner)
-            if shift is None or remainder:
-                return None
-            return ConstantShift(shift.column, shift.number + ticks)
+            return None if remainder else AddedDuration(inner, ticks)
     return None
 
 

@@ -23,7 +23,6 @@ from typing import ClassVar
 import pyarrow as pa
 
 from circuits.plan.bounds import (
-    add_implied_bounds,
     bounds_of_first,
     bounds_of_keys,
     common_bounds,
@@ -36,7 +35,7 @@ from circuits.plan.columns import (
     label_keys,
     with_unique_names,
 )
-from circuits.plan.frontier import ColumnBounds, Frontier
+from circuits.plan.frontier import ColumnBounds, Frontier, shifted
 from circuits.plan.node import NaryNode, PlanNode, UnaryNode
 from circuits.plan.nodes import TopK
 
@@ -53,11 +52,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class VariableComparison:
-    """``left op right`` between two variables of a join, by their codes."""
+    """``left op right + shift`` between two variables of a join, by their codes."""
 
     left: int
     op: str
     right: int
+    shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Join(NaryNode):
         return with_unique_names([bound[variable] for variable in self.head])
 
     def key(self) -> tuple[object, ...]:
-        comparisons = tuple((c.left, c.op, c.right) for c in self.comparisons)
+        comparisons = tuple((c.left, c.op, c.right, c.shift) for c in self.comparisons)
         return self.variables, comparisons, self.head
 
     def label(self) -> str:
@@ -127,22 +127,34 @@ class Join(NaryNode):
         NULL is in no comparison, because it is filtered out before
         (`circuits.plan.rewrite.conditions`).
         """
-        pairs = []
+        # Each is low, high and a number of ticks, where low + ticks <= high.
+        orders: list[tuple[int, int, int]] = []
         for comparison in self.comparisons:
             if comparison.op in ("<", "<="):
-                pairs.append((comparison.left, comparison.right))
+                orders.append((comparison.left, comparison.right, -comparison.shift))
             elif comparison.op in (">", ">="):
-                pairs.append((comparison.right, comparison.left))
+                orders.append((comparison.right, comparison.left, comparison.shift))
         bounds = dict(known_bounds)
         size = -1
         while size < len(bounds):
             size = len(bounds)
-            bounds = dict(add_implied_bounds(bounds, pairs))
+            for low, high, ticks in orders:
+                if low in bounds and high not in bounds:
+                    bounds[high] = shifted(bounds[low], ticks, self._types[low])
             for plan, variables in zip(self.inputs, self.variables, strict=True):
                 by_column = {c: bounds[v] for c, v in enumerate(variables) if v in bounds}
                 for column, frontier in plan.with_implied_bounds(by_column).items():
                     bounds.setdefault(variables[column], frontier)
         return bounds
+
+    @cached_property
+    def _types(self) -> Mapping[int, pa.DataType]:
+        """The type of each variable."""
+        return {
+            variable: field.type
+            for plan, variables in zip(self.inputs, self.variables, strict=True)
+            for field, variable in zip(plan.fields, variables, strict=True)
+        }
 
     def _may_be_null(self, column: int) -> bool:
         variable = self.head[column]

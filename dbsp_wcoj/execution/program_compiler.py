@@ -273,18 +273,20 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     comparisons: list[int] = []
     has_unequal = False
     for comparison in shape.compared[level]:
-        op, operand = _orient(comparison, name)
+        op, operand, shift = _orient(comparison, name)
         if isinstance(operand, Constant):
-            comparisons += [OPERATORS[op], join_layout.CONSTANT, int(operand.value)]  # type: ignore[call-overload]
+            value = int(operand.value)  # type: ignore[call-overload]
+            comparisons += [OPERATORS[op], join_layout.CONSTANT, value, 0]
             has_unequal |= op == "!="
             continue
         assert isinstance(operand, Variable)
         if operand.name == name:
             if op in ("<", ">", "!="):  # x < x holds for no x: an empty range
-                comparisons += [join_layout.LESS, join_layout.CONSTANT, -(2**63)]
+                comparisons += [join_layout.LESS, join_layout.CONSTANT, -(2**63), 0]
             continue
         elif shape.level[operand.name] < level:
-            comparisons += [OPERATORS[op], join_layout.VARIABLE, shape.level[operand.name]]
+            other_level = shape.level[operand.name]
+            comparisons += [OPERATORS[op], join_layout.VARIABLE, other_level, shift]
         else:
             continue
         has_unequal |= op == "!="
@@ -303,8 +305,8 @@ def _block(shape: _Shape, level: int, *, without: str | None = None) -> list[int
     ]
 
 
-def _orient(comparison: Comparison, name: str) -> tuple[str, Term]:
-    """Return the operator and the right side of a comparison, turned so that ``name`` is left."""
+def _orient(comparison: Comparison, name: str) -> tuple[str, Term, int]:
+    """Return a comparison, turned so that ``name`` is left: operator, right side and shift."""
     if isinstance(comparison.left, Variable) and comparison.left.name == name:
-        return comparison.op, comparison.right
-    return FLIPPED[comparison.op], comparison.left
+        return comparison.op, comparison.right, comparison.shift
+    return FLIPPED[comparison.op], comparison.left, -comparison.shift

@@ -151,7 +151,7 @@ def normalize_body(query: Query) -> Body:
         if isinstance(left, Variable):
             comparisons.append(comparison)
         elif isinstance(right, Variable):
-            comparisons.append(Comparison(right, FLIPPED[comparison.op], left))
+            comparisons.append(Comparison(right, FLIPPED[comparison.op], left, -comparison.shift))
         else:
             assert isinstance(left, Constant) and isinstance(right, Constant)
             is_never_true |= not comparison.holds(left.value, right.value)

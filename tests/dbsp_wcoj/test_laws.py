@@ -18,6 +18,7 @@ from tests.generators.strategies import (
     DOMAINS,
     FORMULAS,
     LAW,
+    SHIFTS,
     Delta,
     Step,
     bodies,
@@ -92,6 +93,30 @@ LABELLED = (
 def test_labelled_patterns_equal_recomputation(formula, data):
     query = Query.parse(data.draw(st.sampled_from(LABELLED)))
     check_against_recomputation(query, data.draw(streams(query, (0, 1, 2))), formula)
+
+
+# Comparisons that add a number: enumerated, summed over the last variable, and over the last two.
+SHIFTED = tuple(
+    f"{head} :- {body}, a {op} b {{shift}}"
+    for op in ("<", "<=", ">", ">=", "==", "!=")
+    for head, body in (
+        ("q(a, b)", "r(k, a), s(k, b)"),
+        ("q(k)", "r(k, a), s(k, b)"),
+        ("n()", "r(a), s(b)"),
+        ("n()", "r(k, a), s(k, b), t(a, b)"),
+    )
+)
+
+
+@pytest.mark.parametrize("formula", ["collapsed", "flipped"])
+@settings(LAW, max_examples=150)
+@given(data=st.data())
+def test_comparisons_with_a_shift_equal_recomputation(formula, data):
+    shift = data.draw(st.sampled_from(SHIFTS))
+    text = data.draw(st.sampled_from(SHIFTED))
+    query = Query.parse(text.format(shift=f"{'-' if shift < 0 else '+'} {abs(shift)}"))
+    domain = data.draw(st.sampled_from(DOMAINS))
+    check_against_recomputation(query, data.draw(streams(query, domain)), formula)
 
 
 @pytest.mark.slow

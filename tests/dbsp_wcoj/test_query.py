@@ -223,3 +223,24 @@ def test_the_parser_is_not_imported_before_the_first_query_is_read():
     code = "import sys, dbsp_wcoj.query; sys.exit('lark' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("text", "shift"), [("+ 10", 10), ("+10", 10), ("-3", -3), ("- 3", -3)])
+def test_a_comparison_may_add_an_integer_to_its_right_side(text, shift):
+    query = Query.parse(f"q(a) :- e(a, b), a <= b {text}")
+    assert query.comparisons == (Comparison(A, "<=", B, shift),)
+    assert Query.parse(str(query)) == query
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a < 5 + 1", "does not compare two variables"),
+        ("a < a + 1", "does not compare two variables"),
+        ("a < b + 9223372036854775808", "it must be from -9223372036854775807"),
+        (f"a < b + {'9' * 5000}", "5000 digits"),
+    ],
+)
+def test_a_number_that_cannot_be_added_is_an_error(text, message):
+    with pytest.raises(QuerySyntaxError, match=message):
+        Query.parse(f"q(a) :- e(a, b), {text}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -31,6 +31,8 @@ LAW = settings(
 
 FORMULAS = tuple(Formula)
 OPERATORS = ("<", "<=", ">", ">=", "==", "!=")
+# Numbers that comparisons add to a side: with the largest ones, sums do not fit in int64.
+SHIFTS = (0, 1, -1, 2, -2, 1000, 1 << 62, -(1 << 62), (1 << 63) - 1, -(1 << 63) + 1)
 DOMAINS = (
     (0, 1),
     (0, 1, 2),
@@ -38,6 +40,7 @@ DOMAINS = (
     (-2, -1, 0, 1),
     (-7, 0, 1000, 1 << 33),
     (-(1 << 62), -1, (1 << 62) - 1, 1 << 62),
+    (-(1 << 63) + 1, -(1 << 63) + 2, 0, (1 << 63) - 2, (1 << 63) - 1),
 )
 VARIABLES = ("a", "b", "c", "d", "x")
 
@@ -146,8 +149,14 @@ def queries(draw: st.DrawFn, domain: Sequence[int]) -> Query:
     flipped = st.builds(
         Comparison, sides, st.sampled_from(OPERATORS), st.sampled_from(names).map(Variable)
     )
+    shifted = comparison
+    if len(names) > 1:
+        pairs = st.sampled_from(list(permutations(map(Variable, names), 2)))
+        parts = st.tuples(pairs, st.sampled_from(OPERATORS), st.sampled_from(SHIFTS))
+        shifted = parts.map(lambda part: Comparison(part[0][0], part[1], part[0][1], part[2]))
     number = draw(st.sampled_from([0, 0, 1, 2]))
-    comparisons = draw(st.lists(st.one_of(comparison, flipped), min_size=number, max_size=number))
+    any_comparison = st.one_of(comparison, flipped, shifted)
+    comparisons = draw(st.lists(any_comparison, min_size=number, max_size=number))
     return Query("q", head, body, tuple(comparisons))
 
 

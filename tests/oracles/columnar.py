@@ -39,6 +39,7 @@ def evaluate(query: Query, relations: Mapping[str, Relation]) -> Relation:
         weights = _product(weights[left], atom_weights[keep][right])
     keep = np.ones(len(weights), dtype=bool)
     for comparison in query.comparisons:
+        assert not comparison.shift, "the oracle adds nothing to a side of a comparison"
         a, b = (
             bound[side.name] if isinstance(side, Variable) else side.value
             for side in (comparison.left, comparison.right)

@@ -141,4 +141,7 @@ def _holds(comparison: Comparison, binding: Mapping[str, Any]) -> bool:
         binding[side.name] if isinstance(side, Variable) else side.value
         for side in (comparison.left, comparison.right)
     )
+    infinite = {-(2**63), 1 - 2**63, 2**63 - 1}
+    if comparison.shift and left not in infinite and right not in infinite:
+        right += comparison.shift
     return COMPARE[comparison.op](left, right)

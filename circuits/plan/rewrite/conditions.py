@@ -12,7 +12,8 @@ relation in its FROM. There are four kinds of conditions:
   each atom removes the rows where its side is NULL.
 - An inequality (``<``, ``<=``, ``>``, ``>=``, ``<>``) between expressions of two atoms is evaluated
   inside the join, on codes, if the order of the codes is the order of the values. NULLs on either
-  side are filtered out in the same way.
+  side are filtered out in the same way. A constant duration is added there, too, so ``a.t <= b.t +
+  INTERVAL '1 hour'`` needs no column for the sum, and each side bounds the other.
 - Every other condition, ``a.x + b.x = 3``, filters the result of the join; these are the residual
   conditions.
 """
@@ -20,7 +21,7 @@ relation in its FROM. There are four kinds of conditions:
 from __future__ import annotations
 
 from functools import reduce
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
@@ -33,6 +34,7 @@ from circuits.plan.expressions import (
     conjuncts,
     substitute,
 )
+from circuits.plan.monotone_functions import added_duration
 from circuits.plan.nodes import PlanNode
 from circuits.plan.rewrite.nullability import is_nullable
 from circuits.plan.rewrite.projection import push_filter
@@ -40,6 +42,7 @@ from circuits.plan.rewrite.select_block import SelectBlock
 from circuits.runtime.row_batch import keeps_codes
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions import call
+from dbsp_wcoj.query import MAX_SHIFT
 
 __all__ = ["Conditions", "computes_values"]
 
@@ -51,19 +54,28 @@ _CODECS: Final = Codecs()
 Pair = tuple[Expression, Expression]
 
 
+class ShiftedComparison(NamedTuple):
+    """``left op right + shift``, in codes; each side is over one atom."""
+
+    left: Expression
+    op: str
+    right: Expression
+    shift: int
+
+
 class Conditions:
     """The predicates of a block.
 
     Attributes:
         equalities: Pairs of expressions, each over one atom, that must have the same value.
-        comparisons: Pairs of such expressions with the comparison operator between them.
+        comparisons: Comparisons of such expressions.
         residual: Predicates over the block's columns that filter the result.
     """
 
     def __init__(self, block: SelectBlock) -> None:
         self.block = block
         self.equalities: list[Pair] = []
-        self.comparisons: list[tuple[Expression, str, Expression]] = []
+        self.comparisons: list[ShiftedComparison] = []
         self.residual: list[Expression] = []
         # For each column of the block, the position of its atom.
         self._atom_of_column = [i for i, atom in enumerate(block.atoms) for _ in atom.fields]
@@ -72,6 +84,7 @@ class Conditions:
         self._not_null: list[set[Expression]] = [set() for _ in block.atoms]
         for predicate in conjuncts(block.predicates):
             self._classify(predicate)
+        self.comparisons = [self._shift(*compared) for compared in self.comparisons]
         self.equalities = [pair for pair in self.equalities if not self._is_implied(*pair)]
 
     def local(self, expression: Expression) -> Expression:
@@ -112,16 +125,33 @@ class Conditions:
         if predicate.function != "same":  # IS NOT DISTINCT FROM
             for side in sides:
                 (atom,) = self.block.atoms_of([side])
-                self._not_null[atom].add(self.local(side))
+                self._not_null[atom].add(self.local(_without_duration(side)[0]))
         if predicate.function in ("eq", "same"):
             self.equalities.append(sides)
         else:
             operator = _SYMBOLS[predicate.function]
-            self.comparisons.append((sides[0], operator, sides[1]))
-            equivalent_sides = _move_duration(*sides)
-            if equivalent_sides is not None and operator != "!=":
-                left, right = equivalent_sides
-                self.comparisons.append((left, operator, right))
+            self.comparisons.append(ShiftedComparison(sides[0], operator, sides[1], 0))
+
+    def _shift(
+        self, left: Expression, operator: str, right: Expression, shift: int
+    ) -> ShiftedComparison:
+        """Return a comparison with the constant durations of its sides in the shift.
+
+        They remain in the sides if the sides without them are equal: they are then one variable.
+        """
+        (start, earlier), (end, later) = map(_without_duration, (left, right))
+        moved = shift + later - earlier
+        if abs(moved) > MAX_SHIFT or self._are_equal(start, end):
+            return ShiftedComparison(left, operator, right, shift)
+        return ShiftedComparison(start, operator, end, moved)
+
+    def _are_equal(self, left: Expression, right: Expression) -> bool:
+        """Return whether the equalities imply, in one or several steps, that both are equal."""
+        equal, size = {left}, 0
+        while size < len(equal):
+            size = len(equal)
+            equal.update(e for pair in self.equalities if equal.intersection(pair) for e in pair)
+        return right in equal
 
     def _is_implied(self, left: Expression, right: Expression) -> bool:
         """Return whether the other equalities imply that ``f(x, …)`` equals ``f(y, …)``."""
@@ -182,28 +212,10 @@ def _not_null_operand(predicate: Expression) -> Expression | None:
     return None
 
 
-def _move_duration(left: Expression, right: Expression) -> Pair | None:
-    """Return the sides ``y - d`` and ``x`` for the sides ``y`` and ``x + d`` of a comparison.
-
-    The condition ``x <= y and y <= x + d`` bounds ``y`` on both sides if ``x`` is known, and ``x``
-    only above if ``y`` is known. With the new comparison ``y - d <= x``, it bounds ``x`` on both
-    sides, too. So a join can start at either side and reads only a range of the other. Here ``x``
-    and ``y`` are timestamps and ``d`` is a duration; None for all other comparisons.
-    """
-    if isinstance(right, Column):
-        if isinstance(left, Column):
-            return None
-        moved = _move_duration(right, left)
-        return None if moved is None else (moved[1], moved[0])
-    match right:
-        case Call(
-            "date_add", (Column(_, data_type) as time, Literal(0), Literal(days), Literal(us))
-        ):
-            is_same = isinstance(left, Column) and left.type == data_type == right.type
-            if is_same and pa.types.is_timestamp(data_type) and data_type.tz is None:
-                amounts = (Literal(-part, pa.int64()) for part in (0, days, us))
-                return call("date_add", left, *amounts), time
-    return None
+def _without_duration(expression: Expression) -> tuple[Expression, int]:
+    """Return ``t`` and the ticks of ``d`` for ``t + d``; an expression and 0 for all others."""
+    duration = added_duration(expression)
+    return (expression, 0) if duration is None else duration
 
 
 def _fold_durations(expression: Expression) -> Expression:

@@ -97,7 +97,7 @@ class _JoinPlanner:
         self._slots: list[dict[Expression, int]] = [{} for _ in block.atoms]
         self._equalities = [(self._slot(a), self._slot(b)) for a, b in conditions.equalities]
         self._comparisons = [
-            (self._slot(a), op, self._slot(b)) for a, op, b in conditions.comparisons
+            (self._slot(a), op, self._slot(b), shift) for a, op, b, shift in conditions.comparisons
         ]
         # For each atom, the antijoins that are applied to it before the join.
         self._atom_antijoins: list[list[AntijoinOperand]] = [[] for _ in block.atoms]
@@ -170,7 +170,7 @@ class _JoinPlanner:
             # The dictionary of row ids would get an entry for every iteration that a row ever had.
             return ()
         join_slots = {slot for pair in self._equalities for slot in pair}
-        join_slots |= {slot for left, _, right in self._comparisons for slot in (left, right)}
+        join_slots |= {slot for left, _, right, _ in self._comparisons for slot in (left, right)}
         join_slots |= {slot for _, keys in self._subtracted for slot in keys}
         results = dict.fromkeys(self._result_slots.values())
         encoded = tuple(slot for slot in results if slot[0] == atom and slot not in join_slots)
@@ -206,7 +206,8 @@ class _JoinPlanner:
             (*(plan for plan, _ in self._inputs), *(antijoin.plan for antijoin, _ in chosen)),
             tuple(input_variables),
             tuple(
-                VariableComparison(variables[a], op, variables[b]) for a, op, b in self._comparisons
+                VariableComparison(variables[a], op, variables[b], shift)
+                for a, op, b, shift in self._comparisons
             ),
             tuple(variables[slots[0]] for slots in self._head),
         )

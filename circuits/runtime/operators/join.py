@@ -126,7 +126,9 @@ def query_of(plan: Join, names: Sequence[str]) -> Query:
         for name, variables in zip(names, plan.variables, strict=True)
     ]
     comparisons = [
-        Comparison(Variable(variable_names[c.left]), c.op, Variable(variable_names[c.right]))
+        Comparison(
+            Variable(variable_names[c.left]), c.op, Variable(variable_names[c.right]), c.shift
+        )
         for c in plan.comparisons
     ]
     head = tuple(variable_names[v] for v in plan.head)

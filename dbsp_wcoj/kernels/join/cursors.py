@@ -57,6 +57,9 @@ from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply, 
 
 MIN_INT64 = np.int64(-(2**63))
 MAX_INT64 = np.int64(2**63 - 1)
+# The finite values: a shift does not change the others (`dbsp_wcoj.query.Comparison`).
+MIN_FINITE = np.int64(-(2**63) + 2)
+MAX_FINITE = np.int64(2**63 - 2)
 ROOT = np.int64(0)
 
 # Number of values that each stage of prefetching is ahead of the next one.
@@ -139,6 +142,16 @@ def open_join(program, sources, deltas, state, cursors, level_states):
     store(state, level_states + WEIGHT, weight)
 
 
+@inline_subroutine
+def beyond_finite(value, shift):
+    """Return 1 or -1 if a finite value plus the shift is above or below all finite values, or 0."""
+    if value < MIN_FINITE or value > MAX_FINITE:
+        return 0
+    if shift > 0 and value > MAX_FINITE - shift:
+        return 1
+    return -1 if shift < 0 and value < MIN_FINITE - shift else 0
+
+
 @subroutine
 def value_range(program, state, block, level_states, low, high):
     """Return the inclusive range of values that the comparisons of a level allow."""
@@ -149,6 +162,26 @@ def value_range(program, state, block, level_states, low, high):
         bound = load(program, word + 2)
         if load(program, word + 1) != CONSTANT:
             bound = load(state, level_states + LEVEL_STATE_WORDS * bound + VALUE)
+            shift = load(program, word + 3)
+            side = beyond_finite(bound, shift)
+            if side > 0:
+                if operator in (LESS, AT_MOST):
+                    high = min(high, MAX_FINITE)
+                elif operator in (GREATER, AT_LEAST):
+                    low = max(low, MAX_FINITE + 1)
+                elif operator == EQUAL:
+                    return MAX_INT64, MIN_INT64
+                continue
+            if side < 0:
+                if operator in (LESS, AT_MOST):
+                    high = min(high, MIN_FINITE - 1)
+                elif operator in (GREATER, AT_LEAST):
+                    low = max(low, MIN_FINITE)
+                elif operator == EQUAL:
+                    return MAX_INT64, MIN_INT64
+                continue
+            if MIN_FINITE <= bound <= MAX_FINITE:
+                bound += shift
         if operator == LESS:
             if bound == MIN_INT64:
                 return MAX_INT64, MIN_INT64
@@ -177,6 +210,11 @@ def is_excluded(program, state, block, level_states, value):
             excluded = load(program, word + 2)
             if load(program, word + 1) != CONSTANT:
                 excluded = load(state, level_states + LEVEL_STATE_WORDS * excluded + VALUE)
+                shift = load(program, word + 3)
+                if beyond_finite(excluded, shift) != 0:
+                    continue
+                if MIN_FINITE <= excluded <= MAX_FINITE:
+                    excluded += shift
             if excluded == value:
                 return True
     return False

@@ -24,7 +24,8 @@ PROGRAM_WORDS = 11
 
 # The block of a level: MEMO_KIND, MEMO_LEVEL, SUM_KIND, SUM_KERNEL, the number of participants,
 # (atom, depth, whether the atom is complete) for each, the number of comparisons, (operator,
-# CONSTANT or VARIABLE, constant or level) for each. SUM_KERNEL is the address of the kernel that
+# CONSTANT or VARIABLE, constant or level, shift) for each: the value is compared with the constant,
+# or with the value of the level plus the shift. SUM_KERNEL is the address of the kernel that
 # computes the sum (`dbsp_wcoj.kernels.join.calls`), or 0.
 MEMO_KIND = 0
 MEMO_LEVEL = 1
@@ -32,7 +33,7 @@ SUM_KIND = 2
 SUM_KERNEL = 3
 PARTICIPANTS = 4
 PARTICIPANT_WORDS = 3
-COMPARISON_WORDS = 3
+COMPARISON_WORDS = 4
 
 # block[SUM_KIND]:
 # - SUM_NONE: the values are listed.

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -506,6 +507,51 @@ def test_an_interval_join_reads_the_rows_within_the_interval():
         delta = circuit.step({relation: rows(2, 20, 400)})["view"]
         assert 30 <= delta.num_rows <= 60
         assert proposals() - before < 1000
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "l.ts BETWEEN r.ts - INTERVAL '2' SECOND AND r.ts + INTERVAL '1' SECOND",
+        "l.ts + INTERVAL '1' DAY < r.ts + INTERVAL '2' SECOND + INTERVAL '1' DAY",
+        "l.k = r.k AND l.ts - INTERVAL '1' SECOND >= r.ts",
+        "l.k = r.k AND l.ts <> r.ts + INTERVAL '1' SECOND",
+        "l.ts = r.ts AND l.ts >= r.ts + INTERVAL '1' SECOND",
+        "l.ts = r.ts AND l.ts <= r.ts + INTERVAL '1' SECOND",
+        "NOT l.ts > r.ts - INTERVAL '1' SECOND",
+    ],
+)
+def test_joins_of_times_and_durations_equal_duckdb_also_if_a_time_is_infinite(condition):
+    text = f"SELECT l.k, l.v, r.k AS j, r.v AS w FROM e l JOIN e2 r ON {condition}"
+    schema = pa.schema([("k", pa.int64()), ("ts", pa.timestamp("us")), ("v", pa.int64())])
+    circuit = compile_sql(text, {"e": schema, "e2": schema}, dialect="duckdb")
+    infinite = 2**63 - 1
+    seconds = [None, -infinite, infinite, *(s * 10**6 for s in (0, 1, 2, 3, 5))]
+    rng = np.random.default_rng(0)
+    state = {"e": Counter(), "e2": Counter()}
+    view: Counter = Counter()
+    for _ in range(4):
+        step = {}
+        for name, rows in state.items():
+            added = [
+                (int(rng.integers(2)), seconds[rng.integers(len(seconds))], int(rng.integers(3)))
+                for _ in range(12)
+            ]
+            delta = Counter(added)
+            delta.subtract(row for row in rows.elements() if rng.random() < 0.4)
+            rows.update(delta)
+            columns = zip(*delta, strict=True)
+            arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+            weights = pa.array(delta.values(), pa.int64())
+            step[name] = pa.table([*arrays, weights], [*schema.names, "weight"])
+        for *row, weight in zip(*circuit.step(step)["view"].to_pydict().values(), strict=True):
+            view[tuple(row)] += weight
+        with duckdb.connect() as oracle:
+            for name, rows in state.items():
+                arrays = zip(*rows.elements(), strict=True)
+                held = [pa.array(c, f.type) for c, f in zip(arrays, schema, strict=True)]
+                oracle.register(name, pa.table(held, schema=schema))
+            assert +view == Counter(oracle.execute(text).fetchall()) and min(view.values()) >= 0
 
 
 @pytest.mark.parametrize("item", ["window", "window(ts, '1 hour')", "window AS window"])
