@@ -377,7 +377,12 @@ class Graph:
             self.state_bounds = StateBounds(
                 self.nodes, self.operators.joins, self.relations, self.checked_inputs, self.codecs
             )
-        check_window_close(self.nodes, self.state_bounds, self.views_of)
+        keyed_inputs = [
+            name
+            for name, checked in self.checked_inputs.items()
+            if checked.options.lateness and checked.bounded_column is None and checked.options.keys
+        ]
+        check_window_close(self.nodes, self.state_bounds, keyed_inputs, self.views_of)
 
     @observed(GRAPH)
     def prepare(

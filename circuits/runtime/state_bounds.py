@@ -360,13 +360,16 @@ def _order_reader(
 def check_window_close(
     nodes: Sequence[Node],
     bounds: StateBounds | None,
+    keyed_inputs: Sequence[str],
     views_of: Callable[[], Sequence[Sequence[str]]],
 ) -> None:
     """Check that the rows of every view with EMIT ON WINDOW CLOSE become final.
 
     Args:
         nodes: The nodes of the graph.
-        bounds: The bounds of their state; None if no input has lateness.
+        bounds: The bounds of their state; None if the lateness of no input bounds any state.
+        keyed_inputs: The inputs with lateness whose keys do not include the event time. Their old
+            rows can still be replaced, so their windows are never complete.
         views_of: Returns the views that depend on each node; called for an error only.
 
     Raises:
@@ -379,6 +382,12 @@ def check_window_close(
         assert isinstance(node.plan, WindowClose)
         views = ", ".join(map(repr, views_of()[position]))
         text = f"view {views}: {node.plan.place}EMIT ON WINDOW CLOSE"
+        if bounds is None and keyed_inputs:
+            raise InputOptionsError(
+                f"{text} needs an input whose old rows do not change; a row of {keyed_inputs[0]!r} "
+                "replaces the earlier row of its key, however old that row is: add the event "
+                "time to the key, or declare no key"
+            )
         if bounds is None:
             raise InputOptionsError(
                 f"{text} needs an input with lateness, which says when a window is complete: "

@@ -141,7 +141,7 @@ def test_a_view_over_a_view_that_emits_final_rows():
         (
             "SELECT ts FROM a",
             {"a": InputOptions(keys=("k",), lateness=Lateness("ts", 5))},
-            "needs an input with lateness",
+            "a row of 'a' replaces the earlier row of its key.*add the event time to the key",
         ),
         (
             "SELECT ts FROM a",
