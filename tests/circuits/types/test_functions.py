@@ -285,7 +285,7 @@ def test_every_function_is_compared_with_duckdb_or_spark(monkeypatch):
     pinned |= {"age", "interval_key", "normalized_interval", "parse_interval"}
     # `tests/circuits/sql/test_nested_texts.py` compares the texts of nested values with DuckDB.
     pinned |= {"nested_text"}
-    # `tests/circuits/sql/test_postgres_values.py` compares texts of numbers, and intervals, with PostgreSQL.
+    # `tests/circuits/sql/test_postgres_values.py` compares these functions with PostgreSQL.
     pinned |= {"postgres_float", "postgres_to_char"}
     pinned |= {function.name for function in interval_carries.FUNCTIONS}
     # `tests/circuits/sql/test_function_templates.py` compares UUIDs with DuckDB.
