@@ -83,7 +83,11 @@ class Join(NaryNode):
         return with_unique_names([bound[variable] for variable in self.head])
 
     def key(self) -> tuple[object, ...]:
-        comparisons = tuple((c.left, c.op, c.right, c.shift) for c in self.comparisons)
+        # Without a shift, as in states that were written before comparisons had one.
+        comparisons = tuple(
+            (c.left, c.op, c.right, c.shift) if c.shift else (c.left, c.op, c.right)
+            for c in self.comparisons
+        )
         return self.variables, comparisons, self.head
 
     def label(self) -> str:
