@@ -285,3 +285,12 @@ def test_division_by_zero_is_an_error(server, query):
 def test_other_meanings_in_postgresql_are_refused(query, message):
     with pytest.raises(SqlError, match=message):
         compile_sql(query, {"t": SCHEMA}, dialect="postgres")
+
+
+@pytest.mark.parametrize("call", ["jsonb_set(j, '{a}', v)", "jsonb_insert(j, '{b}', v)"])
+def test_a_new_value_that_is_no_json_is_an_error_of_the_row(call):
+    schema = pa.schema([("j", pa.string()), ("v", pa.string())])
+    circuit = compile_sql(f"SELECT {call} AS x FROM t", {"t": schema}, dialect="postgres")
+    with pytest.raises(EvaluationError, match="the new value is no JSON"):
+        circuit.step({"t": [{"j": '{"a": 1}', "v": "no JSON"}]})
+    assert circuit.step({"t": [{"j": '{"a": 1}', "v": None}]})["view"]["x"].to_pylist() == [None]

@@ -1,19 +1,27 @@
-"""Functions that change JSON texts: PostgreSQL's ``||``, ``-`` and jsonb_set, and indents.
+"""Functions that edit and print JSON, and read it by a path.
 
-::
+They are PostgreSQL's operators ``||``, ``-``, ``#-``, ``#>`` and ``#>>`` of JSON and functions such
+as jsonb_set, and DuckDB's json_pretty. JSON values are strings here::
 
-    {"a": 1} || {"b": 2}      {"a":1,"b":2}: the members of both; the second ones count
-    [1] || 2                  [1,2]: other values are arrays of one element
+    {"a": 1} || {"b": 2}      {"a":1,"b":2}
+    {"a": 1} || {"a": 2}      {"a":2}: of two members of one name, that of the second object
+    [1] || 2                  [1,2]: a value that is not an array is an array of one element
     {"a": 1, "b": 2} - 'a'    {"b":2}
     ["a", "b"] - 0            ["b"]
     {"a": [1]} #- '{a,0}'     {"a":[]}
 
-A *path* is a list of names and positions, all of them texts. A position before 0 counts from the
-end. An edit whose path leads to no object or array changes nothing.
+A *path* is a list of steps, each of which is a string: the name of a member of an object, or a
+position in an array, from 0. A negative position counts from the end; a position has at most 9
+digits. An edit changes nothing if a step before the last one leads to no object or array. It fails
+if a step in an array is not a position, or if the whole value is not an object or array.
 
-A text that is no JSON gives NULL, and is an error for the operators and for edits by a path. There,
-of two members of a name the last one counts, as in PostgreSQL; ``json_pretty`` and
-``json_strip_nulls`` write both, as DuckDB. Each function runs once per distinct row of arguments.
+Strings that are not valid JSON: ``#>``, ``#>>``, ``json_pretty`` and ``json_strip_nulls`` return
+NULL, and all other functions raise an error.
+
+If an object has two members of one name, ``json_pretty`` and ``json_strip_nulls`` write both, as
+DuckDB does. The other functions keep only the last one, as PostgreSQL does.
+
+Cost: each function runs once per distinct row of arguments.
 """
 
 from __future__ import annotations
@@ -56,7 +64,7 @@ def _concatenate(left: str, right: str) -> str:
 
 
 def _delete_name(text: str, name: str) -> str:
-    """Remove the member of an object, or all equal strings of an array."""
+    """Remove the member with this name of an object, or all strings equal to it of an array."""
     value = _parse(text)
     if isinstance(value, dict):
         return write_json({key: part for key, part in value.items() if key != name})
@@ -66,7 +74,7 @@ def _delete_name(text: str, name: str) -> str:
 
 
 def _delete_position(text: str, position: int) -> str:
-    """Remove the element at a position; one before 0 counts from the end."""
+    """Remove the element at a position of an array; a negative one counts from the end."""
     value = _parse(text)
     if not isinstance(value, list):
         raise _deletion_error(value)
@@ -82,7 +90,7 @@ def _deletion_error(value: Any) -> ValueError:
 
 
 def _value_at(text: str, path: list[str | None]) -> Any:
-    """Return the value at a path, or ``MISSING``; a position that is no number is not there."""
+    """Return the value at a path; ``MISSING`` if a step leads nowhere or the text is not JSON."""
     value = _parse(text)
     for step in path:
         if step is None:
@@ -110,12 +118,18 @@ def _text_at(text: str, path: list[str | None]) -> str | None:
     return value if isinstance(value, str) else write_json(value)
 
 
-# Changes the object or array that has the value, given its last step, which is a position in it.
+# Changes an object or array in place. The arguments are this object or array, and the name or
+# position in it that is the last step of the path.
 Edit = Callable[[Any, str | int], None]
 
 
 def _edit(text: str, path: list[str | None], edit: Edit) -> str:
-    """Return a JSON text after an edit of the value at a path."""
+    """Return a JSON text in which the value at a path has been edited.
+
+    Raises:
+        ValueError: The text is not a JSON object or array, the path has a NULL, or a step in an
+            array is not a position.
+    """
     root = _parse(text)
     if not isinstance(root, dict | list):
         raise ValueError("a path cannot be edited in a text that is no JSON object or array")
@@ -138,6 +152,7 @@ def _edit(text: str, path: list[str | None], edit: Edit) -> str:
 
 
 def _key_in(parent: Any, step: str) -> str | int:
+    """Return a step as a name in an object, or as a position in an array."""
     if isinstance(parent, dict):
         return step
     if not _POSITION.fullmatch(step):
@@ -145,8 +160,15 @@ def _key_in(parent: Any, step: str) -> str | int:
     return int(step)
 
 
-def _set(text: str, path: list[str | None], new: str, creates: bool = True) -> str:
+def _parse_new(new: str) -> Any:
     value = _parse(new)
+    if value is MISSING:
+        raise ValueError("the new value is no JSON")
+    return value
+
+
+def _set(text: str, path: list[str | None], new: str, creates: bool = True) -> str:
+    value = _parse_new(new)
 
     def edit(parent: Any, key: str | int) -> None:
         if isinstance(parent, dict):
@@ -161,7 +183,7 @@ def _set(text: str, path: list[str | None], new: str, creates: bool = True) -> s
 
 
 def _insert(text: str, path: list[str | None], new: str, after: bool = False) -> str:
-    value = _parse(new)
+    value = _parse_new(new)
 
     def edit(parent: Any, key: str | int) -> None:
         if isinstance(parent, dict):
@@ -207,7 +229,12 @@ def _strip_nulls(value: Any) -> Any:
 
 
 def _indent(value: Any, margin: str = "\n") -> str:
-    """Return a value as JSON with its parts in lines of their own, as DuckDB writes it."""
+    """Return a value as JSON with each member and element on its own line, as DuckDB does.
+
+    Args:
+        value: The parsed JSON.
+        margin: A line break and the indent of the line in which the value begins.
+    """
     inner = margin + _INDENT
     if isinstance(value, dict) and value:
         members = (f"{write_json(name)}: {_indent(part, inner)}" for name, part in value.items())
@@ -225,7 +252,8 @@ def _kernel(parse: Callable[[str], Any], write: Callable[[Any], str]) -> Kernel:
     return per_distinct_row(convert)
 
 
-# In a signature, t is a text, i an integer, b a condition and v any value; here v is a path.
+# In a signature, t is a string, i an integer, b a boolean and v any value; here v is a path.
+# Arguments after | are optional.
 FUNCTIONS = (
     Function(
         "json_concat",
