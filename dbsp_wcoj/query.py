@@ -179,9 +179,10 @@ class Atom(SyntaxNode):
 class Comparison(SyntaxNode):
     """``left op right + shift`` between bound terms.
 
-    The sum is exact: it is not limited to int64, so it never wraps around. Nothing is added if the
-    value of a side is infinite, that is, greater than ``2**63 - 2`` or less than its negative: an
-    infinite timestamp plus a duration is infinite.
+    The sum is exact: it is not limited to int64, so it never wraps around. The greatest and the
+    least codes, above ``2**63 - 2`` or below its negative, are those of infinite timestamps. If one
+    of the sides has such a value, nothing is added: an infinite timestamp plus a duration is
+    infinite.
 
     Args:
         left: A variable or a constant; in Datalog any term.

@@ -1,7 +1,8 @@
 """CurrentTime: one row with the time of the step, for ``now()`` outside of comparisons.
 
-``SELECT now(), a FROM t`` is a cross join of ``t`` with this row. Each step changes all its rows.
-A comparison with ``now()`` is a `circuits.plan.temporal_filter.TemporalFilter` where possible.
+``SELECT now(), a FROM t`` is a cross join of ``t`` with this row. If the time of a step is later
+than that of the step before, the step changes all rows of such a view: it costs O(rows of ``t``).
+So a comparison with ``now()`` is a `circuits.plan.temporal_filter.TemporalFilter` where possible.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from circuits.plan.node import LeafNode
 
 __all__ = ["NOW_TYPE", "CurrentTime"]
 
-#: The type of the time of a step.
+#: The type of the time of a step: microseconds since 1970 in UTC.
 NOW_TYPE: Final = pa.timestamp("us", tz="UTC")
 
 

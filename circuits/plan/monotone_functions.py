@@ -80,7 +80,7 @@ def constant_shift(expression: Expression) -> ConstantShift | None:
 
 
 class AddedDuration(NamedTuple):
-    """``time + ticks``; both are codes of one type of timestamps."""
+    """``time + ticks``, where ``time`` is a timestamp and a tick is one unit of its type."""
 
     time: Expression
     ticks: int
@@ -89,7 +89,8 @@ class AddedDuration(NamedTuple):
 def added_duration(expression: Expression) -> AddedDuration | None:
     """Return the parts of a sum of a timestamp and a constant duration; None for others.
 
-    A duration has no months, and no days where local time has days of other lengths.
+    None also for a duration with months or with a part of a tick, and for local times, that is,
+    timestamps of a time zone other than UTC.
 
     >>> us = Column(0, pa.timestamp("us"))
     >>> amounts = (Literal(part, pa.int64()) for part in (0, 1, 5))

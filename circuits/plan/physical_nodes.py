@@ -52,7 +52,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class VariableComparison:
-    """``left op right + shift`` between two variables of a join, by their codes."""
+    """``left op right + shift`` between two variables of a join, by their codes.
+
+    For timestamps, the shift is a number of ticks of their unit.
+    """
 
     left: int
     op: str

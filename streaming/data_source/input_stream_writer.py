@@ -2,29 +2,31 @@
 
 ::
 
-    executors    each task writes its rows as a part, an Arrow file in the state directory
+    executors    each task writes its rows to an Arrow file in the state directory, a *part*
     driver       the commit of a micro-batch applies all its parts as one step
 
-The step also records the ids of the query and of the micro-batch, as the position of the input
+The step also records, for each input, the last micro-batch of each query that writes into it
 (`streaming.database.positions`). So a commit recognizes a micro-batch that Spark repeats after a
-crash, and applies its rows once. It removes all parts of its query, also those of failed tasks.
+crash, and applies its rows once. At its end, it removes all parts of its query, also those of
+failed tasks.
 
 Options:
 
 - ``state``: the state directory; the executors need access to it.
 - ``input``: the name of the input to write into; not needed if there is only one.
-- ``views``: the SQL of tables and views, or the path of a file with it; needed for a new state.
-  Later, a changed text changes the views.
+- ``views``: the SQL of tables and views, or the path of a file ``*.sql`` that the driver can read.
+  It is needed for a new state. If the SQL differs from that of an existing state, the views change.
 - ``dialect``: the SQL dialect of ``views``, by default "duckdb".
 - ``checkpointLocation``: the checkpoint of the query, which contains the id of the query. Give it
   as an option of the stream, because a data source does not see the settings of the session.
-- ``keep``: the number of versions to keep for streams that read changes, by default 3.
+- ``keep``: the number of versions of the state to keep for streams that read changes, at least 2,
+  by default 3.
 - ``newQuery``: "true" to let a query with a new checkpoint write into an input that has rows of
   other queries; its rows are added to theirs.
 
-Rows may have a column ``weight``: -1 deletes a row. A deletion fails if a trace of the input shows
-that the row does not exist (`circuits.inputs.missing_deletions`). Several queries can write into
-one state; a commit waits a few seconds for one that is running.
+Rows may have a column ``weight``: -1 deletes a row. A deletion fails if the circuit stores the
+rows of the input and the row is not among them (`circuits.inputs.missing_deletions`). Several
+queries can write into one state. A commit waits a few seconds while another one runs, then fails.
 
 Cost: Spark runs each commit in a new process, so a commit loads the state: O(rows of the state)
 in addition to the step. `streaming.ViewSink` keeps the state in memory between micro-batches.
@@ -83,7 +85,7 @@ class WriteOptions:
 
     @staticmethod
     def of(options: Mapping[str, str]) -> WriteOptions:
-        """Read the options of Spark; ``path``, the argument of ``start``, is another ``state``.
+        """Read the options of Spark; ``path``, the argument of ``start``, means ``state``.
 
         Raises:
             StateError: An option is missing, unknown or invalid.
@@ -186,7 +188,17 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
     def _is_committed(
         self, relation: str, position: Mapping[str, str], query: str, batch_id: int
     ) -> bool:
-        """Return whether the state contains a micro-batch; `commit` describes the errors."""
+        """Return whether the state contains a micro-batch.
+
+        Args:
+            relation: The name of the input.
+            position: The id of the last micro-batch of each query that has written into it.
+            query: The id of this query.
+            batch_id: The id of the micro-batch.
+
+        Raises:
+            BatchOrderError: See `commit`.
+        """
         if query not in position:
             if position and not self._options.accepts_new_query:
                 raise BatchOrderError(

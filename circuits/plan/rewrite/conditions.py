@@ -12,8 +12,9 @@ relation in its FROM. There are four kinds of conditions:
   each atom removes the rows where its side is NULL.
 - An inequality (``<``, ``<=``, ``>``, ``>=``, ``<>``) between expressions of two atoms is evaluated
   inside the join, on codes, if the order of the codes is the order of the values. NULLs on either
-  side are filtered out in the same way. A constant duration is added there, too, so ``a.t <= b.t +
-  INTERVAL '1 hour'`` needs no column for the sum, and each side bounds the other.
+  side are filtered out in the same way. A constant duration is added there, too (the shift
+  of the comparison). So ``a.t <= b.t + INTERVAL '1 hour'`` needs no stored column for the sum, and
+  the join can start at either side: a value of one side limits the values of the other.
 - Every other condition, ``a.x + b.x = 3``, filters the result of the join; these are the residual
   conditions.
 """
@@ -55,7 +56,11 @@ Pair = tuple[Expression, Expression]
 
 
 class ShiftedComparison(NamedTuple):
-    """``left op right + shift``, in codes; each side is over one atom."""
+    """``left op right + shift``; each side is over one atom.
+
+    The shift is added to the code of the right side. For timestamps it is a number of ticks of
+    their unit.
+    """
 
     left: Expression
     op: str
@@ -135,18 +140,19 @@ class Conditions:
     def _shift(
         self, left: Expression, operator: str, right: Expression, shift: int
     ) -> ShiftedComparison:
-        """Return a comparison with the constant durations of its sides in the shift.
+        """Return a comparison with the constant durations of its sides moved to the shift.
 
-        They remain in the sides if the sides without them are equal: they are then one variable.
+        They remain in the sides if the conditions say that the sides without them are equal. Both
+        sides would then be the same variable of the join, but a shift needs two variables.
         """
-        (start, earlier), (end, later) = map(_without_duration, (left, right))
-        moved = shift + later - earlier
-        if abs(moved) > MAX_SHIFT or self._are_equal(start, end):
+        (left_time, left_ticks), (right_time, right_ticks) = map(_without_duration, (left, right))
+        all_ticks = shift + right_ticks - left_ticks
+        if abs(all_ticks) > MAX_SHIFT or self._are_equal(left_time, right_time):
             return ShiftedComparison(left, operator, right, shift)
-        return ShiftedComparison(start, operator, end, moved)
+        return ShiftedComparison(left_time, operator, right_time, all_ticks)
 
     def _are_equal(self, left: Expression, right: Expression) -> bool:
-        """Return whether the equalities imply, in one or several steps, that both are equal."""
+        """Return whether the equalities imply that both are equal, as ``a = b and b = c``."""
         equal, size = {left}, 0
         while size < len(equal):
             size = len(equal)

@@ -144,7 +144,10 @@ def open_join(program, sources, deltas, state, cursors, level_states):
 
 @inline_subroutine
 def beyond_finite(value, shift):
-    """Return 1 or -1 if a finite value plus the shift is above or below all finite values, or 0."""
+    """Return where a value plus a shift is: 1 above all finite values, -1 below them, else 0.
+
+    It is 0 for a value that is not finite, because a shift does not change it.
+    """
     if value < MIN_FINITE or value > MAX_FINITE:
         return 0
     if shift > 0 and value > MAX_FINITE - shift:

@@ -1,13 +1,16 @@
-"""Semijoin step: a small step of one reduced relation in one kernel call.
+"""Semijoin step: a small step of a relation that is reduced by semijoins, in one kernel call.
 
-The result is one weight::
+A semijoin selects the rows of a relation, the full relation, whose values are in certain unary
+relations. These rows are a reduced relation (`dbsp_wcoj.execution.semijoins`). A full relation has
+one or more of them, and the query reads these only. The result of the step is one weight::
 
     for each semijoin:   delta = the rows that it keeps;   run in each column order = sort(delta)
-    total = Σ over the terms of Π over the factors of the term
-    log += rows;   for each semijoin: tails of its spines += runs
+    total = Σ over the terms of the delta formula, each of which is a join of its factors
+    log += rows;   for each semijoin: newest runs (tails) of its spines += runs
 
-Most rows of a relation meet no semijoin, so most steps of one row only append it to the log
-(`dbsp_wcoj.kernels.storage.row_log`). If a status says that the step failed, nothing has changed.
+Most rows of a relation are kept by no semijoin, so most steps of one row only append it to the log
+of the full relation (`dbsp_wcoj.kernels.storage.row_log`). If a status says that the step failed,
+neither the log nor a spine has changed. The runs that were built remain in the arena, unused.
 """
 
 import numpy as np
@@ -52,15 +55,26 @@ DELTA_SLOTS = 1  # for each column order of the arena, the index of its run in `
 
 MAX_WEIGHT_BOUND = (1 << 63) - 1
 
-# Status of a step. DONE; or SETTLE: done, and a spine must settle, that is, do the merge work it
-# owes. The step failed: ARENA_FULL, if the arena of a reduced relation is too small, whose index is
-# the total; NOT_SMALL, if the step must be taken in another way.
+# Status of a step:
+# - DONE.
+# - SETTLE: done, and the caller must do pending merges, because the newest run of a spine is full.
+# - ARENA_FULL: failed, because the arena of a reduced relation is too small. The total is the index
+#   of this relation. The caller starts a new buffer for the arena and repeats the step.
+# - NOT_SMALL: failed, because there are too many rows, or a weight or the total may not fit in
+#   int64. The caller takes the general path.
 DONE, SETTLE, ARENA_FULL, NOT_SMALL = range(4)
 
 
 @subroutine
 def build_delta(reduced, deltas, columns, weights):
-    """Build the runs of a reduced relation's delta; return False if a weight may exceed int64."""
+    """Build the runs of a reduced relation's delta; return whether all weights surely fit in int64.
+
+    Args:
+        reduced: Address of the words of the reduced relation.
+        deltas: Address of the addresses of the delta runs.
+        columns: int64, shape ``(arity, n)``, the sorted rows of the delta; n is at least 1.
+        weights: int64, shape ``(n,)``.
+    """
     arena = load(reduced, ARENA)
     store(arena, FREE, load(arena, FREE) + build_runs(arena, columns, weights))
     fits = True
@@ -77,7 +91,7 @@ def build_delta(reduced, deltas, columns, weights):
 
 @subroutine
 def clear_slots(reduced, deltas):
-    """Let the slots of a reduced relation say that its delta is empty."""
+    """Set the slots of a reduced relation to 0: its delta is empty."""
     for index in range(load(load(reduced, ARENA), ORDERS)):
         slot = load(reduced, DELTA_SLOTS + index)
         if slot >= 0:
@@ -86,14 +100,18 @@ def clear_slots(reduced, deltas):
 
 @kernel
 def semijoin_step(addresses, columns, weights, filters):
-    """Run the step and return ``(status, total, joins)``.
+    """Apply the rows of one step.
 
     Args:
-        addresses: Address of the words above.
+        addresses: Address of the words that the constants ``addresses[...]`` describe.
         columns: int64, shape ``(arity, n)``, sorted and distinct rows of the full relation.
         weights: int64, shape ``(n,)``.
         filters: The semijoins, in the order of the reduced relations
             (`dbsp_wcoj.kernels.storage.semijoin`).
+
+    Returns:
+        ``(status, total, joins)``: a status from above; the change of the result's weight; and the
+        number of binary joins of the terms that were evaluated.
     """
     zero = np.int64(0)
     arity, rows = columns.shape

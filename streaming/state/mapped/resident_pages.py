@@ -1,23 +1,24 @@
-"""Resident pages: limits how much of the mapped files is in the memory of the process.
+"""Resident pages: limits how much of the memory-mapped files is in the memory of the process.
 
-A page of a map belongs to the resident memory of a process from the first access until it is
-removed. The system removes pages only when the whole machine, or the container of the process, is
-short of memory. One access to a file in the cache of the system maps at least 16 pages, up to 512
-where the cache has the file in large pages. So a step that searches a large state could make most
-of it resident. Therefore an access maps one page (`streaming.state.mapped.page_faults`), unless a
-step reads so many that most of the state is read: then it takes less time to map neighbours, too.
+A *map* is a memory-mapped file of the state. A page of a map belongs to the resident memory of a
+process from the first access until it is removed. Linux removes pages only when the whole machine,
+or the container of the process, is short of memory. One access to a file in the cache of the system
+maps at least 16 pages, up to 512 where the cache has the file in large pages. So a step that
+searches a large state could make most of it resident. Therefore an access maps one page
+(`streaming.state.mapped.page_faults`). Only if a step reads so many pages that they would fill the
+limit, an access in the next steps also maps the neighbours of the page, which takes less time then.
 
 `ResidentPages` checks the number of resident pages after each commit. A thread also checks it two
 hundred times a second, or more often while it grows fast, because one step may touch more pages
 than the limit. A check predicts the number at the next check: the pages now, plus their growth
 since the last check. If the prediction exceeds the limit, pages are removed:
 
-1. All pages of leaves: the last values of the runs, and their weights. A search reads one or two of
-   these pages, and the next search other ones.
-2. If the rest exceeds a share of the limit (`KEPT_SHARE`; a smaller one if pages grow fast), pages
-   of the rest, a piece at a time, until it does not. The next time, this continues with the next
-   piece. The rest is the index in which each search finds its leaves: it is smaller, and its pages
-   are read again sooner.
+1. All pages of *leaves*: the values of the last column of the runs, and the weights. A search
+   reads one or two of these pages, and the next search other ones.
+2. If the resident pages still exceed a share of the limit (`KEPT_SHARE`, or less if their number
+   grows fast): pages of the *index*, a piece at a time, until they do not exceed it. The next
+   release continues with the next piece. The index is all other bytes of the maps, in which each
+   search finds its leaves. It is smaller, and its pages are read again sooner.
 
 A page that another thread reads can be removed safely, because the next access maps it again. A
 step of many rows, such as a load, may touch more pages than the limit again and again. So the
@@ -50,13 +51,14 @@ from streaming.state.files import MappedMemory
 
 __all__ = ["PageRange", "ResidentPages", "resident_file_bytes"]
 
-# The seconds between two checks of the thread; and if the pages have grown by more than this share
-# of the limit since the last check.
+# The seconds between two checks of the thread.
 CHECK_INTERVAL_S: Final = 0.005
+# The same if the resident pages have grown by more than this share of the limit since the last
+# check.
 FAST_CHECK_INTERVAL_S: Final = 0.001
 FAST_GROWTH_SHARE: Final = 0.125
-# The share of the limit that the pages of the index may have after a release; and that they may
-# have however fast the pages grow.
+# The share of the limit that may be resident after a release; and the smallest such share, if the
+# number of resident pages grows fast.
 KEPT_SHARE: Final = 0.85
 MIN_KEPT_SHARE: Final = 0.5
 # The index is released in about this many pieces.
@@ -106,7 +108,7 @@ class ResidentPages:
         # The resident bytes of the maps after the last check.
         self._last_resident = 0
         self._grows_fast = False
-        # Whether a read makes one page resident, or also its neighbours.
+        # True if a read makes one page resident; False if it makes its neighbours resident, too.
         self._maps_single_pages = True
         self._faults = _count_faults()
         self._lock = threading.Lock()
@@ -118,7 +120,8 @@ class ResidentPages:
 
         Args:
             maps: The maps.
-            leaves: The ranges that are released first, disjoint, and in their order in each map.
+            leaves: The ranges that are released first. They are disjoint, and those of each map
+                are sorted by their start.
         """
         with self._lock:
             known = set(map(id, self._maps))
@@ -150,8 +153,8 @@ class ResidentPages:
     def after_commit(self, limit: int) -> None:
         """Choose how many pages a read makes resident, then do as `check`.
 
-        If the reads since the last call would have filled the limit with single pages, the next
-        step probably reads as much, and most pages have been read. Then reads also map neighbours.
+        If there were more page faults since the last call than pages fit in the limit, the next
+        step probably reads as many pages. Then each read also maps the neighbours of its page.
 
         Args:
             limit: The new limit in bytes.
@@ -221,7 +224,11 @@ class ResidentPages:
         return max(resident_file_bytes() - min(self._remaining_bytes), 0)
 
     def seconds_until_check(self, release_s: float) -> float:
-        """Return the pause of the thread after a check that has released pages for some seconds."""
+        """Return the pause of the thread after a check, in seconds.
+
+        Args:
+            release_s: The seconds for which the check has released pages.
+        """
         interval = FAST_CHECK_INTERVAL_S if self._grows_fast else CHECK_INTERVAL_S
         return max(interval, PAUSE_PER_RELEASE * release_s)
 
@@ -258,7 +265,11 @@ def _divide_index(maps: Iterable[MappedMemory], leaves: Iterable[PageRange]) -> 
 
 
 def _count_faults() -> int:
-    """Return how often this process has accessed a page that was not resident."""
+    """Return the number of minor page faults of this process.
+
+    These are accesses of pages that were not resident and needed no read of the disk. The count
+    includes pages of other memory of the process, and no pages that were read from the disk.
+    """
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 

@@ -2,14 +2,14 @@
 
 ::
 
-    now(t) = {time of step t},   so   now^Δ(t) = {time of step t} - {time of step t - 1}
+    now[t] = {time of step t},   so   now^Δ[t] = {time of step t} - {time of step t - 1}
 
-An example stream::
+An example of three steps; the second one has the time of the first one, so it changes nothing::
 
-    now         100     100     106
-    output      +100            -100 +106
+    time of the step    100     100       106
+    output              +100    nothing   -100 +106
 
-It has no state: the circuit knows the time of the step before. A step costs O(1).
+The operator has no state: the circuit stores the time of the step before. A step costs O(1).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["CurrentTimeOperator"]
 
 
 class CurrentTimeOperator:
-    """Outputs the time of each step, and deletes that of the step before."""
+    """Inserts a row with the time of the step, and deletes that of the step before."""
 
     def __init__(self, codecs: Codecs) -> None:
         self._codec = codecs.codec(NOW_TYPE)
@@ -43,7 +43,11 @@ class CurrentTimeOperator:
         raise EvaluationError("now() has a value only in a step: put it in a view")
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Return the change of the row."""
+        """Return the change of the row since the step before.
+
+        Raises:
+            CircuitError: The step has no time.
+        """
         now, before = context.now, context.previous_now
         if now is None:
             raise CircuitError("a view reads now(): give the time of the step, step(..., now=...)")
@@ -52,5 +56,6 @@ class CurrentTimeOperator:
         return self._row(now) - self._row(before), None
 
     def _row(self, time: int) -> ZSet:
+        """Return the row of a time, in microseconds since 1970 in UTC."""
         codes = self._codec.encode(pa.array([time], NOW_TYPE))
         return ZSet.from_columns([codes], np.ones(1, np.int64))

@@ -1,4 +1,8 @@
-"""Carries between the parts of an interval, as in PostgreSQL: justify_hours and its relatives.
+"""The functions justify_hours, justify_days and justify_interval, as in PostgreSQL.
+
+An interval has three parts: months, days and nanoseconds. These functions carry whole days from the
+nanoseconds to the days, and whole months from the days to the months. A month has 30 days, a day 24
+hours.
 
 ::
 
@@ -6,7 +10,7 @@
     justify_days(35 days)                     1 month 5 days
     justify_interval(1 month -1 hour)         29 days 23 hours
 
-A month has 30 days and a day 24 hours. After a carry, both parts have the same sign.
+If the two parts then have different signs, one more unit is carried, so that no sign differs.
 """
 
 from __future__ import annotations
@@ -31,24 +35,38 @@ from circuits.types.functions.signatures import column_kernel
 
 __all__ = ["FUNCTIONS"]
 
+# Months, days and nanoseconds, an array of one element per interval for each.
 Parts = tuple[Int64Array, Int64Array, Int64Array]
 
 
 def _carry(large: Int64Array, small: Int64Array, size: int) -> tuple[Int64Array, Int64Array]:
-    """Return two parts of which the second is less than ``size`` units of the first."""
+    """Carry whole units from the small part to the large one.
+
+    Args:
+        large: The part in the larger unit.
+        small: The part in the smaller unit.
+        size: How many of the smaller unit are one of the larger unit.
+
+    Returns:
+        The large and the small part. The absolute value of the small part is less than ``size``.
+    """
     carried = np.sign(small) * (np.abs(small) // size)
     return large + carried, small - carried * size
 
 
 def _align(
-    large: Int64Array, small: Int64Array, size: int, rest: Int64Array | None = None
+    large: Int64Array, small: Int64Array, size: int, smallest: Int64Array | None = None
 ) -> tuple[Int64Array, Int64Array]:
-    """Return two parts with one sign; a zero in the second has the sign of ``rest``."""
+    """Carry one unit from the large part to the small one where their signs differ.
+
+    Where the small part is 0, the sign of ``smallest``, a part in a still smaller unit, decides.
+    The other arguments are those of `_carry`.
+    """
     sign = np.sign(small)
-    if rest is not None:
-        sign = np.where(sign == 0, np.sign(rest), sign)
-    moved = np.where(np.sign(large) * sign < 0, np.sign(large), 0)
-    return large - moved, small + moved * size
+    if smallest is not None:
+        sign = np.where(sign == 0, np.sign(smallest), sign)
+    carried = np.where(np.sign(large) * sign < 0, np.sign(large), 0)
+    return large - carried, small + carried * size
 
 
 def _justify_hours(parts: Parts) -> Parts:
@@ -67,7 +85,7 @@ def _justify_interval(parts: Parts) -> Parts:
     months, days, nanoseconds = parts
     days, nanoseconds = _carry(days, nanoseconds, NANOSECONDS_PER_DAY)
     months, days = _carry(months, days, DAYS_PER_MONTH)
-    months, days = _align(months, days, DAYS_PER_MONTH, rest=nanoseconds)
+    months, days = _align(months, days, DAYS_PER_MONTH, smallest=nanoseconds)
     return (months, *_align(days, nanoseconds, NANOSECONDS_PER_DAY))
 
 

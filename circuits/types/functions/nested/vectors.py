@@ -1,8 +1,13 @@
-"""Functions of vectors: lists of numbers of equal length, without NULL.
+"""Functions of two vectors: inner product, distance and cosine, as in DuckDB.
 
-Sums are taken in the order of the elements, in double precision, or in single precision if a list
-has elements of type FLOAT and none of type DOUBLE. The result is NULL if a list is NULL; the cosine
-of vectors without numbers is NULL, too. Cost: O(elements).
+A vector is a list of numbers. The two vectors of a row must have the same length and no NULL among
+their elements; otherwise the functions raise an error. The result is NULL if a vector is NULL. The
+cosine of two empty vectors is NULL, too; that of a vector of zeros is NaN.
+
+The type of the result is FLOAT if one list has elements of type FLOAT and none has DOUBLE, else
+DOUBLE. Sums are computed in this precision, in the order of the elements.
+
+Cost: O(elements).
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ from circuits.types.functions.type_rules import is_number
 __all__ = ["FUNCTIONS"]
 
 Floats = np.ndarray[Any, np.dtype[np.floating[Any]]]
+# From two factors for each element of all lists: for each list, the sum of the products.
 SumProducts = Callable[[Floats, Floats], Floats]
 
 
@@ -58,8 +64,11 @@ def _kernel(
     Args:
         function: Returns one number per row. Its arguments are the elements of the left lists of
             all rows, one list after another; the elements of the right lists in the same order;
-            and a function from two numbers per element to the sum of the products in each row.
-        null_if_empty: True if the result for vectors without numbers is NULL.
+            and a function that returns, for each row, the sum of the products of two arrays of
+            one number per element.
+        null_if_empty: Whether the result for two empty vectors is NULL.
+
+    The kernel raises ``ArrowInvalid`` if the lengths in a row differ, or an element is NULL.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -96,10 +105,11 @@ def _kernel(
 
 
 def _sum_single_products(factors: Floats, others: Floats, lists: Lists) -> Floats:
-    """Return sums of products in single precision, for one position of all lists at a time.
+    """Return the sum of the products in each list, in single precision.
 
-    A product is not rounded before it is added (a fused multiply-add, which DuckDB's compiler
-    uses): a double has room for the product of two floats.
+    Each iteration adds the products at one position of all lists. A product is not rounded before
+    it is added, because a double represents the product of two floats exactly. DuckDB has the same
+    results: its compiler uses a fused multiply-add.
     """
     products = factors.astype(np.float64) * others
     totals = np.zeros(len(lists.lengths), np.float32)
