@@ -7,9 +7,9 @@ no longer joined with itself::
     e(l0,l1) = the rows of e whose columns are in l0 and l1
     n()     :- e(l0,l1)(x, y), e(l1,l2)(y, z), l0(x), l1(y), l2(z)
 
-Each has few of the rows: they are sorted, merged and searched in place of all rows. The delta of a
-reduced relation is exact, so every formula and plan applies as before. With L the labels that all
-conditions ask for (1 or 0 for each row)::
+A reduced relation has few rows, and only these are sorted, merged and searched. Its delta is exact,
+so every delta formula and plan applies to it. L is 1 for a row that meets all conditions of the
+reduced relation, and 0 for the others::
 
     δ(e L) = δe L_new + e_old (L_new - L_old)
 
@@ -152,9 +152,11 @@ class SemijoinReduction:
     Attributes:
         query: The query over the reduced relations.
         full: The full relations, by name.
-        filters: The semijoins of each of them, as kernels read them.
-        reduced_names: The names of the reduced relations of each of them, in this order.
-        reduced_traces: Their traces.
+        filters: The semijoins of each full relation, in the layout of the kernel
+            (`dbsp_wcoj.kernels.storage.semijoin`).
+        reduced_names: The names of the reduced relations of each full relation, in the order of
+            its semijoins in ``filters``.
+        reduced_traces: The traces of these reduced relations, in the same order.
     """
 
     __slots__ = (
@@ -318,7 +320,7 @@ class SemijoinStep(RelationsStep):
     Attributes:
         changed_rows: The number of changed rows of the query's own relations.
         full_deltas: The name of each full relation that changes, its delta and the largest absolute
-            weight of this.
+            weight of the delta.
     """
 
     __slots__ = ("_full", "changed_rows", "full_deltas")

@@ -59,7 +59,7 @@ class DeferredTrace:
 
     @property
     def rows(self) -> int:
-        """At least the number of rows; a row that is in two runs or logged counts twice."""
+        """An upper bound of the number of rows; a row counts once per run and per log entry."""
         return self._trace.rows + self.logged_rows
 
     @property

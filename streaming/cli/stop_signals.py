@@ -36,7 +36,7 @@ class StopSignals:
         return self._has_arrived
 
     def check(self) -> None:
-        """End the process if a signal has arrived.
+        """Interrupt the caller if a signal has arrived.
 
         Raises:
             KeyboardInterrupt: A signal has arrived.
@@ -59,7 +59,7 @@ class StopSignals:
             self._interrupts = False
 
     def record(self, number: int, frame: FrameType | None) -> None:
-        """Handle a signal: record the first one, unless the context is interrupted at once."""
+        """Record the first signal; interrupt at a second one, or in `interrupt_at_once`."""
         if self._interrupts or self._has_arrived:
             raise KeyboardInterrupt
         self._has_arrived = True

@@ -1,6 +1,6 @@
-"""What to write instead of types and functions that are not supported, for errors.
+"""Advice in error messages: what to write instead of unsupported types and functions.
 
-A name without an entry here gets the list of types, or the names of similar functions.
+For a name without an entry here, the message lists the types, or the names of similar functions.
 """
 
 from __future__ import annotations

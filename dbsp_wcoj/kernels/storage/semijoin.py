@@ -3,7 +3,8 @@
     for each semijoin:   out = the rows with row[column] in unary relation, for all its conditions
 
 A condition is a column and the spine of a unary relation (`dbsp_wcoj.kernels.storage.spine`). Each
-distinct condition is tested once per row, and its result is a bit; a semijoin needs some bits.
+distinct condition is tested once per row, and its result is one bit. A semijoin keeps the
+rows that have the bits of all its conditions.
 
 Cost: O(1) per row and condition if the unary relation is one run with a bitmap, else O(runs).
 """
@@ -24,8 +25,8 @@ from dbsp_wcoj.kernels.storage.search import root_find
 from dbsp_wcoj.kernels.storage.spine import FIRST_RUN, RUN_COUNT
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
-# filters[...]: the number of conditions; a column and the address of a table for each of them; then
-# the bits that each semijoin needs.
+# filters[...]: the number of conditions; for each condition, a column and the address of the table
+# of a spine; then, for each semijoin, a word with the bits of its conditions.
 CONDITIONS = 0
 FIRST_CONDITION = 1
 CONDITION_WORDS = 2
@@ -95,7 +96,7 @@ def count_rows(met, filters):
 
 @subroutine
 def needed_bits(filters, semijoin):
-    """Return the conditions that a semijoin needs."""
+    """Return a word with the bits of all conditions of a semijoin."""
     return filters[FIRST_CONDITION + CONDITION_WORDS * filters[CONDITIONS] + semijoin]
 
 

@@ -27,8 +27,9 @@ from dbsp_wcoj.storage.small_pages import FREE_MEMORY
 
 __all__ = ["FreedMemory", "free_unused_memory", "private_bytes"]
 
-# glibc maps arrays of this size on their own; the number of this parameter of ``mallopt``.
+# glibc maps each array of at least this size on its own.
 MAPPED_ARRAY_BYTES: Final = 1 << 20
+# The number of this setting in calls of ``mallopt``.
 M_MMAP_THRESHOLD: Final = -3
 # The share of the limit for the memory of merged runs.
 FREE_MEMORY_DIVISOR: Final = 32
@@ -40,7 +41,7 @@ UNUSED_BYTES_DIVISOR: Final = 32
 class FreedMemory:
     """Limits the freed memory that the process keeps.
 
-    This concerns all of the process, and lasts as long as the process.
+    The limits apply to the whole process, and stay until it ends.
 
     Args:
         limit: The memory limit of the state in bytes.

@@ -7,7 +7,7 @@ map. Searches at few random positions read one value of each page, and their res
 
 Linux maps single pages in a private map whose writes are tracked asynchronously (``userfaultfd``
 with ``UFFD_FEATURE_WP_ASYNC``, Linux 6.7). Nobody writes to these maps, so nothing is tracked.
-Where the system does not have or not allow this, pages have their neighbours, as before.
+If the system lacks or forbids this, each read maps the neighbouring pages, too.
 
 Cost: a system call for each map and change. A single page takes 1.4 microseconds, one with its 15
 neighbours 2.3 (measured in a virtual machine).
@@ -71,7 +71,10 @@ def expect_neighbours(address: int, size: int) -> None:
 
 @cache
 def _open(_process: int) -> int | None:
-    """Return the handle of this process; None if the system has or allows none."""
+    """Return the userfaultfd of this process; None if the system lacks or forbids it.
+
+    The argument is the process id, so that a forked process opens a userfaultfd of its own.
+    """
     number = SYSTEM_CALL.get(platform.machine())
     if sys.platform != "linux" or number is None:
         return None

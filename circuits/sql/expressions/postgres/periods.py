@@ -1,8 +1,8 @@
 """OVERLAPS: two periods of time, with the rules of PostgreSQL.
 
 Each period is a pair of bounds in any order. The later bound is not in the period, unless both are
-equal. One bound may be NULL: then the other is the start, and the end is not known, so that the
-result is NULL where it depends on the end.
+equal. If one bound is NULL, the other is the start, and the end is unknown. The result is
+NULL if it depends on an unknown end.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _is_known(clause: Clause, node: exp.Expr, bound: Expression) -> Expression:
 
 
 def _in_order(clause: Clause, node: exp.Expr, bounds: Pair) -> Pair:
-    """Return the start and the end of a period; the only bound that is known is the start."""
+    """Return the start and the end of a period; if only one bound is known, it is the start."""
     is_ordered = clause.call(node, "le", *bounds)
     is_reversed = clause.call(node, "gt", *bounds)
     start, end = bounds
