@@ -265,12 +265,12 @@ def _divide_index(maps: Iterable[MappedMemory], leaves: Iterable[PageRange]) -> 
 
 
 def _count_faults() -> int:
-    """Return the number of minor page faults of this process.
+    """Return the number of page faults of this process: accesses of pages that were not resident.
 
-    These are accesses of pages that were not resident and needed no read of the disk. The count
-    includes pages of other memory of the process, and no pages that were read from the disk.
+    The count includes pages that were read from the disk, and pages of other memory of the process.
     """
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt + usage.ru_majflt
 
 
 def resident_file_bytes() -> int:
