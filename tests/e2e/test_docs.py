@@ -86,6 +86,14 @@ def test_the_arguments_of_dbsp_wcoj_on_the_pages_are_valid():
     assert checked_commands > 5
 
 
+def test_the_page_of_the_command_line_lists_every_command():
+    page = PAGES_BY_NAME["how-to/command-line.md"].read_text()
+    table = page.partition("| does |\n| --- | --- |\n")[2]
+    listed = re.findall(r"^\| `([\w-]+)", table, re.MULTILINE)
+
+    assert sorted(listed) == sorted({*typer.main.get_command(app).commands, "demo"})
+
+
 @pytest.mark.slow
 def test_the_commands_of_the_tutorial_print_what_the_page_shows(tmp_path):
     """Takes half a minute: two runs in Spark, each with --once, which the page does not use."""
