@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import mmap
+import subprocess
+import sys
 
-import numpy as np
 import pytest
 
 from dbsp_wcoj.storage.small_pages import Block, FreeMemory
 from streaming.state.mapped import freed_memory
 from streaming.state.mapped.freed_memory import (
-    MAPPED_ARRAY_BYTES,
     UNUSED_BYTES_DIVISOR,
     FreedMemory,
-    private_bytes,
 )
 
 LIMIT = 32_000
@@ -65,14 +64,21 @@ def test_the_memory_of_merged_runs_is_limited(free_memory):
     assert not free_memory.put(Block(mmap.mmap(-1, 1000), 1000))
 
 
+FREE_ARRAYS = """
+import numpy as np
+from streaming.state.mapped.freed_memory import MAPPED_ARRAY_BYTES, FreedMemory, private_bytes
+
+FreedMemory(32_000)
+words = 2 * MAPPED_ARRAY_BYTES // 8
+np.ones(8 * words)  # by default, glibc would have smaller arrays on its heap from now on
+arrays = [np.ones(words) for _ in range(128)]
+last = np.ones(words)  # it would keep the memory of the others on the heap
+before = private_bytes()
+del arrays
+assert before - private_bytes() >= 120 * 8 * words and last.all()
+"""
+
+
 def test_the_memory_of_an_array_is_returned_when_it_is_freed():
-    FreedMemory(LIMIT)
-    words = 2 * MAPPED_ARRAY_BYTES // 8
-    np.ones(8 * words)  # by default, glibc would have smaller arrays on its heap from now on
-    arrays = [np.ones(words) for _ in range(128)]
-    last = np.ones(words)  # it would keep the memory of the others on the heap
-    before = private_bytes()
-    del arrays
-    # Some of them are in memory that was free before.
-    assert before - private_bytes() >= 64 * 8 * words
-    assert last.all()
+    # In a new process: here, the arrays may be in memory that was free before.
+    subprocess.run([sys.executable, "-c", FREE_ARRAYS], check=True)
