@@ -98,6 +98,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.nexmark --json $(RESULTS)/nexmark.json
 	$(BIN)/python -m benchmarks.tpch --json $(RESULTS)/tpch.json
 	$(BIN)/python -m benchmarks.feeds --json $(RESULTS)/feeds.json
+	$(BIN)/python -m benchmarks.windows --json $(RESULTS)/windows.json
 	$(BIN)/python -m benchmarks.bounded_state --events 100000000 --batch 100000 --json $(RESULTS)/bounded_state.json
 	$(BIN)/python -m benchmarks.new_strings --strings 10000000 --json $(RESULTS)/new_strings.json
 	$(BIN)/python -m benchmarks.program_change --json $(RESULTS)/program_change.json

@@ -186,6 +186,7 @@ SECTIONS: Mapping[str, str] = {
     "nexmark": "Nexmark: streaming queries",
     "tpch": "TPC-H: loading and small steps",
     "feeds": "Change feeds",
+    "windows": "Window functions",
     "bounded_state": "State of a long stream",
     "new_strings": "A stream of new strings",
     "program_change": "A change of the views",
