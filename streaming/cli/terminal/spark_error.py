@@ -28,10 +28,14 @@ def is_spark_error(error: BaseException) -> bool:
 def is_lost_connection(error: BaseException) -> bool:
     """Return whether an error says that Spark's JVM does not answer any more.
 
+    An exception of Java is an answer.
+
     >>> is_lost_connection(ConnectionRefusedError(111, "Connection refused"))
     True
     """
-    is_of_connection = type(error).__module__.partition(".")[0] == "py4j"
+    kind = type(error)
+    is_of_java = kind.__name__ == "Py4JJavaError"
+    is_of_connection = kind.__module__.partition(".")[0] == "py4j" and not is_of_java
     return isinstance(error, ConnectionError) or is_of_connection
 
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from typer.testing import CliRunner
 
 from streaming.cli.app import app
+from streaming.cli.terminal.spark_error import is_lost_connection
 
 MISTAKES = """
 run => Missing argument 'QUERY'; see dbsp-wcoj run --help
@@ -135,3 +137,9 @@ def test_a_mistake_is_a_one_line_error_and_changes_nothing(command_line: str, me
     assert message in result.stderr
     assert "Traceback" not in result.stderr and "Errno" not in result.stderr
     assert sorted(Path().rglob("*")) == before
+
+
+def test_an_exception_of_java_is_not_a_lost_connection():
+    # Its constructor needs a running JVM.
+    assert not is_lost_connection(Py4JJavaError.__new__(Py4JJavaError))
+    assert is_lost_connection(Py4JNetworkError("Answer from Java side is empty"))

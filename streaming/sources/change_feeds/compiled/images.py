@@ -242,11 +242,11 @@ class RowReader:
         """
         relation, images = self._relation, group.images
         bad = refused[group.events]
-        has_top = images.rows >= 0
+        has_row = images.rows >= 0
         # A row with a column name in another case is refused.
-        bad |= has_top & (events.rows[np.maximum(images.rows, 0), 2] != 0)
+        bad |= has_row & (events.rows[np.maximum(images.rows, 0), 2] != 0)
         few = events.rows[np.maximum(images.rows, 0), 3] < len(relation.columns)
-        if (few | ~has_top).any() or len(relation.columns) < events.cells.shape[1]:
+        if (few | ~has_row).any() or len(relation.columns) < events.cells.shape[1]:
             missing = relation.missing(events, images.rows)
             missing &= relation.missing(events, images.fallback_rows)
             bad |= missing.all(axis=1)  # a row without any of the columns
