@@ -6,9 +6,9 @@
     driver       the commit of a micro-batch applies all its parts as one step
 
 The step also records, for each input, the last micro-batch of each query that writes into it
-(`streaming.database.positions`). So a commit recognizes a micro-batch that Spark repeats after a
-crash, and applies its rows once. At its end, it removes all parts of its query, also those of
-failed tasks.
+(`streaming.data_source.query_positions`). So a commit recognizes a micro-batch that Spark repeats
+after a crash, and applies its rows once. At its end, it removes all parts of its query, also those
+of failed tasks.
 
 Options:
 
@@ -45,10 +45,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from circuits import Circuit, compile_sql
+from streaming.data_source.query_positions import FORGOTTEN, advance, is_applied
 from streaming.database.database import Database
 from streaming.database.positions import (
     POSITIONS,
     POSITIONS_SCHEMA,
+    Position,
     position_changes,
     read_positions,
 )
@@ -156,25 +158,30 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
         """Apply the parts of a micro-batch as one step, unless the state already contains it.
 
         Raises:
-            BatchOrderError: The micro-batch is older than the last one of its query, or the input
-                has rows of other queries only.
+            BatchOrderError: The micro-batch is older than the last one of its query; or the input
+                has rows of other queries only; or the position of the query was forgotten.
             StateError, CircuitError: The state cannot be used, or the rows do not fit the input,
                 or are deletions of rows that do not exist. Nothing has changed.
         """
         options = self._options
         files = open_files(options.state)
         parts = [part.name for part in messages if isinstance(part, _Part) and part.name]
-        query = Checkpoint(options.checkpoint).query_id
+        checkpoint = Checkpoint(options.checkpoint)
+        query = checkpoint.query_id
         with _open_database(options) as database:
             relation = _input_of(database.circuit, options.input)
             positions = read_positions(database.view(POSITIONS).to_arrow())
             position = positions.get(relation, {})
-            if parts and not self._is_committed(relation, position, query, batchId):
-                rows = pa.concat_tables([_read(files, name) for name in parts])
-                position_rows = position_changes(
-                    positions, {relation: {**position, query: str(batchId)}}
-                )
-                database.apply({relation: rows, POSITIONS: position_rows})
+            planned_ms = checkpoint.planned_ms(batchId)
+            is_new = query not in position
+            if (parts or is_new) and not self._is_committed(
+                relation, position, query, batchId, planned_ms
+            ):
+                new = {relation: advance(position, query, batchId, planned_ms)}
+                changes = {POSITIONS: position_changes(positions, new)}
+                if parts:
+                    changes[relation] = pa.concat_tables([_read(files, name) for name in parts])
+                database.apply(changes)
         for name in files.names(options.parts_folder):  # also those of tasks that failed
             files.remove(name)
 
@@ -186,35 +193,33 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
                 files.remove(part.name)
 
     def _is_committed(
-        self, relation: str, position: Mapping[str, str], query: str, batch_id: int
+        self, relation: str, position: Position, query: str, batch_id: int, planned_ms: int
     ) -> bool:
         """Return whether the state contains a micro-batch.
 
         Args:
             relation: The name of the input.
-            position: The id of the last micro-batch of each query that has written into it.
+            position: The last micro-batches of the queries that have written into it.
             query: The id of this query.
             batch_id: The id of the micro-batch.
+            planned_ms: When Spark planned it.
 
         Raises:
             BatchOrderError: See `commit`.
         """
-        if query not in position:
-            if position and not self._options.accepts_new_query:
-                raise BatchOrderError(
-                    f"input {relation!r} of {self._options.state} has rows of another query "
-                    f"({', '.join(position)}), and this one ({query}) has a new checkpoint, so it "
-                    "would add all its rows again: continue with the earlier checkpoint; or give "
-                    "the option newQuery=true to add its rows"
-                )
-            return False
-        last = int(position[query])
-        if batch_id < last:
+        if position and query not in position and not self._options.accepts_new_query:
+            others = [item for item in position if item != FORGOTTEN]
+            shown = ", ".join(others[:3]) + (", ..." if len(others) > 3 else "")
             raise BatchOrderError(
-                f"micro-batch {batch_id} of input {relation!r} is older than the last one, {last}: "
-                "the checkpoint was replaced by an older copy; put back the newest one"
+                f"input {relation!r} of {self._options.state} has rows of another query "
+                f"({shown}), and this one ({query}) has a new checkpoint, so it "
+                "would add all its rows again: continue with the earlier checkpoint; or give "
+                "the option newQuery=true to add its rows"
             )
-        return batch_id == last
+        try:
+            return is_applied(position, query, batch_id, planned_ms)
+        except BatchOrderError as error:
+            raise BatchOrderError(f"input {relation!r} of {self._options.state}: {error}") from None
 
 
 def _open_database(options: WriteOptions) -> Database:

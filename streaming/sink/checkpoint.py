@@ -1,8 +1,8 @@
-"""Checkpoint: the id and the watermarks of a query, as Spark stores them.
+"""Checkpoint: the id of a query and the times of its micro-batches, as Spark stores them.
 
 The file ``metadata`` has the id of the query, which is the same after a restart. Spark writes
-``offsets/<batch id>``, with the watermark, before the micro-batch starts. So a replay reads the
-same watermark.
+``offsets/<batch id>``, with the watermark and the time of planning, before the micro-batch starts.
+So a replay reads the same times.
 """
 
 from __future__ import annotations
@@ -48,14 +48,30 @@ class Checkpoint:
         Raises:
             StateError: The directory is not a checkpoint, or has no entry for the micro-batch.
         """
-        name = f"offsets/{batch_id}"
+        milliseconds = self._milliseconds(batch_id, "batchWatermarkMs")
+        try:
+            return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
+        except OverflowError as error:
+            raise self._invalid_file(f"offsets/{batch_id}", error) from error
+
+    def planned_ms(self, batch_id: int) -> int:
+        """Return when Spark planned a micro-batch, in milliseconds since 1970.
+
+        A micro-batch that Spark repeats has the same time.
+
+        Raises:
+            StateError: See `watermark`.
+        """
+        return self._milliseconds(batch_id, "batchTimestampMs")
+
+    def _milliseconds(self, batch_id: int, name: str) -> int:
+        file = f"offsets/{batch_id}"
         try:
             # The lines: the version of the format, the micro-batch, the offsets of each source.
-            _, micro_batch, *_ = self._read(name).splitlines()
-            milliseconds = int(json.loads(micro_batch).get("batchWatermarkMs", 0))
-            return EPOCH + timedelta(milliseconds=milliseconds) if milliseconds else None
+            _, micro_batch, *_ = self._read(file).splitlines()
+            return int(json.loads(micro_batch).get(name, 0))
         except (AttributeError, OverflowError, RecursionError, TypeError, ValueError) as error:
-            raise self._invalid_file(name, error) from error
+            raise self._invalid_file(file, error) from error
 
     def _invalid_file(self, name: str, error: Exception) -> StateError:
         return StateError(

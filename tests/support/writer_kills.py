@@ -52,7 +52,7 @@ def main(folder: Path, seed: str, count: int) -> None:
 
 def options_of(folder: Path) -> WriteOptions:
     checkpoint = folder / "checkpoint"
-    checkpoint.mkdir(exist_ok=True)
+    (checkpoint / "offsets").mkdir(parents=True, exist_ok=True)
     (checkpoint / "metadata").write_text('{"id": "q"}')
     return WriteOptions(str(folder / "state"), str(checkpoint), views=VIEWS)
 
@@ -63,10 +63,11 @@ def commit(options: WriteOptions, plan: Plan, batch_id: int, changes: list) -> N
     def open_files(location):
         return KillingFiles(Path(location), plan)
 
+    checkpoint = mock.Mock(query_id="q", planned_ms=lambda batch_id: batch_id)
     with (
         mock.patch.object(module, "open_files", open_files),
         mock.patch.object(database_module, "open_files", open_files),
-        mock.patch.object(module, "Checkpoint", lambda location: mock.Mock(query_id="q")),
+        mock.patch.object(module, "Checkpoint", lambda location: checkpoint),
     ):
         writer = InputStreamWriter(options)
         messages = [

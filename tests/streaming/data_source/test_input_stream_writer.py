@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,8 +15,10 @@ import pytest
 
 from circuits import SchemaError
 from streaming import Database, ViewDataSource
+from streaming.data_source import query_positions
 from streaming.data_source.input_stream_writer import InputStreamWriter, WriteOptions
 from streaming.data_source.stored_views import StoredViews
+from streaming.database.positions import POSITIONS, read_positions
 from streaming.errors import BatchOrderError, StateError
 from tests.support.writer_kills import VIEWS, options_of, rows_of
 
@@ -22,10 +26,20 @@ ROOT = Path(__file__).parents[3]
 A, B = (1, "a"), (2, "b")
 
 
-def commit(options, batch_id, changes):
+def commit(options, batch_id, changes, planned_ms=None):
+    plan(options, batch_id, planned_ms)
     writer = InputStreamWriter(options)
     messages = [writer.write(iter(rows_of([change]).to_batches())) for change in changes]
     writer.commit([*messages, writer.write(iter([]))], batch_id)
+
+
+def plan(options, batch_id, planned_ms=None):
+    """Write what Spark writes into the checkpoint when it plans a micro-batch."""
+    time = 1000 + batch_id if planned_ms is None else planned_ms
+    lines = ["v1", json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": time}), "{}"]
+    file = Path(options.checkpoint) / "offsets" / str(batch_id)
+    if not file.exists():  # a micro-batch that is repeated is not planned again
+        file.write_text("\n".join(lines))
 
 
 def cities(options):
@@ -72,10 +86,39 @@ def test_two_live_queries_write_one_input_and_each_is_applied_once(tmp_path):
         commit(queries[1], 1, [(A, 1)])
 
 
+def test_an_input_remembers_a_bounded_number_of_queries(tmp_path, monkeypatch):
+    monkeypatch.setattr(query_positions, "MAX_QUERIES", 2)
+    options = options_of(tmp_path)
+    options = replace(options, accepts_new_query=True)
+
+    def write(query, batch_id, planned_ms, changes):
+        shutil.rmtree(tmp_path / "checkpoint")
+        options_of(tmp_path)
+        (tmp_path / "checkpoint" / "metadata").write_text(json.dumps({"id": query}))
+        commit(options, batch_id, changes, planned_ms)
+
+    for number in range(6):
+        for _ in range(2):
+            write(f"q{number}", 0, number, [(A, 1)])
+    assert cities(options) == {"a": 6}
+    for batch_id in (0, 1):
+        with pytest.raises(BatchOrderError, match=rf"input 'orders' .*micro-batch {batch_id} of"):
+            write("q3", batch_id, 3 + batch_id, [(A, 1)])
+    write("q4", 0, 4, [(A, 1)])
+    write("q4", 1, 8, [(A, 1)])
+    write("late", 0, 9, [])
+    write("late", 1, 10, [(A, 1)])
+    assert cities(options) == {"a": 8}
+    with Database(path=options.state) as database:
+        positions = read_positions(database.view(POSITIONS).to_arrow())
+    assert positions == {"orders": {"": "5", "q4": "1@8", "late": "1@10"}}
+
+
 def test_a_micro_batch_that_fails_changes_nothing(tmp_path):
     options = options_of(tmp_path)
     commit(options, 0, [(A, 1)])
     writer = InputStreamWriter(options)
+    plan(options, 1)
     with pytest.raises(SchemaError, match="town"):
         writer.commit([writer.write(iter(pa.table({"nr": [1], "town": ["a"]}).to_batches()))], 1)
     commit(options, 1, [(A, 1)])
@@ -92,6 +135,7 @@ def test_two_queries_write_two_inputs(tmp_path):
     for batch_id, name in [(0, "a"), (0, "b"), (0, "a"), (1, "a")]:
         options = WriteOptions(str(tmp_path / "two"), checkpoint, name, views)
         writer = InputStreamWriter(options)
+        plan(options, batch_id)
         batch = pa.RecordBatch.from_pydict({"x": pa.array([batch_id], pa.int32())})
         writer.commit([writer.write(iter([batch]))], batch_id)
     stored = StoredViews(str(tmp_path / "two"))
