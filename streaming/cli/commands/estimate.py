@@ -1,8 +1,9 @@
 """The sub-command ``estimate``: memory and step time of views over the planned number of rows.
 
 It runs the views over samples of several sizes, and extrapolates the size of each arrangement and
-dictionary by a power law. So the plan, the skew of a sample and the bytes per row are those of the
-engine itself; there is no model of the engine that could differ from it.
+dictionary: by a power law, or by the number of distinct values of the columns that it has. So the
+plan, the skew of a sample and the bytes per row are those of the engine itself; there is no model
+of the engine that could differ from it.
 
 Alternative considered: cardinalities from statistics, as a query optimizer computes them. They are
 off by orders of magnitude for joins of several relations, and each operator would need a formula.
@@ -49,8 +50,8 @@ STEPS: Final = 5
 ROWS_PER_VALUE: Final = 3
 #: Memory that a load in one step needs, as a multiple of the state.
 LOAD_FACTOR: Final = 3
-#: The total is called too large if parts whose rows repeat have more than this share of it.
-MAX_REPEATING_SHARE: Final = 0.3
+#: The limits of the total are shown if they differ by more than this factor.
+MAX_UNCERTAINTY: Final = 1.5
 _ROWS: Final = re.compile(r"(?P<name>.+)=(?P<number>[0-9][0-9_]*(\.[0-9]+)?([eE]\+?[0-9]+)?)")
 
 
@@ -124,7 +125,8 @@ def measure_samples(
         fraction = share * samples.max_fraction
         circuit: Circuit = compile_views()
         steps = [samples.step(fraction, batch) for _ in range(STEPS)]
-        measurements.append(measure(circuit, fraction, samples.tables(fraction), steps))
+        tables = samples.tables(fraction)
+        measurements.append(measure(circuit, fraction, tables, steps, samples.sampled))
     return measurements
 
 
@@ -222,11 +224,11 @@ def _show(
                 f"{plural(part.sample_rows, 'row')} in the sample: give a larger --sample.",
                 soft_wrap=True,
             )
-    repeating = [part for part in result.parts if part.may_repeat]
-    if sum(part.bytes for part in repeating) > MAX_REPEATING_SHARE * result.bytes:
-        names = ", ".join(part.name for part in repeating)
+    if result.high_bytes > MAX_UNCERTAINTY * result.low_bytes:
+        repeating = [part.name for part in result.parts if part.high > MAX_UNCERTAINTY * part.low]
         terminal.print(
-            f"All may be far smaller, because rows of {names} repeat in the sample, which has only "
+            f"All may be between {size(result.low_bytes)} and {size(result.high_bytes)}, because "
+            f"rows of {', '.join(repeating)} repeat, and the sample has only "
             f"{100 * largest.fraction:.3g} % of the rows: give a larger sample.",
             soft_wrap=True,
         )

@@ -6,4 +6,5 @@
     samples          rows of all inputs for a fraction of the planned rows
     measure          runs the views over a sample, and counts state and work
     growth           fits measurements at several sizes, and extrapolates them
+    distinct_values  estimates the distinct values of columns in all rows
 """

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from statistics import median
 from time import perf_counter
@@ -14,13 +14,19 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.plan.nodes import Filter
 from circuits.runtime.state_names import StateNames, arrangement_sizes, node_label
+from streaming.cli.estimation.distinct_values import (
+    DistinctValues,
+    Int64Array,
+    estimate_distinct_values,
+    find_occurrences,
+)
 from streaming.cli.estimation.growth import exact_slope_of, extrapolate, slope_of
 
 __all__ = ["Estimate", "Measurement", "PartEstimate", "estimate_parts", "measure"]
 
-#: If rows of a part repeat in a sample of a small fraction, it grows ever more slowly: its slope is
-#: between these limits, and the part may be far smaller than estimated.
-REPEATING_SLOPES: Final = (0.3, 0.995)
+#: If rows of a part repeat, it grows ever more slowly: its slope is between these limits.
+REPEATING_SLOPES: Final = (0.01, 0.995)
+#: A power law is not exact in a sample of a smaller fraction.
 SMALL_FRACTION: Final = 0.1
 #: The growth of a part with fewer rows in the largest sample is uncertain.
 MIN_CERTAIN_ROWS: Final = 100
@@ -52,6 +58,7 @@ class Measurement:
         work: The counted work of a step: proposals and intersections of joins, and emitted rows.
         seconds: The median seconds of a step.
         filters: The share of rows that pass each filter, by its label.
+        sampled: The rows of the inputs of which a file has a sample.
     """
 
     fraction: float
@@ -60,6 +67,7 @@ class Measurement:
     work: float
     seconds: float
     filters: Mapping[str, float]
+    sampled: Mapping[str, pa.Table] = field(default_factory=dict)
 
 
 def measure(
@@ -67,6 +75,7 @@ def measure(
     fraction: float,
     tables: Mapping[str, pa.Table],
     steps: Sequence[Mapping[str, pa.Table]],
+    sampled: Collection[str] = (),
 ) -> Measurement:
     """Load a sample in one step, and run a few steps.
 
@@ -75,6 +84,7 @@ def measure(
         fraction: The fraction of the planned rows in the sample.
         tables: The sample.
         steps: The rows of the further steps.
+        sampled: The inputs of which a file has a sample.
     """
     now = datetime.now(UTC)
     circuit.step(tables, now=now)
@@ -98,7 +108,13 @@ def measure(
         seconds.append(perf_counter() - start)
     work = (_work(circuit) - work_before) / max(1, len(steps))
     return Measurement(
-        fraction, arrangements, dictionaries, work, median(seconds) if seconds else 0.0, filters
+        fraction,
+        arrangements,
+        dictionaries,
+        work,
+        median(seconds) if seconds else 0.0,
+        filters,
+        {name: tables[name] for name in sampled},
     )
 
 
@@ -114,7 +130,7 @@ class PartEstimate:
         bytes: Its bytes in memory.
         slope: The power of the number of rows that it grows with.
         sample_rows: Its rows or values in the largest sample.
-        may_repeat: True if it may be far smaller, because its rows repeat in a small sample.
+        low, high: The number of rows is hardly outside; equal to ``rows`` if that is known well.
     """
 
     name: str
@@ -124,7 +140,8 @@ class PartEstimate:
     bytes: float
     slope: float
     sample_rows: int
-    may_repeat: bool = False
+    low: float
+    high: float
 
     @property
     def is_uncertain(self) -> bool:
@@ -153,10 +170,22 @@ class Estimate:
         """The bytes of the whole state."""
         return sum(part.bytes for part in self.parts)
 
+    @property
+    def low_bytes(self) -> float:
+        """The whole state hardly has fewer bytes."""
+        return sum(part.bytes * part.low / part.rows for part in self.parts)
+
+    @property
+    def high_bytes(self) -> float:
+        """The whole state hardly has more bytes."""
+        return sum(part.bytes * part.high / part.rows for part in self.parts)
+
     def to_json(self) -> dict[str, Any]:
         """Return the estimate as JSON values."""
         return {
             "bytes": round(self.bytes),
+            "low_bytes": round(self.low_bytes),
+            "high_bytes": round(self.high_bytes),
             "parts": [
                 {
                     "name": part.name,
@@ -166,7 +195,8 @@ class Estimate:
                     "bytes": round(part.bytes),
                     "power": round(part.slope, 3),
                     "sample_rows": part.sample_rows,
-                    "may_repeat": part.may_repeat,
+                    "low_rows": round(part.low),
+                    "high_rows": round(part.high),
                 }
                 for part in self.parts
             ],
@@ -176,48 +206,75 @@ class Estimate:
 
 
 def estimate_parts(measurements: Sequence[Measurement]) -> Estimate:
-    """Extrapolate measurements of ascending fractions to the planned rows."""
+    """Extrapolate measurements of ascending fractions to the planned rows.
+
+    A part whose rows repeat has a row for each distinct value of some columns. If these columns are
+    found in a sample from a file, the number of values is estimated; otherwise the part follows a
+    power law, which may be far too large.
+    """
     fractions = [measurement.fraction for measurement in measurements]
     last = measurements[-1]
-    parts = []
-    sizes_by_kind = {
-        "arrangement": [measurement.arrangements for measurement in measurements],
-        "dictionary": [measurement.dictionaries for measurement in measurements],
+    growth = {
+        (kind, name): (part, [sizes[name] if name in sizes else Part(0, 0) for sizes in by_size])
+        for kind, by_size in (
+            ("arrangement", [measurement.arrangements for measurement in measurements]),
+            ("dictionary", [measurement.dictionaries for measurement in measurements]),
+        )
+        for name, part in by_size[-1].items()
+        if part.rows
     }
-    for kind, sizes in sizes_by_kind.items():
-        for name, part in sizes[-1].items():
-            rows = [size[name].rows if name in size else 0 for size in sizes]
-            if not part.rows:
-                continue
-            bytes_per_row = _bytes_per_row(kind, [size[name] for size in sizes if name in size])
-            slope = slope_of(fractions, rows)
-            planned_rows = extrapolate(fractions, rows, 1.0)
-            size_in_bytes = planned_rows * bytes_per_row
-            low, high = REPEATING_SLOPES
-            may_repeat = (
-                last.fraction < SMALL_FRACTION and low < exact_slope_of(fractions, rows) < high
+    rows_of = {key: tuple(size.rows for size in sizes) for key, (_, sizes) in growth.items()}
+    low, high = REPEATING_SLOPES
+    repeating = {
+        rows
+        for rows in rows_of.values()
+        if last.fraction < 1 and low < exact_slope_of(fractions, rows) < high
+    }
+    occurrences = _occurrences(measurements, repeating)
+    parts = []
+    for (kind, name), (part, sizes) in growth.items():
+        rows = rows_of[kind, name]
+        slope = slope_of(fractions, rows)
+        power_law = extrapolate(fractions, rows, 1.0)
+        if rows in occurrences:
+            values = estimate_distinct_values(occurrences[rows], last.fraction)
+        elif rows in repeating and last.fraction < SMALL_FRACTION:
+            values = DistinctValues(power_law, part.rows, power_law)
+        else:
+            values = DistinctValues(power_law, power_law, power_law)
+        parts.append(
+            PartEstimate(
+                name,
+                kind,
+                part.views,
+                values.estimate,
+                values.estimate * _bytes_per_row(kind, [size for size in sizes if size.rows]),
+                slope,
+                part.rows,
+                values.low,
+                values.high,
             )
-            parts.append(
-                PartEstimate(
-                    name,
-                    kind,
-                    part.views,
-                    planned_rows,
-                    size_in_bytes,
-                    slope,
-                    part.rows,
-                    may_repeat,
-                )
-            )
+        )
     work = [measurement.work for measurement in measurements]
     planned_work = extrapolate(fractions, work, 1.0)
-    growth = planned_work / last.work if last.work else 1.0
+    work_growth = planned_work / last.work if last.work else 1.0
     return Estimate(
         tuple(sorted(parts, key=lambda part: -part.bytes)),
         planned_work,
-        last.seconds * max(1.0, growth),
+        last.seconds * max(1.0, work_growth),
         last.filters,
     )
+
+
+def _occurrences(
+    measurements: Sequence[Measurement], parts: Collection[tuple[int, ...]]
+) -> dict[tuple[int, ...], Int64Array]:
+    """Return how often each row of a part occurs in the largest sample, by its rows in all."""
+    found: dict[tuple[int, ...], Int64Array] = {}
+    for name in measurements[-1].sampled:
+        samples = [measurement.sampled[name] for measurement in measurements]
+        found |= find_occurrences(samples, [rows for rows in parts if rows not in found])
+    return found
 
 
 def _bytes_per_row(kind: str, sizes: Sequence[Part]) -> float:

@@ -51,6 +51,7 @@ class Samples:
 
     Attributes:
         max_fraction: The fraction of the planned rows in the largest sample, at most 1.
+        sampled: The inputs of which a file has a sample.
     """
 
     def __init__(
@@ -64,6 +65,11 @@ class Samples:
             if planned.table is not None and planned.rows > few:
                 fractions.append(planned.table.num_rows / planned.rows)
         self.max_fraction = min(fractions)
+        self.sampled = [
+            name
+            for name, planned in inputs.items()
+            if planned.table is not None and planned.rows > few
+        ]
 
     def tables(self, fraction: float) -> dict[str, pa.Table]:
         """Return the rows of all inputs for a fraction of the planned rows."""
