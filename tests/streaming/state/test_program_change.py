@@ -349,6 +349,12 @@ def test_schedules_of_changes_and_crashes(seed):
     play(seed)
 
 
+@pytest.mark.slow
+def test_many_histories_of_changes_and_crashes():
+    for seed in range(100, 400):
+        play(seed)
+
+
 def test_a_state_whose_views_have_changed_is_rescaled_and_inspected(job):
     run(job, PATHS, 0)
     old = (job.state_dir / "views.json").read_bytes()
