@@ -337,7 +337,7 @@ def find_slice_obstacle(change: ProgramChange) -> str | None:
     >>> text = f"{text}; CREATE VIEW w AS SELECT at FROM v"
     >>> new = compile_sql(text, {"e": "at bigint"}, input_options=late)
     >>> find_slice_obstacle(ProgramChange(old, new))
-    "view 'w' reads input 'e', which has lateness"
+    "view 'w' reads input 'e', which has lateness: slices do not read its rows in the order of time"
     """
     changed = [view.view for view in change.views if view.kind not in ("new", "unchanged")]
     if changed:
@@ -347,7 +347,10 @@ def find_slice_obstacle(change: ProgramChange) -> str | None:
             for name in sorted(_inputs_of(change.new, view.view)):
                 options = change.new.input_options.get(name)
                 if options is not None and options.lateness:
-                    return f"view {view.view!r} reads input {name!r}, which has lateness"
+                    return (
+                        f"view {view.view!r} reads input {name!r}, which has lateness: slices do "
+                        "not read its rows in the order of time"
+                    )
     if change.given_inputs:
         names = ", ".join(sorted(change.given_inputs))
         return f"the rows of {names} are given and not kept, and such rows are read at once"

@@ -181,7 +181,8 @@ def _describe_slices(change: ProgramChange, manifest: Manifest) -> str:
         return f"{at_once}; slices are not possible: {obstacle}"
     return (
         f"{at_once}; add_view of a running sink can compute them in slices, and publish them in "
-        "slices unless the output has mode complete or its target is a function"
+        "slices, except to an output in mode complete, which receives all rows with each "
+        "micro-batch, and to a function, which cannot replace rows that it has received"
     )
 
 
