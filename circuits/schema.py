@@ -236,7 +236,8 @@ columns: name; the relation needs name, age and may have weight
     @cached_property
     def empty_table(self) -> pa.Table:
         """The result of `to_table` for no rows."""
-        return self.arrow.empty_table()
+        # Not Schema.empty_table(), which fails for lists of VARIANT.
+        return pa.table([pa.nulls(0, field.type) for field in self.arrow], self.arrow)
 
     @property
     def _requirements(self) -> str:

@@ -32,6 +32,7 @@ NESTED: Final = (
     "Structs and maps",
     "JSON",
     "JSON and CSV in dialect spark",
+    "VARIANT",
 )
 
 #: The sections of the first page, in their order.

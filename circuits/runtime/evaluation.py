@@ -98,6 +98,8 @@ def _column(values: pa.Array | pa.ChunkedArray) -> pa.Array:
 @lru_cache(maxsize=4096)
 def _scalar(literal: Literal) -> pa.Scalar:
     """Return a literal as a scalar; cached, because building one takes longer than a small step."""
+    if literal.value is None:
+        return pa.nulls(1, kernel_type(literal.type))[0]
     return pa.array([literal.value], literal.type).cast(kernel_type(literal.type))[0]
 
 

@@ -34,11 +34,14 @@ __all__ = [
     "DDL_TYPES",
     "NUMBERS",
     "SQL_TYPES",
+    "VARIANT",
     "Family",
     "TypeRow",
     "family_of",
+    "has_variant",
     "is_nested",
     "part_types",
+    "type_name",
     "type_row",
     "value_type",
     "with_parts",
@@ -62,8 +65,12 @@ class Family(Enum):
     INTERVAL = "interval"
     DICTIONARY = "dictionary"
     NESTED = "nested"
+    VARIANT = "variant"
     UNSUPPORTED = "unsupported"
 
+
+#: The type VARIANT: any JSON value, with the types of numbers (`circuits.types.codecs.variants`).
+VARIANT: Final = pa.json_(pa.string())
 
 #: The families with arithmetic; a boolean is not a number.
 NUMBERS: Final = frozenset({Family.INTEGER, Family.FLOAT, Family.DECIMAL})
@@ -247,6 +254,14 @@ _ROWS: Final = (
     TypeRow(pa.decimal128(38, 0), Family.DECIMAL, lake_type=_lake_decimal),
     TypeRow(pa.decimal256(76, 0), Family.DECIMAL, lake_type=_lake_decimal),
     TypeRow(pa.null(), Family.NULL, lake_type=_TO_TEXT),
+    TypeRow(
+        VARIANT,
+        Family.VARIANT,
+        kernel_type=_TO_TEXT,
+        lake_type=_TO_TEXT,
+        ddl=("variant",),
+        sql=("VARIANT",),
+    ),
     *(
         TypeRow(type, Family.NESTED, kernel_type=_kernel_parts, lake_type=_lake_parts)
         for type in (
@@ -279,6 +294,8 @@ def type_row(type: pa.DataType) -> TypeRow:
     >>> type_row(pa.uint16()).lake_type(pa.uint16()), type_row(pa.timestamp("ns")).dtype
     (DataType(int32), 'i8')
     """
+    if type.id == VARIANT.id and type != VARIANT:  # another extension type of Arrow
+        return _UNSUPPORTED
     return _BY_ID.get(type.id, _UNSUPPORTED)
 
 
@@ -305,6 +322,26 @@ def value_type(type: pa.DataType) -> pa.DataType:
 def is_nested(type: pa.DataType) -> bool:
     """Return True for a list, a struct or a map."""
     return family_of(type) is Family.NESTED
+
+
+def type_name(type: pa.DataType) -> str:
+    """Return the name of a type for messages: that of Arrow, or VARIANT.
+
+    >>> type_name(pa.list_(VARIANT))
+    'list<item: VARIANT>'
+    """
+    return str(type).replace(str(VARIANT), "VARIANT")
+
+
+def has_variant(type: pa.DataType) -> bool:
+    """Return True for VARIANT, and for a nested type that contains it.
+
+    >>> has_variant(pa.list_(VARIANT)), has_variant(pa.list_(pa.string()))
+    (True, False)
+    """
+    if is_nested(type):
+        return any(map(has_variant, part_types(type)))
+    return family_of(type) is Family.VARIANT
 
 
 def part_types(type: pa.DataType) -> list[pa.DataType]:

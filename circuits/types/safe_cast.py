@@ -10,7 +10,7 @@ from                   to
 integer                any integer, decimal, float32 or float64, if all values fit
 float                  a float that is at least as wide
 decimal                any decimal, if all values fit
-string, binary         the same in another layout
+string, binary         the same in another layout; a string also VARIANT, if it is JSON
 date, time, duration   another unit, if all values fit; a date also a timestamp without zone
 timestamp              another unit, if all values fit; another zone, if both types have one
 dictionary of T        the types to which T is cast
@@ -28,9 +28,19 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.errors import SchemaError
-from circuits.types.arrow_types import NUMBERS, Family, family_of, is_nested, part_types, value_type
+from circuits.types.arrow_types import (
+    NUMBERS,
+    VARIANT,
+    Family,
+    family_of,
+    is_nested,
+    part_types,
+    type_name,
+    value_type,
+)
 from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.nested import list_array, list_parts, struct_array
+from circuits.types.codecs.variants import canonical_texts
 
 __all__ = ["cast_lossless"]
 
@@ -38,12 +48,12 @@ __all__ = ["cast_lossless"]
 _TARGETS: Final[dict[Family, frozenset[Family]]] = {
     Family.INTEGER: NUMBERS,
     Family.DATE: frozenset({Family.DATE, Family.TIMESTAMP}),
+    Family.STRING: frozenset({Family.STRING, Family.VARIANT}),
     **{
         family: frozenset({family})
         for family in (
             Family.FLOAT,
             Family.DECIMAL,
-            Family.STRING,
             Family.BINARY,
             Family.TIME,
             Family.TIMESTAMP,
@@ -75,15 +85,15 @@ values: cast it yourself, or declare string
         return column
     if not _is_allowed(value_type(source), value_type(type)):
         raise SchemaError(
-            f"the type is {source}, declared is {type}, and a cast may change values: "
+            f"the type is {source}, declared is {type_name(type)}, and a cast may change values: "
             f"cast it yourself, or declare {source}"
         )
     try:
         return _cast(column, type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowCapacityError) as error:
         raise SchemaError(
-            f"the type is {source}, declared is {type}, and not every value fits: {error}; "
-            f"declare {source}, or filter these rows out"
+            f"the type is {source}, declared is {type_name(type)}, and not every value fits: "
+            f"{error}; declare {source}, or filter these rows out"
         ) from error
 
 
@@ -118,6 +128,9 @@ def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
         # Arrow casts an integer type only to a decimal that fits all its values. The last cast
         # checks the values themselves.
         column = column.cast(pa.decimal256(76, max(target.scale, 0)))
+    if target == VARIANT and column.type != VARIANT:
+        texts = [canonical_texts(chunk.cast(pa.string())) for chunk in column.chunks]
+        column = pa.chunked_array(texts, pa.string())
     if types.is_fixed_size_binary(target) and target != column.type:
         column = _check_width(column, target)
     column = column.cast(target)
@@ -155,7 +168,7 @@ def _cast_parts(array: pa.Array, target: pa.DataType) -> pa.Array:
 
 def _cast_part(array: pa.Array, type: pa.DataType) -> pa.Array:
     chunks = cast_lossless(pa.chunked_array([array]), type).chunks
-    return pa.concat_arrays(chunks) if chunks else pa.array([], type)  # of empty lists only
+    return pa.concat_arrays(chunks) if chunks else pa.nulls(0, type)  # of empty lists only
 
 
 def _check_width(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:

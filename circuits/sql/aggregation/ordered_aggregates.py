@@ -84,7 +84,7 @@ def _extremes_reader(function: str) -> Read:
         if reader.argument_count == 1 and reader.is_spark and has_order_key(value.type):
             key = reader.aggregate(function, reader.apply_filter(order_key(value)))
             return value_of_key(key, value.type)
-        reader.source.refuse_nested_order_in_spark(reader.function, value.type, f"{function}()")
+        reader.source.refuse_order(reader.function, value.type, f"{function}()")
         if reader.argument_count == 1:
             return reader.aggregate(function, reader.apply_filter(value))
         if reader.is_spark:

@@ -24,7 +24,7 @@ from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.remedies import function_remedy
 from circuits.sql.syntax.source import SYMBOLS, SqlSource
 from circuits.types import functions
-from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.arrow_types import VARIANT, has_variant, is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
@@ -256,6 +256,9 @@ class Clause:
         In dialect spark, an order of nested lists is an error, because NULL within them has
         another place there; comparisons compare order keys.
         """
+        is_refused = name in (INTERVAL_COMPARISONS if self.source.is_spark else _COMPARISONS)
+        if is_refused and any(has_variant(argument.type) for argument in arguments):
+            self.source.refuse_order(node, VARIANT, "a comparison")
         if name in _COMPARISONS and self.source.is_spark:
             arguments = tuple(
                 order_key(part) if has_order_key(part.type) else part for part in arguments
@@ -267,7 +270,7 @@ class Clause:
                 ordered_type = argument.type
                 if name.startswith("list_") and is_nested(ordered_type):
                     ordered_type = part_types(ordered_type)[0]
-                self.source.refuse_nested_order_in_spark(node, ordered_type, "the order")
+                self.source.refuse_order(node, ordered_type, "the order")
         if self.source.is_spark:
             arguments = self.readers.spark_casts(self, node, name, arguments)
         if name == "nullif" and (self.source.is_spark or arguments[0].type == INTERVAL):
@@ -292,6 +295,9 @@ class Clause:
             part = self.field(node, Column(first, value.type.value_type), name)
             with self.source.errors_at(node):
                 return lambda_call("list_transform", value, part, (first, first + 1))
+        if value.type == VARIANT:
+            subscript = f"v:{name}" if self.source.is_spark else f"v['{name}']"
+            raise self.source.unsupported(node, "a field of a VARIANT", f"write {subscript}")
         if not pa.types.is_struct(value.type):
             raise self.source.error(
                 node, f"{node.sql()!r}: a value of type {value.type} has no fields"

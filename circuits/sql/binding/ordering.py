@@ -91,7 +91,7 @@ def read_order(
         if source.is_spark and has_order_key(value.type):
             value = order_key(value)
         else:
-            source.refuse_nested_order_in_spark(key, value.type, "ORDER BY")
+            source.refuse_order(key, value.type, "ORDER BY")
         sort_keys.append(SortKey(value, descending, nulls_first))
     return tuple(sort_keys)
 

@@ -25,15 +25,16 @@ from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
+from circuits.sql.expressions.variants.casts import from_variant, to_variant
 from circuits.sql.syntax.types import arrow_type, interval_fields
-from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.arrow_types import VARIANT, is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.interval_texts import INTERVAL_UNITS
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_binary, is_interval, is_number, is_text
 
-__all__ = ["READERS", "dialect_text", "spark_cast"]
+__all__ = ["READERS", "cast_by_dialect", "dialect_text", "spark_cast"]
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
@@ -49,6 +50,12 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
     given = value
+    if target == VARIANT:
+        return to_variant(clause, node, value)
+    if value.type == VARIANT:
+        # As in Feldera, an impossible cast is NULL; in Spark and Snowflake, it is an error.
+        is_lenient = is_lenient or not (source.is_spark or source.dialect == "snowflake")
+        return from_variant(clause, node, value, target, cast_by_dialect, lenient=is_lenient)
     if source.is_postgres and node.to.this == exp.DType.DECIMAL and not node.to.expressions:
         target = unlimited_numeric(value.type)
     if source.is_spark and is_nested(value.type) and is_nested(target):
@@ -164,10 +171,21 @@ def spark_cast(
     clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, *, lenient: bool = False
 ) -> Expression:
     """Return a value cast to a type by the rules of Spark; NULL for an invalid one if lenient."""
+    if value.type == VARIANT != target:
+        return from_variant(clause, node, value, target, cast_by_dialect, lenient=lenient)
     if is_nested(value.type) and is_nested(target):
         value = _apply_rules_to_parts(clause, node, value, target, lenient)
     else:
         value = _apply_spark_rules(clause, node, value, target, lenient)
+    return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+
+
+def cast_by_dialect(
+    clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType, lenient: bool
+) -> Expression:
+    """Return a value cast to a type by the rules of the dialect."""
+    if clause.source.is_spark:
+        return spark_cast(clause, node, value, target, lenient=lenient)
     return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
 
 

@@ -15,6 +15,7 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.expressions.spark.documents import read_options, read_schema
+from circuits.types.arrow_types import VARIANT, has_variant
 from circuits.types.ddl import field_of, schema_of_ddl
 
 __all__ = [
@@ -129,11 +130,17 @@ def _json_reader(function: str, list_function: str = "") -> Reader:
     """
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
-        clause.source.allow_arguments(node, "this", "expression", "only_json_types", "scalar_only")
+        clause.source.allow_arguments(
+            node,
+            *("this", "expression", "only_json_types", "scalar_only"),
+            *("variant_extract", "requires_json"),
+        )
         path = node.args.get("expression")
         is_list = bool(list_function) and has_wildcard(path) and not clause.source.is_spark
         steps = _path_arguments(clause, node, path, allow_wildcards=is_list)
         value = clause.read(node.this)
+        if value.type == VARIANT and function == "json_value":
+            return clause.call(node, "variant_at", value, *steps)
         if is_list:
             return clause.call(node, list_function, value, *steps)
         return call_json(clause, node, function, value, *steps)
@@ -193,6 +200,12 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
                 schema,
                 f"the column {_CORRUPT_RECORD} in the schema of from_json()",
                 "leave it out; a malformed text has NULL in all columns",
+            )
+        if data_type == VARIANT:
+            return clause.call(node, "try_parse_variant", clause.read(node.this))
+        if has_variant(data_type):
+            raise clause.source.unsupported(
+                schema, "VARIANT in the schema of from_json()", "use parse_json() and variant_get()"
             )
         text, type_of_result = clause.read(node.this), Literal(None, data_type)
         return clause.call(node, "spark_from_json", text, type_of_result)
@@ -279,7 +292,8 @@ def is_json(node: exp.Expr) -> bool:
     while isinstance(node, exp.Paren):
         node = node.this
     return (
-        isinstance(node, exp.JSONExtract | exp.ParseJSON)
+        isinstance(node, exp.JSONExtract)
+        or (isinstance(node, exp.ParseJSON) and bool(node.args.get("is_literal")))
         or (isinstance(node, exp.Cast) and node.to.this in (exp.DType.JSON, exp.DType.JSONB))
         or (isinstance(node, exp.Anonymous) and node.name.casefold() in _JSON_FUNCTIONS)
     )
@@ -304,7 +318,8 @@ def _to_json_reader(function: str) -> Reader:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
         if not clause.source.is_spark:
             check_has_no_json(clause, arguments[0])
-        return clause.call(node, function, clause.read(arguments[0]))
+        value = clause.read(arguments[0])
+        return clause.call(node, "variant_json" if value.type == VARIANT else function, value)
 
     return read
 

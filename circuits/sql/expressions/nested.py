@@ -26,6 +26,8 @@ from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehe
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.spark.sequences import read_sequence
 from circuits.sql.expressions.time_series import is_time_series, read_time_series
+from circuits.sql.expressions.variants.paths import read_variant_subscript
+from circuits.types.arrow_types import VARIANT
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
@@ -128,6 +130,8 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
     subscript = node.expressions[0]
     if isinstance(subscript, exp.Slice):
         return _read_slice(clause, node, value, subscript)
+    if value.type == VARIANT:
+        return read_variant_subscript(clause, node, value, subscript)
     index = clause.read(subscript)
     if pa.types.is_map(value.type):
         return clause.call(node, "map_value", value, index)

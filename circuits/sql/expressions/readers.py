@@ -42,6 +42,7 @@ from circuits.sql.expressions.postgres import numbers as postgres_numbers
 from circuits.sql.expressions.postgres import shifts as postgres_shifts
 from circuits.sql.expressions.postgres import texts as postgres_texts
 from circuits.sql.expressions.spark import arithmetic, common_types
+from circuits.sql.expressions.variants import functions as variants
 
 __all__ = ["READERS"]
 
@@ -55,6 +56,7 @@ _COMMON_BY_NAME: Final = merge_tables(
     lambdas.READERS_BY_NAME,
     json_queries.READERS_BY_NAME,
     json_values.READERS_BY_NAME,
+    variants.READERS_BY_NAME,
 )
 READERS: Final = ReaderTable(
     by_class=merge_tables(
@@ -70,6 +72,7 @@ READERS: Final = ReaderTable(
         nested.READERS,
         lambdas.READERS,
         json_values.READERS,
+        variants.READERS,
     ),
     by_name=merge_tables(
         _COMMON_BY_NAME,

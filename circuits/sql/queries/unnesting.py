@@ -65,6 +65,8 @@ _CLASSES: Final[dict[str, tuple[str, bool]]] = {
 _NAMES: Final = {
     "inline_outer": ("inline", True),
     "json_tuple": ("json_tuple", False),
+    "variant_explode": ("variant_explode", False),
+    "variant_explode_outer": ("variant_explode", True),
     "range": ("series", False),
 }
 _ALL_LEVELS: Final = 1 << 30
@@ -363,6 +365,12 @@ def _apply_generator(
         source.allow_arguments(node, "this")
         argument = node.this
     value = clause.read(argument)
+    if kind == "variant_explode":
+        value = clause.call(node, "variant_parts", value)
+        rows = _apply_inline(builder, node, value, outer)
+        *others, text = rows.values
+        part = builder.clause("SELECT").call(node, "parse_variant", text)
+        return _Generated(rows.names, [*others, part])
     if kind == "inline":
         return _apply_inline(builder, node, value, outer)
     is_map = pa.types.is_map(value.type)

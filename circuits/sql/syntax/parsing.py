@@ -336,6 +336,8 @@ def _parser_class(dialect: type[Dialect]) -> Any:
     unary = {TokenType.TILDE: _parse_bitwise_not}
     has_low_tilde = dialect_name == "duckdb" or is_postgres(dialect_name)
     attributes = {
+        # v:a is the part of a VARIANT in Spark, as in Databricks.
+        "COLON_IS_VARIANT_EXTRACT": base.COLON_IS_VARIANT_EXTRACT or is_spark_dialect,
         "LEVELS": _SPARK_LEVELS if is_spark_dialect else (),
         **(
             {"BITWISE": {}, "TERM": {**base.TERM, TokenType.DPIPE: exp.DPipe}}

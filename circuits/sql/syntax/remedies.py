@@ -10,15 +10,12 @@ from typing import Final
 
 __all__ = ["function_remedy", "type_remedy"]
 
-_READ_JSON: Final = "JSON is a text here: read it with json_extract(j, '$.a') or from_json()"
-_READ_JSON_IN_SPARK: Final = (
-    "JSON is a text here: read it with get_json_object(j, '$.a') or from_json(j, 'a INT')"
-)
+_READ_VARIANT: Final = "read a VARIANT with v['a'] and CAST, or variant_get(v, '$.a', 'int')"
+_READ_VARIANT_IN_SPARK: Final = "read a VARIANT with v:a::int, or variant_get(v, '$.a', 'int')"
 _JSON_TYPE: Final = "declare a text of JSON, as STRING, and read it with functions of JSON"
 _NO_RANGES: Final = "declare two columns, the start and the end, and compare them"
 _NO_PLACES: Final = "declare a column for each coordinate, or pass functions of Python"
 _TYPES: Final = {
-    "variant": _JSON_TYPE,
     "object": _JSON_TYPE,
     "hstore": "declare MAP(VARCHAR, VARCHAR), or a text of JSON",
     "enum": "declare a VARCHAR, whose order is that of texts; for the order of the labels, sort by "
@@ -60,7 +57,7 @@ _FUNCTIONS: Final = [
         (r"input_file_\w+|spark_partition_id", "add a column with it to the input"),
     )
 ]
-_VARIANT_FUNCTION: Final = re.compile(r"(try_)?parse_json|.*variant.*")
+_VARIANT_FUNCTION: Final = re.compile(r".*variant.*")
 
 
 def type_remedy(name: str) -> str:
@@ -81,5 +78,5 @@ def function_remedy(name: str, *, is_spark: bool) -> str:
     """
     name = name.casefold()
     if _VARIANT_FUNCTION.fullmatch(name):
-        return _READ_JSON_IN_SPARK if is_spark else _READ_JSON
+        return _READ_VARIANT_IN_SPARK if is_spark else _READ_VARIANT
     return next((remedy for pattern, remedy in _FUNCTIONS if pattern.fullmatch(name)), "")

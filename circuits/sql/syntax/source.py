@@ -34,7 +34,7 @@ from circuits.sql.syntax.parsing import (
     parse_statements,
 )
 from circuits.sql.syntax.statement_words import rewrite_statements, split_statements
-from circuits.types.arrow_types import is_nested
+from circuits.types.arrow_types import VARIANT, has_variant, is_nested
 from dbsp_wcoj.text_position import point_at
 
 __all__ = [
@@ -385,13 +385,16 @@ class SqlSource:
         """
         self.allow_arguments(node)
 
-    def refuse_nested_order_in_spark(
-        self, node: exp.Expr, type: pa.DataType, construct: str
-    ) -> None:
-        """Raise UnsupportedSqlError for an order of nested values in Spark, where NULL is least.
+    def refuse_order(self, node: exp.Expr, type: pa.DataType, construct: str) -> None:
+        """Raise UnsupportedSqlError for an order of VARIANT, and of nested values in Spark.
 
-        Within values, this package orders NULL after all others, as DuckDB does.
+        In Spark, NULL is the least value within values. This package orders NULL after all others,
+        as DuckDB does.
         """
+        if has_variant(type):
+            raise self.unsupported(
+                node, f"{construct} of a VARIANT", "cast it, as in CAST(v AS STRING)"
+            )
         if self.is_spark and is_nested(type):
             raise self.unsupported(
                 node, f"{construct} of a {type} in dialect spark", "use its fields or elements"
@@ -625,6 +628,7 @@ class SqlSource:
         return self.error_at(end, f"syntax error: {message}")
 
     def _make_error(self, offset: int, message: str, error: type[Error]) -> Error:
+        message = message.replace(str(VARIANT), "VARIANT")
         return error(*point_at(self.text, offset, message))
 
 

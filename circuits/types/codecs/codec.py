@@ -10,6 +10,7 @@ decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.deci
 wider decimals                 0, 1, 2, … from a dictionary per scale, or inline
 strings, binaries              0, 1, 2, … from one dictionary each
 intervals with months          those of binaries (`circuits.types.codecs.intervals`)
+VARIANT                        those of strings (`circuits.types.codecs.variants`)
 lists, structs, maps           0, 1, 2, … from one dictionary for all
 =============================  =======================================================
 
@@ -58,6 +59,7 @@ from circuits.types.codecs.intervals import Intervals
 from circuits.types.codecs.nested import Nested, ranks
 from circuits.types.codecs.numbers import number_coding
 from circuits.types.codecs.strings import Strings
+from circuits.types.codecs.variants import Variants
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.values.interner import Interner, InternerArrays
 
@@ -405,6 +407,8 @@ class Codecs:
                 return WideDecimals(type, self._dictionaries.decimals(type.scale))
             case Family.STRING:
                 return Strings(type, self._dictionaries.text, "text")
+            case Family.VARIANT:
+                return Variants(type, self._dictionaries.text, "variant")
             case Family.BINARY:
                 return Strings(type, self._dictionaries.binary, "binary")
             case Family.INTERVAL:

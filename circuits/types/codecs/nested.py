@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.errors import SchemaError
+from circuits.types.arrow_types import has_variant, type_row
 from circuits.types.codecs.arrow_buffers import (
     GREATEST_KEY,
     LEAST_KEY,
@@ -272,7 +273,11 @@ def list_parts(array: pa.Array) -> tuple[Int64Array, list[pa.Array]]:
     if is_map:
         array = array.cast(entries_type(array.type))
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64()).to_numpy()
-    values = array.flatten()
+    if has_variant(array.type):  # Arrow cannot flatten lists of extension types
+        texts = array.cast(type_row(array.type).kernel_type(array.type))
+        values = texts.flatten().cast(array.type.value_type)
+    else:
+        values = array.flatten()
     return lengths, values.flatten() if is_map else [values]
 
 

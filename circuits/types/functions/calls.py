@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import Final
 
 import pyarrow as pa
 
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Call, Expression, Literal
-from circuits.types.arrow_types import is_nested
+from circuits.types.arrow_types import has_variant, is_nested
 from circuits.types.functions.function import Arguments, Function, Values
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.type_rules import kernel_type
@@ -59,6 +60,10 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
         raise _unknown(name, len(arguments))
     if type is not None and name not in ("cast", "try_cast"):
         raise FunctionError(f"{name} has no parameter 'type'; cast its result to {type}")
+    if name in _NOT_OF_VARIANT and any(has_variant(argument.type) for argument in arguments):
+        raise FunctionError(
+            f"{name} of a VARIANT does not exist; cast it, or use to_json() for its text"
+        )
     typed: Arguments
     typed, result_type = function.rule(name, arguments, type)
     if name in ("cast", "try_cast") and typed[0].type == result_type:
@@ -77,6 +82,18 @@ def conjunction(conditions: Sequence[Expression]) -> Expression:
     if not conditions:
         return Literal(True, pa.bool_())
     return conditions[0] if len(conditions) == 1 else call("and", *conditions)
+
+
+#: Functions of any type that order or hash values, or write them as texts.
+_NOT_OF_VARIANT: Final = frozenset(
+    (
+        *("lt", "le", "gt", "ge", "greatest", "least", "list_min", "list_max", "list_median"),
+        *("list_sort", "list_sort_nulls_first", "list_sort_desc", "list_sort_desc_nulls_first"),
+        *("list_grade_up", "list_grade_up_nulls_first", "list_grade_up_desc"),
+        *("list_grade_up_desc_nulls_first", "sorted_list_histogram"),
+        *("murmur3", "xxhash64", "to_csv", "spark_text", "nested_text", "format_template"),
+    )
+)
 
 
 def _overload(name: str, data_type: pa.DataType) -> str:

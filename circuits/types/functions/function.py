@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Expression
+from circuits.types.arrow_types import type_name
 
 __all__ = [
     "Arguments",
@@ -64,7 +65,7 @@ def argument_error(name: str, arguments: Sequence[Expression], fix: str) -> Func
         arguments: The arguments.
         fix: The arguments that it accepts, or how to fix the call.
     """
-    types = ", ".join(str(argument.type) for argument in arguments)
+    types = ", ".join(type_name(argument.type) for argument in arguments)
     return FunctionError(f"{name}({types}) does not exist: {fix}")
 
 

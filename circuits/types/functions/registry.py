@@ -37,6 +37,7 @@ from circuits.types.functions.nested import (
     nested_texts,
     spark_json,
     structs_and_maps,
+    variants,
     vectors,
 )
 from circuits.types.functions.numbers import (
@@ -109,6 +110,7 @@ _FAMILIES = (
     nested_texts,
     spark_json,
     structs_and_maps,
+    variants,
     vectors,
     ansi_arithmetic,
     ansi_division,

@@ -34,8 +34,10 @@ from circuits.types.arrow_types import (
     NUMBERS,
     Family,
     family_of,
+    has_variant,
     is_nested,
     part_types,
+    type_name,
     type_row,
     value_type,
     with_parts,
@@ -44,6 +46,7 @@ from circuits.types.codecs.intervals import INTERVAL
 
 __all__ = [
     "aggregate_type",
+    "check_variant_cast",
     "common_type",
     "decimal_type",
     "digits_of",
@@ -82,6 +85,25 @@ def is_temporal(data_type: pa.DataType) -> bool:
 def is_interval(data_type: pa.DataType) -> bool:
     """Return True for an interval with months, and for a duration, which has none."""
     return data_type == INTERVAL or bool(arrow.is_duration(data_type))
+
+
+def check_variant_cast(source: pa.DataType, target: pa.DataType) -> None:
+    """Check that a cast between layouts does not change a VARIANT into its text, or back.
+
+    Raises:
+        FunctionError: One type contains VARIANT, and the other one is not the same type.
+    """
+    if arrow.is_null(source) or source == target:
+        return
+    if is_nested(source) and is_nested(target):
+        for parts in zip(part_types(source), part_types(target), strict=False):
+            check_variant_cast(*parts)
+        return
+    if has_variant(source) or has_variant(target):
+        raise FunctionError(
+            f"a {type_name(source)} is not converted to {type_name(target)} here; "
+            "use CAST, or to_json() for the text of a VARIANT"
+        )
 
 
 def kernel_type(data_type: pa.DataType) -> pa.DataType:
@@ -292,13 +314,17 @@ def _argument_type(argument: pa.DataType) -> pa.DataType:
     return argument
 
 
+def _ordered_type(argument: pa.DataType) -> pa.DataType | None:
+    return None if has_variant(argument) else argument
+
+
 # The result also has the dictionary encoding of the argument, which the functions below do not see.
 _RESULT_HAS_ARGUMENT_TYPE: Final = frozenset(("min", "max", "first", "mode", "quantile_disc"))
 _AGGREGATES: Final[dict[str, Callable[[pa.DataType], pa.DataType | None]]] = {
     "sum": _sum_type,
     "avg": _avg_type,
-    "min": _argument_type,
-    "max": _argument_type,
+    "min": _ordered_type,
+    "max": _ordered_type,
     "comoment": _float_type,
     "bit_and": _integer_type,
     "bit_or": _integer_type,
@@ -318,6 +344,8 @@ _ACCEPTED_ARGUMENTS: Final = {
     "bit_xor": "integers",
     "comoment": "doubles",
     "product": "doubles",
+    "max": "values with an order, which VARIANT has not",
+    "min": "values with an order, which VARIANT has not",
     "quantile_cont": "numbers and times",
     "string_agg": "texts",
 }

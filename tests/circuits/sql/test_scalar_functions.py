@@ -285,6 +285,7 @@ def test_a_type_has_the_width_that_duckdb_gives_its_name():
             continue
         supported[name] = circuit.step({"t": table(ROWS[:1])})["view"].schema.field("n").type
     del supported["row"], supported["struct"]  # structs without fields
+    del supported["variant"]  # JSON here; in DuckDB, bytes in the layout of Parquet
     values = ", ".join(f"CAST(NULL AS {name})" for name in supported)
 
     types = [field.type for field in duck.sql(f"SELECT {values}").to_arrow_table().schema]

@@ -20,7 +20,7 @@ from circuits.sql.expressions.named_functions import (
 from circuits.sql.expressions.spark.operands import (
     INSTANT,
 )
-from circuits.types.arrow_types import is_nested
+from circuits.types.arrow_types import VARIANT, is_nested
 
 __all__ = ["BUILDERS", "type_name"]
 
@@ -59,6 +59,7 @@ _TYPE_NAMES: Final = {
     "binary": "binary",
     "date32[day]": "date",
     "null": "void",
+    str(VARIANT): "variant",
     "duration[us]": "interval day to second",
     "month_day_nano_interval": "interval year to month",
 }

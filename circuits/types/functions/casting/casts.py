@@ -43,6 +43,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.type_rules import (
+    check_variant_cast,
     is_binary,
     is_interval,
     is_number,
@@ -275,6 +276,7 @@ def _cast_rule(name: str, arguments: Arguments, target_type: pa.DataType | None)
     require(name, arguments, 1, 1)
     if target_type is None:
         raise argument_error(name, arguments, "it needs the target type, as type=...")
+    check_variant_cast(arguments[0].type, target_type)
     source, target = kernel_type(arguments[0].type), kernel_type(target_type)
     if not _is_allowed(source, target):
         fix = _cast_advice(source, target)

@@ -22,6 +22,7 @@ from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.casts import cast_scalar
 from circuits.types.functions.function import Arguments
 from circuits.types.functions.type_rules import (
+    check_variant_cast,
     common_type,
     is_binary,
     is_number,
@@ -46,6 +47,7 @@ def cast_to(expression: Expression, target: pa.DataType) -> Expression:
     """
     if expression.type == target:
         return expression
+    check_variant_cast(expression.type, target)
     if isinstance(expression, Literal):
         try:
             return constant(expression, target)

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.arrow_types import has_variant, is_nested, part_types
 from circuits.types.functions.argument_rows import fill_rows, map_distinct, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
@@ -465,6 +465,10 @@ def to_json_rule(
     require(name, arguments, 1, 1)
     if _has_interval(arguments[0].type):
         raise argument_error("to_json", arguments, "it takes no intervals; cast them to a text")
+    if has_variant(arguments[0].type):
+        raise argument_error(
+            "to_json", arguments, "it takes a VARIANT alone, not in a list, struct or map"
+        )
     return arguments, pa.string()
 
 
