@@ -9,7 +9,7 @@ out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Final
 
@@ -73,6 +73,14 @@ class PrimitiveAggregate:
     def expressions(self) -> tuple[Expression, ...]:
         """All expressions of the rows that it reads."""
         return (*self.arguments, *(key.expression for key in self.order))
+
+    def map(self, change: Callable[[Expression], Expression]) -> PrimitiveAggregate:
+        """Return the aggregate over other expressions."""
+        return replace(
+            self,
+            arguments=tuple(map(change, self.arguments)),
+            order=tuple(key.map(change) for key in self.order),
+        )
 
 
 Register = Callable[[PrimitiveAggregate], Expression]

@@ -40,7 +40,7 @@ from circuits.plan.nodes import (
 )
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
 from circuits.sql.aggregation.aggregate_reader import CALL_WRAPPERS, PrimitiveAggregate
-from circuits.sql.binding.clause import Clause, is_aggregate
+from circuits.sql.binding.clause import Clause, Reader, is_aggregate
 from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.scope import (
     FIRST_OUTER_COLUMN,
@@ -49,6 +49,11 @@ from circuits.sql.binding.scope import (
     is_outer_column,
 )
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
+from circuits.sql.expressions.current_time import (
+    read_timed_condition,
+    reads_now,
+    truths_of_comparisons,
+)
 from circuits.sql.expressions.literals import integer_literal
 from circuits.types import functions
 
@@ -312,13 +317,22 @@ class Grouping:
         if isinstance(node, exp.Grouping | exp.GroupingId):
             return self._read_grouping(node)
 
+        is_timed = reads_now(node)
+
         def register(call: PrimitiveAggregate) -> Expression:
+            if is_timed:
+                call = call.map(lambda value: truths_of_comparisons(self.builder, node, value))
             self._check_own_columns(node, call)
             if call not in self._aggregates:
                 self._aggregates.append(call)
             return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
 
-        return read_aggregate(self.builder.clause("an aggregate"), node, register)
+        def read(**options: Reader) -> Expression:
+            return read_aggregate(self.builder.clause("an aggregate", **options), node, register)
+
+        if is_timed:
+            return read_timed_condition(lambda read_now: read(read_now=read_now))
+        return read()
 
     def _read_grouping(self, node: exp.Expr) -> Expression:
         """Read ``grouping(a, b)``: a bit for each key, 1 where its set leaves the key out."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.errors import UnsupportedSqlError
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
 from circuits.sql.binding.interval_keys import INTERVAL_COMPARISONS, lengths_of_intervals
@@ -42,6 +43,7 @@ __all__ = [
     "ReaderTable",
     "call_function",
     "is_aggregate",
+    "now_error",
 ]
 
 #: The key of ``meta`` of an aggregate function with an argument that is a float.
@@ -153,12 +155,17 @@ REFUSE_GENERATOR: Final = _refusing_reader(
 )
 
 
-def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
-    """Raise an error: the clause does not support the current time."""
-    name = clause.source.name_in_text(node)
+def now_error(source: SqlSource, node: exp.Expr, place: str) -> UnsupportedSqlError:
+    """Return the error that the current time is not supported at a place."""
+    name = source.name_in_text(node)
     if isinstance(node, exp.Anonymous):
         name = f"function {name}()"
-    raise clause.source.unsupported(node, f"{name} in {clause.name}", NOW_ADVICE)
+    return source.unsupported(node, f"{name} in {place}", NOW_ADVICE)
+
+
+def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
+    """Raise an error: the clause does not support the current time."""
+    raise now_error(clause.source, node, clause.name)
 
 
 @dataclass(frozen=True)

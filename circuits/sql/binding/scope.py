@@ -43,6 +43,7 @@ __all__ = [
     "Domain",
     "Scope",
     "ScopeColumn",
+    "exchange_sides",
     "is_correlated",
     "is_outer_column",
     "scope_columns_of",
@@ -107,6 +108,16 @@ def scope_columns_of(plan: PlanNode, table: str) -> tuple[ScopeColumn, ...]:
         ScopeColumn(table, field.name, Column(index, field.type))
         for index, field in enumerate(plan.fields)
     )
+
+
+def exchange_sides(predicate: Expression, left_width: int, right_width: int) -> Expression:
+    """Return the predicate of a join for the exchanged sides, of these widths."""
+
+    def exchange(column: Column) -> Column:
+        is_left = column.index < left_width
+        return Column(column.index + (right_width if is_left else -left_width), column.type)
+
+    return substitute(predicate, exchange)
 
 
 def shift_columns(expression: Expression, offset: int) -> Expression:

@@ -10,6 +10,9 @@ the truth value of its first comparison c::
     rows where f(c)  =  rows where c and f(TRUE)  +  rows where not c and f(FALSE)
                         + rows where c is NULL and f(NULL)
 
+In an aggregate and its FILTER, each comparison is divided in the same way, and its truth value is a
+column (`truths_of_comparisons`). So a group changes when the time passes the value of a row.
+
 In the list of SELECT, ``now()`` is a value like others: the rows are joined with the time of the
 step (`join_current_time`), so all of them change in every step. In any other clause, it is refused.
 The time of day (``current_time``) decreases at midnight, so it is refused in comparisons.
@@ -39,10 +42,10 @@ from circuits.plan.expressions import (
     substitute,
 )
 from circuits.plan.monotone_functions import adds_months_to_times, monotone_argument
-from circuits.plan.nodes import Filter, PlanNode, TemporalFilter, Union
+from circuits.plan.nodes import Filter, Map, PlanNode, TemporalFilter, Union, columns
 from circuits.plan.temporal_filter import TemporalComparison
 from circuits.plan.time_isolation import FLIPPED_COMPARISONS, isolate_time
-from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader
+from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader, now_error
 from circuits.sql.binding.scope import NOW_COLUMN, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.syntax.source import SqlSource
@@ -58,6 +61,7 @@ __all__ = [
     "join_current_time",
     "read_timed_condition",
     "reads_now",
+    "truths_of_comparisons",
 ]
 
 _UTC_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -91,13 +95,20 @@ def is_local_timestamp(node: exp.Expr) -> bool:
 
 def reads_now(condition: exp.Expr) -> bool:
     """Return whether a condition contains the current time, outside of subqueries."""
-    return any(
-        isinstance(part, tuple(READERS))
-        or is_local_timestamp(part)
-        or (isinstance(part, exp.Anonymous) and part.name.lower() in READERS_BY_NAME)
-        or _is_unix_time(part)
-        for part in condition.walk(prune=lambda part: isinstance(part, exp.Query))
-    )
+    return _find_now(condition) is not None
+
+
+def _find_now(condition: exp.Expr) -> exp.Expr | None:
+    """Return the first node that is the current time, outside of subqueries."""
+    for part in condition.walk(prune=lambda part: isinstance(part, exp.Query)):
+        if (
+            isinstance(part, tuple(READERS))
+            or is_local_timestamp(part)
+            or (isinstance(part, exp.Anonymous) and part.name.lower() in READERS_BY_NAME)
+            or _is_unix_time(part)
+        ):
+            return part
+    return None
 
 
 def _is_unix_time(node: exp.Expr) -> bool:
@@ -144,6 +155,8 @@ def read_timed_condition(read: Callable[[Reader], Expression]) -> Expression:
         # The other side may be a timestamp without a time zone: read ``now()`` without one.
         try:
             return read(_time_reader(_NAIVE_TIMESTAMP))
+        except UnsupportedSqlError:
+            raise
         except SqlError:
             raise error from None
 
@@ -178,6 +191,62 @@ def filter_by_time(
     return _keep_true(source, node, plan, condition)
 
 
+def truths_of_comparisons(
+    builder: SelectBuilder, node: exp.Expr, expression: Expression
+) -> Expression:
+    """Return an expression over columns with the truth values of its comparisons with the time.
+
+    ::
+
+        rows with TRUE where c  +  rows with FALSE where not c  +  rows with NULL where c is NULL
+
+    Args:
+        builder: The plan of the rows; each comparison c adds such a column to it.
+        node: The aggregate, for errors.
+        expression: An expression in which the time is a column (`read_timed_condition`).
+
+    Raises:
+        UnsupportedSqlError: The time is also read outside of comparisons, or by one that
+            `filter_by_time` refuses.
+    """
+    source = builder.source
+    while (comparison := next(_comparisons(expression), None)) is not None:
+        if comparison.function in _PAIRS:
+            expression = _replace(expression, comparison, _pair_of_comparisons(comparison))
+            continue
+        value, function, bound = _isolate(source, node, comparison)
+        if is_correlated(value):
+            raise source.correlated(
+                node, "a comparison of now() with a column of the enclosing query in an aggregate"
+            )
+        rows = [
+            (True, _compare(source, node, builder.plan, value, function, bound)),
+            (False, _compare(source, node, builder.plan, value, _NEGATED[function], bound)),
+            (None, Filter(builder.plan, functions.call("is_null", value))),
+        ]
+        names = (*(field.name for field in builder.plan.fields), "truth")
+        truth = Column(builder.width, pa.bool_())
+        builder.plan = Union(
+            tuple(
+                Map(plan, (*columns(plan), Literal(value_of_truth, pa.bool_())), names)
+                for value_of_truth, plan in rows
+            )
+        )
+        expression = _replace(expression, comparison, truth)
+    if _reads_time(expression):
+        place = "an aggregate, outside of a comparison,"
+        raise now_error(source, _find_now(node) or node, place)
+    return expression
+
+
+def _pair_of_comparisons(comparison: Call) -> Expression:
+    """Return ``=`` or ``<>`` as two comparisons."""
+    connective, names = _PAIRS[comparison.function]
+    return functions.call(
+        connective, *(functions.call(name, *comparison.arguments) for name in names)
+    )
+
+
 def _keep_true(
     source: SqlSource, node: exp.Expr, plan: PlanNode, condition: Expression
 ) -> PlanNode:
@@ -198,9 +267,7 @@ def _divide(source: SqlSource, node: exp.Expr, plan: PlanNode, condition: Expres
     if comparison is None:
         raise source.unsupported(node, "now() in such a condition", _ADVICE)
     if comparison.function in _PAIRS:
-        connective, names = _PAIRS[comparison.function]
-        parts = [functions.call(name, *comparison.arguments) for name in names]
-        pair = functions.call(connective, *parts)
+        pair = _pair_of_comparisons(comparison)
         return _keep_true(source, node, plan, _replace(condition, comparison, pair))
     value, function, bound = _isolate(source, node, comparison)
     alternatives: list[PlanNode] = []

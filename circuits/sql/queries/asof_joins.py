@@ -2,7 +2,7 @@
 
 ::
 
-    a ASOF [LEFT] JOIN t ON a.k = t.k AND a.ts >= t.ts       DuckDB; also >, <=, <
+    a ASOF [LEFT] JOIN t ON a.k = t.k AND a.ts >= t.ts       DuckDB; also >, <=, <, RIGHT, FULL
     a ASOF [LEFT] JOIN t USING (k, ts)                       the last column is compared by >=
     a ASOF JOIN t MATCH_CONDITION (a.ts >= t.ts) ON ...      Snowflake, whose join keeps left rows
     a [LEFT] JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k  Flink; t has one timestamp column
@@ -32,9 +32,11 @@ from circuits.plan.nodes import (
     CrossJoin,
     Filter,
     Map,
+    Negate,
     Order,
     OuterJoin,
     PlanNode,
+    Semijoin,
     TopK,
     Union,
     columns,
@@ -45,6 +47,7 @@ from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import (
     FIRST_OUTER_COLUMN,
     ScopeColumn,
+    exchange_sides,
     is_correlated,
     shift_columns,
 )
@@ -83,12 +86,20 @@ class Match:
 
 @dataclass(frozen=True)
 class AsofJoin:
-    """Two plans and the condition between them; ``is_left`` keeps left rows without a match."""
+    """Two plans and the condition between them.
+
+    Attributes:
+        left: The rows that are joined.
+        right: The rows that they are joined to.
+        match: The condition.
+        kind: ``inner``, ``left``, ``right`` or ``full``: the sides whose rows without a match are
+            kept.
+    """
 
     left: PlanNode
     right: PlanNode
     match: Match
-    is_left: bool
+    kind: str
 
 
 class _SideComparison(NamedTuple):
@@ -287,11 +298,20 @@ def join_asof(join: AsofJoin) -> PlanNode:
         ]
     )
     joined: PlanNode = Filter(product, predicate)
-    if join.is_left:
+    if join.kind in ("left", "full"):
         joined = OuterJoin(matched, first_rows, predicate)
     left_width, right_width = len(join.left.fields), len(join.right.fields)
     kept = (*both[:left_width], *both[width : width + right_width])
-    return Map(joined, kept, tuple(joined.fields[column.index].name for column in kept))
+    names = tuple(joined.fields[column.index].name for column in kept)
+    rows = Map(joined, kept, names)
+    if join.kind not in ("right", "full"):
+        return rows
+    # The right rows but one for each match: of equal right rows, one is joined.
+    is_found = exchange_sides(predicate, width, len(first_rows.fields))
+    found = Semijoin(first_rows, matched, is_found)
+    unmatched = Union((right, Negate(found)))
+    padding = (Literal(None, field.type) for field in join.left.fields)
+    return Union((rows, Map(unmatched, (*padding, *columns(unmatched)[:right_width]), names)))
 
 
 def _latest_in_window(

@@ -14,7 +14,7 @@ hidden columns after those of the list, and a last Map removes them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,7 +22,14 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expression_text import column_names
-from circuits.plan.expressions import Expression, Literal, columns_of, conjuncts
+from circuits.plan.expressions import (
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    conjuncts,
+    substitute,
+)
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.aggregation.grouping import (
@@ -60,7 +67,7 @@ from circuits.sql.binding.ordering import (
     read_order,
     read_position,
 )
-from circuits.sql.binding.scope import Scope, is_correlated
+from circuits.sql.binding.scope import NOW_COLUMN, Scope, is_correlated
 from circuits.sql.binding.select_builder import (
     SelectBuilder,
     add_alias,
@@ -176,7 +183,7 @@ class _SelectReader:
         having = self._read_having()
         row_number = self._read_row_number()
         qualify = self._clause("QUALIFY")
-        filters = [(part, qualify.read_condition(part)) for part in self.qualify_parts]
+        filters = [(part, _read_condition(qualify, part)) for part in self.qualify_parts]
         order_by = self._read_order_by()
         distinct_on = self._read_distinct_on()
         correlated_conditions = self._read_correlated_conditions()
@@ -609,7 +616,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     hidden: list[Expression] = []  # read by the clauses after the list, then removed
     if row_number is not None:
         hidden += [*row_number.partition_by, *(key.expression for key in row_number.order_by)]
-        hidden += selection.filters
+        hidden += [part for value in selection.filters for part in _parts_to_keep(value)]
     hidden += selection.distinct_on
     if limit is not None or selection.distinct_on:
         hidden += order_by
@@ -621,7 +628,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
     plan = selection.plan
     if row_number is None:
         for condition in selection.filters:
-            plan = Filter(plan, condition)
+            plan = _filter(selection, plan, condition)
     # `_select_numbered_rows` replaces this 0 by the row number.
     values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
     plan = _map_columns(plan, values, _column_names(selection))
@@ -629,7 +636,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
         plan = _select_numbered_rows(plan, expressions, row_number, domain_keys)
         # A row_number() counts all rows, so other conditions of QUALIFY come after it.
         for condition in selection.filters:
-            plan = Filter(plan, columns(plan)[expressions.index(condition)])
+            plan = _filter(selection, plan, _over_kept(condition, expressions, columns(plan)))
     if selection.distinct_on:
         partition_by = map(expressions.index, selection.distinct_on)
         keys = tuple(dict.fromkeys([*domain_keys, *partition_by]))
@@ -640,6 +647,41 @@ def finish_selection(selection: Selection) -> DerivedTable:
         order = order_columns(selection.order_by, expressions)
         plan = limit_rows(plan, domain_keys, order, limit)
     return DerivedTable(_keep_first_columns(plan, width), selection.domain)
+
+
+def _filter(selection: Selection, plan: PlanNode, condition: Expression) -> PlanNode:
+    """Keep the rows for which a condition of QUALIFY is true."""
+    if NOW_COLUMN in columns_of(condition):
+        return filter_by_time(selection.source, selection.node.args["qualify"], plan, condition)
+    return Filter(plan, condition)
+
+
+def _parts_to_keep(condition: Expression) -> list[Expression]:
+    """Return the values that a condition needs after the list: itself, unless it reads the time."""
+    if NOW_COLUMN not in columns_of(condition):
+        return [condition]
+    parts: list[Expression] = []
+
+    def add(column: Column) -> Column:
+        if column.index != NOW_COLUMN:
+            parts.append(column)
+        return column
+
+    substitute(condition, add)
+    return parts
+
+
+def _over_kept(
+    condition: Expression, kept: Sequence[Expression], kept_columns: Sequence[Column]
+) -> Expression:
+    """Return a condition over the columns with the values of `_parts_to_keep`."""
+    if NOW_COLUMN not in columns_of(condition):
+        return kept_columns[kept.index(condition)]
+
+    def replace_column(column: Column) -> Column:
+        return column if column.index == NOW_COLUMN else kept_columns[kept.index(column)]
+
+    return substitute(condition, replace_column)
 
 
 def _select_numbered_rows(

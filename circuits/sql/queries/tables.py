@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.expressions import Column, Expression, Literal
 from circuits.plan.nodes import (
     CrossJoin,
     Filter,
@@ -50,6 +50,7 @@ from circuits.sql.binding.environment import (
 from circuits.sql.binding.scope import (
     Scope,
     ScopeColumn,
+    exchange_sides,
     is_correlated,
     scope_columns_of,
     shift_columns,
@@ -69,10 +70,7 @@ from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
-_ASOF_ADVICE: Final = (
-    "write ASOF LEFT JOIN, and add the right rows without a match by UNION ALL; write SEMI and "
-    "ANTI with ON"
-)
+_ASOF_ADVICE: Final = "write SEMI and ANTI with ON"
 _POSITIONAL_ADVICE: Final = (
     "number the rows of both sides with row_number() OVER (ORDER BY ...), and join on the numbers"
 )
@@ -574,8 +572,14 @@ class _FromReader:
         match = read_match(clause, join, left.width, equalities, system_time, right.scope_columns)
         if joined.correlated_conditions or right.is_linked:
             raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
-        is_left = self._read_join_kind(join) == "left"
-        return join_asof(AsofJoin(left.plan, right.plan, match, is_left))
+        kind = self._read_join_kind(join)
+        if kind in ("semi", "anti"):
+            raise self.source.unsupported(
+                join.this,
+                f"FOR SYSTEM_TIME in a {kind.upper()} JOIN",
+                f"write ASOF {kind.upper()} JOIN ... ON a.k = t.k AND a.ts >= t.ts",
+            )
+        return join_asof(AsofJoin(left.plan, right.plan, match, kind))
 
     def _read_join_kind(self, join: exp.Join) -> str:
         if is_apply(join):
@@ -590,7 +594,7 @@ class _FromReader:
             if self.source.dialect == "snowflake":  # its ASOF JOIN keeps left rows without a match
                 side = side or "LEFT"
         join_kind = JOIN_KINDS.get((side, kind))
-        if method == "ASOF" and join_kind not in ("inner", "left"):
+        if method == "ASOF" and join_kind in ("cross", "semi", "anti"):
             join_kind = None
         if join_kind is None or method not in ("", "NATURAL", "ASOF"):
             words = " ".join(filter(None, (method, side, kind, "JOIN")))
@@ -712,13 +716,7 @@ def _join_plans(kind: str, left: PlanNode, right: PlanNode, predicate: Expressio
         return OuterJoin(left, right, predicate, "full")
     # A right join is the left join of the exchanged sides, with the columns in the old order.
     left_width, right_width = len(left.fields), len(right.fields)
-
-    def exchange_sides(column: Column) -> Column:
-        if column.index < left_width:
-            return Column(column.index + right_width, column.type)
-        return Column(column.index - left_width, column.type)
-
-    plan = OuterJoin(right, left, substitute(predicate, exchange_sides))
+    plan = OuterJoin(right, left, exchange_sides(predicate, left_width, right_width))
     order = [*range(right_width, right_width + left_width), *range(right_width)]
     expressions = tuple(columns(plan)[index] for index in order)
     return Map(plan, expressions, tuple(plan.fields[index].name for index in order))
