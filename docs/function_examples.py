@@ -19,6 +19,11 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "modulo_ansi": "spark: 7 % 3",
         "positive_modulo": "spark: pmod(10, 3)",
     },
+    "ENUM": {
+        "enum_of_text": "CAST(lower('OK') AS ENUM ('sad', 'ok'))",
+        "enum_at": "greatest('ok'::ENUM ('sad', 'ok'), NULL)",
+        "enum_position": "enum_code('ok'::ENUM ('sad', 'ok'))",
+    },
     "VARIANT": {
         "parse_variant": 'spark: parse_json(\'{"b": 1.50, "a": 1e2}\')',
         "try_parse_variant": "spark: try_parse_json('{')",

@@ -55,6 +55,7 @@ SCALAR: Final = (
     "Regular expressions",
     "Distances of strings",
     "Encodings",
+    "ENUM",
     "Hashes",
 )
 

@@ -30,6 +30,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from circuits.types.enum_type import EnumType
+
 __all__ = [
     "DDL_TYPES",
     "NUMBERS",
@@ -38,8 +40,10 @@ __all__ = [
     "Family",
     "TypeRow",
     "family_of",
+    "has_enum",
     "has_variant",
     "is_nested",
+    "name_types",
     "part_types",
     "type_name",
     "type_row",
@@ -66,6 +70,7 @@ class Family(Enum):
     DICTIONARY = "dictionary"
     NESTED = "nested"
     VARIANT = "variant"
+    ENUM = "enum"
     UNSUPPORTED = "unsupported"
 
 
@@ -280,6 +285,7 @@ _ROWS: Final = (
     ),
 )
 _BY_ID: Final[dict[int, TypeRow]] = {row.type.id: row for row in reversed(_ROWS)}
+_ENUM: Final = TypeRow(EnumType([]), Family.ENUM, kernel_type=_TO_TEXT, lake_type=_TO_TEXT)
 _UNSUPPORTED: Final = TypeRow(pa.null(), Family.UNSUPPORTED)
 
 #: The types by their lower-case names in a schema text, except decimals, which have parameters.
@@ -294,8 +300,8 @@ def type_row(type: pa.DataType) -> TypeRow:
     >>> type_row(pa.uint16()).lake_type(pa.uint16()), type_row(pa.timestamp("ns")).dtype
     (DataType(int32), 'i8')
     """
-    if type.id == VARIANT.id and type != VARIANT:  # another extension type of Arrow
-        return _UNSUPPORTED
+    if type.id == VARIANT.id and type != VARIANT:
+        return _ENUM if isinstance(type, EnumType) else _UNSUPPORTED
     return _BY_ID.get(type.id, _UNSUPPORTED)
 
 
@@ -330,7 +336,12 @@ def type_name(type: pa.DataType) -> str:
     >>> type_name(pa.list_(VARIANT))
     'list<item: VARIANT>'
     """
-    return str(type).replace(str(VARIANT), "VARIANT")
+    return name_types(str(type))
+
+
+def name_types(message: str) -> str:
+    """Return a message in which Arrow's names of VARIANT and ENUM are those of SQL."""
+    return message.replace(str(VARIANT), "VARIANT").replace(str(_ENUM.type), "ENUM")
 
 
 def has_variant(type: pa.DataType) -> bool:
@@ -342,6 +353,13 @@ def has_variant(type: pa.DataType) -> bool:
     if is_nested(type):
         return any(map(has_variant, part_types(type)))
     return family_of(type) is Family.VARIANT
+
+
+def has_enum(type: pa.DataType) -> bool:
+    """Return True for an ENUM, and for a nested type that contains one."""
+    if is_nested(type):
+        return any(map(has_enum, part_types(type)))
+    return family_of(type) is Family.ENUM
 
 
 def part_types(type: pa.DataType) -> list[pa.DataType]:

@@ -10,7 +10,8 @@ from                   to
 integer                any integer, decimal, float32 or float64, if all values fit
 float                  a float that is at least as wide
 decimal                any decimal, if all values fit
-string, binary         the same in another layout; a string also VARIANT, if it is JSON
+string, binary         the same in another layout; a string also VARIANT, if it is JSON,
+                       and an ENUM, if it is one of the labels
 date, time, duration   another unit, if all values fit; a date also a timestamp without zone
 timestamp              another unit, if all values fit; another zone, if both types have one
 dictionary of T        the types to which T is cast
@@ -39,8 +40,10 @@ from circuits.types.arrow_types import (
     value_type,
 )
 from circuits.types.codecs.arrow_buffers import expand_encoding
+from circuits.types.codecs.enums import check_labels
 from circuits.types.codecs.nested import list_array, list_parts, struct_array
 from circuits.types.codecs.variants import canonical_texts
+from circuits.types.enum_type import EnumType
 
 __all__ = ["cast_lossless"]
 
@@ -48,7 +51,7 @@ __all__ = ["cast_lossless"]
 _TARGETS: Final[dict[Family, frozenset[Family]]] = {
     Family.INTEGER: NUMBERS,
     Family.DATE: frozenset({Family.DATE, Family.TIMESTAMP}),
-    Family.STRING: frozenset({Family.STRING, Family.VARIANT}),
+    Family.STRING: frozenset({Family.STRING, Family.VARIANT, Family.ENUM}),
     **{
         family: frozenset({family})
         for family in (
@@ -131,6 +134,9 @@ def _cast(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if target == VARIANT and column.type != VARIANT:
         texts = [canonical_texts(chunk.cast(pa.string())) for chunk in column.chunks]
         column = pa.chunked_array(texts, pa.string())
+    if isinstance(target, EnumType) and column.type != target:
+        checked = [check_labels(chunk.cast(pa.string()), target) for chunk in column.chunks]
+        column = pa.chunked_array(checked, pa.string())
     if types.is_fixed_size_binary(target) and target != column.type:
         column = _check_width(column, target)
     column = column.cast(target)

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types
 
-from circuits.types.arrow_types import VARIANT, is_nested, part_types, with_parts
+from circuits.types.arrow_types import VARIANT, Family, family_of, is_nested, part_types, with_parts
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import StateDamagedError, StateError
@@ -43,7 +43,7 @@ def stored_type(type: pa.DataType) -> pa.DataType:
     """Return a type that Parquet has and that contains all values of an Arrow type.
 
     Parquet has no decimals with a negative scale, no binary values of the fixed length 0, and no
-    intervals, which are stored as text, as is VARIANT. Other types are unchanged.
+    intervals, which are stored as text, as are VARIANT and ENUM. Other types are unchanged.
 
     >>> stored_type(pa.decimal128(5, -2)), stored_type(pa.list_(pa.binary(0)))
     (Decimal128Type(decimal128(7, 0)), ListType(list<item: binary>))
@@ -53,7 +53,7 @@ def stored_type(type: pa.DataType) -> pa.DataType:
         return pa.decimal128(digits, 0) if digits <= 38 else pa.decimal256(digits, 0)
     if type == pa.binary(0):
         return pa.binary()
-    if type in (INTERVAL, VARIANT):
+    if type in (INTERVAL, VARIANT) or family_of(type) is Family.ENUM:
         return pa.string()
     if is_nested(type):
         parts = part_types(type)

@@ -19,6 +19,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
 from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause
+from circuits.sql.binding.enums import is_position_of_enum
 from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.ordering import SortKey, read_argument_order
 from circuits.sql.expressions.literals import NULL, integer_literal
@@ -227,6 +228,10 @@ class AggregateReader:
             raise source.unsupported(
                 self.function, f"WITHIN GROUP of {self.name}()", "write its column in the brackets"
             )
+        if is_ordered_set and any(is_position_of_enum(key.expression) for key in self.order):
+            raise source.unsupported(
+                self.function, f"{self.name}() of an ENUM", "cast the ENUM to VARCHAR"
+            )
         if self.nulls and not definition.nulls and not isinstance(self.function, exp.AnyValue):
             words = f"{self.nulls.upper()} NULLS"
             raise source.unsupported(self.node, words, "they are left out anyway")
@@ -341,6 +346,9 @@ class AggregateReader:
         if distinct or function == "mode":
             arguments = tuple(map(normalize_interval, arguments))
             order = tuple(key.map(normalize_interval) for key in order)
+        if function.startswith("quantile"):
+            for value in arguments:
+                self.source.refuse_order(self.function, value.type, f"{self.name}()")
         with self.source.errors_at(self.function):
             type_ = functions.aggregate_type(function, *(value.type for value in arguments))
         return self._register(

@@ -16,6 +16,7 @@ from sqlglot import exp
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregation.aggregate_reader import AggregateDefinition, AggregateReader, Read
+from circuits.sql.binding.enums import enum_of_position, is_enum, position_of_enum
 from circuits.sql.binding.nested_order import has_order_key, order_key, value_of_key
 from circuits.sql.binding.ordering import SortKey, reverse_order
 from circuits.sql.expressions.casts import dialect_text
@@ -67,6 +68,8 @@ def _best_reader(*, is_max: bool) -> Read:
         filters = (
             reader.filter_arguments(by) if reader.is_spark else reader.filter_arguments(by, value)
         )
+        if is_enum(by.type):
+            by = position_of_enum(by)
         has_key = reader.is_spark and has_order_key(by.type)
         order = SortKey(order_key(by) if has_key else by, is_max, False)
         if reader.argument_count == 3:
@@ -81,6 +84,9 @@ def _extremes_reader(function: str) -> Read:
 
     def read(reader: AggregateReader) -> Expression:
         value = reader.argument(0)
+        if reader.argument_count == 1 and is_enum(value.type):
+            key = reader.aggregate(function, reader.apply_filter(position_of_enum(value)))
+            return enum_of_position(key, value.type)
         if reader.argument_count == 1 and reader.is_spark and has_order_key(value.type):
             key = reader.aggregate(function, reader.apply_filter(order_key(value)))
             return value_of_key(key, value.type)

@@ -19,6 +19,12 @@ from sqlglot import exp
 from circuits.errors import UnsupportedSqlError
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
+from circuits.sql.binding.enums import (
+    EXTREMES,
+    adapt_enums,
+    enum_of_position,
+    is_enum,
+)
 from circuits.sql.binding.interval_keys import INTERVAL_COMPARISONS, lengths_of_intervals
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
@@ -263,6 +269,12 @@ class Clause:
         In dialect spark, an order of nested lists is an error, because NULL within them has
         another place there; comparisons compare order keys.
         """
+        if any(is_enum(argument.type) for argument in arguments):
+            types = [argument.type for argument in arguments if is_enum(argument.type)]
+            arguments = adapt_enums(self.source, node, name, arguments)
+            if name in EXTREMES and any(pa.types.is_integer(part.type) for part in arguments):
+                position = call_function(self.source, node, name, *arguments)
+                return enum_of_position(position, types[0])
         is_refused = name in (INTERVAL_COMPARISONS if self.source.is_spark else _COMPARISONS)
         if is_refused and any(has_variant(argument.type) for argument in arguments):
             self.source.refuse_order(node, VARIANT, "a comparison")

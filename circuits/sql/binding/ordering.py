@@ -17,6 +17,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import Filter, Map, Order, PlanNode, TopK, columns
 from circuits.plan.window import Window, WindowCall
+from circuits.sql.binding.enums import is_enum, position_of_enum
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
@@ -88,7 +89,9 @@ def read_order(
             sort_keys += [SortKey(column, descending, nulls_first) for column in columns]
             continue
         value = read(key.this)
-        if source.is_spark and has_order_key(value.type):
+        if is_enum(value.type):
+            value = position_of_enum(value)
+        elif source.is_spark and has_order_key(value.type):
             value = order_key(value)
         else:
             source.refuse_order(key, value.type, "ORDER BY")

@@ -23,12 +23,14 @@ from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
+from circuits.sql.binding.enums import enum_of_text
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
 from circuits.sql.expressions.variants.casts import from_variant, to_variant
 from circuits.sql.syntax.types import arrow_type, interval_fields
 from circuits.types.arrow_types import VARIANT, is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.enum_type import EnumType
 from circuits.types.functions.casting.interval_texts import INTERVAL_UNITS
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
@@ -50,6 +52,8 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
     given = value
+    if isinstance(target, EnumType):
+        return _cast_to_enum(clause, node, value, target, lenient=is_lenient)
     if target == VARIANT:
         return to_variant(clause, node, value)
     if value.type == VARIANT:
@@ -100,6 +104,18 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         except EvaluationError:
             raise literal_error from None
     return cast
+
+
+def _cast_to_enum(
+    clause: Clause, node: exp.Cast, value: Expression, target: EnumType, *, lenient: bool
+) -> Expression:
+    if value.type != target and not (is_text(value.type) or pa.types.is_null(value.type)):
+        value = clause.call(node, "cast", value, type=pa.string())
+    is_constant = isinstance(value, Literal)
+    if lenient and isinstance(value, Literal) and value.value not in (None, *target.labels):
+        return Literal(None, target)
+    label = enum_of_text(clause.source, node, value, target)
+    return clause.call(node, "try", label) if lenient and not is_constant else label
 
 
 def _cast_to_spark_interval(

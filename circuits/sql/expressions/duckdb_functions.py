@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader
+from circuits.sql.binding.enums import position_of_enum
 from circuits.sql.expressions.intervals import EPOCH_DATE
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
@@ -27,10 +28,12 @@ from circuits.sql.expressions.named_functions import (
     merge_tables,
 )
 from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.enum_type import EnumType
 from circuits.types.functions.type_rules import is_interval, is_number
 
 __all__ = ["READERS_BY_NAME"]
 
+QUOTE: Final = "'"
 _TYPE_NAMES: Final = {
     "int8": "TINYINT",
     "int16": "SMALLINT",
@@ -84,6 +87,9 @@ def _has_inexact_part(value_type: pa.DataType) -> bool:
 
 
 def _type_name(clause: Clause, node: exp.Expr, value_type: pa.DataType) -> str:
+    if isinstance(value_type, EnumType):
+        labels = (f"'{label.replace(QUOTE, QUOTE * 2)}'" for label in value_type.labels)
+        return f"ENUM({', '.join(labels)})"
     """Return DuckDB's name of a type."""
     if arrow.is_decimal(value_type):
         return f"DECIMAL({value_type.precision},{value_type.scale})"
@@ -404,6 +410,40 @@ _BUILDERS: Final[dict[str, Builder]] = {
     **{name: call_of(name) for name in ("justify_days", "justify_hours", "justify_interval")},
     "try": check_count(1, lambda clause, node, value: clause.call(node, "try", value)),
 }
+
+
+def _enum_type(clause: Clause, node: exp.Expr, value: Expression) -> EnumType:
+    if not isinstance(value.type, EnumType):
+        raise clause.source.error(
+            node, f"{node.name.lower()}() takes an ENUM, not a value of type {value.type}"
+        )
+    return value.type
+
+
+def _enum_code(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    _enum_type(clause, node, value)
+    return position_of_enum(value)
+
+
+def _enum_first(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    return string_literal(_enum_type(clause, node, value).labels[0])
+
+
+def _enum_last(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    return string_literal(_enum_type(clause, node, value).labels[-1])
+
+
+def _enum_range(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    labels = map(string_literal, _enum_type(clause, node, value).labels)
+    return clause.call(node, "make_list", *labels)
+
+
+_ENUM_BUILDERS: Final[dict[str, Builder]] = {
+    "enum_code": check_count(1, _enum_code),
+    "enum_first": check_count(1, _enum_first),
+    "enum_last": check_count(1, _enum_last),
+    "enum_range": check_count(1, _enum_range),
+}
 READERS_BY_NAME: Final[dict[str, Reader]] = as_readers(
-    spark=False, table=merge_tables(COMMON, _BUILDERS)
+    spark=False, table=merge_tables(COMMON, _BUILDERS, _ENUM_BUILDERS)
 )

@@ -18,8 +18,7 @@ _NO_PLACES: Final = "declare a column for each coordinate, or pass functions of 
 _TYPES: Final = {
     "object": _JSON_TYPE,
     "hstore": "declare MAP(VARCHAR, VARCHAR), or a text of JSON",
-    "enum": "declare a VARCHAR, whose order is that of texts; for the order of the labels, sort by "
-    "list_position(['a', 'b'], x)",
+    "enum": "write its labels, as in ENUM ('a', 'b')",
     "bit": "declare a BIGINT, which has &, |, ~, << and >>; or a VARCHAR of digits",
     "varbit": "declare a BIGINT, which has &, |, ~, << and >>; or a VARCHAR of digits",
     "union": "declare a STRUCT with a field for each type, of which one is not NULL",
@@ -40,7 +39,7 @@ _FUNCTIONS: Final = [
         (r".*xpath.*|.*_xml(_agg)?|xml\w+", "convert the documents to JSON before"),
         (r"st_\w+", "pass functions of Python by functions={...}, over columns of coordinates"),
         (r"union_(value|tag|extract)", "use a struct with a field for each type"),
-        (r"enum_\w+", "an ENUM is a text here: write the list of its labels, ['a', 'b']"),
+        (r"enum_\w+", "compare enum_code(x), the position of a label, or write the labels"),
         (r"(get|set)_bit|bitstring(_agg)?", "use &, |, << and >> of integers"),
         (r"hash", "use md5() or sha256(), which are the same in all systems"),
         (

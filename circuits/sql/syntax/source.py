@@ -34,7 +34,7 @@ from circuits.sql.syntax.parsing import (
     parse_statements,
 )
 from circuits.sql.syntax.statement_words import rewrite_statements, split_statements
-from circuits.types.arrow_types import VARIANT, has_variant, is_nested
+from circuits.types.arrow_types import has_enum, has_variant, is_nested, name_types, type_name
 from dbsp_wcoj.text_position import point_at
 
 __all__ = [
@@ -395,6 +395,10 @@ class SqlSource:
             raise self.unsupported(
                 node, f"{construct} of a VARIANT", "cast it, as in CAST(v AS STRING)"
             )
+        if has_enum(type):
+            raise self.unsupported(
+                node, f"{construct} of a {type_name(type)}", "cast its ENUM to VARCHAR"
+            )
         if self.is_spark and is_nested(type):
             raise self.unsupported(
                 node, f"{construct} of a {type} in dialect spark", "use its fields or elements"
@@ -628,7 +632,7 @@ class SqlSource:
         return self.error_at(end, f"syntax error: {message}")
 
     def _make_error(self, offset: int, message: str, error: type[Error]) -> Error:
-        message = message.replace(str(VARIANT), "VARIANT")
+        message = name_types(message)
         return error(*point_at(self.text, offset, message))
 
 

@@ -463,13 +463,13 @@ def _strip_settings(tokens: list[Token], result: StatementWords) -> list[Token]:
 
 
 def _read_type_declarations(tokens: list[Token], result: StatementWords) -> list[Token]:
-    """Keep the definition of ``CREATE TYPE a AS (x INT)``; an ENUM is refused elsewhere."""
+    """Keep the definition of ``CREATE TYPE a AS (x INT)`` or ``AS ENUM ('a', 'b')``."""
     kind = _created_kind(tokens)
     if kind is None or _word(tokens, kind) != "TYPE" or _word(tokens, kind + 2) != "AS":
         return tokens
     definition = [part for part in tokens[kind + 3 :] if part.token_type != TokenType.SEMICOLON]
     name = tokens[kind + 1].text.casefold()
-    is_other = not definition or definition[0].text.upper() in ("ENUM", "RANGE")
+    is_other = not definition or definition[0].text.upper() == "RANGE"
     if is_other or name in result.types:
         return tokens
     result.types[name] = definition[0].start, definition[-1].end

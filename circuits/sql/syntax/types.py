@@ -18,6 +18,7 @@ from circuits.sql.syntax.remedies import type_remedy
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import SQL_TYPES
 from circuits.types.codecs.intervals import INTERVAL
+from circuits.types.enum_type import EnumType
 
 __all__ = ["arrow_type", "interval_fields"]
 
@@ -85,6 +86,8 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         return pa.string()
     if kind == exp.DType.DECIMAL:
         return _decimal_type(source, node)
+    if kind in (exp.DType.ENUM, exp.DType.ENUM8, exp.DType.ENUM16) and node.expressions:
+        return _enum_type(source, node)
     if kind == exp.DType.INT128 and not source.is_spark:
         return HUGEINT
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
@@ -192,6 +195,19 @@ def _nested_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         return pa.map_(*types)
     sizes = node.args.get("values") or []
     return pa.list_(*types, *(_read_size(source, size) for size in sizes))
+
+
+def _enum_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
+    """Return the type of ``ENUM ('a', 'b')``."""
+    labels = []
+    for label in node.expressions:
+        if not isinstance(label, exp.Literal) or not label.is_string:
+            raise source.unsupported(node, "a label of an ENUM that is no text", "write ENUM ('a')")
+        source.allow_arguments(label, "this", "is_string")
+        if label.this in labels:
+            raise source.error(node, f"the label {label.this!r} occurs twice in an ENUM")
+        labels.append(label.this)
+    return EnumType(labels)
 
 
 def _read_size(source: SqlSource, node: exp.Expr) -> int:

@@ -10,7 +10,7 @@ decimals up to 18 digits       the unscaled integer (`circuits.types.codecs.deci
 wider decimals                 0, 1, 2, … from a dictionary per scale, or inline
 strings, binaries              0, 1, 2, … from one dictionary each
 intervals with months          those of binaries (`circuits.types.codecs.intervals`)
-VARIANT                        those of strings (`circuits.types.codecs.variants`)
+VARIANT, ENUM                  those of strings (`circuits.types.codecs.variants`, `.enums`)
 lists, structs, maps           0, 1, 2, … from one dictionary for all
 =============================  =======================================================
 
@@ -55,6 +55,7 @@ from circuits.types.codecs.arrow_buffers import (
 )
 from circuits.types.codecs.decimals import MAX_NARROW_DIGITS, NarrowDecimals, WideDecimals
 from circuits.types.codecs.dictionaries import Dictionaries
+from circuits.types.codecs.enums import Enums
 from circuits.types.codecs.intervals import Intervals
 from circuits.types.codecs.nested import Nested, ranks
 from circuits.types.codecs.numbers import number_coding
@@ -407,6 +408,8 @@ class Codecs:
                 return WideDecimals(type, self._dictionaries.decimals(type.scale))
             case Family.STRING:
                 return Strings(type, self._dictionaries.text, "text")
+            case Family.ENUM:
+                return Enums(type, self._dictionaries.text, ("enum", type.labels))
             case Family.VARIANT:
                 return Variants(type, self._dictionaries.text, "variant")
             case Family.BINARY:

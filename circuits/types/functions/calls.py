@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from circuits.errors import FunctionError
 from circuits.plan.expressions import Call, Expression, Literal
-from circuits.types.arrow_types import has_variant, is_nested
+from circuits.types.arrow_types import has_enum, has_variant, is_nested
 from circuits.types.functions.function import Arguments, Function, Values
 from circuits.types.functions.registry import TABLE
 from circuits.types.functions.type_rules import kernel_type
@@ -60,10 +60,13 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
         raise _unknown(name, len(arguments))
     if type is not None and name not in ("cast", "try_cast"):
         raise FunctionError(f"{name} has no parameter 'type'; cast its result to {type}")
-    if name in _NOT_OF_VARIANT and any(has_variant(argument.type) for argument in arguments):
-        raise FunctionError(
-            f"{name} of a VARIANT does not exist; cast it, or use to_json() for its text"
-        )
+    if name in _NOT_OF_VARIANT:
+        for data_type in (argument.type for argument in arguments):
+            if has_variant(data_type):
+                advice = "of a VARIANT does not exist; cast it, or use to_json() for its text"
+                raise FunctionError(f"{name} {advice}")
+            if has_enum(data_type):
+                raise FunctionError(f"{name} of an ENUM does not exist; cast it to VARCHAR")
     typed: Arguments
     typed, result_type = function.rule(name, arguments, type)
     if name in ("cast", "try_cast") and typed[0].type == result_type:

@@ -34,6 +34,7 @@ from circuits.types.arrow_types import (
     NUMBERS,
     Family,
     family_of,
+    has_enum,
     has_variant,
     is_nested,
     part_types,
@@ -99,7 +100,7 @@ def check_variant_cast(source: pa.DataType, target: pa.DataType) -> None:
         for parts in zip(part_types(source), part_types(target), strict=False):
             check_variant_cast(*parts)
         return
-    if has_variant(source) or has_variant(target):
+    if has_variant(source) or has_variant(target) or has_enum(target):
         raise FunctionError(
             f"a {type_name(source)} is not converted to {type_name(target)} here; "
             "use CAST, or to_json() for the text of a VARIANT"
@@ -315,7 +316,7 @@ def _argument_type(argument: pa.DataType) -> pa.DataType:
 
 
 def _ordered_type(argument: pa.DataType) -> pa.DataType | None:
-    return None if has_variant(argument) else argument
+    return None if has_variant(argument) or has_enum(argument) else argument
 
 
 # The result also has the dictionary encoding of the argument, which the functions below do not see.

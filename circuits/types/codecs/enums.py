@@ -1,0 +1,64 @@
+"""Codes of an ENUM: those of its labels in the dictionary of texts.
+
+Codes and sort keys do not have the order of the labels. The SQL front end orders values by their
+positions (`circuits.sql.binding.nested_order`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from circuits.errors import SchemaError
+from circuits.types.codecs.arrow_buffers import (
+    BoolArray,
+    Int64Array,
+    check_dictionary_codes,
+    strings_array,
+)
+from circuits.types.codecs.strings import Strings
+from circuits.types.enum_type import EnumType
+
+__all__ = ["Enums", "check_labels"]
+
+
+def check_labels(texts: pa.Array, type: EnumType) -> pa.Array:
+    """Return texts that are all labels of an ENUM.
+
+    Raises:
+        ArrowInvalid: A text is no label.
+    """
+    is_label = pc.is_in(texts, value_set=pa.array([*type.labels, None], pa.string()))
+    if not pc.all(is_label, min_count=0).as_py():
+        wrong = texts.filter(pc.invert(is_label))[0].as_py()
+        raise pa.ArrowInvalid(f"{wrong!r} is no label of ENUM{type.labels}")
+    return texts
+
+
+@dataclass(frozen=True)
+class Enums(Strings):
+    """The coding of an ENUM."""
+
+    def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
+        """Return the codes of values; see `Strings.encode`.
+
+        Raises:
+            SchemaError: A text is no label of the ENUM.
+        """
+        try:
+            texts = check_labels(array.storage, self.type)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(f"{error}; correct it, or declare the column a VARCHAR") from error
+        return super().encode(texts, valid, adding=adding)
+
+    def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
+        """Return the values of codes.
+
+        Raises:
+            SchemaError: A code is not in the dictionary.
+        """
+        check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
+        texts = strings_array(pa.string(), *self.dictionary.gather(codes), valid)
+        return pa.ExtensionArray.from_storage(self.type, texts)
