@@ -100,8 +100,14 @@ class PlanCache:
         atoms = len(query.body)
         is_planned_ahead = count_joins(self._formulas[0], atoms) <= MAX_JOINS_PER_ATOM_AHEAD * atoms
         # Arrangements for terms that are planned later are built from the rows of the trace.
+        names = [atom.relation for atom in query.body]
         self.traces = {
-            name: relations.declare(name, arity, keep_rows=not is_planned_ahead)
+            name: relations.declare(
+                name,
+                arity,
+                keep_rows=not is_planned_ahead,
+                is_self_joined=names.count(name) > 1,
+            )
             for name, arity in query.relations.items()
         }
         self._statistics: Statistics | None = None

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
+from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, to_storable
 
@@ -44,6 +45,7 @@ class Relations:
     __slots__ = (
         "_kept_names",
         "_readers",
+        "_self_joined_names",
         "arities",
         "arrangement_drops",
         "traces",
@@ -55,6 +57,7 @@ class Relations:
         self.arities: dict[str, int] = {}
         self.traces: dict[str, Trace] = {}
         self._kept_names: set[str] = set()
+        self._self_joined_names: set[str] = set()
         self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
         self.version = 0
         self.arrangement_drops = 0
@@ -62,7 +65,9 @@ class Relations:
     def __contains__(self, name: str) -> bool:
         return name in self.traces
 
-    def declare(self, name: str, arity: int, *, keep_rows: bool) -> Trace:
+    def declare(
+        self, name: str, arity: int, *, keep_rows: bool, is_self_joined: bool = False
+    ) -> Trace:
         """Return the trace of a relation; create it if no query has declared it.
 
         Args:
@@ -70,6 +75,8 @@ class Relations:
             arity: Its number of columns.
             keep_rows: True if arrangements may be requested after rows have been inserted; the
                 trace then always has an arrangement from which others can be built.
+            is_self_joined: True if a query reads the relation more than once, so that it looks up
+                the rows of the delta in the trace.
 
         Raises:
             ArityError: The relation was declared with another arity.
@@ -86,7 +93,13 @@ class Relations:
         if keep_rows:
             trace.arrange(tuple(range(trace.arity)))
             self._kept_names.add(name)
+        if is_self_joined:
+            self._self_joined_names.add(name)
         return trace
+
+    def is_self_joined(self, name: str) -> bool:
+        """Return whether a query reads the relation more than once."""
+        return name in self._self_joined_names
 
     def add_reader(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
         """Register a reader.
@@ -191,7 +204,11 @@ class RelationsStep(Staged):
             DbspWcojError: This step was already committed, or another one since it was staged.
         """
         self.check(self._relations)
-        for step in self.by_name.values():
+        for name, step in self.by_name.items():
+            if step.rows >= MIN_UNREAD_ROWS:
+                # A query looks up the rows of each delta in the other relations.
+                is_self_joined = self._relations.is_self_joined(name)
+                step.lookups = self.rows - (0 if is_self_joined else step.rows)
             step.commit()
         self._relations.version += 1
 

@@ -307,6 +307,12 @@ class Run:
         return [header, *(buffer[start : start + size] for _, start, size in sections[1:])]
 
     @property
+    def only_inserts(self) -> bool:
+        """Return whether all rows have the same weight, above 0."""
+        buffer = self.buffer
+        return not buffer[run_layout.WEIGHT_SUMS] and bool(buffer[run_layout.UNIFORM_WEIGHT] > 0)
+
+    @property
     def nbytes(self) -> int:
         """Bytes in use; the unused words of the buffer do not count."""
         header = self.buffer[: _header_words(self.arity)].tolist()

@@ -25,6 +25,13 @@ A spine can load stored runs of any size (`Spine.load`). Loading merges nothing 
 `MAX_LOADED_RUNS`; later steps do, each opening at most one merge of large runs, until the sizes are
 as above.
 
+Large runs that few lookups read are not worth a merge. A step says how many rows its lookups search
+for in the spine (`Spine.append`). If they are few in comparison to the rows that it inserts, the
+spine keeps `MAX_UNREAD_RUNS` runs, and only merges neighbours of similar size if there are more of
+them, which copies each row about half as often. The runs must only insert rows: others would keep
+rows that are deleted. The first step that is small, or has more lookups, begins to merge the runs
+until the sizes are as above.
+
 A run may be a memory map of a file (`Run.is_mapped`). The spine does not merge it with others,
 because the sum would be in memory again: whoever maps the files also merges them, and replaces the
 runs (`Spine.load`). For the same reason, `Spine.max_merge_rows` can exclude merges of large runs
@@ -71,6 +78,11 @@ FUEL_PER_STEP: Final = 512
 MIN_FUEL_AT_ONCE: Final = 8192
 # Bytes of merged runs that are freed, for each row of merge work.
 RELEASED_BYTES_PER_FUEL: Final = 256
+# A step may leave its run unmerged if the run has at least this many rows, and at least this many
+# for each row that its lookups search for; up to this many runs.
+MIN_UNREAD_ROWS: Final = 1 << 15
+ROWS_PER_LOOKUP: Final = 8
+MAX_UNREAD_RUNS: Final = 8
 # At most this many runs remain after a load: beyond it, the newest runs are merged.
 MAX_LOADED_RUNS: Final = 128
 
@@ -209,11 +221,12 @@ class Spine:
         self._has_loaded_runs = True
         self._refresh(0)
 
-    def append(self, run: Run) -> None:
+    def append(self, run: Run, lookups: int | None = None) -> None:
         """Add the run of a step, then do the merge work of the step.
 
         Args:
             run: At least one row, and weights such that no sum of runs overflows.
+            lookups: About how many rows such a step searches for in the spine; None if unknown.
         """
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
@@ -223,7 +236,12 @@ class Spine:
             self._close_tail()
             self._runs.append(run)
             self._owed_fuel += FUEL_PER_ROW * run.rows + FUEL_PER_STEP
-            self._settle(first_new)
+            is_unread = (
+                lookups is not None
+                and run.rows >= max(MIN_UNREAD_ROWS, ROWS_PER_LOOKUP * lookups)
+                and run.only_inserts
+            )
+            self._settle(first_new, is_unread=is_unread)
         finally:
             if observer is not None:
                 observer.end_phase(0)
@@ -302,8 +320,11 @@ class Spine:
         ] = 0
         self._tail = None
 
-    def _settle(self, changed: int) -> None:
-        """Do the pending merge work; the runs from position ``changed`` on are new."""
+    def _settle(self, changed: int, *, is_unread: bool = False) -> None:
+        """Do the pending merge work; the runs from position ``changed`` on are new.
+
+        With ``is_unread``, only open merges and those of too many runs are done.
+        """
         fuel, self._owed_fuel = self._owed_fuel, 0
         if self._released:
             count = RELEASED_BYTES_PER_FUEL * fuel
@@ -313,7 +334,12 @@ class Spine:
             changed = 0
             for merge in self._merges[:]:
                 self._advance(merge, fuel)
-        changed = min(changed, self._merge_neighbours(len(self._runs) - 1, fuel, check_all=merging))
+        if is_unread:
+            self._has_loaded_runs = True
+            changed = min(changed, self._merge_similar(fuel))
+        else:
+            last = len(self._runs) - 1
+            changed = min(changed, self._merge_neighbours(last, fuel, check_all=merging))
         if len(self._runs) > MAX_RUNS:
             self.compact()
         else:
@@ -341,6 +367,29 @@ class Spine:
             # Both runs are gone if all rows of their merge cancel.
             position = min(position, len(self._runs)) - 1
         return max(changed, 0)
+
+    def _merge_similar(self, fuel: int) -> int:
+        """Merge pairs of neighbours of similar size while there are too many unread runs.
+
+        Returns:
+            The first position that changed.
+        """
+        changed = position = len(self._runs) - 1
+        while position > 0 and self._has_too_many_unread_runs:
+            older, newer = self._runs[position - 1], self._runs[position]
+            is_similar = older.rows < 2 * newer.rows and newer.rows < 2 * older.rows
+            if is_similar and self._needs_merge(position):
+                self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
+                fuel -= older.rows + newer.rows
+                position -= 1
+                changed = position
+            position -= 1
+        return changed
+
+    @property
+    def _has_too_many_unread_runs(self) -> bool:
+        """Return whether more than `MAX_UNREAD_RUNS` runs remain when all open merges are done."""
+        return len(self._runs) - len(self._merges) > MAX_UNREAD_RUNS
 
     def compact(self) -> None:
         """Merge all runs into one; no run remains if all rows cancel."""

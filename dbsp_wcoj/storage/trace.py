@@ -536,6 +536,8 @@ class TraceStep(Staged):
         fits_weight_bounds: True if the weight bounds of the trace already show that no weight
             leaves int64.
         rows: The number of rows of the step.
+        lookups: About how many rows of the trace such a step searches for; None if unknown. It
+            decides how soon the trace merges its runs (`dbsp_wcoj.storage.spine`).
         must_compact: True if a sum of runs might leave int64; the commit then merges all runs.
     """
 
@@ -545,6 +547,7 @@ class TraceStep(Staged):
         "_runs",
         "_version",
         "fits_weight_bounds",
+        "lookups",
         "must_compact",
         "rows",
         "trace",
@@ -561,6 +564,7 @@ class TraceStep(Staged):
             runs: The delta's run in each column order of the trace; None to build them.
         """
         self._delta = delta
+        self.lookups: int | None = None
         self.must_compact = False
         self.trace = trace
         self._version = trace.version
@@ -633,7 +637,7 @@ class TraceStep(Staged):
             # them. So all runs are merged into one before the delta is added.
             if self.must_compact:
                 arrangement.spine.compact()
-            arrangement.spine.append(self.run(arrangement.order))
+            arrangement.spine.append(self.run(arrangement.order), self.lookups)
             if self.must_compact:
                 arrangement.spine.compact()
 

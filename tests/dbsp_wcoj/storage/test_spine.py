@@ -23,6 +23,7 @@ from dbsp_wcoj.storage.spine import (
     FUEL_PER_ROW,
     FUEL_PER_STEP,
     GROWTH_FACTOR,
+    MAX_UNREAD_RUNS,
     MIN_FUEL_AT_ONCE,
     SMALL_MERGE_ROWS,
     Spine,
@@ -353,3 +354,50 @@ def test_a_spine_with_a_limit_of_merges_has_the_same_rows_and_no_larger_merged_r
         assert all(run.rows <= max(max_rows, largest) for run in spine.runs)
     spine.compact()
     assert read(spine) == total and len(spine.runs) <= 1
+
+
+@LAW
+@given(st.data())
+def test_a_spine_with_unread_runs_has_the_sum_of_the_appended_runs(data):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spine_module, "MIN_UNREAD_ROWS", 1)
+        patch.setattr(spine_module, "MAX_UNREAD_RUNS", data.draw(st.integers(1, 3)))
+        spine, total = Spine(), {}
+        domain = data.draw(st.sampled_from(DOMAINS))
+        for delta in data.draw(st.lists(relation_deltas(2, domain), max_size=15)):
+            if data.draw(st.booleans()):
+                delta = {row: abs(weight) for row, weight in delta.items()}
+            if delta:
+                spine.append(build(delta), data.draw(st.sampled_from([None, 0, 10**6])))
+                total = add(total, delta)
+            spine._check()
+            assert read(spine) == total
+
+
+def test_runs_that_few_lookups_read_are_merged_late(monkeypatch):
+    work = MergeCounter(monkeypatch)
+    monkeypatch.setattr(spine_module, "MIN_UNREAD_ROWS", 500)
+    spine, eager = Spine(), Spine()
+    for number in range(400):
+        spine.append(distinct_run(500 * number, 500), 0)
+        spine._check()
+        assert len(spine.runs) <= MAX_UNREAD_RUNS + len(spine._merges) + math.log2(number + 1)
+    copied, _ = work.take()
+    for number in range(400):
+        eager.append(distinct_run(500 * number, 500), 500)
+    eagerly_copied, _ = work.take()
+    assert spine.rows == eager.rows == 200_000
+    assert 3 * copied < 2 * eagerly_copied
+    # Steps with more lookups merge the runs.
+    for number in range(3_000):
+        spine.append(distinct_run(200_000 + number, 1))
+    check_sizes(spine, spine.rows)
+
+
+def test_runs_of_deletions_are_merged_although_few_lookups_read_them(monkeypatch):
+    monkeypatch.setattr(spine_module, "MIN_UNREAD_ROWS", 2)
+    spine = Spine()
+    for _ in range(20):
+        spine.append(build({(1, 2): 1, (3, 4): 1}), 0)
+        spine.append(build({(1, 2): -1, (3, 4): -1}), 0)
+    assert spine.is_empty
