@@ -24,6 +24,11 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "enum_at": "greatest('ok'::ENUM ('sad', 'ok'), NULL)",
         "enum_position": "enum_code('ok'::ENUM ('sad', 'ok'))",
     },
+    "Texts of jsonb": {
+        "jsonb_of_text": """postgres: '{"bb": 1, "a": 2}'::jsonb""",
+        "jsonb_text": """postgres: ('{"bb": 1, "a": 2}'::jsonb)::text""",
+        "jsonb_pretty": "postgres: jsonb_pretty('5')",
+    },
     "VARIANT": {
         "parse_variant": 'spark: parse_json(\'{"b": 1.50, "a": 1e2}\')',
         "try_parse_variant": "spark: try_parse_json('{')",

@@ -32,6 +32,7 @@ NESTED: Final = (
     "Structs and maps",
     "JSON",
     "JSON and CSV in dialect spark",
+    "Texts of jsonb",
     "VARIANT",
 )
 

@@ -174,6 +174,14 @@ QUERIES = [
     # Digests are bytes
     """SELECT a, encode(sha256(s::bytea), 'hex'), sha512('a'::bytea), length('abc'::bytea),
         sha224(convert_to(s, 'UTF8')) IS NULL FROM t WHERE s IN ('hello', '')""",
+    """SELECT a, j::text, jsonb_pretty(j), (j -> 'a')::text, j = '{"c":{}, "a": [2,{}]}'::jsonb,
+        (j || '{"b": true}')::text, ('[]'::jsonb)::text, jsonb_build_object('bb', a, 'a', 's')::text
+    FROM (SELECT a, '{"c": {}, "a": 1.50, "a": [2, {}]}'::jsonb AS j FROM t) AS q""",
+    """SELECT jsonb_pretty('[]'), ('{"bb": 1e2, "a": "x\\u0001/é", "n": 1E-3, "m": -0.0}'::jsonb)
+            ::text,
+        jsonb_pretty('{"x": {"y": [1, "z"]}, "w": null}'), '{"b":1,"a":2}'::json::text FROM t""",
+    """SELECT j ->> 'x', count(*) FROM (SELECT CASE WHEN a > 1 THEN '{"x": 1, "y": 2}'::jsonb
+        ELSE '{"y":2,"x":1}'::jsonb END AS j FROM t) AS q GROUP BY j""",
     """SELECT a, jsonb_extract_path(j, 'a', '0')::text, jsonb_extract_path_text(j, 'c', 'd')
     FROM (SELECT a, '{"a": [1], "c": {"d": "x"}}'::jsonb AS j FROM t) AS q""",
     # Rows of a table after USING have its key; correlations of one value

@@ -15,9 +15,10 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions import dates, scalar_functions
+from circuits.sql.expressions import casts, dates, scalar_functions
 from circuits.sql.expressions.json_values import is_json
 from circuits.sql.expressions.literals import string_literal
+from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS"]
 
@@ -98,7 +99,55 @@ def _steps_reader(function: str) -> Reader:
     return read
 
 
+def _is_jsonb(clause: Clause, node: exp.Expr) -> bool:
+    """Return whether the value of an expression is a ``jsonb`` by its syntax."""
+    node = node.unnest()
+    if isinstance(node, exp.Cast):
+        return bool(node.to.this == exp.DType.JSONB)
+    if isinstance(node, exp.Anonymous):
+        return node.name.casefold().startswith("jsonb_") and is_json(node)
+    if isinstance(node, exp.DPipe | exp.Sub):
+        return _is_jsonb(clause, node.this)
+    if isinstance(node, exp.JSONExtract | exp.JSONBExtract | exp.JSONBDeleteAtPath):
+        return _is_jsonb(clause, node.this)
+    if not isinstance(node, exp.Column):
+        return False
+    name = node.name.casefold()
+    definitions = [
+        definition
+        for tree in clause.source.parse()
+        for definition in tree.find_all(exp.ColumnDef, exp.Alias)
+        if definition.alias_or_name.casefold() == name
+    ]
+    return any(
+        definition.kind is not None and definition.kind.this == exp.DType.JSONB
+        if isinstance(definition, exp.ColumnDef)
+        else not isinstance(definition.this.unnest(), exp.Column)
+        and _is_jsonb(clause, definition.this)
+        for definition in definitions
+    )
+
+
+def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
+    """Read a cast: a ``jsonb`` has its members in one order, and its text has blanks."""
+    value = casts.READERS[exp.Cast](clause, node)
+    kind = node.to.this
+    if kind == exp.DType.JSONB and is_text(value.type):
+        return clause.call(node, "jsonb_of_text", value)
+    is_plain_text = kind in (exp.DType.TEXT, exp.DType.VARCHAR) and not node.to.expressions
+    if is_plain_text and is_text(value.type) and _is_jsonb(clause, node.this):
+        return clause.call(node, "jsonb_text", value)
+    return value
+
+
+def _read_pretty(clause: Clause, node: exp.Anonymous) -> Expression:
+    if len(node.expressions) != 1:
+        raise clause.source.error(node, "jsonb_pretty() takes one value")
+    return clause.call(node, "jsonb_pretty", clause.read(node.expressions[0]))
+
+
 READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "jsonb_pretty": _read_pretty,
     **{
         prefix + name: _steps_reader(function)
         for prefix in ("json_extract_path", "jsonb_extract_path")
@@ -108,6 +157,7 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "jsonb_insert": _path_reader("json_insert"),
 }
 READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Cast: _read_cast,
     exp.DPipe: _read_pipe,
     exp.JSONBDeleteAtPath: _path_reader("json_delete_path"),
     exp.JSONBExtract: _path_reader("json_at_path"),
