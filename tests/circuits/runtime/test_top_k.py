@@ -56,14 +56,14 @@ def plans(draw):
 
 
 @given(plans(), st.data())
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_summed_output_deltas_are_the_first_rows_of_the_summed_input_deltas(plan, data):
     stream = data.draw(streams([field.type for field in plan.input.fields]))
     run_stream(TopKOperator, plan, stream)
 
 
 @given(streams([pa.string(), INT], steps=10, size=4), st.booleans(), st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_texts_that_share_their_first_bytes_are_ordered_by_value(stream, descending, nulls_first):
     plan = plan_of([pa.string(), INT], (), [Order(0, descending, nulls_first)], 3, 1)
     run_stream(TopKOperator, plan, stream)
@@ -128,14 +128,14 @@ def test_steps_of_thousands_of_rows_agree_with_evaluate_while_runs_are_merged(ke
 
 
 @given(plans(), st.data())
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_summed_output_deltas_are_the_numbered_first_rows_of_the_summed_input_deltas(plan, data):
     stream = data.draw(streams([field.type for field in plan.input.fields]))
     run_stream(NumberedTopKOperator, numbered(plan), stream)
 
 
 @given(streams([pa.string(), INT], steps=10, size=4), st.booleans(), st.booleans())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_numbers_of_texts_that_share_their_first_bytes_are_by_value(
     stream, descending, nulls_first
 ):

@@ -30,7 +30,7 @@ from tests.support.random_sql import (
 )
 
 LAW = settings(
-    max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
 )
 SEEDS = st.integers(0, 2**40)
 

@@ -24,7 +24,7 @@ from circuits.errors import EvaluationError
 from tests.generators.sql_generator import SCHEMAS, selects
 
 LAW = settings(
-    max_examples=150,
+    max_examples=90,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 CREATE = {
