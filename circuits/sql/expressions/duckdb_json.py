@@ -13,8 +13,9 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.json_values import call_json, check_has_no_json, is_json
+from circuits.sql.expressions.json_values import call_json, check_has_no_json, is_json, row_as_json
 from circuits.sql.expressions.literals import string_literal
+from circuits.sql.syntax.json_syntax import LEAVES_NULLS_OUT
 from circuits.sql.syntax.parsing import parse_by_name
 
 __all__ = ["READERS_BY_NAME", "json_of"]
@@ -42,8 +43,16 @@ def _join_texts(
     return clause.call(node, "concat", string_literal(start), *separated, string_literal(end))
 
 
+def _refuse_absent(clause: Clause, node: exp.Anonymous) -> None:
+    if node.meta.get(LEAVES_NULLS_OUT):
+        raise clause.source.unsupported(
+            node, f"ABSENT ON NULL in {node.name}()", "use json_strip_nulls(), or dialect='spark'"
+        )
+
+
 def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``json_object('name', value, ...)``."""
+    _refuse_absent(clause, node)
     if len(node.expressions) % 2:
         raise clause.source.error(node, "json_object() takes pairs of a name and a value")
     entries = []
@@ -58,6 +67,7 @@ def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _read_array(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``json_array(a, b, ...)``."""
+    _refuse_absent(clause, node)
     return _join_texts(clause, node, [json_of(clause, part) for part in node.expressions], "[", "]")
 
 
@@ -66,7 +76,7 @@ def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:
     if len(node.expressions) != 1:
         raise clause.source.error(node, f"{node.name}() takes one value")
     check_has_no_json(clause, node.expressions[0])
-    return clause.call(node, "to_json", clause.read(node.expressions[0]))
+    return row_as_json(clause, node, node.expressions[0], "to_json")
 
 
 def _read_merge_patch(clause: Clause, node: exp.Anonymous) -> Expression:

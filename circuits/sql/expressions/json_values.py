@@ -11,7 +11,7 @@ import sqlglot
 from sqlglot import exp
 
 from circuits.errors import SchemaError
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Call, Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.expressions.spark.documents import read_options, read_schema
@@ -25,6 +25,7 @@ __all__ = [
     "check_has_no_json",
     "constant_path",
     "is_json",
+    "row_as_json",
 ]
 
 
@@ -310,6 +311,26 @@ def check_has_no_json(clause: Clause, node: exp.Expr) -> None:
             check_has_no_json(clause, part)
 
 
+def row_as_json(clause: Clause, node: exp.Expr, row: exp.Expr, function: str) -> Expression:
+    """Return a value as JSON by a function.
+
+    In the dialects of PostgreSQL, the row of a table that an outer join has not matched is NULL:
+    all its columns are NULL, by which it is recognised.
+    """
+    value = clause.read(row)
+    json_text = clause.call(node, function, value)
+    select = row.find_ancestor(exp.Select)
+    joins = select.args.get("joins") or [] if select is not None else []
+    has_outer_join = any(join.side for join in joins)
+    if not (clause.source.is_postgres and has_outer_join and isinstance(row, exp.Column)):
+        return json_text
+    if not isinstance(value, Call) or value.function != "make_struct":
+        return json_text
+    are_null = [clause.call(node, "is_null", part) for part in value.arguments[1::2]]
+    is_unmatched = are_null[0] if len(are_null) == 1 else clause.call(node, "and", *are_null)
+    return clause.call(node, "case", is_unmatched, NULL, json_text)
+
+
 def _to_json_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expressions")
@@ -319,7 +340,9 @@ def _to_json_reader(function: str) -> Reader:
         if not clause.source.is_spark:
             check_has_no_json(clause, arguments[0])
         value = clause.read(arguments[0])
-        return clause.call(node, "variant_json" if value.type == VARIANT else function, value)
+        if value.type == VARIANT:
+            return clause.call(node, "variant_json", value)
+        return row_as_json(clause, node, arguments[0], function)
 
     return read
 

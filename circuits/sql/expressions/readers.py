@@ -41,7 +41,7 @@ from circuits.sql.expressions.postgres import lists as postgres_lists
 from circuits.sql.expressions.postgres import numbers as postgres_numbers
 from circuits.sql.expressions.postgres import shifts as postgres_shifts
 from circuits.sql.expressions.postgres import texts as postgres_texts
-from circuits.sql.expressions.spark import arithmetic, common_types
+from circuits.sql.expressions.spark import arithmetic, common_types, json_constructors
 from circuits.sql.expressions.variants import functions as variants
 
 __all__ = ["READERS"]
@@ -82,7 +82,10 @@ READERS: Final = ReaderTable(
         duckdb_texts.READERS_BY_NAME,
     ),
     spark_by_name=merge_tables(
-        _COMMON_BY_NAME, spark_functions.READERS_BY_NAME, date_units.READERS_BY_NAME
+        _COMMON_BY_NAME,
+        spark_functions.READERS_BY_NAME,
+        date_units.READERS_BY_NAME,
+        json_constructors.READERS_BY_NAME,
     ),
     postgres_by_class=merge_tables(
         postgres_json.READERS,

@@ -7,6 +7,8 @@
     JSON_EXISTS(doc, path [behavior ON ERROR])
     JSON_ARRAYAGG(value [ORDER BY ...] [NULL | ABSENT ON NULL])
     JSON_OBJECTAGG([KEY] key VALUE value [NULL | ABSENT ON NULL])
+    JSON_OBJECT([KEY] key VALUE value, ... [NULL | ABSENT ON NULL])
+    JSON_ARRAY(value, ... [NULL | ABSENT ON NULL])
 
     behavior    NULL, ERROR, DEFAULT value, EMPTY ARRAY, EMPTY OBJECT, TRUE, FALSE, UNKNOWN
     wrapper     WITHOUT [ARRAY] WRAPPER, WITH [CONDITIONAL | UNCONDITIONAL] [ARRAY] WRAPPER
@@ -21,12 +23,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sqlglot import exp
+from sqlglot.tokenizer_core import TokenType
 
 __all__ = ["FUNCTION_PARSERS", "HAS_JSON_CLAUSES", "LEAVES_NULLS_OUT"]
 
 #: A key of ``meta`` of a call: its arguments after the path stand for clauses.
 HAS_JSON_CLAUSES: Final = "has_json_clauses"
-#: A key of ``meta`` of an aggregate: True with ABSENT ON NULL.
+#: A key of ``meta`` of a call: True with ABSENT ON NULL, False with NULL ON NULL.
 LEAVES_NULLS_OUT: Final = "leaves_nulls_out"
 _BEHAVIORS: Final = ("NULL", "ERROR", "TRUE", "FALSE", "UNKNOWN")
 
@@ -119,6 +122,47 @@ def _parse_object_aggregate(parser: Any) -> exp.Expr:
     return call
 
 
+def _parse_object(parser: Any) -> exp.Expr:
+    """Parse ``JSON_OBJECT([KEY] k VALUE x, ... [NULL | ABSENT ON NULL])``.
+
+    A member may also be ``k : x`` or ``k, x``. The arguments of the call are the keys and values in
+    turn.
+    """
+    arguments: list[exp.Expr] = []
+    if parser._curr is not None and parser._curr.token_type != TokenType.R_PAREN:
+        arguments += _parse_member(parser)
+        while parser._match(TokenType.COMMA):
+            arguments += _parse_member(parser)
+    return _with_null_clause(parser, exp.Anonymous(this="json_object", expressions=arguments))
+
+
+def _parse_member(parser: Any) -> list[exp.Expr]:
+    is_key_a_word = parser._next is not None and parser._next.text.upper() not in (
+        "VALUE",
+        ":",
+        ",",
+    )
+    if is_key_a_word and parser._curr.text.upper() == "KEY":
+        parser._advance()
+    key = parser._parse_bitwise()
+    if parser._match_text_seq("VALUE") or parser._match_text_seq(":"):
+        return [key, parser._parse_lambda()]
+    return [key]
+
+
+def _parse_array(parser: Any) -> exp.Expr:
+    """Parse ``JSON_ARRAY(x, ... [NULL | ABSENT ON NULL])``."""
+    arguments = parser._parse_csv(parser._parse_lambda)
+    return _with_null_clause(parser, exp.Anonymous(this="json_array", expressions=arguments))
+
+
+def _with_null_clause(parser: Any, call: exp.Anonymous) -> exp.Anonymous:
+    word = _parse_null_clause(parser)
+    if word:
+        call.meta[LEAVES_NULLS_OUT] = word == "ABSENT"
+    return call
+
+
 def _parse_null_clause(parser: Any) -> str:
     """Parse ``NULL ON NULL`` or ``ABSENT ON NULL``; return its first word, or nothing."""
     for word in ("NULL", "ABSENT"):
@@ -132,6 +176,8 @@ FUNCTION_PARSERS: Final = {
     **{
         name.upper(): _function_parser(name) for name in ("json_value", "json_query", "json_exists")
     },
+    "JSON_ARRAY": _parse_array,
     "JSON_ARRAYAGG": _parse_array_aggregate,
+    "JSON_OBJECT": _parse_object,
     "JSON_OBJECTAGG": _parse_object_aggregate,
 }

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits import EvaluationError, compile_sql
-from circuits.errors import SqlError
+from circuits.errors import SqlError, UnsupportedSqlError
 
 SCHEMA = pa.schema([("s", pa.string()), ("x", pa.float64()), ("l", pa.list_(pa.int64()))])
 
@@ -104,3 +104,39 @@ def test_localtimestamp_is_the_time_of_the_step_unless_there_is_such_a_column():
     circuit = compile_sql("SELECT ts FROM t WHERE ts > LOCALTIMESTAMP", columns, dialect="spark")
     rows = [{"ts": 2, "localtimestamp": 1}, {"ts": 2, "localtimestamp": 2}]
     assert circuit.step({"t": rows})["view"].to_pylist() == [{"ts": 2, "weight": 1}]
+
+
+# The values are those of Flink's documentation; a row has s = 'x"y', another one NULL.
+CONSTRUCTORS = {
+    "JSON_OBJECT()": ("{}", "{}"),
+    "JSON_OBJECT('a' VALUE a, KEY 's' VALUE s)": (
+        '{"a":1,"s":"x\\"y"}',
+        '{"a":2,"s":null}',
+    ),
+    "JSON_OBJECT('a' VALUE a, 's' VALUE s ABSENT ON NULL)": (
+        '{"a":1,"s":"x\\"y"}',
+        '{"a":2}',
+    ),
+    "JSON_ARRAY()": ("[]", "[]"),
+    "JSON_ARRAY(a, s)": ('[1,"x\\"y"]', "[2]"),
+    "JSON_ARRAY(a, s NULL ON NULL)": ('[1,"x\\"y"]', "[2,null]"),
+    "JSON_STRING(s)": ('"x\\"y"', None),
+    "JSON_OBJECT('k' VALUE JSON_ARRAY(JSON_OBJECT('x' VALUE 1.50), true))": (
+        '{"k":[{"x":1.50},true]}',
+        '{"k":[{"x":1.50},true]}',
+    ),
+}
+
+
+@pytest.mark.parametrize("expression", CONSTRUCTORS)
+def test_json_is_built_as_in_flink(expression):
+    text = f"SELECT a, {expression} AS r FROM t"
+    circuit = compile_sql(text, {"t": "a INT, s STRING"}, dialect="spark")
+    rows = [{"a": 1, "s": 'x"y'}, {"a": 2, "s": None}]
+    table = circuit.step({"t": rows})["view"].sort_by("a")
+    assert tuple(table.column("r").to_pylist()) == CONSTRUCTORS[expression]
+
+
+def test_a_key_of_json_object_is_constant():
+    with pytest.raises(UnsupportedSqlError, match="column 20: a key of JSON_OBJECT"):
+        compile_sql("SELECT JSON_OBJECT(s VALUE 1) AS r FROM t", {"t": "s STRING"}, dialect="spark")

@@ -185,6 +185,8 @@ QUERIES = [
     """SELECT a, jsonb_extract_path(j, 'a', '0')::text, jsonb_extract_path_text(j, 'c', 'd')
     FROM (SELECT a, '{"a": [1], "c": {"d": "x"}}'::jsonb AS j FROM t) AS q""",
     # Rows of a table after USING have its key; correlations of one value
+    """SELECT t.a, row_to_json(u)::text IS NULL, to_jsonb(u) ->> 'b' FROM t
+        LEFT JOIN (SELECT a, b FROM t WHERE a > 1) AS u ON t.a = u.a""",
     "SELECT row_to_json(u) ->> 'a', (row_to_json(u) ->> 'b') IS NULL FROM t JOIN t AS u USING (a)",
     "SELECT a, corr(b, f), regr_slope(b, f), regr_intercept(f, b) FROM t WHERE a = 2 GROUP BY a",
     # Division by zero is an error only for the rows that reach it
