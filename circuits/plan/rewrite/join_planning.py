@@ -13,8 +13,9 @@ a second join, which is subtracted, so each of them doubles the number of joins.
 stored.
 
 Expressions that the join reads are computed before the join. Of each atom, only the columns that
-are joined, compared or output are kept. If several of these are only output, one column replaces
-them, the row id (late materialization).
+are joined, compared or output are kept. Those that are only output are the payload. One column, the
+row id, replaces a payload of several columns (late materialization). In a join with comparisons, it
+does so only if the payload has many columns, or several column orders would repeat them.
 """
 
 from __future__ import annotations
@@ -41,8 +42,14 @@ __all__ = ["plan_block"]
 Slot = tuple[int, int]
 # The column number of the row id of an atom.
 ROW_ID: Final = -1
-# A row id replaces at least this many columns; fewer are columns of the join themselves.
-MIN_ENCODED_COLUMNS: Final = 2
+# A payload has at least this many columns.
+MIN_PAYLOAD_COLUMNS: Final = 2
+# A row id saves all but one column of the payload in each column order in which joins read the
+# atom. In a join with comparisons, it replaces the payload if it saves at least this many columns:
+# the dictionary also takes four words for each row, besides the payload, and to find an entry takes
+# longer than to sort and merge some columns. Joins without comparisons always have row ids, as the
+# states that earlier versions have stored.
+MIN_SAVED_COLUMNS: Final = 7
 # Antijoins with keys of several atoms that become subtracted joins; further ones are applied to the
 # result of the join.
 MAX_SUBTRACTED_ANTIJOINS: Final = 4
@@ -117,6 +124,7 @@ class _JoinPlanner:
             column.index: self._slot(column)
             for column in sorted(result_columns, key=lambda column: column.index)
         }
+        self._payloads = [self._payload_slots(atom) for atom in range(len(block.atoms))]
         self._encoded = [self._encoded_slots(atom) for atom in range(len(block.atoms))]
         self._inputs = [self._input(atom) for atom in range(len(block.atoms))]
         self._head = self._head_slots()
@@ -166,6 +174,26 @@ class _JoinPlanner:
 
     def _encoded_slots(self, atom: int) -> tuple[Slot, ...]:
         """Return the slots of an atom that its row id replaces."""
+        payload = self._payloads[atom]
+        if not self._comparisons:
+            return payload
+        saved_columns = (len(payload) - 1) * self._count_orders(atom)
+        return payload if saved_columns >= MIN_SAVED_COLUMNS else ()
+
+    def _count_orders(self, atom: int) -> int:
+        """Return in how many column orders joins look up rows of an atom; an estimate.
+
+        There is one for each set of its columns that are equal to those of one other atom.
+        """
+        slots: dict[int, set[Slot]] = {}
+        for pair in self._equalities:
+            for slot, other in (pair, pair[::-1]):
+                if slot[0] == atom and other[0] != atom:
+                    slots.setdefault(other[0], set()).add(slot)
+        return max(len(set(map(frozenset, slots.values()))), 1)
+
+    def _payload_slots(self, atom: int) -> tuple[Slot, ...]:
+        """Return the slots of an atom that the join only passes on; none if there are too few."""
         if len(self._block.atoms) == 1 or is_recursive(self._block.atoms[atom]):
             # The dictionary of row ids would get an entry for every iteration that a row ever had.
             return ()
@@ -173,28 +201,29 @@ class _JoinPlanner:
         join_slots |= {slot for left, _, right, _ in self._comparisons for slot in (left, right)}
         join_slots |= {slot for _, keys in self._subtracted for slot in keys}
         results = dict.fromkeys(self._result_slots.values())
-        encoded = tuple(slot for slot in results if slot[0] == atom and slot not in join_slots)
-        return encoded if len(encoded) >= MIN_ENCODED_COLUMNS else ()
+        payload = tuple(slot for slot in results if slot[0] == atom and slot not in join_slots)
+        return payload if len(payload) >= MIN_PAYLOAD_COLUMNS else ()
 
     def _input(self, atom: int) -> tuple[PlanNode, tuple[Slot, ...]]:
         """Return an atom as the join reads it, and the slot of each of its columns.
 
         The columns are sorted by their expressions, so that atoms over one relation can share one
-        input.
+        input. The payload is last, because joins look up rows by the other columns: the input is
+        then in the order that most joins read.
         """
         expressions = {(atom, k): expression for expression, k in self._slots[atom].items()}
 
         def sort_key(slot: Slot) -> tuple[list[int], str]:
             return sorted(columns_of(expressions[slot])), str(expressions[slot])
 
-        encoded = self._encoded[atom]
-        kept_slots = [slot for slot in sorted(expressions, key=sort_key) if slot not in encoded]
+        payload = self._payloads[atom]
+        kept_slots = [slot for slot in sorted(expressions, key=sort_key) if slot not in payload]
         rows = self._conditions.atom(atom)
-        outputs = [expressions[slot] for slot in (*kept_slots, *encoded)]
+        outputs = [expressions[slot] for slot in (*kept_slots, *payload)]
         plan = _apply_antijoins(rows, outputs, self._atom_antijoins[atom])
-        if encoded:
+        if self._encoded[atom]:
             return RowIdEncode(plan, len(kept_slots)), (*kept_slots, (atom, ROW_ID))
-        return plan, tuple(kept_slots)
+        return plan, (*kept_slots, *payload)
 
     def _join(self, chosen: Sequence[tuple[AntijoinOperand, list[Slot]]]) -> Join:
         """Return the join of all atoms with the key sets of the chosen antijoins."""

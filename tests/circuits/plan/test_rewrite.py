@@ -48,6 +48,7 @@ RELATIONS = {
     "e": fields("src", "dst"),
     "m": fields("node"),
     "wide": (*fields("id", "ref"), *fields("name", "city", "note", type=TEXT, nullable=True)),
+    "ten": fields("id", "ref", "p", "q", "r", "s", "t", "u", "v", "w"),
     "loose": fields("a", "b", nullable=True),
     "words": (*fields("w"), *fields("one", "other", type=TEXT)),
 }
@@ -324,6 +325,33 @@ def test_a_scalar_subquery_and_its_keys_read_one_aggregate():
 def test_columns_that_are_only_carried_are_one_row_id_and_those_not_read_are_dropped(
     query, expected
 ):
+    assert sql(query) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        # The columns that are joined or compared come first, although they are declared later.
+        (
+            "SELECT id, p, q FROM ten JOIN e ON src = ref AND dst > w",
+            "join<ten.(ref, w, id, p, q)(abcde) e(af) f>b -> cde>",
+        ),
+        (
+            "SELECT p, q, r, s, t, u, v FROM ten JOIN e ON src = id AND dst > w",
+            "join<ten.(id, w, p, q, r, s, t, u, v)(abcdefghi) e(aj) j>b -> cdefghi>",
+        ),
+        (
+            "SELECT ref, p, q, r, s, t, u, v FROM ten JOIN e ON src = id AND dst > w",
+            "decode<join<encode2<ten.(id, w, ref, p, q, r, s, t, u, v)>(abc) e(ad) d>b -> c>>",
+        ),
+        # Two column orders would repeat the columns.
+        (
+            "SELECT p, q, r, s, t FROM ten JOIN m ON node = id JOIN e ON src = ref AND dst > w",
+            "decode<join<encode3<ten.(id, ref, w, p, q, r, s, t)>(abcd) m(a) e(be) e>c -> d>>",
+        ),
+    ],
+)
+def test_in_joins_with_comparisons_a_row_id_replaces_many_columns_only(query, expected):
     assert sql(query) == expected
 
 
