@@ -24,7 +24,6 @@ from circuits.plan.time_windows import HoppingWindows
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import Budget, ZSet
-from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["HoppingWindowsOperator"]
 
@@ -54,18 +53,25 @@ class HoppingWindowsOperator:
         """
         (zset,) = inputs
         plan = self._plan
-        rows = np.flatnonzero(zset.row_array[plan.time] != NULL)
-        time = zset.row_array[plan.time, rows]
+        rows, weights = zset.row_array, zset.weight_array
+        is_null = rows[plan.time] == NULL
+        if is_null.any():
+            present = np.flatnonzero(~is_null)
+            rows, weights = rows[:, present], weights[present]
+        time = rows[plan.time]
         # All differences are of numbers from 0 to slide - 1, so none leaves int64.
         since_last_start = (time % plan.slide - plan.offset % plan.slide) % plan.slide
         # The windows of a row start at last_start, last_start - slide, ..., but after time - size.
         counts = np.maximum(-((since_last_start - plan.size) // plan.slide), 0)
         if budget is not None:
-            budget.add_rows(int(counts.sum(dtype=np.float64)), len(zset.row_array) + 1)
-        repeated = np.repeat(rows, counts)
-        window_index = np.arange(len(repeated)) - np.repeat(np.cumsum(counts) - counts, counts)
-        before_time = np.repeat(since_last_start, counts) + window_index * plan.slide
-        repeated_time = np.repeat(time, counts)
+            budget.add_rows(int(counts.sum(dtype=np.float64)), len(rows) + 1)
+        repeated = np.repeat(np.arange(len(time)), counts)
+        # The earliest window of each row comes first.
+        window_index = np.repeat(np.cumsum(counts), counts) - np.arange(1, len(repeated) + 1)
+        before_time = since_last_start[repeated] + window_index * plan.slide
+        result = np.empty((len(rows) + 1, len(repeated)), np.int64)
+        rows.take(repeated, axis=1, out=result[:-1], mode="clip")
+        repeated_time = result[plan.time]
         is_too_early = repeated_time <= NULL + before_time
         if is_too_early.any():
             row = int(is_too_early.argmax())
@@ -73,9 +79,9 @@ class HoppingWindowsOperator:
                 f"a window that contains the time {repeated_time[row]} starts before the least "
                 f"value of {plan.input.fields[plan.time].type}; exclude such rows"
             )
-        starts = repeated_time - before_time
-        result = np.concatenate((zset.row_array[:, repeated], starts[np.newaxis]))
-        return consolidated_rows(result, zset.weight_array[repeated])
+        np.subtract(repeated_time, before_time, out=result[-1])
+        # The rows are sorted, and the starts of each row as well.
+        return ZSet(result, weights[repeated])
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Assign the windows of a delta.
