@@ -77,8 +77,15 @@ def merge(
     return reduce(lambda union, part: union.unionByName(part, allowMissingColumns=True), parts)
 
 
+def _with_texts_of_variants(df: DataFrame) -> DataFrame:
+    """Return the rows with JSON in the columns of Spark's VARIANT, which an input reads."""
+    names = [field.name for field in df.schema if field.dataType.typeName() == "variant"]
+    return df.withColumns({name: F.to_json(quote_name(name)) for name in names}) if names else df
+
+
 def _wrap_rows(relation: str, df: DataFrame) -> DataFrame:
     """Return the envelope of the rows of one relation."""
+    df = _with_texts_of_variants(df)
     columns = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
     if not columns:
         raise FeedError(

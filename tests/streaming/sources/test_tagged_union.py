@@ -9,6 +9,7 @@ import pytest
 from circuits.schema import Schema
 from streaming import FeedError, merge
 from streaming.sources.change_feeds import MaxwellFeed
+from streaming.sources.change_feeds.feed import struct_column
 from streaming.sources.envelope import decode_batch
 from tests.support.spark_queries import start_query
 
@@ -72,3 +73,10 @@ def test_frames_that_cannot_be_merged_are_refused(spark):
     ]:
         with pytest.raises(FeedError, match=words):
             merge(frames, **more)
+
+
+def test_a_column_of_type_variant_is_read_as_json(spark):
+    texts = spark.createDataFrame([(1, '{"b": 1.50, "a": [null]}'), (2, None)], "n INT, v STRING")
+    frame = merge({"t": texts.selectExpr("n", "parse_json(v) AS `the v`")})
+    table = frame.select(f"{struct_column('t')}.*").orderBy("n").toArrow()
+    assert table.column("the v").to_pylist() == ['{"a":[null],"b":1.5}', None]
