@@ -364,6 +364,8 @@ def add_in_order(zsets: Iterable[ZSet], arity: int) -> ZSet:
             parts.append((rows, weights))
     if not parts:
         return ZSet.empty(arity)
+    if len(parts) == 1:
+        return ZSet(*parts[0])
     return consolidated_rows(
         np.concatenate([rows for rows, _ in parts], axis=1),
         np.concatenate([weights for _, weights in parts]),

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from circuits.errors import CircuitError, InputOptionsError
 from circuits.inputs.checked_input import CheckedInput, no_event_time_error
-from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, EncodedRows
+from circuits.inputs.encoded_rows import MIN_UNSORTED_ROWS, EncodedRows
 from circuits.inputs.tables import Rows, check_input, tables_of
 from circuits.phases import ENCODE
 from circuits.schema import Schema
@@ -44,7 +44,8 @@ class EncodedInputs(NamedTuple):
     """The rows of a step as codes.
 
     Attributes:
-        zsets: The rows of each input; not sorted if there are many, and they are read in slices.
+        zsets: The rows of each input; not sorted if there are many, and only linear operators read
+            them.
         watermarks: The watermark after these rows, of each input that has one.
         row_count: The number of rows of all inputs.
     """
@@ -109,7 +110,7 @@ def _encode(
     """Encode the rows of an input without options."""
     name = schema.relation
     columns = readers.read_columns(name)
-    if table.num_rows < MIN_SLICED_ROWS or not schema.fields or not readers.takes_slices(name):
+    if table.num_rows < MIN_UNSORTED_ROWS or not schema.fields or not readers.takes_slices(name):
         return schema.encode_table(table, codecs, read_columns=columns)
     codes, weights = schema.to_codes(table, codecs, read_columns=columns)
     if weights is not None and weights.min() <= 0:

@@ -1,7 +1,7 @@
 """EncodedRows: the rows of a large table as codes, in the order of the table.
 
-A Z-set is sorted by all its columns. For a table of a million rows and many columns, sorting takes
-longer than encoding, and operators that read the rows in slices do not need it
+A Z-set is sorted by all its columns. For a large table, sorting takes longer than encoding, and
+operators that read the rows in slices, or all of them as one slice, do not need it
 (`circuits.runtime.linear_stage`). So the rows are sorted only if somebody needs the Z-set.
 """
 
@@ -15,9 +15,11 @@ import numpy as np
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["MIN_SLICED_ROWS", "EncodedRows"]
+__all__ = ["MIN_SLICED_ROWS", "MIN_UNSORTED_ROWS", "EncodedRows"]
 
-#: A table with fewer rows is sorted: slices would not save time or memory.
+#: A table with fewer rows is sorted at once.
+MIN_UNSORTED_ROWS = 1 << 14
+#: Fewer rows are one slice: more slices would not save time or memory.
 MIN_SLICED_ROWS = 1 << 17
 
 

@@ -11,6 +11,8 @@ another, in arrays that fit the cache and that the allocator reuses. It keeps on
 are needed outside the stage: the rows of a map that a join reads, for example, and the partial
 aggregates. A column that no operator reads is not copied, and only results are sorted.
 
+A table with fewer than `MIN_SLICED_ROWS` rows is one slice. It saves the sort of the input only.
+
 The stage of an input consists of
 
 - filters and maps over the input, or over other filters and maps of the stage;
@@ -35,7 +37,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from circuits.inputs.encoded_rows import EncodedRows
+from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, EncodedRows
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggregateOperator
@@ -178,8 +180,9 @@ def run_stage(
     }
     seconds = dict.fromkeys(stage.members, 0.0)
     sizes = dict.fromkeys(stage.members, 0)  # bytes that each member has used for all slices so far
-    for start in range(0, len(rows), SLICE_ROWS):
-        stop = min(start + SLICE_ROWS, len(rows))
+    slice_rows = len(rows) if len(rows) < MIN_SLICED_ROWS else SLICE_ROWS
+    for start in range(0, len(rows), slice_rows):
+        stop = min(start + slice_rows, len(rows))
         columns = [column[start:stop] for column in rows.columns]
         slices = {stage.input: RowSlice(columns, rows.weights[start:stop])}
         for member in stage.members:

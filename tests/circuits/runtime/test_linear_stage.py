@@ -11,7 +11,7 @@ import pytest
 
 from circuits import EvaluationError, StepLimitError, StepLimits, compile_sql
 from circuits.circuit import Circuit
-from circuits.inputs.encoded_rows import MIN_SLICED_ROWS
+from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, MIN_UNSORTED_ROWS
 from circuits.runtime.linear_stage import SLICE_ROWS
 from circuits.runtime.row_batch import RowSlice
 from dbsp_wcoj.observer import SORT, observing
@@ -94,24 +94,25 @@ class SortedRows:
     def end_kernel(self) -> None: ...
 
 
-def test_one_large_step_equals_many_small_ones() -> None:
-    table = items(1)
+@pytest.mark.parametrize("rows", [ROWS, MIN_UNSORTED_ROWS + 4321])
+def test_one_large_step_equals_many_small_ones(rows: int) -> None:
+    table = items(1, rows)
     large, small = circuit_of(VIEWS), circuit_of(VIEWS)
     assert large.graph.takes_slices("items")
 
     sliced = [large.step({"items": table, "kinds": KINDS})]
     parts = [small.step({"kinds": KINDS})]
-    for start in range(0, ROWS, 40_000):
-        parts.append(small.step({"items": table.slice(start, 40_000)}))
+    for start in range(0, rows, 10_000):
+        parts.append(small.step({"items": table.slice(start, 10_000)}))
 
     assert contents(sliced) == contents(parts)
-    more = items(2)
+    more = items(2, rows)
     sliced.append(large.step({"items": more}))
-    sliced.append(large.step({"items": table.append_column("weight", pa.array([-1] * ROWS))}))
+    sliced.append(large.step({"items": table.append_column("weight", pa.array([-1] * rows))}))
     fresh = circuit_of(VIEWS)
     expected = [fresh.step({"kinds": KINDS})]
-    for start in range(0, ROWS, 40_000):
-        expected.append(fresh.step({"items": more.slice(start, 40_000)}))
+    for start in range(0, rows, 10_000):
+        expected.append(fresh.step({"items": more.slice(start, 10_000)}))
     assert contents(sliced) == contents(expected)
 
 
@@ -123,8 +124,8 @@ def test_weights_count_as_repeated_rows() -> None:
     step = weighted.step({"items": table.append_column("weight", weights), "kinds": KINDS})
     expected = [repeated.step({"kinds": KINDS})]
     rows = table.take(pa.array(np.repeat(np.arange(ROWS), weights.to_numpy())))
-    for start in range(0, len(rows), 90_000):
-        expected.append(repeated.step({"items": rows.slice(start, 90_000)}))
+    for start in range(0, len(rows), 10_000):
+        expected.append(repeated.step({"items": rows.slice(start, 10_000)}))
 
     assert contents([step]) == contents(expected)
 
@@ -155,6 +156,16 @@ def test_rows_that_cancel_are_not_evaluated() -> None:
     step = circuit.step({"items": table.append_column("weight", weights)})
 
     assert sum(contents([step])["v"].values()) == ROWS
+
+
+def test_a_step_of_one_slice_sorts_only_the_rows_that_pass_a_filter() -> None:
+    circuit, sorted_rows = circuit_of({"v": "SELECT id, n FROM items WHERE n = 5"}), SortedRows()
+    table = items(8, MIN_UNSORTED_ROWS)
+
+    with observing(sorted_rows):
+        circuit.step({"items": table})
+
+    assert sorted_rows.sorts == [table.column("n").to_pylist().count(5)]
 
 
 def test_a_load_sorts_no_more_rows_than_a_slice_at_once() -> None:
