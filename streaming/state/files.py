@@ -151,10 +151,7 @@ class MappedMemory(Protocol):
         """Raise `StateDamagedError` if the file has another size than when it was mapped."""
 
     def expect_random_access(self) -> None:
-        """Read no pages ahead: searches touch few pages, far from each other."""
-
-    def expect_few_reads(self, is_expected: bool) -> None:
-        """Let a read make only its own page resident, or also neighbouring ones."""
+        """Let a read load and make resident only its own page: searches touch distant pages."""
 
     def release_pages(self, start: int = 0, end: int | None = None) -> None:
         """Remove the pages of a range of bytes from the memory of this process.

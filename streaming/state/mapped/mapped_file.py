@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streaming.errors import StateDamagedError
-from streaming.state.mapped.page_faults import expect_neighbours, expect_single_pages
+from streaming.state.mapped.page_faults import expect_single_pages
 from streaming.state.mapped.unreadable_pages import guard_map
 
 __all__ = ["MappedFile", "ScratchFile"]
@@ -83,15 +83,9 @@ class MappedFile:
         self._check_size(self._map.size())
 
     def expect_random_access(self) -> None:
-        """Read no pages ahead: searches touch few pages, far from each other."""
+        """Let a read load and make resident only its own page: searches touch distant pages."""
         _advise(self._map, mmap.MADV_RANDOM)
-
-    def expect_few_reads(self, is_expected: bool) -> None:
-        """Let a read make only its own page resident, or also neighbouring ones."""
-        if is_expected:
-            expect_single_pages(self.address, self.size)
-        else:
-            expect_neighbours(self.address, self.size)
+        expect_single_pages(self.address, self.size)
 
     def release_pages(self, start: int = 0, end: int | None = None) -> None:
         """Remove the pages of a range of bytes from the memory of this process.

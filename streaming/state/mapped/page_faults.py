@@ -1,15 +1,16 @@
 """Page faults: how many pages of a map become resident when a search reads one of them.
 
 If a page is in the cache of the system, a read maps it together with its neighbours: 16 pages, up
-to 512 where the cache has the file in large pages. That is best for a step that reads most of a
-map. Searches at few random positions read one value of each page, and their resident memory is then
-16 times what they need.
+to 512 where the cache has the file in large pages. Searches at random positions read one value of
+each page, and their resident memory is then 16 times what they need. A load reads most pages, and
+single pages take it a third longer. But with neighbours its resident memory would grow by 100 MB
+while the thread that limits it (`streaming.state.mapped.resident_pages`) waits for a processor.
 
 Linux maps single pages in a private map whose writes are tracked asynchronously (``userfaultfd``
 with ``UFFD_FEATURE_WP_ASYNC``, Linux 6.7). Nobody writes to these maps, so nothing is tracked.
 If the system lacks or forbids this, each read maps the neighbouring pages, too.
 
-Cost: a system call for each map and change. A single page takes 1.4 microseconds, one with its 15
+Cost: a system call for each map. A single page takes 1.4 microseconds, one with its 15
 neighbours 2.3 (measured in a virtual machine).
 """
 
@@ -22,11 +23,10 @@ import os
 import platform
 import struct
 import sys
-from contextlib import suppress
 from functools import cache
 from typing import Any, Final
 
-__all__ = ["expect_neighbours", "expect_single_pages"]
+__all__ = ["expect_single_pages"]
 
 # Constants of Linux: the number of the system call, and those of <linux/userfaultfd.h>.
 SYSTEM_CALL: Final = {"x86_64": 323, "aarch64": 282}
@@ -37,7 +37,6 @@ WP_ASYNC: Final = 1 << 15
 REGISTER_MODE_WP: Final = 1 << 1
 UFFDIO_API: Final = 0xC018AA3F
 UFFDIO_REGISTER: Final = 0xC020AA00
-UFFDIO_UNREGISTER: Final = 0x8010AA01
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +58,6 @@ def expect_single_pages(address: int, size: int) -> bool:
         log.debug("reads of a map make neighbouring pages resident, too: %s", error)
         return False
     return True
-
-
-def expect_neighbours(address: int, size: int) -> None:
-    """Let each read of a map make neighbouring pages resident, too."""
-    handle = _open(os.getpid())
-    if handle is not None:
-        with suppress(OSError):
-            fcntl.ioctl(handle, UFFDIO_UNREGISTER, struct.pack("QQ", address, _whole_pages(size)))
 
 
 @cache

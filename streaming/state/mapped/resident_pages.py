@@ -5,8 +5,7 @@ process from the first access until it is removed. Linux removes pages only when
 or the container of the process, is short of memory. One access to a file in the cache of the system
 maps at least 16 pages, up to 512 where the cache has the file in large pages. So a step that
 searches a large state could make most of it resident. Therefore an access maps one page
-(`streaming.state.mapped.page_faults`). Only if a step reads so many pages that they would fill the
-limit, an access in the next steps also maps the neighbours of the page, which takes less time then.
+(`streaming.state.mapped.page_faults`).
 
 `ResidentPages` checks the number of resident pages after each commit. A thread also checks it two
 hundred times a second, or more often while it grows fast, because one step may touch more pages
@@ -23,8 +22,9 @@ since the last check. If the prediction exceeds the limit, pages are removed:
 A page that another thread reads can be removed safely, because the next access maps it again. A
 step of many rows, such as a load, may touch more pages than the limit again and again. So the
 thread pauses after a release (`PAUSE_PER_RELEASE`), and such a step may exceed the limit for some
-milliseconds. The system can reclaim these pages at any time without writing them, because they are
-unmodified pages of files.
+milliseconds. On a busy machine, the thread may also wait 50 ms for a processor. Therefore the
+largest excess of the last commits is subtracted from the limit. The system can reclaim these pages
+at any time without writing them, because they are unmodified pages of files.
 
 Cost: one read of ``/proc/self/statm`` for each check. A removed page that is accessed again takes
 some microseconds if it is still in the cache of the system, else a read of the disk.
@@ -38,7 +38,6 @@ from __future__ import annotations
 import logging
 import mmap
 import os
-import resource
 import threading
 import time
 from collections import deque
@@ -67,9 +66,10 @@ INDEX_PIECES: Final = 16
 REMEMBERED_RELEASES: Final = 1024
 # After a release, the thread pauses for this multiple of the time that the release took.
 PAUSE_PER_RELEASE: Final = 1
-# The share of the limit that is in effect while reads also map neighbours: the pages grow so fast
-# that they exceed it by much until the next check.
-NEIGHBOURS_SHARE: Final = 0.5
+# The largest excess over the limit since this number of commits is subtracted from the limit, but
+# this share of the limit is left.
+REMEMBERED_COMMITS: Final = 32
+MIN_LIMIT_SHARE: Final = 0.5
 
 log = logging.getLogger(__name__)
 
@@ -98,6 +98,9 @@ class ResidentPages:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        # The limit as it was given, and the largest excess over it until each of the last commits.
+        self._given_limit = limit
+        self._excesses = deque([0], maxlen=REMEMBERED_COMMITS)
         self._maps: tuple[MappedMemory, ...] = ()
         self._leaves: tuple[PageRange, ...] = ()
         # Pieces of the other bytes of the maps; the first one is released next.
@@ -108,9 +111,6 @@ class ResidentPages:
         # The resident bytes of the maps after the last check.
         self._last_resident = 0
         self._grows_fast = False
-        # True if a read makes one page resident; False if it makes its neighbours resident, too.
-        self._maps_single_pages = True
-        self._faults = _count_faults()
         self._lock = threading.Lock()
         self._must_stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -124,12 +124,7 @@ class ResidentPages:
                 are sorted by their start.
         """
         with self._lock:
-            known = set(map(id, self._maps))
             self._maps = tuple(maps)
-            if self._maps_single_pages:
-                for mapped in self._maps:
-                    if id(mapped) not in known:
-                        mapped.expect_few_reads(True)
             self._leaves = tuple(leaves)
             self._index = deque(_divide_index(self._maps, self._leaves))
         if not self._maps:
@@ -151,27 +146,16 @@ class ResidentPages:
                 self._thread = thread
 
     def after_commit(self, limit: int) -> None:
-        """Choose how many pages a read makes resident, then do as `check`.
-
-        If there were more page faults since the last call than pages fit in the limit, the next
-        step probably reads as many pages. Then each read also maps the neighbours of its page.
+        """Set the limit, less the largest excess of the last commits; then do as `check`.
 
         Args:
             limit: The new limit in bytes.
         """
-        faults = _count_faults()
-        read_pages, self._faults = faults - self._faults, faults
-        max_pages = limit // mmap.PAGESIZE
-        if not self._maps_single_pages:
-            max_pages //= 2  # so that steps between the two do not change it again and again
         with self._lock:
-            is_single = read_pages <= max_pages
-            if is_single != self._maps_single_pages:
-                self._maps_single_pages = is_single
-                for mapped in self._maps:
-                    mapped.expect_few_reads(is_single)
-            self._limit = limit if is_single else round(NEIGHBOURS_SHARE * limit)
+            self._given_limit = limit
+            self._limit = round(max(limit - max(self._excesses), MIN_LIMIT_SHARE * limit))
             self._check()
+            self._excesses.append(0)
 
     def check(self) -> float:
         """Remove pages of the maps if they are predicted to exceed the limit at the next check.
@@ -187,6 +171,7 @@ class ResidentPages:
             return 0.0
         seconds = 0.0
         resident = self._resident_bytes()
+        self._excesses[-1] = max(self._excesses[-1], resident - self._given_limit)
         growth = max(resident - self._last_resident, 0)
         self._grows_fast = growth > FAST_GROWTH_SHARE * self._limit
         if resident + growth > self._limit:
@@ -262,15 +247,6 @@ def _divide_index(maps: Iterable[MappedMemory], leaves: Iterable[PageRange]) -> 
         for mapped, start, end in ranges
         for first in range(start, end, size)
     ]
-
-
-def _count_faults() -> int:
-    """Return the number of page faults of this process: accesses of pages that were not resident.
-
-    The count includes pages that were read from the disk, and pages of other memory of the process.
-    """
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_minflt + usage.ru_majflt
 
 
 def resident_file_bytes() -> int:

@@ -12,7 +12,7 @@ import pytest
 
 from streaming.state.local_files import LocalFiles
 from streaming.state.mapped import page_faults
-from streaming.state.mapped.page_faults import expect_neighbours, expect_single_pages
+from streaming.state.mapped.page_faults import expect_single_pages
 from streaming.state.mapped.resident_pages import resident_file_bytes
 
 PAGES = 4096
@@ -42,16 +42,15 @@ def read_pages(mapped) -> int:
     return (resident_file_bytes() - before) // mmap.PAGESIZE
 
 
-def test_a_read_makes_one_page_resident_if_few_reads_are_expected(mapped):
+def test_a_read_makes_one_page_resident_if_random_access_is_expected(mapped):
+    read = PAGES // STRIDE
+    assert read_pages(mapped) >= 8 * read
     if not expect_single_pages(mapped.address, mapped.size):
         pytest.skip("the system does not map single pages")
-    read = PAGES // STRIDE
+    mapped.expect_random_access()
     for _ in range(2):
-        mapped.expect_few_reads(True)
         # Some pages are those of Python itself.
         assert read <= read_pages(mapped) < 2 * read
-        mapped.expect_few_reads(False)
-        assert read_pages(mapped) >= 8 * read
 
 
 @pytest.mark.usefixtures("without_handle")
@@ -68,11 +67,9 @@ def test_reads_make_neighbours_resident_if_the_system_refuses_anything_else(
         library = Mock(**{"syscall.side_effect": lambda *_: os.open("/dev/null", os.O_RDONLY)})
         monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: library)
     assert not expect_single_pages(mapped.address, mapped.size)
-    expect_neighbours(mapped.address, mapped.size)
     assert read_pages(mapped) >= PAGES // STRIDE
 
 
 def test_a_range_that_is_not_mapped_is_left_as_it_is(mapped):
     assert not expect_single_pages(mapped.address - mapped.address % mmap.PAGESIZE, 1 << 50)
-    expect_neighbours(0, 1 << 50)
     assert not np.asarray(mapped.memory).any()

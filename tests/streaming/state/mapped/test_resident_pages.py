@@ -7,7 +7,7 @@ import mmap
 import threading
 import time
 from itertools import pairwise
-from unittest.mock import Mock, call
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from streaming.state.manifest import FileChecksum
 from streaming.state.mapped import resident_pages
 from streaming.state.mapped.resident_pages import (
     KEPT_SHARE,
+    REMEMBERED_COMMITS,
     REMEMBERED_RELEASES,
     PageRange,
     ResidentPages,
@@ -135,22 +136,32 @@ def test_resident_pages_of_other_files_do_not_count(mapped, tmp_path):
 
 
 @pytest.mark.usefixtures("no_thread")
-def test_reads_map_neighbours_only_while_steps_read_most_pages(mapped, monkeypatch):
-    faults = iter(range(0, 10**9, PAGES // 4))
-    monkeypatch.setattr(resident_pages, "_count_faults", lambda: next(faults))
-    pages = ResidentPages(SIZE)
+def test_the_excess_of_the_last_commits_is_subtracted_from_the_limit(mapped, monkeypatch):
+    resident = 0
+    monkeypatch.setattr(resident_pages, "resident_file_bytes", lambda: resident)
+    pages = ResidentPages(100)
     watched = Mock(wraps=mapped, memory=mapped.memory)
     pages.watch([watched])
-    assert watched.expect_few_reads.call_args_list == [call(True)]
-    # Each step reads a quarter of `PAGES`: little of a limit of SIZE, much of one of SIZE / 8.
-    for limit, expected in [(1, []), (8, [call(False)]), (4, []), (3, []), (2, [call(True)])]:
-        watched.expect_few_reads.reset_mock()
-        pages.after_commit(SIZE // limit)
-        assert watched.expect_few_reads.call_args_list == expected
-    other = Mock(wraps=mapped, memory=mapped.memory)
-    pages.watch([watched, other])
-    assert other.expect_few_reads.call_args_list == [call(True)]
-    assert not watched.expect_few_reads.call_args_list[1:]  # it is known
+
+    def is_released_at(size):
+        nonlocal resident
+        resident = size
+        pages.check()  # until the next check, the pages do not grow
+        watched.release_pages.reset_mock()
+        pages.check()
+        return watched.release_pages.called
+
+    assert not is_released_at(90)
+    assert is_released_at(120)
+    resident = 90
+    pages.after_commit(100)
+    assert is_released_at(90) and not is_released_at(80)
+    for _ in range(REMEMBERED_COMMITS):
+        pages.after_commit(100)
+    assert not is_released_at(90)
+    assert is_released_at(1000)
+    pages.after_commit(100)
+    assert is_released_at(51) and not is_released_at(50)
     pages.watch(())
 
 
