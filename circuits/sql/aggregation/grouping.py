@@ -317,6 +317,7 @@ class Grouping:
         if isinstance(node, exp.Grouping | exp.GroupingId):
             return self._read_grouping(node)
 
+        self._expand_counted_star(node)
         is_timed = reads_now(node)
 
         def register(call: PrimitiveAggregate) -> Expression:
@@ -333,6 +334,23 @@ class Grouping:
         if is_timed:
             return read_timed_condition(lambda read_now: read(read_now=read_now))
         return read()
+
+    def _expand_counted_star(self, node: exp.Expr) -> None:
+        """Replace ``*`` in ``count(DISTINCT *)`` of Spark by the columns of FROM."""
+        while isinstance(node, CALL_WRAPPERS):
+            node = node.this
+        distinct = node.this if isinstance(node, exp.Count) else None
+        if not self.source.is_spark or not isinstance(distinct, exp.Distinct):
+            return
+        if len(distinct.expressions) == 1 and isinstance(distinct.expressions[0], exp.Star):
+            star = distinct.expressions[0]
+            self.source.refuse_arguments(star)
+            names = (
+                exp.column(column.name, table=column.table or None, quoted=True)
+                for column in self.builder.scope_columns
+                if not column.is_shadowed
+            )
+            distinct.set("expressions", list(names))
 
     def _read_grouping(self, node: exp.Expr) -> Expression:
         """Read ``grouping(a, b)``: a bit for each key, 1 where its set leaves the key out."""

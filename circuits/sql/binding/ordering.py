@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from typing import Final
 
 import pyarrow as pa
@@ -59,11 +60,14 @@ class Limit:
         limit: The number of rows to return; None for all.
         offset: The number of rows to skip before them.
         with_ties: True if all rows that are equal to the last row in the order are returned, too.
+        percent: The number of rows to return, as a part of all rows from 0 to 100, rounded down;
+            None without one. Then ``limit`` is None.
     """
 
     limit: int | None
     offset: int
     with_ties: bool = False
+    percent: Decimal | None = None
 
 
 def read_order(
@@ -152,8 +156,11 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
     if limit is None and offset is None:
         return None
     with_ties = False
+    percent: Decimal | None = None
     for clause in (limit, offset):
-        if isinstance(clause, exp.Limit | exp.Offset):
+        if isinstance(clause, exp.Limit) and _is_percent(source, clause):
+            percent = _read_percent(source, clause)
+        elif isinstance(clause, exp.Limit | exp.Offset):
             source.allow_arguments(clause, "expression")
         elif isinstance(clause, exp.Fetch):
             source.allow_arguments(clause, "direction", "count", "limit_options")
@@ -166,13 +173,38 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
                 if with_ties and not node.args.get("order"):
                     raise source.error(clause, "FETCH WITH TIES needs ORDER BY", word="FETCH")
     skipped = _read_count(source, offset, "OFFSET") or 0
+    if percent is not None:
+        return Limit(None, skipped, percent=percent)
     return Limit(_read_count(source, limit, "LIMIT"), skipped, with_ties)
+
+
+def _is_percent(source: SqlSource, node: exp.Limit) -> bool:
+    """Return whether a limit is ``LIMIT 10%`` of DuckDB."""
+    options = node.args.get("limit_options")
+    if options is None or source.dialect != "duckdb":
+        return False
+    return bool(options.args.get("percent")) and not options.args.get("with_ties")
+
+
+def _read_percent(source: SqlSource, node: exp.Limit) -> Decimal:
+    """Return the number of ``LIMIT 10%`` or ``LIMIT 10 PERCENT``."""
+    source.allow_arguments(node, "expression", "limit_options")
+    options, number = node.args["limit_options"], node.expression
+    source.allow_arguments(options, "percent", "rows")
+    if not isinstance(number, exp.Literal) or number.is_string:
+        raise source.unsupported(number, f"LIMIT {number.sql()}%", "write a number")
+    percent = Decimal(number.this)
+    if not 0 <= percent <= 100:
+        raise source.error(number, f"LIMIT {percent}% is not from 0% to 100%")
+    return percent
 
 
 def limit_rows(
     plan: PlanNode, keys: tuple[int, ...], order: tuple[Order, ...], limit: Limit
 ) -> PlanNode:
     """Return the rows of a plan that a LIMIT returns, for each value of some key columns."""
+    if limit.percent is not None:
+        return _limit_to_percent(plan, keys, order, limit.offset, limit.percent)
     if not limit.with_ties or limit.limit is None:
         return TopK(plan, keys, order, limit.limit, limit.offset)
     calls = [WindowCall(name, (), INT64, name) for name in ("rank", "row_number")]
@@ -181,6 +213,34 @@ def limit_rows(
     last = Literal(min(limit.offset + limit.limit, MAX_INT64), INT64)
     first = functions.call("gt", number, Literal(limit.offset, INT64))
     rows = Filter(Filter(numbered, functions.call("le", rank, last)), first)
+    return Map(rows, tuple(values), tuple(field.name for field in plan.fields))
+
+
+def _limit_to_percent(
+    plan: PlanNode,
+    keys: tuple[int, ...],
+    order: tuple[Order, ...],
+    offset: int,
+    percent: Decimal,
+) -> PlanNode:
+    """Return a part of the rows; a step that changes their number can move the end."""
+    counted = Window(plan, keys, (), (WindowCall("count", (), INT64, "count"),))
+    numbered = Window(counted, keys, order, (WindowCall("row_number", (), INT64, "row_number"),))
+    *values, count, number = columns(numbered)
+    # number - offset <= count * percent / 100, in whole numbers
+    scale = 10 ** max(0, -int(percent.as_tuple().exponent))
+    left = functions.call("subtract", number, Literal(offset, INT64))
+    rows = Filter(
+        Filter(
+            numbered,
+            functions.call(
+                "le",
+                functions.call("multiply", left, Literal(100 * scale, INT64)),
+                functions.call("multiply", count, Literal(int(percent * scale), INT64)),
+            ),
+        ),
+        functions.call("gt", left, Literal(0, INT64)),
+    )
     return Map(rows, tuple(values), tuple(field.name for field in plan.fields))
 
 

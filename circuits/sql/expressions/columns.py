@@ -97,7 +97,7 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
     It keeps the fraction. But in dialects such as PostgreSQL's, integers have an integer quotient.
     """
     clause.source.allow_arguments(node, "this", "expression", "safe", "typed")
-    sides = clause.read(node.left), _read_divisor(clause, node.right)
+    sides = _read_operands(clause, node)
     # sqlglot marks the dialects whose quotient of integers is an integer as typed.
     if node.args.get("typed") and all(pa.types.is_integer(side.type) for side in sides):
         return clause.call(node, "int_divide", *sides)
@@ -113,23 +113,29 @@ def _read_division(clause: Clause, node: exp.Div) -> Expression:
     return clause.call(node, "divide", *sides)
 
 
-def _read_divisor(clause: Clause, node: exp.Expr) -> Expression:
-    """Read a divisor: zero is an error in PostgreSQL and Materialize, not in RisingWave."""
-    divisor = clause.read(node)
+def _read_operands(clause: Clause, node: exp.Binary) -> tuple[Expression, Expression]:
+    """Read dividend and divisor: zero is an error in PostgreSQL and Materialize, not in RisingWave.
+
+    A dividend that is NULL has no error.
+    """
+    dividend, divisor = clause.read(node.left), clause.read(node.right)
     has_errors = clause.source.is_postgres and clause.source.dialect != "risingwave"
     if not has_errors or not is_number(divisor.type):
-        return divisor
+        return dividend, divisor
     if isinstance(divisor, Literal) and divisor.value:
-        return divisor
-    is_zero = clause.call(node, "eq", divisor, integer_literal(0))
-    error = clause.call(node, "raise_error", string_literal("division by zero"))
-    error = clause.call(node, "cast", error, type=divisor.type)
-    return clause.call(node, "case", is_zero, error, divisor)
+        return dividend, divisor
+    is_wrong = clause.call(node.right, "eq", divisor, integer_literal(0))
+    if not isinstance(dividend, Literal):
+        has_value = clause.call(node.left, "not", clause.call(node.left, "is_null", dividend))
+        is_wrong = clause.call(node, "and", is_wrong, has_value)
+    error = clause.call(node.right, "raise_error", string_literal("division by zero"))
+    error = clause.call(node.right, "cast", error, type=divisor.type)
+    return dividend, clause.call(node.right, "case", is_wrong, error, divisor)
 
 
 def _read_modulo(clause: Clause, node: exp.Mod) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
-    sides = clause.read(node.left), _read_divisor(clause, node.right)
+    sides = _read_operands(clause, node)
     if clause.source.is_spark:
         return clause.call(node, "modulo_ansi", *convert_operands(clause, node, *sides))
     return clause.call(node, "modulo", *sides)
@@ -140,7 +146,7 @@ def _read_integer_division(clause: Clause, node: exp.IntDiv) -> Expression:
         arguments = clause.read_arguments(node, "this", "expression")
         return clause.call(node, "int_divide_ansi", *convert_operands(clause, node, *arguments))
     clause.source.allow_arguments(node, "this", "expression")
-    sides = clause.read(node.left), _read_divisor(clause, node.right)
+    sides = _read_operands(clause, node)
     value = clause.call(node, "int_divide", *sides)
     if pa.types.is_integer(value.type) or clause.source.dialect != "duckdb":
         return value

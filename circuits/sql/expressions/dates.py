@@ -84,6 +84,9 @@ DATE_UNITS: Final = (
     *("millisecond", "microsecond"),
 )
 
+#: Units of date_trunc with several years, in DuckDB and PostgreSQL.
+_YEARS_OF_UNIT: Final = {"decade": 10, "century": 100, "millennium": 1000}
+
 
 def _field_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Func) -> Expression:
@@ -171,7 +174,32 @@ def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
         value.this.meta.update(node.this.meta)
     else:
         unit = _read_unit(clause, node)
-    return clause.call(node, "date_trunc", string_literal(unit), clause.read(value))
+    moment = clause.read(value)
+    if unit in _YEARS_OF_UNIT:
+        return _truncate_years(clause, node, moment, unit)
+    return clause.call(node, "date_trunc", string_literal(unit), moment)
+
+
+def _truncate_years(clause: Clause, node: exp.Expr, value: Expression, unit: str) -> Expression:
+    """Return the start of the decade, century or millennium.
+
+    In DuckDB the century of 2024 starts with 2000, and years before 1 BC are rounded up. In
+    PostgreSQL it starts with 2001, as the SQL standard has it.
+    """
+    start = clause.call(node, "date_trunc", string_literal("year"), value)
+    if not pa.types.is_timestamp(start.type):
+        start = clause.call(node, "cast", start, type=pa.timestamp("us"))
+    length = integer_literal(_YEARS_OF_UNIT[unit])
+    year = clause.call(node, "year", start)
+    if clause.source.is_postgres and unit != "decade":
+        year = clause.call(node, "subtract", year, integer_literal(1))
+    passed = clause.call(node, "modulo", year, length)
+    if clause.source.is_postgres:
+        passed = clause.call(node, "modulo", clause.call(node, "add", passed, length), length)
+    months = clause.call(node, "multiply", passed, integer_literal(-12))
+    zero = integer_literal(0)
+    moved = clause.call(node, "shift_timestamp", start, months, zero, zero)
+    return clause.call(node, "coalesce", moved, start)  # an infinity has no year
 
 
 def _names_unit(node: exp.Expr) -> bool:
@@ -183,14 +211,26 @@ def _names_unit(node: exp.Expr) -> bool:
 
 def _read_difference(clause: Clause, node: exp.DateDiff) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "unit", "date_part_boundary")
-    unit = _read_unit(clause, node)
-    start, end = clause.read(node.expression), clause.read(node.this)
+    third = node.args.get("unit")
+    if third is not None and _names_unit(node.this) and not _names_unit(third):
+        # DATEDIFF(DAY, a, b), in which sqlglot takes DAY for the end and b for the unit.
+        unit, start_node = node.this.name.lower(), node.expression
+        clause.source.mark_read(node.this)
+        end_node = exp.column(third.name) if isinstance(third, exp.Var) else third
+        if isinstance(third, exp.Var):
+            end_node.meta.update(node.meta)
+    else:
+        unit, start_node, end_node = _read_unit(clause, node), node.expression, node.this
+    start, end = clause.read(start_node), clause.read(end_node)
     return clause.call(node, "date_diff", string_literal(unit), start, end)
 
 
 def _read_unit(clause: Clause, node: exp.Expr) -> str:
     unit = node.args.get("unit")
     name = unit.name.lower() if isinstance(unit, exp.Var | exp.Literal) else str(unit)
+    has_long_units = isinstance(node, exp.TimestampTrunc | exp.DateTrunc)
+    if has_long_units and not clause.source.is_spark and name in _YEARS_OF_UNIT:
+        return name
     if name not in DATE_UNITS:
         raise clause.source.unsupported(
             node,

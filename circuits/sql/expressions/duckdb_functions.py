@@ -313,6 +313,26 @@ def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Exp
     return call_of("concat_ws", least=1)(clause, node, arguments)
 
 
+def _is_infinite(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Read ``isinf`` of a number, a date or a timestamp."""
+    if not (pa.types.is_timestamp(value.type) or pa.types.is_date(value.type)):
+        return clause.call(node, "is_inf", value)
+    tests = (
+        clause.call(
+            node, "eq", value, clause.call(node, "cast", string_literal(text), type=value.type)
+        )
+        for text in ("infinity", "-infinity")
+    )
+    return clause.call(node, "or", *tests)
+
+
+def _is_finite(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Read ``isfinite`` of a number, a date or a timestamp."""
+    if pa.types.is_timestamp(value.type) or pa.types.is_date(value.type):
+        return clause.call(node, "not", _is_infinite(clause, node, value))
+    return clause.call(node, "is_finite", value)
+
+
 _BUILDERS: Final[dict[str, Builder]] = {
     "len": call_of("length"),
     "ascii": call_of("code_point"),
@@ -362,8 +382,8 @@ _BUILDERS: Final[dict[str, Builder]] = {
     "roundbankers": call_of("round_half_even"),
     "ceiling": call_of("ceil"),
     "concat_ws": _concat_ws,
-    "isfinite": call_of("is_finite"),
-    "isinf": call_of("is_inf"),
+    "isfinite": check_count(1, _is_finite),
+    "isinf": check_count(1, _is_infinite),
     "greatest_common_divisor": call_of("gcd"),
     "least_common_multiple": call_of("lcm"),
     "xor": check_count(2, _xor),

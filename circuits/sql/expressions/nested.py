@@ -27,6 +27,7 @@ from circuits.sql.expressions.literals import NULL, integer_literal, string_lite
 from circuits.sql.expressions.spark.sequences import read_sequence
 from circuits.sql.expressions.time_series import is_time_series, read_time_series
 from circuits.sql.expressions.variants.paths import read_variant_subscript
+from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.arrow_types import VARIANT
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
@@ -499,3 +500,5 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "regexp_split_to_array": _reader_of_name("split_regex", least=2),
     "row": _read_row,
 }
+for is_spark_dialect in (False, True):
+    parse_by_name(("array_reverse",), is_spark_dialect=is_spark_dialect)

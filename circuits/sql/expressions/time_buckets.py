@@ -106,10 +106,11 @@ def _origin_ticks(clause: Clause, data_type: pa.DataType, origin: exp.Expr | Non
 def _read_date_bin(clause: Clause, node: exp.DateBin) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "unit")
     origin = node.args.get("unit")  # sqlglot's name for the third argument
-    if isinstance(origin, exp.Var):  # the name of a column
-        column = exp.column(origin.name)
-        column.meta.update(node.meta)
-        origin = column
+    if isinstance(origin, exp.Var):  # a text, or the name of a column
+        is_name = origin.name.isidentifier()
+        value = exp.column(origin.name) if is_name else exp.Literal.string(origin.name)
+        value.meta.update(node.meta)
+        origin = value
     return _read_bucket(clause, node, node.this, node.expression, origin)
 
 

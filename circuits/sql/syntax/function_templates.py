@@ -103,7 +103,9 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "CASE WHEN regexp_like(s, p) THEN regexp_extract(s, p) END",
     ),
     # Dates
+    "doy": (("d",), "dayofyear(d)"),
     "format_date": (("f", "d"), "strftime(d, f)"),
+    "format_timestamp": (("f", "ts"), "strftime(ts, f)"),
     "parse_date": (("f", "s"), "CAST(strptime(s, f) AS DATE)"),
     "parse_timestamp": (("f", "s"), "strptime(s, f)"),
     "timestampdiff": (("u", "a", "b"), "date_sub(u, a, b)"),

@@ -41,6 +41,9 @@ _FUNCTIONS: Final = [
         (r"union_(value|tag|extract)", "use a struct with a field for each type"),
         (r"enum_\w+", "compare enum_code(x), the position of a label, or write the labels"),
         (r"(get|set)_bit|bitstring(_agg)?", "use &, |, << and >> of integers"),
+        (r"collect", "use collect_list(), whose list repeats each value"),
+        (r"current_watermark", "compare a time with now() in WHERE, or declare WATERMARK FOR"),
+        (r"map_union", "use map_concat(), after map_filter() of the keys that both maps have"),
         (r"hash", "use md5() or sha256(), which are the same in all systems"),
         (
             r"(hll|theta|kll|tuple|cpc)_\w+|count_min_sketch|approx_top_\w+|.*_sketch(_agg)?",

@@ -18,6 +18,7 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``WITH MUTUALLY RECURSIVE t (a INT) AS``   ``WITH RECURSIVE t (a) AS`` (Materialize)
 ``OPTIONS (... GROUP SIZE = 1000)``        left out: a hint (Materialize)
 ``a INT ARRAY`` in CREATE TABLE            ``a INT[]``
+``a ROW(x INT NOT NULL)``                  ``a STRUCT(x INT)`` (Feldera), also after AS in CAST
 ``RETURNS INT NOT NULL``                   ``RETURNS INT`` (Feldera)
 ``CREATE STREAM s AS SELECT ...``          ``CREATE VIEW s AS SELECT ...`` (ksqlDB); also ``TABLE``
 ``SELECT ... EMIT CHANGES``                ``SELECT ...``: a view emits its changes (ksqlDB)
@@ -241,6 +242,27 @@ def _read_array_types(tokens: list[Token], _: StatementWords) -> list[Token]:
             result.append(_replace(tokens[index], TokenType.R_BRACKET, "]"))
         else:
             result.append(tokens[index])
+    return result
+
+
+def _read_row_types(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Replace the type ``ROW(x INT NOT NULL)`` by ``STRUCT(x INT)``, in CREATE and after AS."""
+    kind = _created_kind(tokens)
+    declares = kind is not None and _word(tokens, kind) in {*_TABLE_KINDS, "TYPE"}
+    result: list[Token] = []
+    end = 0  # the first token after the ROW that is open
+    for index, token in enumerate(tokens):
+        is_type = declares or (index > 0 and _word(tokens, index - 1) == "AS")
+        is_type = is_type or index < end
+        if is_type and _word(tokens, index) == "ROW" and _word(tokens, index + 1) == "(":
+            end = max(end, _after_parentheses(tokens, index + 1))
+            token = _replace(token, TokenType.STRUCT, "STRUCT")
+        elif index < end and (
+            [_word(tokens, index), _word(tokens, index + 1)] == ["NOT", "NULL"]
+            or [_word(tokens, index - 1), _word(tokens, index)] == ["NOT", "NULL"]
+        ):
+            continue
+        result.append(token)
     return result
 
 
@@ -484,6 +506,7 @@ _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...
     _name_recursive_views,
     _read_local_as_temporary,
     _strip_table_options,
+    _read_row_types,
     _read_array_types,
     _read_source_as_table,
     _read_sink_as_view,

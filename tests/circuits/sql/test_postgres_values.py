@@ -69,6 +69,12 @@ QUERIES = [
     "SELECT a, n.* FROM t LEFT JOIN LATERAL unnest(xs) WITH ORDINALITY AS n(u, o) ON true",
     "SELECT a, n.* FROM t, LATERAL unnest(xs) WITH ORDINALITY AS n",
     "SELECT a, p, q FROM t, unnest(xs, ys) AS n(p, q)",
+    "SELECT b / (a - a), b % 0 FROM t WHERE b IS NULL",
+    "SELECT sqrt(f * f), ln(f * f), log(f * f), log(2, b + 2), log10(b + 2) FROM t",
+    "SELECT date_trunc('decade', ts), date_trunc('century', ts), date_trunc('millennium', ts), "
+    "date_trunc('century', ts - interval '24 years'), isfinite(ts), "
+    "extract(epoch FROM date_trunc('decade', ts - interval '2027 years')), "
+    "extract(epoch FROM date_trunc('century', ts - interval '2025 years')) FROM t",
     # The average of floats is a float, which is rounded half to even.
     "SELECT round(avg(f)), avg(f)::int, round(avg(x)), round(avg(b)) FROM t WHERE s = 'a%b'",
     "SELECT round(avg(x)::float8), round(avg(x) + max(f)), round(avg(x) / 2) FROM t GROUP BY s",
@@ -279,6 +285,24 @@ def test_division_by_zero_is_an_error(server, query):
         circuit.step({"t": table(list(range(len(ROWS))))})
     in_risingwave = compile_sql(query, {"t": SCHEMA}, dialect="risingwave")
     assert in_risingwave.step({"t": table([0])})["view"].to_pylist()[0].popitem()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        *((f"sqrt({x})", "square root of a negative number") for x in ("f", "x", "b")),
+        *((f"ln({x})", "logarithm of (zero|a negative number)") for x in ("f", "x", "b")),
+        *((f"{n}(x)", "logarithm of (zero|a negative number)") for n in ("log", "log10")),
+        ("log(2, x)", "logarithm of (zero|a negative number)"),
+    ],
+)
+def test_a_root_or_logarithm_outside_of_its_domain_is_an_error(server, call, message):
+    query = f"SELECT {call} FROM t"
+    with pytest.raises(Exception, match=message):
+        server("all_rows", query)
+    circuit = compile_sql(query, {"t": SCHEMA}, dialect="postgres")
+    with pytest.raises(EvaluationError, match=message):
+        circuit.step({"t": table(list(range(len(ROWS))))})
 
 
 @pytest.mark.parametrize(

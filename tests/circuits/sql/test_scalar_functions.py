@@ -129,6 +129,28 @@ def maintain(texts: list[str], dialect: str) -> tuple[dict[int, Any], dict[int, 
     return states[0], states[1]
 
 
+@pytest.mark.parametrize("data_type", ["TIMESTAMP", "DATE"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        *("isfinite({})", "isinf({})", "date_trunc('decade', {})::VARCHAR"),
+        *("date_trunc('century', {})::VARCHAR", "date_trunc('millennium', {})::VARCHAR"),
+    ],
+)
+def test_functions_of_times_agree_with_duckdb_at_the_limits_of_the_calendar(call, data_type):
+    texts = [
+        *("2024-05-06", "2000-01-01", "1999-12-31", "0100-01-01", "0005-05-06", "0001-05-06 (BC)"),
+        *("0003-01-01 (BC)", "0012-05-06 (BC)", "1001-05-06 (BC)", "infinity", "-infinity", None),
+    ]
+    rows = pa.table({"s": pa.array(texts, pa.string())})
+    query = f"SELECT s, {call.format(f's::{data_type}')} AS v FROM t"
+    delta = compile_sql(query, {"t": "s STRING"}).step({"t": rows})["view"]
+    ours = {row["s"]: row["v"] for row in delta.to_pylist()}
+    with duckdb.connect() as duck:
+        duck.register("t", rows)
+        assert ours == dict(duck.execute(query).fetchall())
+
+
 def test_the_functions_of_duckdb_agree_with_it_after_inserts_and_deletes():
     texts = expressions("duckdb")
     first, second = maintain(texts, "duckdb")

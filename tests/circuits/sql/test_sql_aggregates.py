@@ -207,7 +207,7 @@ def test_aggregates_have_their_names_and_results_of_spark():
     circuit = compile_sql(
         "CREATE VIEW v AS SELECT percentile(a, 0.5) AS p, percentile_approx(a, 0.5, 100) AS q, "
         "count_if(c) AS n, every(c) AS e, some(c) AS o, any(c) AS y, std(a) AS s, "
-        "count(DISTINCT a, b) AS z, count(a, b) AS m, max_by(b, a) AS w, "
+        "count(DISTINCT a, b) AS z, count(DISTINCT *) AS u, count(a, b) AS m, max_by(b, a) AS w, "
         "listagg(s) WITHIN GROUP (ORDER BY s) AS l FROM t",
         {"t": SCHEMA},
         dialect="spark",
@@ -225,8 +225,19 @@ def test_aggregates_have_their_names_and_results_of_spark():
     circuit.step({"t": rows})
     (row,) = circuit.views["v"].to_pylist()
     assert row["s"] == pytest.approx(1.5)
-    assert {name: row[name] for name in "pqneoyzmwl"} == {
-        **{"p": 3.0, "q": 2, "n": 4, "e": True, "o": True, "y": True, "z": 3, "m": 4, "w": 8},
+    assert {name: row[name] for name in "pqneoyzumwl"} == {
+        **{
+            "p": 3.0,
+            "q": 2,
+            "n": 4,
+            "e": True,
+            "o": True,
+            "y": True,
+            "z": 3,
+            "u": 0,
+            "m": 4,
+            "w": 8,
+        },
         "l": "xxyz",
     }
 

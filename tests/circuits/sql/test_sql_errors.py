@@ -245,7 +245,6 @@ UNSUPPORTED = [
     ),
     ("SELECT histogram(a, [1, a]) AS n FROM t", "1, a", "bins that are not constant"),
     ("SELECT a FROM t FETCH FIRST 3 PERCENT ROWS ONLY", "FETCH", "use LIMIT"),
-    ("SELECT a FROM t LIMIT 10%", "10", "PERCENT"),
     ("SELECT a FROM t LIMIT 4 / 2", "LIMIT", "write a whole number"),
     ("SELECT a FROM t FOR UPDATE", "FOR", "FOR UPDATE"),
     ("SELECT foo(a) AS n FROM t", "foo", "function foo()"),
@@ -431,7 +430,7 @@ CLAUSES = [
     "SELECT a INTO z FROM t",
     "SELECT a FROM ONLY t",
     "SELECT a FROM t AT (VERSION => 1)",
-    "SELECT a FROM t LIMIT 10%",
+    "SELECT a FROM t LIMIT 10 WITH TIES",
 ]
 
 

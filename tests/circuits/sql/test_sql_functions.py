@@ -94,6 +94,18 @@ def test_a_function_of_feldera_and_a_computed_column():
     assert circuit.step({"w": [{"a": "x"}]})["view"].to_pylist() == [{"b": "X!", "weight": 1}]
 
 
+def test_row_types_of_feldera_in_a_table_and_a_cast():
+    text = """
+        CREATE TABLE w (id INT, a ROW(x INT NOT NULL, y ROW(z VARCHAR NOT NULL)) NOT NULL,
+            b ROW(c INT) ARRAY);
+        SELECT w.a.y.z, a.x, b[1].c, CAST(ROW(id, 'q') AS ROW(i BIGINT, t VARCHAR)).t FROM w
+    """
+    circuit = compile_sql(text, dialect="postgres")
+    row = {"id": 1, "a": {"x": 2, "y": {"z": "u"}}, "b": [{"c": 3}]}
+    (result,) = circuit.step({"w": [row]})["view"].to_pylist()
+    assert list(result.values()) == ["u", 2, 3, "q", 1]
+
+
 # A text, the place of the error, and words of its message.
 WRONG = [
     ("CREATE MACRO f(x) AS x + 1; SELECT f(1, 2) FROM t", "f(1", "the arguments of f(x)"),

@@ -313,7 +313,7 @@ FOREIGN = [
     ("CREATE TEMPORAL TABLE FUNCTION r AS x", "CREATE TEMPORAL", "FOR SYSTEM_TIME"),
     ("CREATE VIEW v REFRESH EVERY 1 DAY AS SELECT a FROM t", "REFRESH EVERY", "leave it out"),
     ("SELECT a FROM t POSITIONAL JOIN t AS u", "POSITIONAL", "row_number()"),
-    ("SELECT a FROM t LIMIT 10%", "10", "percent_rank()"),
+    ("SELECT a FROM t LIMIT 10 WITH TIES", "10", "QUALIFY rank()"),
     ("SELECT t.a FROM t JOIN u FOR SYSTEM_TIME AS OF now() ON t.a = u.a", "u FOR", "a plain JOIN"),
     ("DECLARE c CURSOR FOR SELECT a FROM t", "CURSOR FOR", "the caller takes its changes"),
 ]

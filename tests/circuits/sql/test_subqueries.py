@@ -157,6 +157,10 @@ QUERIES = [
     "SELECT a, b, s FROM t ORDER BY a, b, s FETCH FIRST 3 ROWS ONLY",
     "SELECT a, b, s FROM t ORDER BY ALL LIMIT 3",
     "SELECT a, b, s FROM t ORDER BY ALL DESC LIMIT 3",
+    "SELECT a, b, s FROM t ORDER BY ALL LIMIT 40%",
+    "SELECT a, b, s FROM t ORDER BY ALL DESC LIMIT 62.5 PERCENT OFFSET 1",
+    "SELECT max(a) FROM (SELECT a FROM t ORDER BY a LIMIT 0%)",
+    "SELECT a FROM t UNION ALL SELECT x FROM u ORDER BY ALL LIMIT 100%",
     "SELECT a FROM t LIMIT ALL",
     "SELECT a FROM t UNION ALL SELECT x FROM u ORDER BY ALL LIMIT 4",
     "TABLE t",
@@ -320,6 +324,7 @@ def test_apply_of_other_dialects_is_a_lateral_join():
         ("SELECT * FROM t RIGHT JOIN LATERAL (SELECT x FROM u WHERE x = t.a) l ON TRUE", "names"),
         ("SELECT a, (SELECT max(y) FROM u WHERE x = t.b) AS n FROM t GROUP BY a", "'b' is neither"),
         ("SELECT a FROM t LIMIT 4 / 2", "write a whole number"),
+        ("SELECT a FROM t LIMIT 101%", "not from 0% to 100%"),
         ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "TIES needs ORDER BY"),
     ],
 )

@@ -60,7 +60,7 @@ class Writer(Sources):
                 f"c{i}{self.pick(['', ' DESC'])}{self.pick(['', '', ' NULLS FIRST'])}"
                 for i in self.shuffled(range(len(kinds)))
             )
-            limit = f"{self.pick([1, 2, 3])}{self.pick(['', '', ' OFFSET 1'])}"
+            limit = f"{self.pick([1, 2, 3, '40%'])}{self.pick(['', '', ' OFFSET 1'])}"
             alias = self.alias()
             return Query(
                 f"SELECT * FROM ({query.text}) AS {alias} ORDER BY {order} LIMIT {limit}", kinds

@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause, Reader, is_aggregate
-from circuits.sql.expressions.literals import integer_literal
+from circuits.sql.expressions.literals import integer_literal, string_literal
 
 __all__ = ["READERS", "READERS_BY_NAME", "bits_of", "is_numeric", "unlimited_numeric"]
 
@@ -125,10 +125,50 @@ def _read_null_count(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "cast", count, type=pa.int32())
 
 
+def _check_domain(clause: Clause, node: exp.Expr, function: str, value: Expression) -> Expression:
+    """Return a square root or logarithm, which is an error outside of its domain."""
+    what = "square root" if function == "sqrt" else "logarithm"
+    limits = [("lt", f"cannot take {what} of a negative number")]
+    if function != "sqrt":
+        limits.append(("eq", f"cannot take {what} of zero"))
+    result = clause.call(node, function, value)
+    arguments: list[Expression] = []
+    for comparison, message in limits:
+        error = clause.call(node, "raise_error", string_literal(message))
+        arguments += [
+            clause.call(node, comparison, value, integer_literal(0)),
+            clause.call(node, "cast", error, type=result.type),
+        ]
+    return clause.call(node, "case", *arguments, result)
+
+
+def _checked_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        (value,) = clause.read_arguments(node, "this")
+        return _check_domain(clause, node, function, value)
+
+    return read
+
+
+def _read_log(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``log(x)``, to base ten, or ``log(base, x)``."""
+    values = [clause.read(part) for part in node.expressions]
+    if not 1 <= len(values) <= 2:
+        raise clause.source.error(node, f"{node.name}() takes a number, or a base and a number")
+    if len(values) == 1:
+        return _check_domain(clause, node, "log10", values[0])
+    base, logarithm = (_check_domain(clause, node, "ln", value) for value in values)
+    return clause.call(node, "divide", logarithm, base)
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {
+    exp.Ln: _checked_reader("ln"),
+    exp.Sqrt: _checked_reader("sqrt"),
     exp.Round: _read_round,
 }
 READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "log": _read_log,
+    "log10": _read_log,
     "num_nonnulls": _read_null_count,
     "num_nulls": _read_null_count,
     "to_hex": _read_hex,

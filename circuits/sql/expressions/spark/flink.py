@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from pyarrow import types as arrow
@@ -10,7 +11,12 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
-from circuits.sql.expressions.named_functions import Builder, check_count, coerce, literal_text
+from circuits.sql.expressions.named_functions import (
+    Builder,
+    check_count,
+    coerce,
+    literal_text,
+)
 from circuits.sql.expressions.spark.arithmetic import with_type_of_argument
 from circuits.sql.expressions.spark.operands import to_number
 
@@ -64,9 +70,24 @@ def _truncate(
     return clause.call(node, function, value, digits or integer_literal(0))
 
 
+def _matches(pattern: str) -> Callable[..., Expression]:
+    """Return the builder of a test of a text; false for NULL, as in Flink."""
+
+    def build(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
+        (text,) = coerce(clause, node, [text], "t")
+        found = clause.call(node, "regexp_matches", text, string_literal(pattern))
+        return clause.call(node, "is_true", found)
+
+    return build
+
+
 BUILDERS: Final[dict[str, Builder]] = {
     "convert_tz": check_count(3, _convert_tz),
     "element": check_count(1, _element),
+    # As in Flink, the letters and digits are those of Unicode.
+    "is_alpha": check_count(1, _matches(r"^\p{L}+$")),
+    "is_decimal": check_count(1, _matches(r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$")),
+    "is_digit": check_count(1, _matches(r"^\p{Nd}+$")),
     "split_index": check_count(3, _split_index),
     "truncate": with_type_of_argument(check_count((1, 2), _truncate)),
 }
