@@ -25,6 +25,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.types.arrow_types import is_nested
@@ -90,8 +91,11 @@ class OrderedColumn:
             null_rank = NULL if self.nulls_first else ~NULL
             return np.where(codes == NULL, null_rank, value_ranks)
         distinct_codes, positions = np.unique(codes, return_inverse=True)
+        values = expand_encoding(self.codec.decode(distinct_codes))
+        if isinstance(values, pa.ExtensionArray):  # VARIANT and ENUM, whose texts decide ties
+            values = values.storage
         order = pc.array_sort_indices(
-            expand_encoding(self.codec.decode(distinct_codes)),
+            values,
             order="descending" if self.descending else "ascending",
             null_placement="at_start" if self.nulls_first else "at_end",
         ).to_numpy()

@@ -22,6 +22,7 @@ from circuits.sql.binding.enums import is_enum, position_of_enum
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
+from circuits.types.arrow_types import has_variant
 from dbsp_wcoj.zset import MAX_INT64
 
 __all__ = [
@@ -90,7 +91,11 @@ def read_order(
                 raise source.unsupported(
                     key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
                 )
-            sort_keys += [SortKey(column, descending, nulls_first) for column in columns]
+            for column in columns:
+                value = position_of_enum(column) if is_enum(column.type) else column
+                if has_variant(value.type):
+                    source.refuse_order(key, value.type, "ORDER BY")
+                sort_keys.append(SortKey(value, descending, nulls_first))
             continue
         value = read(key.this)
         if is_enum(value.type):

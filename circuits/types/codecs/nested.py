@@ -377,6 +377,8 @@ def _sortable(array: pa.Array) -> pa.Array:
     """Return the values in a type that Arrow can sort."""
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
+    if isinstance(array, pa.ExtensionArray):  # VARIANT and ENUM, as texts
+        return array.storage
     if array.type == pa.string_view():
         return array.cast(pa.large_string())
     if array.type == INTERVAL:

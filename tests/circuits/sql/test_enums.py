@@ -59,6 +59,8 @@ QUERIES = [
     "SELECT id, (m, id) > (CAST('ok' AS mood), 4) AS g FROM p WHERE m IS NOT NULL",
     "SELECT id, first_value(m) OVER (ORDER BY m DESC NULLS LAST, id) AS f FROM p",
     "SELECT DISTINCT ON (s) s, m FROM p WHERE m IS NOT NULL ORDER BY s, m, id",
+    "SELECT m, count(*) AS n FROM p WHERE m IS NOT NULL GROUP BY m ORDER BY m LIMIT 2",
+    "SELECT id, m FROM p WHERE id < 5 ORDER BY id LIMIT 3",
     "SELECT id, upper(CAST(m AS VARCHAR)) AS u FROM p WHERE CAST(m AS VARCHAR) LIKE '%a%'",
     "SELECT id FROM p WHERE m BETWEEN CAST('ok' AS mood) AND CAST('happy' AS mood)",
 ]
@@ -72,6 +74,7 @@ DUCKDB_QUERIES = [
     "SELECT max_by(id, m) AS b FROM p WHERE id IN (4, 6, 7)",
     "SELECT enum_code(m) AS c, enum_range(NULL::mood) AS r, enum_last(NULL::mood) AS l FROM p",
     "SELECT array_agg(m ORDER BY m DESC, id) AS a FROM p WHERE m IS NOT NULL",
+    "SELECT m, id FROM p WHERE m IS NOT NULL ORDER BY ALL LIMIT 3",
     "SELECT typeof(m) AS t, 'b'::ENUM('b', 'a') AS e FROM p",
 ]
 POSTGRES_QUERIES = [

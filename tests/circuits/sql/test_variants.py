@@ -257,6 +257,7 @@ REFUSED = {
     ("spark", "variant_get('{}', '$')"): "takes a VARIANT, not a value of type string",
     ("spark", "from_json('{}', 'a variant')"): "use parse_json",
     ("duckdb", "v[i]"): "not constant",
+    ("duckdb", "v FROM t ORDER BY ALL LIMIT 1 --"): "ORDER BY of a VARIANT",
     ("duckdb", "array_sort(ARRAY[v])"): "VARIANT",
 }
 
@@ -271,3 +272,13 @@ def test_a_refusal_names_its_place_and_a_remedy(dialect, expression):
 def test_a_typed_literal_of_json_is_a_text():
     circuit = compile_sql("""SELECT JSON '{"a": 1}' ->> 'a' AS r""", {})
     assert circuit.step({})["view"].to_pylist() == [{"r": "1", "weight": 1}]
+
+
+def test_other_columns_decide_ties_also_a_variant_and_lists_of_it():
+    text = "SELECT k, v, array(v) AS l FROM t ORDER BY k LIMIT 2"
+    circuit = compile_sql(text, {"t": "k INT, v VARIANT"}, dialect="spark")
+    rows = [{"k": 1, "v": text} for text in ('"c"', '"a"', '"b"')]
+    found = circuit.step({"t": rows})["view"].to_pylist()
+    assert sorted(row["v"] for row in found) == ['"a"', '"b"']
+    found = circuit.step({"t": [rows[1] | {"weight": -1}]})["view"].to_pylist()
+    assert {row["v"]: row["weight"] for row in found} == {'"a"': -1, '"c"': 1}
