@@ -157,6 +157,8 @@ class SelectBuilder:
         self._aliases_in_progress: set[int] = set()
         # The values of subqueries by their syntax trees: GROUP BY repeats them.
         self._subquery_values: dict[exp.Expr, Expression] = {}
+        # The columns with the truth values of comparisons with the current time.
+        self.truths_by_comparison: dict[Expression, Column] = {}
 
     @property
     def is_linked(self) -> bool:

@@ -214,6 +214,10 @@ def truths_of_comparisons(
         if comparison.function in _PAIRS:
             expression = _replace(expression, comparison, _pair_of_comparisons(comparison))
             continue
+        truth = builder.truths_by_comparison.get(comparison)
+        if truth is not None:
+            expression = _replace(expression, comparison, truth)
+            continue
         value, function, bound = _isolate(source, node, comparison)
         if is_correlated(value):
             raise source.correlated(
@@ -232,6 +236,7 @@ def truths_of_comparisons(
                 for value_of_truth, plan in rows
             )
         )
+        builder.truths_by_comparison[comparison] = truth
         expression = _replace(expression, comparison, truth)
     if _reads_time(expression):
         place = "an aggregate, outside of a comparison,"

@@ -323,6 +323,15 @@ def test_other_uses_of_the_time_are_refused(query, message):
         compile_sql(query, SCHEMAS)
 
 
+def test_equal_comparisons_in_aggregates_are_evaluated_once():
+    condition = "FILTER (WHERE ts > now())"
+    once, twice = (
+        compile_sql(f"SELECT count(*) {condition} AS n{also} FROM r", SCHEMAS).explain()
+        for also in ("", f", max(id) {condition} AS m, sum(id) {condition} + n AS s")
+    )
+    assert once.count("temporal filter") == twice.count("temporal filter") > 0
+
+
 def test_a_query_of_the_stored_rows_has_no_time():
     circuit = compile_sql("SELECT id, ts FROM r", SCHEMAS, materialize=True)
     circuit.step({"r": rows_at(1)})
