@@ -93,7 +93,14 @@ def encode_inputs(
     zsets: dict[str, ZSet | EncodedRows] = {}
     row_count = 0
     arrow_schemas = {name: schema.arrow_columns for name, schema in schemas.items()}
-    for name, table in tables_of(tables, arrow_schemas).items():
+
+    def unread(name: str) -> list[str]:
+        if name in checked:
+            return []
+        columns = readers.read_columns(name)
+        return [c for number, c in enumerate(schemas[name].columns) if number not in columns]
+
+    for name, table in tables_of(tables, arrow_schemas, unread).items():
         row_count += table.num_rows
         if name not in checked:
             zsets[name] = _encode(table, schemas[name], codecs, readers)
