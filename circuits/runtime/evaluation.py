@@ -30,6 +30,7 @@ from circuits.errors import EvaluationError
 from circuits.excerpt import shorten
 from circuits.plan.expression_text import ColumnName, column_name, lambda_column_names
 from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.types.arrow_types import type_name
 from circuits.types.codecs.nested import Lists
 from circuits.types.functions.argument_rows import fill_rows, scatter_rows
 from circuits.types.functions.casting.text_formatting import format_scalar
@@ -46,7 +47,8 @@ from circuits.types.functions.type_rules import kernel_type
 
 __all__ = ["evaluate"]
 
-_FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError)
+# The last one is that of a JSON text, which a function reads and writes by recursion.
+_FAILURES = (pa.ArrowInvalid, pa.ArrowNotImplementedError, RecursionError)
 Columns = Mapping[int, pa.Array] | Sequence[pa.Array]
 # An error message shows at most this many characters of an expression.
 _MAX_SHOWN_CHARACTERS: Final = 200
@@ -202,9 +204,10 @@ def _row_error(
         if not isinstance(argument, Literal)
     )
     where = f" for {', '.join(shown)}" if shown else ""
+    reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     return EvaluationError(
-        f"{frame.show(expression)} has no value of type {expression.type}{where}: "
-        f"{shorten(str(error))}; exclude such rows, or use try_cast or a case around it"
+        f"{frame.show(expression)} has no value of type {type_name(expression.type)}{where}: "
+        f"{shorten(reason)}; exclude such rows, or use try_cast or a case around it"
     )
 
 

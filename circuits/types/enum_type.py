@@ -1,4 +1,4 @@
-"""The Arrow type of an ENUM: texts of a fixed list of labels, in the order of the list."""
+"""The Arrow type of an ENUM: its values are the labels of a fixed list, in that order."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ __all__ = ["EnumType"]
 class EnumType(pa.ExtensionType):  # type: ignore[misc]
     """The type of an ENUM; its values are stored as texts.
 
+    Attributes:
+        labels: The labels in their order, each once.
+
     >>> mood = EnumType(["sad", "ok"])
     >>> mood == EnumType(["sad", "ok"]), mood == EnumType(["ok", "sad"])
     (True, False)
@@ -23,6 +26,11 @@ class EnumType(pa.ExtensionType):  # type: ignore[misc]
     def __init__(self, labels: Iterable[str]) -> None:
         self.labels = tuple(labels)
         super().__init__(pa.string(), "dbsp_wcoj.enum")
+
+    @property
+    def sql(self) -> str:
+        """The type in SQL, for messages."""
+        return f"ENUM({', '.join(map(repr, self.labels))})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, EnumType) and other.labels == self.labels

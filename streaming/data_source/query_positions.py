@@ -1,18 +1,21 @@
 """Query positions: the last micro-batch of each query that writes into an input, in bounded space.
 
-A position has an item for each query: its id, with "micro-batch id@time of planning". Spark writes
-the time into the checkpoint when it plans a micro-batch, in milliseconds since 1970, and a
-micro-batch that it repeats has the same time.
+A position maps the id of each query to "micro-batch id@time of planning". When Spark plans a
+micro-batch, it writes the time into the checkpoint, in milliseconds since 1970. A micro-batch that
+it repeats has the same time.
 
-Each new checkpoint makes an item, so at most `MAX_QUERIES` items are kept. The queries whose last
-micro-batches are the oldest are forgotten, and the item "" has the greatest time among all
-forgotten micro-batches. Invariant: no micro-batch that Spark repeats is applied twice. If queries
-were forgotten, a query without an item is accepted only as a new one: with micro-batch 0, planned
-after that time. A forgotten query cannot repeat micro-batch 0 with a later time. A query writes an
-item with its first micro-batch, also if that has no rows; so a later one without an item is of a
-forgotten query.
+Each new checkpoint is a new query, so only the positions of `MAX_QUERIES` queries are kept. The
+queries whose last micro-batches were planned first are forgotten. The item with the key `FORGOTTEN`
+has the greatest time among their last micro-batches.
 
-Items of earlier versions have no time, so they are not forgotten, until their query writes again.
+Invariant: no micro-batch that Spark repeats is applied twice. If queries were forgotten, a query
+without an item is accepted only as a new one: with micro-batch 0, planned after that time. The
+first micro-batch of a query writes an item even if it has no rows, so a micro-batch other than 0
+without an item belongs to a forgotten query. A forgotten query repeats micro-batch 0 with its old
+time.
+
+Items of earlier versions have no time. They are kept, beyond `MAX_QUERIES`, until their query
+writes again.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ __all__ = ["FORGOTTEN", "MAX_QUERIES", "advance", "is_applied"]
 
 #: The number of queries whose micro-batches an input remembers.
 MAX_QUERIES: Final = 1000
-#: The item with the greatest time of planning of the forgotten micro-batches.
+#: The key of the item with the greatest time of planning among the forgotten micro-batches.
 FORGOTTEN: Final = ""
 
 
@@ -40,7 +43,7 @@ def is_applied(position: Position, query: str, batch_id: int, planned_ms: int) -
         planned_ms: When Spark planned it.
 
     Raises:
-        BatchOrderError: The query has written a later micro-batch, or is perhaps forgotten.
+        BatchOrderError: The query has written a later micro-batch, or it may be forgotten.
 
     >>> is_applied({"a": "3@70"}, "a", 3, 70), is_applied({"a": "3@70"}, "a", 4, 80)
     (True, False)
@@ -63,7 +66,9 @@ def is_applied(position: Position, query: str, batch_id: int, planned_ms: int) -
 
 
 def advance(position: Position, query: str, batch_id: int, planned_ms: int) -> dict[str, str]:
-    """Return the position after a micro-batch that `is_applied` accepts.
+    """Return the position after a micro-batch for which `is_applied` has returned False.
+
+    The arguments are those of `is_applied`.
 
     >>> advance({"a": "3@70"}, "b", 0, 80)
     {'a': '3@70', 'b': '0@80'}

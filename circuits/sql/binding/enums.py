@@ -1,8 +1,9 @@
 """ENUM in expressions: values are ordered by the positions of their labels.
 
-Two values of one ENUM are compared as such. Next to a text or another ENUM, and in functions of
-texts, an ENUM is its text, as in DuckDB: ``mood > 'ok'`` compares texts. In the dialects of
-PostgreSQL, a constant text next to an ENUM must be a label, and is compared as one.
+Two values of one ENUM are compared by their positions. Next to a text or another ENUM, and in
+functions of texts, an ENUM is its text, as in DuckDB: ``mood > 'ok'`` compares texts. In the
+dialects of PostgreSQL, a constant text next to an ENUM must be a label, and ``mood > 'ok'``
+compares positions.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ __all__ = [
 
 _ORDERS: Final = frozenset({"lt", "le", "gt", "ge"})
 _COMPARISONS: Final = _ORDERS | {"eq", "ne", "same", "in", "nullif"}
-#: Functions whose result is one of their arguments, by its order.
+#: Functions whose result is the greatest or least of their arguments.
 EXTREMES: Final = frozenset({"greatest", "least"})
-# Functions of values of any type, whose arguments get one type.
+# Functions whose arguments must have one type, whichever it is.
 _UNIFYING: Final = frozenset({"case", "coalesce", "greatest", "least"})
+# Functions that take an ENUM as it is, next to arguments of any types.
 _OF_ANY_TYPE: Final = frozenset(
     {"cast", "try_cast", "is_null", "try", "make_list", "make_struct", "enum_position"}
 )
@@ -56,19 +58,21 @@ def is_position_of_enum(value: Expression) -> bool:
 
 
 def position_of_enum(value: Expression) -> Expression:
-    """Return the position of a value of an ENUM, which has its order."""
+    """Return the position of the label, from 0, which has the order of the ENUM."""
     return functions.call("enum_position", value, _labels(value.type))
 
 
 def enum_of_position(position: Expression, type: EnumType) -> Expression:
-    """Return the value at a position: the inverse of `position_of_enum`."""
+    """Return the value with a position: the inverse of `position_of_enum`."""
     return functions.call("enum_at", position, _labels(type))
 
 
 def enum_of_text(
     source: SqlSource, node: exp.Expr, value: Expression, type: EnumType
 ) -> Expression:
-    """Return a text as a value of an ENUM; a text that is no label is an error.
+    """Return a text, or a value of another ENUM, as a value of an ENUM.
+
+    A text of a row that is no label raises an `EvaluationError` in the step.
 
     Raises:
         SqlError: A constant text is no label.
@@ -88,10 +92,10 @@ def _as_text(value: Expression) -> Expression:
 
 
 def _is_label(source: SqlSource, name: str, text: Expression, type: EnumType) -> bool:
-    """Return whether a text next to an ENUM is one of its labels.
+    """Return whether to read a text next to an ENUM as one of its labels, instead of the reverse.
 
-    PostgreSQL reads every constant as a label. In DuckDB the ENUM is read as a text, which does not
-    change whether the two are equal.
+    PostgreSQL reads every constant as a label. DuckDB reads the ENUM as a text; this has the same
+    result if the two are tested for equality and the constant is a label.
     """
     if not isinstance(text, Literal):
         return False
@@ -102,13 +106,16 @@ def _is_label(source: SqlSource, name: str, text: Expression, type: EnumType) ->
 def adapt_enums(
     source: SqlSource, node: exp.Expr, name: str, arguments: Sequence[Expression]
 ) -> tuple[Expression, ...]:
-    """Return the arguments of a function in which values of an ENUM have the type to compute with.
+    """Return the arguments of a function, with each ENUM as itself, as its text or as its position.
 
     Args:
-        source: The text, for errors.
-        node: The call.
-        name: The function.
+        source: The text of the program, for errors.
+        node: The call, for errors.
+        name: The name of the function.
         arguments: The arguments, of which at least one is an ENUM.
+
+    Raises:
+        SqlError: In a dialect of PostgreSQL, a constant text is no label.
     """
     if name in _OF_ANY_TYPE:
         return tuple(arguments)

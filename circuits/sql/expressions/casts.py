@@ -48,7 +48,9 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     is_lenient = isinstance(node, exp.TryCast)
     if is_lenient and source.is_spark:
         is_lenient = bool(node.args.get("safe"))
-    source.allow_arguments(node, "this", "to", *(("safe",) if is_lenient else ()))
+    # In Snowflake, TRY_CAST requires a text; here it takes other values, too.
+    lenient_arguments = ("safe", "requires_string") if is_lenient else ()
+    source.allow_arguments(node, "this", "to", *lenient_arguments)
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
     given = value

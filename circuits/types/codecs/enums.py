@@ -1,7 +1,7 @@
-"""Codes of an ENUM: those of its labels in the dictionary of texts.
+"""Codes of an ENUM: those of its labels in the dictionary of strings.
 
-Codes and sort keys do not have the order of the labels. The SQL front end orders values by their
-positions (`circuits.sql.binding.nested_order`).
+The order of codes and sort keys is not that of the labels. So the SQL front end orders the values
+of an ENUM by their positions (`circuits.sql.binding.enums`).
 """
 
 from __future__ import annotations
@@ -25,15 +25,19 @@ __all__ = ["Enums", "check_labels"]
 
 
 def check_labels(texts: pa.Array, type: EnumType) -> pa.Array:
-    """Return texts that are all labels of an ENUM.
+    """Return the texts, after a check that each is a label of an ENUM or NULL.
 
     Raises:
         ArrowInvalid: A text is no label.
+
+    >>> check_labels(pa.array(["bad"]), EnumType(["sad", "ok"]))
+    Traceback (most recent call last):
+    pyarrow.lib.ArrowInvalid: 'bad' is no label of ENUM('sad', 'ok')
     """
     is_label = pc.is_in(texts, value_set=pa.array([*type.labels, None], pa.string()))
     if not pc.all(is_label, min_count=0).as_py():
         wrong = texts.filter(pc.invert(is_label))[0].as_py()
-        raise pa.ArrowInvalid(f"{wrong!r} is no label of ENUM{type.labels}")
+        raise pa.ArrowInvalid(f"{wrong!r} is no label of {type.sql}")
     return texts
 
 

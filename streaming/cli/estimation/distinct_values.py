@@ -3,21 +3,25 @@
 ::
 
     f_j    the number of values that occur j times in the sample
-    t      all rows / rows of the sample
+    S      the number of values in the sample, f_1 + f_2 + ...
+    n      the number of rows of the sample
+    t      the number of all rows / n
+    σ, k   the shape and the scale of the distribution
 
 Good and Toulmin's model: the frequencies of the values have a distribution, and the sample is
 random. Here the distribution is Efron and Thisted's extended gamma distribution, which includes
 equal frequencies (σ -> -∞), exponential ones (σ = -1) and power laws (0 < σ < 1)::
 
-    f_(j+1) / f_j = (j - σ) / (j + 1) · x                                    with x = n / (n + k)
+    f_(j+1) / f_j = (j - σ) / (j + 1) · n / (n + k)
     new values in all rows = f_1 · (k/n) (1 + n/k)^(1 - σ) · ((1 + tn/k)^σ - (1 + n/k)^σ) / σ
 
-σ and k have the greatest likelihood given f_1 to f_4. Frequent values do not tell how many values
-are still missing, so larger j are left out, as Chao and Lee do.
+σ and k have the greatest likelihood given f_1 to f_4. Values that are frequent in the sample say
+little about values that are not in it, so larger j are left out, as Chao and Lee do.
 
-The sample does not determine the number, so there are limits that hold for any distribution, apart
-from chance: at least Chao's ``S + f_1 (f_1 - 1) / (2 (f_2 + 1))``, here with two standard
-deviations added to f_2, and at most ``S + f_1 (t - 1)``.
+The sample does not determine the number. So there are also limits, which hold for any
+distribution, apart from chance: at least Chao's ``S + f_1 (f_1 - 1) / (2 (f_2 + 1))``, here with
+two standard deviations added to f_2, and at most ``S + f_1 (t - 1)``. An estimate beyond a limit
+moves the limit.
 
 Sources: Efron and Thisted, Biometrika 63 (1976), 435-447; Chao, Scandinavian Journal of Statistics
 11 (1984), 265-270; Chao and Lee, JASA 87 (1992), 210-217.
@@ -42,13 +46,13 @@ __all__ = ["DistinctValues", "Int64Array", "estimate_distinct_values", "find_occ
 
 Int64Array = npt.NDArray[np.int64]
 
-#: Values that occur more often in the sample are counted as they are.
+#: The greatest j whose f_j determines σ and k.
 MAX_OCCURRENCES: Final = 4
-#: σ of the distributions that are tried; one close to 0 is the logarithmic series.
+#: The σ that are tried; the one close to 0 is the logarithmic series.
 SIGMAS: Final = np.concatenate([-np.geomspace(100, 0.1, 25), [1e-6], np.linspace(0.05, 0.95, 19)])
-#: k / n of the distributions that are tried.
+#: The k / n that are tried.
 SCALES: Final = np.geomspace(1e-4, 1e5, 200)
-#: The sets of columns whose values are counted, for each input.
+#: The number of sets of columns whose values are counted, for each input.
 MAX_COLUMN_SETS: Final = 100
 
 
@@ -58,8 +62,8 @@ class DistinctValues:
 
     Attributes:
         estimate: The most likely number.
-        low: The number is hardly smaller.
-        high: The number is hardly larger.
+        low: A limit below which the number is unlikely to be; at most ``estimate``.
+        high: A limit above which the number is unlikely to be; at least ``estimate``.
     """
 
     estimate: float
@@ -72,12 +76,16 @@ def estimate_distinct_values(occurrences: Int64Array, fraction: float) -> Distin
 
     Args:
         occurrences: How often each value occurs in the sample.
-        fraction: The fraction of all rows in the sample; at most 1.
+        fraction: The fraction of all rows in the sample: 1 / t, greater than 0 and at most 1.
+
+    Complexity:
+        O(values in the sample).
 
     >>> estimate_distinct_values(np.full(100, 7), 0.1)
     DistinctValues(estimate=100.0, low=100.0, high=100.0)
     """
-    counts = np.bincount(np.minimum(occurrences, MAX_OCCURRENCES + 1), minlength=6)
+    most = MAX_OCCURRENCES + 1  # stands for all greater numbers
+    counts = np.bincount(np.minimum(occurrences, most), minlength=most + 1)
     once, twice = int(counts[1]), int(counts[2])
     seen = len(occurrences)
     high = seen + once * (1 / fraction - 1)
@@ -105,7 +113,7 @@ def _new_values(counts: Int64Array, growth: float) -> float:
     row, column = np.unravel_index(int(likelihood.argmax()), likelihood.shape)
     s, k = float(SIGMAS[row]), float(SCALES[column])
     once = counts.sum() / total[row, column]  # f_1 of the model
-    # (1 + 1/k)^(1 - σ) (1 + t/k)^σ, without numbers that are too large.
+    # The formula above with the factor (1 + 1/k)^σ taken out, because a power could overflow.
     ratio = (1 + growth / k) / (1 + 1 / k)
     return float(once * k * (1 + 1 / k) * (ratio**s - 1) / s)
 
@@ -115,15 +123,17 @@ def find_occurrences(
 ) -> dict[tuple[int, ...], Int64Array]:
     """Find the columns whose distinct values are the rows of a part of the state.
 
-    A part that has as many rows as some columns have distinct values, in samples of several sizes,
-    has a row for each of these values. One may be missing, such as NULL in a join.
+    If, in each sample, a part has as many rows as some columns have distinct values, it is taken
+    to have a row for each of these values. The two numbers may differ by one: a join, for example,
+    does not store NULL.
 
     Args:
         samples: The samples of an input, of ascending sizes.
         parts: The rows of each part in these samples.
 
     Returns:
-        For the rows of each part that was found, how often each value occurs in the largest sample.
+        For each part with such columns, by its rows: how often each value occurs in the largest
+        sample.
     """
     found: dict[tuple[int, ...], Int64Array] = {}
     missing = {tuple(rows) for rows in parts}

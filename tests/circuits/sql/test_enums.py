@@ -183,3 +183,19 @@ def test_a_dictionary_of_texts_is_an_enum():
 def test_a_refusal_names_its_place_and_a_remedy(expression, message):
     with pytest.raises((SqlError, UnsupportedSqlError), match=rf"column \d+: .*{message}"):
         compile_sql(f"{DECLARATIONS} SELECT {expression} AS x FROM p")
+
+
+def test_an_error_of_a_value_names_the_labels():
+    text = "CREATE TYPE one AS ENUM ('x'); CREATE TABLE t (s VARCHAR); CREATE VIEW v AS {}"
+    circuit = compile_sql(text.format("SELECT s::one AS o FROM t;"))
+    message = r"no value of type ENUM for s = 'y': 'y' is no label of ENUM\('x'\);"
+    with pytest.raises(EvaluationError, match=message):
+        circuit.step({"t": [{"s": "y"}]})
+
+
+def test_mode_is_the_least_text_of_the_most_frequent_labels():
+    circuit = compile_sql(
+        "CREATE TABLE t (m ENUM('z', 'y', 'x')); CREATE VIEW v AS SELECT mode(m) AS m FROM t;"
+    )
+    rows = [{"m": m} for m in ("z", "y", "x", "y", "z", None)]
+    assert circuit.step({"t": rows})["v"].to_pylist() == [{"m": "y", "weight": 1}]

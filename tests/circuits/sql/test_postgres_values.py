@@ -328,3 +328,44 @@ def test_a_new_value_that_is_no_json_is_an_error_of_the_row(call):
     with pytest.raises(EvaluationError, match="the new value is no JSON"):
         circuit.step({"t": [{"j": '{"a": 1}', "v": "no JSON"}]})
     assert circuit.step({"t": [{"j": '{"a": 1}', "v": None}]})["view"]["x"].to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        *(("1" * 5000, 5000), ("1e5000", 5001), ("1e131071", 131_072), ("1e-16383", 16_385)),
+        *(("0e999999999", 1), ("-0e-50", 52), ('"é"', 3), ("1e131072", None), ("1e-16384", None)),
+        *(
+            ("1e999999999", None),
+            ("1e" + "9" * 20, None),
+            ("0e-16384", None),
+            ('"\\u0000"', None),
+            ('"\\ud800"', None),
+        ),
+        *(("[" * 300 + "]" * 300, 600), ('{"\\u0000": 1}', None)),
+    ],
+)
+def test_jsonb_has_the_limits_of_postgresql(postgres, text, length):
+    psycopg = pytest.importorskip("psycopg")
+    query = "SELECT length((s::jsonb)::text) AS n, length(jsonb_pretty(s::jsonb)) AS p FROM t"
+    circuit = compile_sql(query, {"t": "s TEXT"}, dialect="postgres")
+    with psycopg.connect(postgres, autocommit=True) as connection:
+        if length is None:
+            with pytest.raises(EvaluationError, match=r"a (number|string) has"):
+                circuit.step({"t": [{"s": text}]})
+            with pytest.raises(psycopg.Error):
+                connection.execute("SELECT %s::jsonb", [text])
+            return
+        (row,) = circuit.step({"t": [{"s": text}]})["view"].to_pylist()
+        expected = connection.execute(query.replace("FROM t", "FROM (SELECT %s AS s) AS t"), [text])
+        assert (row["n"], row["p"]) == expected.fetchone()
+        assert row["n"] == length
+
+
+def test_a_jsonb_nested_too_deeply_is_an_error_of_its_row():
+    circuit = compile_sql("SELECT s::jsonb AS j FROM t", {"t": "s TEXT"}, dialect="postgres")
+    for depth in (900, 5000):
+        with pytest.raises(
+            EvaluationError, match=r"jsonb_of_text\(s\) .*: it is nested too deeply"
+        ):
+            circuit.step({"t": [{"s": "[" * depth + "]" * depth}]})

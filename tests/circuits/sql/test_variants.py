@@ -11,7 +11,7 @@ import pytest
 from circuits import CircuitError, SqlError, UnsupportedSqlError, compile_sql
 from circuits.errors import SchemaError
 from circuits.types.arrow_types import VARIANT, type_row
-from circuits.types.codecs.variants import read_variant, write_variant
+from circuits.types.codecs.variants import MAX_DEPTH, read_variant, write_variant
 
 DOCUMENTS = [
     *("1", "-0", "1.0", "1.50", "0.001", "-0.0", "1e10", "1e-5", "0e0", "100e-2", "1e400", "1e30"),
@@ -239,6 +239,23 @@ def test_snowflake_counts_from_zero_and_has_errors():
             circuit.step({"t": [{"s": text}]})
 
 
+def test_an_error_of_a_value_names_the_types_of_sql():
+    circuit = compile_sql("SELECT parse_json(s) AS v FROM t", {"t": "s TEXT"}, dialect="snowflake")
+    with pytest.raises(CircuitError, match=r"has no value of type VARIANT for s = '\{'"):
+        circuit.step({"t": [{"s": "{"}]})
+    text = "SELECT v::ARRAY<VARIANT> AS x FROM t"
+    circuit = compile_sql(text, {"t": "v VARIANT"}, dialect="spark")
+    with pytest.raises(CircuitError, match=r"cannot be cast to list<item: VARIANT>"):
+        circuit.step({"t": [{"v": "1"}]})
+
+
+def test_try_cast_of_snowflake_is_null_where_a_cast_is_an_error():
+    text = "SELECT TRY_CAST(s AS INT) AS x FROM t"
+    circuit = compile_sql(text, {"t": "s TEXT"}, dialect="snowflake")
+    rows = circuit.step({"t": [{"s": "x"}, {"s": "7"}]})["view"].to_pylist()
+    assert rows == [{"x": None, "weight": 1}, {"x": 7, "weight": 1}]
+
+
 REFUSED = {
     ("spark", "v = v"): "a comparison of a VARIANT",
     ("spark", "v < v"): "a comparison of a VARIANT",
@@ -257,6 +274,7 @@ REFUSED = {
     ("spark", "variant_get('{}', '$')"): "takes a VARIANT, not a value of type string",
     ("spark", "from_json('{}', 'a variant')"): "use parse_json",
     ("duckdb", "v[i]"): "not constant",
+    ("duckdb", "v[-'a']"): "a subscript of a VARIANT that is not constant",
     ("duckdb", "v FROM t ORDER BY ALL LIMIT 1 --"): "ORDER BY of a VARIANT",
     ("duckdb", "array_sort(ARRAY[v])"): "VARIANT",
 }
@@ -267,6 +285,48 @@ def test_a_refusal_names_its_place_and_a_remedy(dialect, expression):
     message = REFUSED[dialect, expression]
     with pytest.raises((SqlError, UnsupportedSqlError), match=f"line 1, column .*({message})"):
         compile_sql(f"SELECT {expression} AS r FROM t", {"t": "v VARIANT, i INT"}, dialect=dialect)
+
+
+D38 = "1.2345678901234567890123456789012345678"
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+def test_a_decimal_keeps_all_its_digits(dialect):
+    text = "SELECT parse_json(s) AS p, CAST(parse_json(s) AS DECIMAL(38, 37)) AS d FROM t"
+    row = compile_sql(text, {"t": "s STRING"}, dialect=dialect).step({"t": [{"s": D38 + "\n"}]})
+    assert row["view"].to_pylist() == [{"p": D38, "d": Decimal(D38), "weight": 1}]
+    text = "SELECT CAST(d AS VARIANT) AS v FROM t"
+    circuit = compile_sql(text, {"t": "d DECIMAL(38, 37)"}, dialect=dialect)
+    row = circuit.step({"t": [{"d": Decimal(D38)}]})["view"].to_pylist()
+    assert row == [{"v": D38, "weight": 1}]
+
+
+def test_minus_zero_is_zero():
+    circuit = compile_sql("SELECT v, count(*) AS n FROM t GROUP BY v", {"t": "v VARIANT"})
+    rows = circuit.step({"t": [{"v": v} for v in ("-0e0", "0e0", "[-0.0e5]", "[0e1]")]})["view"]
+    assert rows.to_pylist() == [
+        {"v": "0.0E0", "n": 2, "weight": 1},
+        {"v": "[0.0E0]", "n": 2, "weight": 1},
+    ]
+
+
+@pytest.mark.parametrize("nest", ["[{}]", '{{"[[":{}}}'])
+def test_the_depth_of_a_value_is_limited(nest):
+    text = "1"
+    for _ in range(MAX_DEPTH):
+        text = nest.format(text)
+    circuit = compile_sql(
+        "SELECT try_parse_json(s) AS v, to_json(v) AS j, schema_of_variant(v) IS NULL AS n FROM t",
+        {"t": "s STRING, v VARIANT"},
+        dialect="spark",
+    )
+    row = {"v": text, "j": text, "n": False, "weight": 1}
+    assert circuit.step({"t": [{"s": text, "v": text}]})["view"].to_pylist() == [row]
+    for deep in (nest.format(text), "[" * 990 + "]" * 990, "[" * 5000):
+        (row,) = circuit.step({"t": [{"s": deep, "v": "1"}]})["view"].to_pylist()
+        assert row["v"] is None
+        with pytest.raises(SchemaError, match="nested more than 200 levels deep"):
+            circuit.step({"t": [{"s": "1", "v": deep}]})
 
 
 def test_a_typed_literal_of_json_is_a_text():

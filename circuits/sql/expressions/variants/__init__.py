@@ -5,7 +5,7 @@ The values are those of Spark 4 (`circuits.types.codecs.variants`). Dialects dif
 =========================== ============================ =========================================
 construct                   spark                        others, as in Feldera
 =========================== ============================ =========================================
-parse_json of other texts   an error                     NULL; in Snowflake an error
+parse_json of no JSON       an error                     NULL; in Snowflake an error
 a cast that is impossible   an error                     NULL
 a part                      ``v:a.b[0]``, from 0         ``v['a']['b'][1]``, from 1; in Snowflake
                                                          ``v:a.b[0]``, from 0

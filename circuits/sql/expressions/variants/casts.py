@@ -1,7 +1,8 @@
 """Casts from and to VARIANT.
 
-A cast of a VARIANT reads the value in its own type, and casts that by the rules of the dialect. A
-list, struct or map is built of casts of the parts.
+A cast of a VARIANT to a scalar is a CASE with a branch for each kind of value: it reads the string,
+boolean or number, and casts it by the rules of the dialect. In a list, struct or map, each part is
+cast on its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause
 from circuits.sql.expressions.literals import string_literal
 from circuits.sql.expressions.variants.paths import part_at
-from circuits.types.arrow_types import VARIANT, is_nested
+from circuits.types.arrow_types import VARIANT, is_nested, type_name
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.nested.variants import ELEMENTS
@@ -24,20 +25,25 @@ from circuits.types.functions.type_rules import is_number, is_text
 
 __all__ = ["PartCast", "from_variant", "to_variant"]
 
-#: Casts a value of a type of its own: the clause, the node, the value, the target, lenient.
+#: A cast by the rules of the dialect, of (clause, node, value that is no VARIANT, target, lenient).
 PartCast = Callable[[Clause, exp.Expr, Expression, pa.DataType, bool], Expression]
 
-# A timestamp is a number of seconds, with six digits after the point.
+# The type of seconds since 1970 with microseconds, as which Spark reads a number as a TIMESTAMP.
 _SECONDS: Final = pa.decimal128(38, 6)
 
 
 def to_variant(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-    """Return a value as VARIANT."""
+    """Return the cast of a value to VARIANT.
+
+    Raises:
+        SqlError: The value is of a type that a VARIANT does not hold; in dialect spark also a
+            struct or map.
+    """
     if value.type == VARIANT or pa.types.is_null(value.type):
         return clause.call(node, "cast", value, type=VARIANT)
     if clause.source.is_spark and is_nested(value.type) and not is_list(value.type):
         raise clause.source.error(
-            node, f"a {value.type} is not cast to VARIANT; use to_variant_object()"
+            node, f"a {type_name(value.type)} is not cast to VARIANT; use to_variant_object()"
         )
     return clause.call(node, "to_variant", value)
 
@@ -51,7 +57,19 @@ def from_variant(
     *,
     lenient: bool,
 ) -> Expression:
-    """Return a VARIANT in another type; if it has none there, NULL if lenient, else an error."""
+    """Return the cast of a VARIANT to another type.
+
+    Args:
+        clause: The clause with the cast.
+        node: The cast, for errors.
+        value: The VARIANT.
+        target: The type.
+        cast_part: Casts a scalar in the VARIANT.
+        lenient: True if an impossible cast is NULL, false if it is an error.
+
+    Raises:
+        UnsupportedSqlError: The target has a map whose keys are no texts.
+    """
     if target == VARIANT:
         return value
     if is_text(target):
@@ -77,7 +95,7 @@ def from_variant(
         "concat",
         string_literal("the VARIANT "),
         clause.call(node, "variant_json", value),
-        string_literal(f" cannot be cast to {target}; use try_variant_get()"),
+        string_literal(f" cannot be cast to {type_name(target)}; use try_variant_get()"),
     )
     error = clause.call(node, "raise_error", message)
     if is_nested(target):
@@ -90,14 +108,18 @@ def from_variant(
 def _scalars(
     clause: Clause, node: exp.Expr, value: Expression, target: pa.DataType
 ) -> list[tuple[str, Expression]]:
-    """Return the kinds of a VARIANT that can be cast to a type, with the value to cast."""
+    """Return each kind of VARIANT that has a cast to a type, with the scalar to cast."""
     scalars = [("string", clause.call(node, "variant_text", value))]
-    is_moment = pa.types.is_timestamp(target) and target.tz is not None
+    is_timestamp = pa.types.is_timestamp(target) and target.tz is not None
     if is_number(target) or pa.types.is_boolean(target):
         scalars.append(("boolean", clause.call(node, "variant_boolean", value)))
-    if is_number(target) or pa.types.is_boolean(target) or (is_moment and clause.source.is_spark):
+    if (
+        is_number(target)
+        or pa.types.is_boolean(target)
+        or (is_timestamp and clause.source.is_spark)
+    ):
         number = clause.call(node, "variant_number", value)
-        if is_moment:
+        if is_timestamp:
             number = clause.call(node, "cast", number, type=_SECONDS)
         scalars.append(("number", number))
         scalars.append(("double", clause.call(node, "variant_double", value)))
@@ -142,6 +164,6 @@ def _parts(
         return values
     if not is_text(target.key_type):
         raise clause.source.unsupported(
-            node, f"the cast of a VARIANT to {target}", "cast it to a map of texts"
+            node, f"the cast of a VARIANT to {type_name(target)}", "cast it to a map of texts"
         )
     return clause.call(node, "make_map", list_of(part_of("key")), values)

@@ -24,7 +24,7 @@ _MIN_ARGUMENTS, _MAX_ARGUMENTS = 2, 3
 def _read_parse_json(clause: Clause, node: exp.ParseJSON) -> Expression:
     clause.source.allow_arguments(node, "this", "safe", "is_literal")
     text = clause.read(node.this)
-    if node.args.get("is_literal"):  # JSON '...', which is a text here
+    if node.args.get("is_literal"):  # JSON '...': the type JSON is a text
         return text
     raises = clause.source.is_spark or clause.source.dialect == "snowflake"
     is_lenient = bool(node.args.get("safe")) or not raises
@@ -37,10 +37,10 @@ def _read_try_parse_json(clause: Clause, node: exp.Anonymous) -> Expression:
 
 
 def _arguments(clause: Clause, node: exp.Anonymous, count: int) -> list[exp.Expr]:
-    if len(node.expressions) != count:
-        raise clause.source.error(
-            node, f"{node.name.lower()}() takes {count} arguments, not {len(node.expressions)}"
-        )
+    given = len(node.expressions)
+    if given != count:
+        noun = "argument" if count == 1 else "arguments"
+        raise clause.source.error(node, f"{node.name.lower()}() takes {count} {noun}, not {given}")
     return list(node.expressions)
 
 
@@ -50,7 +50,9 @@ def _variant_get_reader(*, lenient: bool) -> Reader:
         if not _MIN_ARGUMENTS <= count <= _MAX_ARGUMENTS:
             name = node.name.lower()
             raise source.error(
-                node, f"{name}() takes a VARIANT, a path and a type, not {count} arguments"
+                node,
+                f"{name}() takes a VARIANT, a path and optionally a type: two or three arguments, "
+                f"not {count}",
             )
         value, path, *types = node.expressions
         part = part_at(clause, node, _variant(clause, node, value), read_path(clause, node, path))

@@ -21,7 +21,14 @@ _STEP: Final = re.compile(r"""\.([^.\[]+)|\[(\d+)\]|\['([^']*)'\]|\["([^"]*)"\]"
 def part_at(
     clause: Clause, node: exp.Expr, value: Expression, steps: Sequence[str | int]
 ) -> Expression:
-    """Return the part of a VARIANT at a path of names and positions from 0; NULL without one."""
+    """Return the part of a VARIANT at a path; NULL if there is none.
+
+    Args:
+        clause: The clause with the path.
+        node: The expression with the path, for errors.
+        value: The VARIANT.
+        steps: The path: names of members, and positions of elements from 0.
+    """
     if not steps:
         return value
     return clause.call(node, "variant_at", value, string_literal(json.dumps(list(steps))))
@@ -39,14 +46,15 @@ def read_path(clause: Clause, node: exp.Expr, path: exp.Expr) -> list[str | int]
             node, "a path that is not constant", "write it as '$.name[0]'"
         )
     clause.source.allow_arguments(path, "this", "is_string")
-    text, steps, position = path.this, list[str | int](), 1
+    text, steps = path.this, list[str | int]()
+    position = 1  # after the $
     while position < len(text):
         match = _STEP.match(text, position)
         if match is None:
             break
         name, index, *quoted = match.groups()
-        texts = (text for text in (name, *quoted) if text is not None)
-        steps.append(int(index) if index else next(texts))
+        names = (found for found in (name, *quoted) if found is not None)
+        steps.append(int(index) if index else next(names))
         position = match.end()
     if not text.startswith("$") or position < len(text):
         raise clause.source.error(node, f"the path {text!r} is malformed; write it as '$.name[0]'")
@@ -56,7 +64,12 @@ def read_path(clause: Clause, node: exp.Expr, path: exp.Expr) -> list[str | int]
 def read_variant_subscript(
     clause: Clause, node: exp.Expr, value: Expression, subscript: exp.Expr
 ) -> Expression:
-    """Read ``v['name']`` or ``v[1]``; positions begin with 1, in Snowflake with 0."""
+    """Read ``v['name']`` or ``v[1]``; positions begin with 1, in Snowflake with 0.
+
+    Raises:
+        SqlError: The dialect is spark.
+        UnsupportedSqlError: The subscript is not a constant text or integer.
+    """
     source = clause.source
     if source.is_spark:
         raise source.error(
@@ -64,13 +77,16 @@ def read_variant_subscript(
         )
     is_negative = isinstance(subscript, exp.Neg)
     literal = subscript.this if is_negative else subscript
-    if not isinstance(literal, exp.Literal) or not (literal.is_string or literal.is_int):
+    is_name = isinstance(subscript, exp.Literal) and subscript.is_string
+    if not is_name and not (isinstance(literal, exp.Literal) and literal.is_int):
         raise source.unsupported(
-            node, "a subscript of a VARIANT that is not constant", "cast it to a list or map before"
+            node,
+            "a subscript of a VARIANT that is not constant",
+            "write v['name'] or v[1], or cast the VARIANT to a list or map",
         )
     source.mark_read(subscript)
-    if literal.is_string:
+    if is_name:
         return part_at(clause, node, value, [literal.this])
     first = 0 if source.dialect == "snowflake" else 1
-    position = -1 if is_negative else int(literal.this) - first
+    position = -1 if is_negative else int(literal.this) - first  # -1 has no element
     return part_at(clause, node, value, [position])

@@ -1,8 +1,9 @@
-"""Functions of VARIANT. Kernels have each value as its canonical JSON text.
+"""Functions of VARIANT, on canonical JSON texts (`circuits.types.codecs.variants`).
 
-The text is read once per distinct value and call (`circuits.types.codecs.variants`).
+Each call of a function parses each distinct text once. `to_variant` writes a text for each row.
 
-Cost: O(bytes of the distinct texts) in Python, about a microsecond per JSON value in them.
+Cost: O(bytes of the distinct texts, or of the rows in `to_variant`) in Python, about a microsecond
+per JSON value in them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import VARIANT, Family, family_of, has_variant
-from circuits.types.codecs.variants import canonical_texts, read_variant, write_variant
+from circuits.types.codecs.variants import (
+    canonical_texts,
+    read_variant,
+    strip_zeros,
+    write_variant,
+)
 from circuits.types.functions.argument_rows import fill_rows, map_distinct, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
@@ -41,12 +47,12 @@ __all__ = ["ELEMENTS", "FUNCTIONS", "NUMBER"]
 
 #: The type of integers and decimals in a VARIANT: up to 38 digits, before and after the point.
 NUMBER: Final = pa.decimal256(76, 38)
-#: The type of the parts of a VARIANT; the value is a JSON text.
+#: The type of `variant_parts`: the position from 0, the name in an object, and the JSON text.
 ELEMENTS: Final = pa.list_(
     pa.struct([("pos", pa.int32()), ("key", pa.string()), ("value", pa.string())])
 )
 _INT64: Final = range(-(2**63), 2**63)
-_LONG_DIGITS: Final = 20  # Spark's digits of a BIGINT
+_LONG_DIGITS: Final = 20  # the digits of a BIGINT next to a decimal, in Spark
 _MAX_DIGITS: Final = 38
 
 
@@ -54,7 +60,7 @@ _MAX_DIGITS: Final = 38
 
 
 def _quote(text: str) -> str:
-    """Return a text as JSON; as in Spark, control characters have large hexadecimal digits."""
+    """Return a text as JSON; as in Spark, the hexadecimal digits of escapes are upper case."""
     quoted = json.dumps(text, ensure_ascii=False)
     return re.sub(r"\\(u00[01][0-9a-f]|.)", _escape_in_spark, quoted)
 
@@ -94,7 +100,8 @@ def _text_of(value: Any) -> str | None:
 
 # -- Types ------------------------------------------------------------------------------------
 
-# The type of a value: a name, the digits and scale of a decimal, [element], or {name: type}.
+# The type of a value: a name, the precision and scale of a decimal, [type of the elements], or
+# {name: type} of an object.
 _Type = str | tuple[int, int] | list[Any] | dict[str, Any]
 
 
@@ -111,7 +118,8 @@ def _infer(value: Any) -> _Type:
         case Decimal():
             _, digits, exponent = value.as_tuple()
             scale = max(-int(exponent), 0)
-            return max(len(digits) + max(int(exponent), 0), scale), scale
+            precision = len(digits) + max(int(exponent), 0)
+            return max(precision, scale), scale
         case dict():
             return {name: _infer(part) for name, part in value.items()}
         case list():
@@ -124,7 +132,7 @@ def _infer(value: Any) -> _Type:
 
 
 def _merge(left: _Type, right: _Type) -> _Type:
-    """Return the type that has the values of two types: VARIANT, if no other type has them."""
+    """Return the common type of two elements of an array; VARIANT if they have no other."""
     if left in ("VOID", right):
         return right
     if right == "VOID":
@@ -149,8 +157,8 @@ def _write_type(data_type: _Type) -> str:
     match data_type:
         case str():
             return data_type
-        case (digits, scale):
-            return f"DECIMAL({digits},{scale})"
+        case (precision, scale):
+            return f"DECIMAL({precision},{scale})"
         case list():
             return f"ARRAY<{_write_type(data_type[0])}>"
     fields = (f"{_quote_name(name)}: {_write_type(part)}" for name, part in data_type.items())
@@ -236,9 +244,9 @@ def _rule(result: pa.DataType, max_arguments: int = 1) -> Rule:
         require(name, arguments, 1, max_arguments)
         value, *path = arguments
         if family_of(value.type) not in (Family.VARIANT, Family.NULL):
-            raise argument_error(name, arguments, "it takes a VARIANT: read a text by parse_json()")
+            raise argument_error(name, arguments, "it takes a VARIANT; read a text by parse_json()")
         if path and not isinstance(path[0], Literal):
-            raise argument_error(name, arguments, "the path is a constant")
+            raise argument_error(name, arguments, "the path must be a constant")
         return (cast_to(value, VARIANT), *path), result
 
     return rule
@@ -324,7 +332,7 @@ def _with_members(value: Any, data_type: pa.DataType) -> Any:
     if arrow.is_list(data_type):
         return [_with_members(part, data_type.value_type) for part in value]
     if isinstance(value, Decimal):
-        return value.normalize() if value else Decimal(0)
+        return strip_zeros(value)
     return value
 
 
