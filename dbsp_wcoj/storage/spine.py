@@ -27,10 +27,10 @@ as above.
 
 Large runs that few lookups read are not worth a merge. A step says how many rows its lookups search
 for in the spine (`Spine.append`). If they are few in comparison to the rows that it inserts, the
-spine keeps `MAX_UNREAD_RUNS` runs, and only merges neighbours of similar size if there are more of
-them, which copies each row about half as often. The runs must only insert rows: others would keep
-rows that are deleted. The first step that is small, or has more lookups, begins to merge the runs
-until the sizes are as above.
+spine leaves the run unmerged. If it then has more than `MAX_UNREAD_RUNS` runs, it merges neighbours
+of similar size, which copies each row about half as often. The first step that is small, has more
+lookups, or deletes rows begins to merge the runs until the sizes are as above; deleted rows would
+otherwise stay in memory.
 
 A run may be a memory map of a file (`Run.is_mapped`). The spine does not merge it with others,
 because the sum would be in memory again: whoever maps the files also merges them, and replaces the
@@ -78,10 +78,11 @@ FUEL_PER_STEP: Final = 512
 MIN_FUEL_AT_ONCE: Final = 8192
 # Bytes of merged runs that are freed, for each row of merge work.
 RELEASED_BYTES_PER_FUEL: Final = 256
-# A step may leave its run unmerged if the run has at least this many rows, and at least this many
-# for each row that its lookups search for; up to this many runs.
+# A step may leave its run unmerged if the run has at least this many rows,
 MIN_UNREAD_ROWS: Final = 1 << 15
+# and at least this many rows for each row that its lookups search for.
 ROWS_PER_LOOKUP: Final = 8
+# If a spine with such steps has more runs, those of similar size are merged.
 MAX_UNREAD_RUNS: Final = 8
 # At most this many runs remain after a load: beyond it, the newest runs are merged.
 MAX_LOADED_RUNS: Final = 128
@@ -97,7 +98,7 @@ class Spine:
     """
 
     __slots__ = (
-        "_has_loaded_runs",
+        "_has_unmerged_runs",
         "_merges",
         "_overlay",
         "_owed_fuel",
@@ -127,8 +128,8 @@ class Spine:
         # The runs of the overlay, and the run count and weight bound of the table without them.
         self._overlay: list[Run] = []
         self._without_overlay: tuple[int, int] | None = None
-        # True if runs other than the newest may need a merge, because loaded runs have any size.
-        self._has_loaded_runs = False
+        # True if runs other than the newest may need a merge: loaded runs, and unread ones.
+        self._has_unmerged_runs = False
         self.table: Int64Array = np.zeros(spine_kernels.TABLE_WORDS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
 
@@ -218,7 +219,7 @@ class Spine:
         self._runs = loaded
         self._merges.clear()
         self._owed_fuel = 0
-        self._has_loaded_runs = True
+        self._has_unmerged_runs = True
         self._refresh(0)
 
     def append(self, run: Run, lookups: int | None = None) -> None:
@@ -329,13 +330,13 @@ class Spine:
         if self._released:
             count = RELEASED_BYTES_PER_FUEL * fuel
             self._released = [pages for pages in self._released if not pages.release(count)]
-        merging = bool(self._merges) or self._has_loaded_runs
+        merging = bool(self._merges) or self._has_unmerged_runs
         if merging:
             changed = 0
             for merge in self._merges[:]:
                 self._advance(merge, fuel)
         if is_unread:
-            self._has_loaded_runs = True
+            self._has_unmerged_runs = True
             changed = min(changed, self._merge_similar(fuel))
         else:
             last = len(self._runs) - 1
@@ -353,12 +354,12 @@ class Spine:
         """
         changed = position
         merges_before = len(self._merges)
-        has_loaded_runs, self._has_loaded_runs = self._has_loaded_runs, False
+        has_unmerged_runs, self._has_unmerged_runs = self._has_unmerged_runs, False
         while position > 0:
             if self._needs_merge(position):
-                if has_loaded_runs and len(self._merges) > merges_before:
-                    # After a load, a step opens one merge; the next step continues here.
-                    self._has_loaded_runs = True
+                if has_unmerged_runs and len(self._merges) > merges_before:
+                    # After these, a step opens one merge; the next step continues here.
+                    self._has_unmerged_runs = True
                     break
                 self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
                 changed = min(changed, position - 1)

@@ -45,10 +45,10 @@ ROW_ID: Final = -1
 # A payload has at least this many columns.
 MIN_PAYLOAD_COLUMNS: Final = 2
 # A row id saves all but one column of the payload in each column order in which joins read the
-# atom. In a join with comparisons, it replaces the payload if it saves at least this many columns:
-# the dictionary also takes four words for each row, besides the payload, and to find an entry takes
-# longer than to sort and merge some columns. Joins without comparisons always have row ids, as the
-# states that earlier versions have stored.
+# atom. In a join with comparisons, it replaces the payload only if it saves at least this many
+# columns. With fewer, it costs more than it saves: the dictionary takes the payload and four words
+# for each row, and a lookup in it takes longer than to sort and merge a few columns. Joins without
+# comparisons always use row ids, because the states that earlier versions stored have them.
 MIN_SAVED_COLUMNS: Final = 7
 # Antijoins with keys of several atoms that become subtracted joins; further ones are applied to the
 # result of the join.

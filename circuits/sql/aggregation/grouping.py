@@ -50,9 +50,9 @@ from circuits.sql.binding.scope import (
 )
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
 from circuits.sql.expressions.current_time import (
+    add_truth_columns,
     read_timed_condition,
     reads_now,
-    truths_of_comparisons,
 )
 from circuits.sql.expressions.literals import integer_literal
 from circuits.types import functions
@@ -322,7 +322,7 @@ class Grouping:
 
         def register(call: PrimitiveAggregate) -> Expression:
             if is_timed:
-                call = call.map(lambda value: truths_of_comparisons(self.builder, node, value))
+                call = call.map(lambda value: add_truth_columns(self.builder, node, value))
             self._check_own_columns(node, call)
             if call not in self._aggregates:
                 self._aggregates.append(call)

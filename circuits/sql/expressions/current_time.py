@@ -11,10 +11,11 @@ the truth value of its first comparison c::
                         + rows where c is NULL and f(NULL)
 
 In an aggregate and its FILTER, each comparison is divided in the same way, and its truth value is a
-column (`truths_of_comparisons`). So a group changes when the time passes the value of a row.
+column (`add_truth_columns`). So a group changes when the time passes the value of a row.
 
 In the list of SELECT, ``now()`` is a value like others: the rows are joined with the time of the
-step (`join_current_time`), so all of them change in every step. In any other clause, it is refused.
+step (`join_current_time`), so all of them change in every step. Conditions are in WHERE, ON, HAVING
+and QUALIFY; in other clauses, and in the window functions of QUALIFY, ``now()`` is refused.
 The time of day (``current_time``) decreases at midnight, so it is refused in comparisons.
 
 While a condition is read, the time is the column ``NOW_COLUMN``, so that functions apply to it as
@@ -56,12 +57,12 @@ __all__ = [
     "READERS",
     "READERS_BY_NAME",
     "add_temporal_filter",
+    "add_truth_columns",
     "filter_by_time",
     "is_local_timestamp",
     "join_current_time",
     "read_timed_condition",
     "reads_now",
-    "truths_of_comparisons",
 ]
 
 _UTC_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -176,32 +177,44 @@ def join_current_time(clause: Clause, node: exp.Expr) -> Expression:
 def filter_by_time(
     source: SqlSource, node: exp.Expr, plan: PlanNode, condition: Expression
 ) -> PlanNode:
-    """Return the rows of a plan for which a condition of `read_timed_condition` is true."""
+    """Return the rows of a plan for which a condition of `read_timed_condition` is true.
+
+    Args:
+        source: The text, for errors.
+        node: The condition or its clause, for errors.
+        plan: The rows.
+        condition: A condition in which the time is a column.
+
+    Raises:
+        UnsupportedSqlError: The condition is not divided into comparisons as described above, or
+            has more than `MAX_COMPARISONS`.
+    """
     if is_correlated(condition):
         raise source.unsupported(
             node,
             "a comparison of now() with a column of the enclosing query",
             "put it in the WHERE of the enclosing query",
         )
-    comparisons = _comparisons(condition)
-    if sum(2 if part.function in _PAIRS else 1 for part in comparisons) > MAX_COMPARISONS:
+    count = sum(2 if part.function in _PAIRS else 1 for part in _comparisons(condition))
+    if count > MAX_COMPARISONS:
         raise source.unsupported(
-            node, f"a condition with more than {MAX_COMPARISONS} comparisons with now()"
+            node,
+            f"a condition with {count} comparisons with now(), more than {MAX_COMPARISONS},",
+            "divide a OR b: select the rows where a, and those where (a) IS NOT TRUE AND b, with "
+            "UNION ALL between them; = and BETWEEN are two comparisons",
         )
     return _keep_true(source, node, plan, condition)
 
 
-def truths_of_comparisons(
-    builder: SelectBuilder, node: exp.Expr, expression: Expression
-) -> Expression:
-    """Return an expression over columns with the truth values of its comparisons with the time.
+def add_truth_columns(builder: SelectBuilder, node: exp.Expr, expression: Expression) -> Expression:
+    """Replace the comparisons of an expression with the time by columns with their truth values.
 
     ::
 
         rows with TRUE where c  +  rows with FALSE where not c  +  rows with NULL where c is NULL
 
     Args:
-        builder: The plan of the rows; each comparison c adds such a column to it.
+        builder: The plan of the rows; a column is added to it for each comparison c.
         node: The aggregate, for errors.
         expression: An expression in which the time is a column (`read_timed_condition`).
 
@@ -255,11 +268,12 @@ def _pair_of_comparisons(comparison: Call) -> Expression:
 def _keep_true(
     source: SqlSource, node: exp.Expr, plan: PlanNode, condition: Expression
 ) -> PlanNode:
+    """Filter the rows by each conjunct of a condition, first by those without the time."""
     parts = list(conjuncts([condition]))
     for part in sorted(parts, key=_reads_time):
         if not _reads_time(part):
             plan = plan if part == _TRUE else Filter(plan, part)
-        elif _is_comparison(part):
+        elif _is_comparison(part) and part in _comparisons(part):
             plan = _compare(source, node, plan, *_isolate(source, node, part))
         else:
             plan = _divide(source, node, plan, part)
@@ -342,14 +356,16 @@ def _is_comparison(expression: Expression) -> TypeGuard[Call]:
 
 
 def _comparisons(expression: Expression) -> Iterator[Call]:
-    """Yield the comparisons with the current time in a condition."""
+    """Yield the comparisons with the current time that contain no other one.
+
+    In ``(ts > now()) = (x = 1)`` this is ``ts > now()``.
+    """
     if not isinstance(expression, Call) or not _reads_time(expression):
         return
-    if _is_comparison(expression) or expression.function in _PAIRS:
+    inner = [part for argument in expression.arguments for part in _comparisons(argument)]
+    if not inner and (_is_comparison(expression) or expression.function in _PAIRS):
         yield expression
-        return
-    for argument in expression.arguments:
-        yield from _comparisons(argument)
+    yield from inner
 
 
 def _replace(condition: Expression, part: Expression, value: Expression) -> Expression:

@@ -8,8 +8,8 @@
     a [LEFT] JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k  Flink; t has one timestamp column
 
 The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
-finds the right row. Of several right rows with equal keys and times the first in the order of their
-columns is joined.
+finds the right row. Of several right rows with equal keys and times, the first one in the order of
+their columns is joined.
 
 `LatestTime` searches by codes, so it needs a type whose codes have the order of the values. The
 codes of texts and of decimals with more than 18 digits do not. For them, a window finds the time:
@@ -306,7 +306,8 @@ def join_asof(join: AsofJoin) -> PlanNode:
     rows = Map(joined, kept, names)
     if join.kind not in ("right", "full"):
         return rows
-    # The right rows but one for each match: of equal right rows, one is joined.
+    # `first_rows` has one right row of each key and time. It is joined if a left row matches; all
+    # other right rows are without a match, also those of the same key and time.
     is_found = exchange_sides(predicate, width, len(first_rows.fields))
     found = Semijoin(first_rows, matched, is_found)
     unmatched = Union((right, Negate(found)))

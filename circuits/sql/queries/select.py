@@ -587,11 +587,17 @@ def _is_number(node: exp.Expr) -> bool:
 
 
 def _read_condition(clause: Clause, node: exp.Expr) -> Expression:
-    """Read a condition, in which the current time is a column."""
+    """Read a condition, in which the current time is a column outside of window functions."""
     if not reads_now(node):
         return clause.read_condition(node)
+
+    def read_window(inner: Clause, window: exp.Expr) -> Expression:
+        return clause.read_window(replace(inner, read_now=clause.read_now), window)
+
     return read_timed_condition(
-        lambda read_now: replace(clause, read_now=read_now).read_condition(node)
+        lambda read_now: replace(clause, read_now=read_now, read_window=read_window).read_condition(
+            node
+        )
     )
 
 

@@ -70,7 +70,9 @@ from circuits.types import functions
 
 __all__ = ["read_from_clause"]
 
-_ASOF_ADVICE: Final = "write SEMI and ANTI with ON"
+_ASOF_ADVICE: Final = (
+    "write ASOF [LEFT | RIGHT | FULL] JOIN, or ASOF SEMI or ANTI JOIN with ON instead of USING"
+)
 _POSITIONAL_ADVICE: Final = (
     "number the rows of both sides with row_number() OVER (ORDER BY ...), and join on the numbers"
 )

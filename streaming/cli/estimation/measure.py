@@ -130,7 +130,8 @@ class PartEstimate:
         bytes: Its bytes in memory.
         slope: The power of the number of rows that it grows with.
         sample_rows: Its rows or values in the largest sample.
-        low, high: The number of rows is hardly outside; equal to ``rows`` if that is known well.
+        low: The number of rows is hardly smaller; equal to ``rows`` if no limits are estimated.
+        high: The number of rows is hardly larger; likewise.
     """
 
     name: str
@@ -269,7 +270,10 @@ def estimate_parts(measurements: Sequence[Measurement]) -> Estimate:
 def _occurrences(
     measurements: Sequence[Measurement], parts: Collection[tuple[int, ...]]
 ) -> dict[tuple[int, ...], Int64Array]:
-    """Return how often each row of a part occurs in the largest sample, by its rows in all."""
+    """Return how often each value occurs in the largest sample, for parts with a row per value.
+
+    The keys are the numbers of rows of a part in all samples.
+    """
     found: dict[tuple[int, ...], Int64Array] = {}
     for name in measurements[-1].sampled:
         samples = [measurement.sampled[name] for measurement in measurements]

@@ -3,8 +3,8 @@
 A sample has the same fraction of each large relation, so the rows that a row joins with stay the
 same, in number: a foreign key with a million values in a hundred million rows has ten thousand
 values in a million rows. A relation, or a column, with few rows or values is not reduced, because a
-currency stays a currency. Both are then measured at several fractions (`growth`), so views whose
-size grows with the square of the rows, or not at all, are recognized.
+currency stays a currency. The views are measured over samples of several fractions (`growth`), so
+those whose size grows with the square of the rows, or not at all, are recognized.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Samples:
     Args:
         inputs: The inputs by name.
         max_rows: The rows of the largest input in the largest sample.
-        few: A relation or column with at most this number of rows or values is not reduced.
+        few: Relations and columns with at most this number of rows or values are not reduced.
         seed: The seed of generated rows.
 
     Attributes:
@@ -74,7 +74,7 @@ class Samples:
     def tables(self, fraction: float) -> dict[str, pa.Table]:
         """Return the rows of all inputs for a fraction of the planned rows."""
         return {
-            name: self._rows(planned, self._reduce(planned.rows, fraction), fraction)
+            name: self._rows(name, self._reduce(planned.rows, fraction), fraction)
             for name, planned in self._inputs.items()
         }
 
@@ -98,13 +98,16 @@ class Samples:
                 step[name] = self._generate(planned, count, fraction)
         return step
 
-    def _rows(self, planned: PlannedInput, count: int, fraction: float) -> pa.Table:
+    def _rows(self, name: str, count: int, fraction: float) -> pa.Table:
+        planned = self._inputs[name]
         if planned.table is None:
             return self._generate(planned, count, fraction)
-        if planned.table.num_rows < count:
+        rows_of_file = planned.table.num_rows
+        if rows_of_file < count:
             raise EventsError(
-                f"the file has {planned.table.num_rows:,} rows, and {count:,} are needed: give "
-                "--rows of at most the rows of a small file, or a larger file"
+                f"the file of {name!r} has {rows_of_file:,} rows, and {count:,} are needed, "
+                f"because an input of at most {self._few:,} rows is not reduced: give "
+                f"--rows {name}={rows_of_file}, or a larger file"
             )
         return planned.table.slice(0, count)
 

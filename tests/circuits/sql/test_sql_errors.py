@@ -226,7 +226,7 @@ UNSUPPORTED = [
         "a subquery in LEFT JOIN with UNNEST",
     ),
     ("SELECT * FROM json_tree('[1]')", "json_tree", "json_tree() in FROM"),
-    ("SELECT t.a FROM t ASOF SEMI JOIN s USING (a)", "ASOF", "with ON"),
+    ("SELECT t.a FROM t ASOF SEMI JOIN s USING (a)", "ASOF", "with ON instead of USING"),
     ("SELECT t.a FROM t ASOF JOIN s ON t.a <> s.a", "t.a <>", "condition of an ASOF join"),
     ("SELECT t.a FROM t POSITIONAL JOIN s", "POSITIONAL", "POSITIONAL JOIN"),
     ("WITH RECURSIVE q AS (SELECT n + 1 AS n FROM q) SELECT n FROM q", "q", "without a UNION"),

@@ -244,3 +244,11 @@ def test_generated_changes_have_each_key_once(keys):
     for rows in (*samples.tables(1.0).values(), *samples.step(1.0, 500).values()):
         drawn = rows.select(keys).to_pylist()
         assert len(drawn) == len({tuple(row.values()) for row in drawn}) > 0
+
+
+def test_a_file_with_fewer_rows_than_a_small_input_needs_is_refused():
+    table = pa.table({"nr": [1, 2, 3], "customer": [1, 1, 2], "city": ["a", "a", "b"]})
+    samples = Samples({"orders": PlannedInput(ORDERS, 8, table)}, max_rows=1000, few=10)
+    message = "file of 'orders' has 3 rows, and 8 are needed.*--rows orders=3"
+    with pytest.raises(EventsError, match=message):
+        samples.tables(1.0)
