@@ -386,7 +386,7 @@ class SqlSource:
         self.allow_arguments(node)
 
     def refuse_order(self, node: exp.Expr, type: pa.DataType, construct: str) -> None:
-        """Raise UnsupportedSqlError for an order of VARIANT, and of nested values in Spark.
+        """Raise UnsupportedSqlError for an order of VARIANT or ENUM, and of nested values in Spark.
 
         In Spark, NULL is the least value within values. This package orders NULL after all others,
         as DuckDB does.
@@ -396,9 +396,8 @@ class SqlSource:
                 node, f"{construct} of a VARIANT", "cast it, as in CAST(v AS STRING)"
             )
         if has_enum(type):
-            raise self.unsupported(
-                node, f"{construct} of a {type_name(type)}", "cast its ENUM to VARCHAR"
-            )
+            name = f"a {type_name(type)}" if is_nested(type) else "an ENUM"
+            raise self.unsupported(node, f"{construct} of {name}", "cast the ENUM to VARCHAR")
         if self.is_spark and is_nested(type):
             raise self.unsupported(
                 node, f"{construct} of a {type} in dialect spark", "use its fields or elements"
