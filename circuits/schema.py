@@ -31,6 +31,7 @@ from circuits.errors import SchemaError
 from circuits.inputs.tables import UNNAMED_INDEX, ArrowArray, ArrowStream, Rows, table_of
 from circuits.phases import DECODE
 from circuits.plan.nodes import Field
+from circuits.types.arrow_types import empty_table
 from circuits.types.codecs.codec import NULL, Codecs
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.safe_cast import cast_lossless
@@ -236,8 +237,7 @@ columns: name; the relation needs name, age and may have weight
     @cached_property
     def empty_table(self) -> pa.Table:
         """The result of `to_table` for no rows."""
-        # Not Schema.empty_table(), which fails for lists of VARIANT.
-        return pa.table([pa.nulls(0, field.type) for field in self.arrow], self.arrow)
+        return empty_table(self.arrow)
 
     @property
     def _requirements(self) -> str:

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from circuits.errors import SchemaError, UnknownInputError
 from circuits.inputs.python_rows import table_of_dicts
+from circuits.types.arrow_types import empty_table
 
 __all__ = [
     "UNNAMED_INDEX",
@@ -197,7 +198,7 @@ def _table_of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.
     classes = set(map(type, rows))
     if all(issubclass(cls, Mapping) for cls in classes):
         if not rows:
-            return schema.empty_table()
+            return empty_table(schema)
         return table_of_dicts(relation, rows, schema)
     if not all(issubclass(cls, pa.RecordBatch) for cls in classes):
         allowed = (Mapping, pa.RecordBatch)

@@ -10,6 +10,7 @@ duration of the row, d a constant duration, and k a constant number::
     epoch(t - ts) < k            ts + k seconds > t
     date_diff(unit, ts, t) < k   trunc(ts) + k units > trunc(t)
     whole seconds of t - ts < k  ts + k seconds > t                for k > 0
+    epoch(ts) * 1000 + k > ms    ts + k milliseconds > trunc(t)    for ms = epoch_millisecond(t)
 
 Each rewritten comparison is equivalent: timestamps are whole microseconds, and adding a duration of
 days or shorter units can be undone. Adding months cannot be undone (January 31 and one month is
@@ -82,6 +83,15 @@ def _move_one(
             bound.type
         ):
             return value, comparison, inner
+        case Call("epoch_millisecond", (time,)) | Call(
+            "cast", (Call("epoch_millisecond", (time,)),)
+        ):
+            moment = _moment_of_milliseconds(value)
+            if moment is None:
+                return None
+            # ms is a whole number, so it is that of the time without a part of a millisecond.
+            unit = Literal("millisecond", pa.string())
+            return moment, comparison, call("date_trunc", unit, time)
         case Call("subtract", (left, right)) if reads_time(left) and not reads_time(right):
             # value < t - right
             if isinstance(right, Literal) or not _can_add(right, value):
@@ -110,6 +120,24 @@ def _move_one(
         case Call("elapsed_units", (end, start, Literal(str() as unit))) if unit in _UNITS:
             elapsed = call("subtract", end, start)
             return _replace_elapsed_units(value, comparison, _UNITS[unit], elapsed)
+    return None
+
+
+def _moment_of_milliseconds(number: Expression) -> Expression | None:
+    """Return the timestamp with a number of milliseconds; None if it is not computed from one."""
+    match number:
+        case Call("cast", (inner,)) if not types.is_integer(number.type):
+            return _moment_of_milliseconds(inner)
+        case Call("multiply", (Call("epoch", (time,)), Literal(factor))) | Call(
+            "multiply", (Literal(factor), Call("epoch", (time,)))
+        ):
+            is_exact = types.is_timestamp(time.type) and time.type.unit != "ns"
+            return time if is_exact and factor == 1000 else None
+        case Call("add" | "subtract" as function, (inner, Literal(shift))):
+            moment = _moment_of_milliseconds(inner)
+            if moment is None or shift is None or shift != round(shift):
+                return None
+            return call(function, moment, Literal(timedelta(milliseconds=round(shift)), _DURATION))
     return None
 
 

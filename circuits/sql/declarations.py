@@ -39,7 +39,7 @@ from circuits.sql.computed_columns import PROCESSING_TIME, ComputedColumn
 from circuits.sql.syntax.collations import is_byte_order
 from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
-from circuits.sql.syntax.types import arrow_type
+from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type
 
 __all__ = [
     "WEIGHT_COLUMN",
@@ -318,6 +318,9 @@ class _TableReader:
             constraints.remove(computed[0])
         elif node.kind is not None:
             self._types[name] = self._read_type(node.kind)
+            if self._source.is_postgres and node.kind.this in PADDED_TEXTS:
+                effect = "blanks at the end of its values count; CAST(c AS CHAR(n)) leaves them out"
+                self._add_notice(node, f"the padding of CHAR column {name!r}", effect)
         for kind in constraints:
             if isinstance(kind, exp.NotNullColumnConstraint):
                 if kind.args.get("allow_null"):

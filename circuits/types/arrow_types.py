@@ -39,6 +39,7 @@ __all__ = [
     "VARIANT",
     "Family",
     "TypeRow",
+    "empty_table",
     "family_of",
     "has_enum",
     "has_variant",
@@ -342,6 +343,15 @@ def type_name(type: pa.DataType) -> str:
 def name_types(message: str) -> str:
     """Return a message in which Arrow's names of VARIANT and ENUM are those of SQL."""
     return message.replace(str(VARIANT), "VARIANT").replace(str(_ENUM.type), "ENUM")
+
+
+def empty_table(schema: pa.Schema) -> pa.Table:
+    """Return a table without rows; pyarrow's own fails for lists of an extension type.
+
+    >>> empty_table(pa.schema({"a": pa.list_(VARIANT)})).num_rows
+    0
+    """
+    return pa.table([pa.nulls(0, field.type) for field in schema], schema)
 
 
 def has_variant(type: pa.DataType) -> bool:

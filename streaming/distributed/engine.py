@@ -298,7 +298,7 @@ def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     """
     nonempty = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
     if not nonempty:
-        return schema.arrow.empty_table()
+        return schema.empty_table
     codecs = Codecs()
     if len(nonempty) == 1 and nonempty[0].schema.types == schema.arrow.types:
         return nonempty[0].cast(schema.arrow)

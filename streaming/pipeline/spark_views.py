@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from circuits.schema import WEIGHT
 from circuits.sql import ViewStatement
+from circuits.types.arrow_types import empty_table
 from streaming.errors import RecomputationError
 from streaming.session import start_session
 from streaming.targets.column_types import convert_columns, lake_type
@@ -35,7 +36,7 @@ class SparkViews:
         return self._start()
 
     def schema_of(self, view: ViewStatement, relations: Mapping[str, pa.Schema]) -> pa.Schema:
-        tables = {name: schema.empty_table() for name, schema in relations.items()}
+        tables = {name: empty_table(schema) for name, schema in relations.items()}
         return self._rows(view, tables, is_empty=True).schema
 
     def rows_of(self, view: ViewStatement, relations: Mapping[str, pa.Table]) -> pa.Table:

@@ -25,6 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, UnknownViewError
 from circuits.schema import WEIGHT
+from circuits.types.arrow_types import empty_table
 from streaming.errors import TargetError
 from streaming.targets.frame import FrameTarget
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
@@ -215,7 +216,7 @@ class OutputRouting:
             ViewDelta(
                 view,
                 0,
-                columns.empty_table(),
+                empty_table(columns),
                 output.mode,
                 tuple(output.keys),
                 state_id=state_id,

@@ -40,6 +40,7 @@ import pyarrow.parquet as pq
 
 from circuits import Schema
 from circuits.schema import WEIGHT
+from circuits.types.arrow_types import empty_table
 from circuits.types.codecs.codec import Codecs
 from streaming.errors import TargetError
 from streaming.state.files import Files, replace_atomically
@@ -292,7 +293,7 @@ def _read_earlier(files: Files, delta: ViewDelta) -> pa.Table:
     """
     pattern, schema = _name_pattern(delta), delta.table.schema
     matches = filter(None, map(pattern.fullmatch, sorted(files.names(""))))
-    tables = [schema.empty_table()]
+    tables = [empty_table(schema)]
     for name in [match[0] for match in matches if int(match[1]) < delta.batch_id]:
         table = pq.read_table(pa.BufferReader(pa.py_buffer(files.read(name))))
         columns = [column for column in table.column_names if column != BATCH_ID]

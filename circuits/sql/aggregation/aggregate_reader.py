@@ -19,7 +19,6 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
 from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause
-from circuits.sql.binding.enums import is_position_of_enum
 from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.ordering import SortKey, read_argument_order
 from circuits.sql.expressions.literals import NULL, integer_literal
@@ -228,10 +227,6 @@ class AggregateReader:
             raise source.unsupported(
                 self.function, f"WITHIN GROUP of {self.name}()", "write its column in the brackets"
             )
-        if is_ordered_set and any(is_position_of_enum(key.expression) for key in self.order):
-            raise source.unsupported(
-                self.function, f"{self.name}() of an ENUM", "cast the ENUM to VARCHAR"
-            )
         if self.nulls and not definition.nulls and not isinstance(self.function, exp.AnyValue):
             words = f"{self.nulls.upper()} NULLS"
             raise source.unsupported(self.node, words, "they are left out anyway")
@@ -363,7 +358,14 @@ class AggregateReader:
 
     def check_distinct_order(self, *arguments: Expression) -> None:
         """Refuse DISTINCT with an order by other values than the arguments."""
-        if self.distinct and any(key.expression not in arguments for key in self.order):
+        others = [key for key in self.order if key.expression not in arguments]
+        if self.distinct and any(key.enum is not None for key in others):
+            raise self.source.unsupported(
+                self.function,
+                f"DISTINCT in {self.name}() with ORDER BY of an ENUM",
+                "aggregate the rows of a SELECT DISTINCT in FROM",
+            )
+        if self.distinct and others:
             raise self.source.error(
                 self.function,
                 f"{self.name}(DISTINCT ...) can only be ordered by its arguments",

@@ -16,7 +16,7 @@ from sqlglot import exp
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.aggregation.aggregate_reader import AggregateDefinition, AggregateReader, Read
-from circuits.sql.binding.enums import enum_of_position, is_enum, position_of_enum
+from circuits.sql.binding.enums import is_enum
 from circuits.sql.binding.nested_order import has_order_key, order_key, value_of_key
 from circuits.sql.binding.ordering import SortKey, reverse_order
 from circuits.sql.expressions.casts import dialect_text
@@ -68,10 +68,8 @@ def _best_reader(*, is_max: bool) -> Read:
         filters = (
             reader.filter_arguments(by) if reader.is_spark else reader.filter_arguments(by, value)
         )
-        if is_enum(by.type):
-            by = position_of_enum(by)
         has_key = reader.is_spark and has_order_key(by.type)
-        order = SortKey(order_key(by) if has_key else by, is_max, False)
+        order = SortKey.of(order_key(by) if has_key else by, descending=is_max)
         if reader.argument_count == 3:
             return _read_first_values(reader, 2, value, filters, order)
         return reader.aggregate("first", value, *filters, order=(order,))
@@ -84,21 +82,19 @@ def _extremes_reader(function: str) -> Read:
 
     def read(reader: AggregateReader) -> Expression:
         value = reader.argument(0)
-        if reader.argument_count == 1 and is_enum(value.type):
-            key = reader.aggregate(function, reader.apply_filter(position_of_enum(value)))
-            return enum_of_position(key, value.type)
         if reader.argument_count == 1 and reader.is_spark and has_order_key(value.type):
             key = reader.aggregate(function, reader.apply_filter(order_key(value)))
             return value_of_key(key, value.type)
-        reader.source.refuse_order(reader.function, value.type, f"{function}()")
+        if not is_enum(value.type):
+            reader.source.refuse_order(reader.function, value.type, f"{function}()")
+        order = SortKey.of(value, descending=function == "max")
+        key = order.expression
         if reader.argument_count == 1:
-            return reader.aggregate(function, reader.apply_filter(value))
+            return order.restore(reader.aggregate(function, reader.apply_filter(key)))
         if reader.is_spark:
             raise reader.source.error(reader.function, f"{reader.name}() takes one argument")
-        filters = reader.filter_arguments(value)
-        return _read_first_values(
-            reader, 1, value, filters, SortKey(value, function == "max", False)
-        )
+        filters = reader.filter_arguments(key)
+        return order.restore_list(_read_first_values(reader, 1, key, filters, order))
 
     return read
 
@@ -122,14 +118,14 @@ def _read_first_values(
 
 
 def _read_mode(reader: AggregateReader) -> Expression:
-    value = reader.order[0].expression if reader.within_group else reader.argument(0)
+    key = reader.order[0] if reader.within_group else SortKey.of(reader.argument(0))
     if reader.within_group and reader.order[0].descending:
         raise reader.source.unsupported(
             reader.function,
             "mode() WITHIN GROUP (ORDER BY ... DESC)",
             "leave DESC out; of values that are equally frequent, the least is returned",
         )
-    return reader.aggregate("mode", reader.apply_filter(value))
+    return key.restore(reader.aggregate("mode", reader.apply_filter(key.expression)))
 
 
 def _quantile_reader(kind: str) -> Read:
@@ -141,17 +137,16 @@ def _quantile_reader(kind: str) -> Read:
     """
 
     def read(reader: AggregateReader) -> Expression:
-        descending = False
         fractions: list[float] | float
         if reader.within_group:
             if len(reader.order) != 1 or reader.argument_count != 1:
                 raise reader.source.error(
                     reader.function, f"{reader.name}(fraction) WITHIN GROUP (ORDER BY one value)"
                 )
-            value, descending = reader.order[0].expression, reader.order[0].descending
+            key = reader.order[0]
             fractions = reader.fractions(0)
         else:
-            value = reader.argument(0)
+            key = SortKey.of(reader.argument(0))
             if reader.argument_count == 1:
                 if kind != "median":
                     raise reader.source.error(
@@ -163,18 +158,21 @@ def _quantile_reader(kind: str) -> Read:
             if reader.argument_count == 3:
                 reader.constant(2, "accuracy")  # raises an error if it is not a constant
         is_continuous = kind in ("cont", "median") or (kind == "default" and reader.is_spark)
-        function = "quantile_disc"
+        function, value = "quantile_disc", key.expression
+        if is_continuous and key.enum is not None:
+            reader.source.refuse_order(reader.function, key.enum, f"{reader.name}()")
         if is_continuous:
             function, value = _interpolate(reader, value, is_median=kind == "median")
         elif reader.is_spark and kind == "disc" and reader.within_group:
             value = reader.as_float(value)
         masked = reader.apply_filter(value)
-        order = (SortKey(masked, descending, False),)
+        order = (SortKey(masked, key.descending, False),)
 
         def quantile(fraction: float) -> Expression:
-            return reader.aggregate(
+            value = reader.aggregate(
                 function, masked, distinct=reader.distinct, order=order, options=(fraction,)
             )
+            return key.restore(value)
 
         if not isinstance(fractions, list):
             return quantile(fractions)
@@ -252,9 +250,15 @@ def _as_text(reader: AggregateReader, value: Expression) -> Expression:
 def _read_list(reader: AggregateReader) -> Expression:
     value = reader.argument(0)
     leaves_nulls_out = bool(reader.function.args.get("nulls_excluded")) and reader.is_spark
-    reader.check_distinct_order(value)
     _check_lists(reader, value)
     filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
+    key = SortKey.of(value)
+    if reader.distinct and key.enum is not None:
+        reader.check_distinct_order(key.expression)
+        order = reader.order or (key,)
+        values = reader.aggregate("list", key.expression, *filters, distinct=True, order=order)
+        return key.restore_list(values)
+    reader.check_distinct_order(value)
     order = reader.order_or(SortKey(value, False, False))
     return _never_null_in_spark(
         reader, reader.aggregate("list", value, *filters, distinct=reader.distinct, order=order)

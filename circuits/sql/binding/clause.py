@@ -24,9 +24,11 @@ from circuits.sql.binding.enums import (
     adapt_enums,
     enum_of_position,
     is_enum,
+    sort_enum_list,
 )
 from circuits.sql.binding.interval_keys import INTERVAL_COMPARISONS, lengths_of_intervals
 from circuits.sql.binding.nested_order import has_order_key, order_key
+from circuits.sql.binding.time_zones import add_time_zones
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.remedies import function_remedy
 from circuits.sql.syntax.source import SYMBOLS, SqlSource
@@ -67,6 +69,13 @@ _RANDOM_FUNCTIONS: Final = frozenset(
     )
 )
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge"})
+# The functions of lists that order the elements, and return some of them.
+_ELEMENT_ORDERS: Final = frozenset(
+    (
+        *("list_min", "list_max", "list_sort", "list_sort_nulls_first"),
+        *("list_sort_desc", "list_sort_desc_nulls_first"),
+    )
+)
 
 Reader = Callable[["Clause", Any], Expression]
 # Casts the arguments of a function, which is named, before a call.
@@ -269,12 +278,20 @@ class Clause:
         In dialect spark, an order of nested lists is an error, because NULL within them has
         another place there; comparisons compare order keys.
         """
+        if name in _ELEMENT_ORDERS:
+            sorted_list = sort_enum_list(
+                arguments[0], lambda positions: self.call(node, name, positions, *arguments[1:])
+            )
+            if sorted_list is not None:
+                return sorted_list
         if any(is_enum(argument.type) for argument in arguments):
             types = [argument.type for argument in arguments if is_enum(argument.type)]
             arguments = adapt_enums(self.source, node, name, arguments)
             if name in EXTREMES and any(pa.types.is_integer(part.type) for part in arguments):
                 position = call_function(self.source, node, name, *arguments)
                 return enum_of_position(position, types[0])
+        if self.source.is_postgres:
+            arguments = add_time_zones(name, arguments)
         is_refused = name in (INTERVAL_COMPARISONS if self.source.is_spark else _COMPARISONS)
         if is_refused and any(has_variant(argument.type) for argument in arguments):
             self.source.refuse_order(node, VARIANT, "a comparison")
@@ -341,8 +358,9 @@ class Clause:
         remedy = function_remedy(self.source.name_in_text(node), is_spark=self.source.is_spark)
         if remedy:
             return remedy
-        names = sorted(self.readers.function_names(is_spark=self.source.is_spark))
-        similar = get_close_matches(self.source.name_in_text(node).lower(), names, n=3)
+        name = self.source.name_in_text(node).lower()
+        names = sorted({*self.readers.function_names(is_spark=self.source.is_spark)} - {name})
+        similar = get_close_matches(name, names, n=3)
         if similar:
             return f"did you mean {' or '.join(similar)}? {_PYTHON_ADVICE}"
         return f"docs/reference/functions.md lists the functions; {_PYTHON_ADVICE}"

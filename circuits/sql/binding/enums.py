@@ -9,16 +9,18 @@ compares positions.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Expression, Literal
+from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
 from circuits.types.enum_type import EnumType
+from circuits.types.functions.nested.lambdas import lambda_call
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = [
@@ -26,11 +28,14 @@ __all__ = [
     "adapt_enums",
     "enum_of_position",
     "enum_of_text",
+    "enums_of_positions",
     "is_enum",
-    "is_position_of_enum",
     "position_of_enum",
+    "sort_enum_list",
 ]
 
+# The number of the parameter of a lambda over one list; its body reads no other column.
+_PARAMETER: Final = 1 << 44
 _ORDERS: Final = frozenset({"lt", "le", "gt", "ge"})
 _COMPARISONS: Final = _ORDERS | {"eq", "ne", "same", "in", "nullif"}
 #: Functions whose result is the greatest or least of their arguments.
@@ -52,11 +57,6 @@ def _labels(type: EnumType) -> Literal:
     return Literal(json.dumps(type.labels, ensure_ascii=False), pa.string())
 
 
-def is_position_of_enum(value: Expression) -> bool:
-    """Return whether a value is a result of `position_of_enum`."""
-    return isinstance(value, Call) and value.function == "enum_position"
-
-
 def position_of_enum(value: Expression) -> Expression:
     """Return the position of the label, from 0, which has the order of the ENUM."""
     return functions.call("enum_position", value, _labels(value.type))
@@ -65,6 +65,32 @@ def position_of_enum(value: Expression) -> Expression:
 def enum_of_position(position: Expression, type: EnumType) -> Expression:
     """Return the value with a position: the inverse of `position_of_enum`."""
     return functions.call("enum_at", position, _labels(type))
+
+
+def enums_of_positions(positions: Expression, type: EnumType) -> Expression:
+    """Return the list of the values at a list of positions."""
+    position = Column(_PARAMETER, pa.int64())
+    body = enum_of_position(position, type)
+    return lambda_call("list_transform", positions, body, (_PARAMETER, _PARAMETER + 1))
+
+
+def sort_enum_list(
+    values: Expression, sort: Callable[[Expression], Expression]
+) -> Expression | None:
+    """Return a list of values of an ENUM in their order; None for another argument.
+
+    Args:
+        values: The list.
+        sort: Returns the result for a list of positions: a list of them, or one of them.
+    """
+    if not is_list(values.type) or not isinstance(type := values.type.value_type, EnumType):
+        return None
+    body = position_of_enum(Column(_PARAMETER, type))
+    positions = lambda_call("list_transform", values, body, (_PARAMETER, _PARAMETER + 1))
+    result = sort(positions)
+    if is_list(result.type):
+        return enums_of_positions(result, type)
+    return enum_of_position(result, type)
 
 
 def enum_of_text(

@@ -18,11 +18,17 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import Filter, Map, Order, PlanNode, TopK, columns
 from circuits.plan.window import Window, WindowCall
-from circuits.sql.binding.enums import is_enum, position_of_enum
+from circuits.sql.binding.enums import (
+    enum_of_position,
+    enums_of_positions,
+    is_enum,
+    position_of_enum,
+)
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
 from circuits.types.arrow_types import has_variant
+from circuits.types.enum_type import EnumType
 from dbsp_wcoj.zset import MAX_INT64
 
 __all__ = [
@@ -42,15 +48,38 @@ INT64: Final = pa.int64()
 
 @dataclass(frozen=True)
 class SortKey:
-    """An expression to order by."""
+    """An expression to order by.
+
+    Attributes:
+        expression: The expression; for values of an ENUM, their positions.
+        descending: True from the greatest value to the least.
+        nulls_first: True if NULL is before all values.
+        enum: The ENUM; None for other types.
+    """
 
     expression: Expression
     descending: bool
     nulls_first: bool
+    enum: EnumType | None = None
+
+    @classmethod
+    def of(cls, value: Expression, *, descending: bool = False) -> SortKey:
+        """Return the key of a value, with NULL last."""
+        if isinstance(value.type, EnumType):
+            return cls(position_of_enum(value), descending, False, value.type)
+        return cls(value, descending, False)
 
     def map(self, change: Callable[[Expression], Expression]) -> SortKey:
         """Return the key with another expression."""
         return replace(self, expression=change(self.expression))
+
+    def restore(self, value: Expression) -> Expression:
+        """Return the value to order by, of a value of the expression."""
+        return value if self.enum is None else enum_of_position(value, self.enum)
+
+    def restore_list(self, values: Expression) -> Expression:
+        """Return the list of values to order by, of a list of values of the expression."""
+        return values if self.enum is None else enums_of_positions(values, self.enum)
 
 
 @dataclass(frozen=True)
@@ -92,19 +121,18 @@ def read_order(
                     key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
                 )
             for column in columns:
-                value = position_of_enum(column) if is_enum(column.type) else column
-                if has_variant(value.type):
-                    source.refuse_order(key, value.type, "ORDER BY")
-                sort_keys.append(SortKey(value, descending, nulls_first))
+                if has_variant(column.type):
+                    source.refuse_order(key, column.type, "ORDER BY")
+                sort_key = SortKey.of(column, descending=descending)
+                sort_keys.append(replace(sort_key, nulls_first=nulls_first))
             continue
         value = read(key.this)
-        if is_enum(value.type):
-            value = position_of_enum(value)
-        elif source.is_spark and has_order_key(value.type):
+        if source.is_spark and has_order_key(value.type):
             value = order_key(value)
-        else:
+        elif not is_enum(value.type):
             source.refuse_order(key, value.type, "ORDER BY")
-        sort_keys.append(SortKey(value, descending, nulls_first))
+        sort_key = SortKey.of(value, descending=descending)
+        sort_keys.append(replace(sort_key, nulls_first=nulls_first))
     return tuple(sort_keys)
 
 

@@ -27,7 +27,7 @@ from circuits.sql.binding.enums import enum_of_text
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
 from circuits.sql.expressions.variants.casts import from_variant, to_variant
-from circuits.sql.syntax.types import arrow_type, interval_fields
+from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type, interval_fields
 from circuits.types.arrow_types import VARIANT, is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.enum_type import EnumType
@@ -146,12 +146,19 @@ def _cast_to_spark_interval(
 
 
 def _limit_length(clause: Clause, node: exp.Cast, text: Expression) -> Expression:
-    """Return the first characters of a text that is cast to VARCHAR(n), CHAR(n) or CHAR."""
+    """Return the first characters of a text that is cast to VARCHAR(n), CHAR(n) or CHAR.
+
+    Blanks at the end of a CHAR have no meaning in PostgreSQL, so they are left out.
+    """
     kind, parameters = node.to.this, node.to.expressions
-    if kind not in _SIZED_TEXTS or (not parameters and kind not in _SINGLE_CHARACTERS):
+    if kind not in _SIZED_TEXTS:
         return text
-    size = int(parameters[0].name) if parameters else 1
-    return clause.call(node, "substring", text, integer_literal(1), integer_literal(size))
+    if parameters or kind in _SINGLE_CHARACTERS:
+        size = int(parameters[0].name) if parameters else 1
+        text = clause.call(node, "substring", text, integer_literal(1), integer_literal(size))
+    if kind in PADDED_TEXTS:
+        text = clause.call(node, "rtrim", text, string_literal(" "))
+    return text
 
 
 def _postgres_boolean_text(clause: Clause, node: exp.Expr, text: Expression) -> Expression:
@@ -402,11 +409,7 @@ _FLOAT_OVERFLOW: Final = 2.0**128 - 2.0**103
 
 #: Types of texts with a length; CHAR alone is CHAR(1).
 _SINGLE_CHARACTERS: Final = frozenset({exp.DType.CHAR, exp.DType.NCHAR})
-_SIZED_TEXTS: Final = _SINGLE_CHARACTERS | {
-    exp.DType.VARCHAR,
-    exp.DType.NVARCHAR,
-    exp.DType.BPCHAR,
-}
+_SIZED_TEXTS: Final = PADDED_TEXTS | {exp.DType.VARCHAR, exp.DType.NVARCHAR}
 
 _UNITS_IN_ORDER: Final = ("YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 _TEXT_UNITS: Final = {

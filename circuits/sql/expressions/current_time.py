@@ -20,7 +20,8 @@ The time of day (``current_time``) decreases at midnight, so it is refused in co
 
 While a condition is read, the time is the column ``NOW_COLUMN``, so that functions apply to it as
 to any other value. Times are in UTC. Compared with a timestamp without a time zone, ``now()`` is
-the time in UTC without a time zone.
+the time in UTC without a time zone. Compared with a number, Materialize's ``mz_now()`` is the
+number of milliseconds since 1970.
 """
 
 from __future__ import annotations
@@ -148,18 +149,17 @@ def read_timed_condition(read: Callable[[Reader], Expression]) -> Expression:
     Args:
         read: Reads the condition with the reader of the current time that it gets.
     """
-    try:
-        return read(_time_reader(_UTC_TIMESTAMP))
-    except UnsupportedSqlError:
-        raise
-    except SqlError as error:
-        # The other side may be a timestamp without a time zone: read ``now()`` without one.
+    # The other side may be a timestamp without a time zone, or next to mz_now() a number.
+    readers = _time_reader(_UTC_TIMESTAMP), _time_reader(_NAIVE_TIMESTAMP), _read_milliseconds
+    errors = []
+    for reader in readers:
         try:
-            return read(_time_reader(_NAIVE_TIMESTAMP))
+            return read(reader)
         except UnsupportedSqlError:
             raise
-        except SqlError:
-            raise error from None
+        except SqlError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def join_current_time(clause: Clause, node: exp.Expr) -> Expression:
@@ -401,6 +401,14 @@ def _time_reader(type: pa.DataType) -> Reader:
         return Column(NOW_COLUMN, type)
 
     return read
+
+
+def _read_milliseconds(clause: Clause, node: exp.Expr) -> Expression:
+    """Read ``mz_now()`` as the number of milliseconds that it is in Materialize."""
+    now = Column(NOW_COLUMN, _UTC_TIMESTAMP)
+    if isinstance(node, exp.Anonymous) and node.name.lower() == "mz_now":
+        return clause.call(node, "epoch_millisecond", now)
+    return now
 
 
 def _read_time_of_day(clause: Clause, node: exp.Expr) -> Expression:

@@ -23,6 +23,7 @@ from sqlglot import exp
 
 from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import (
+    Call,
     Column,
     Expression,
     Literal,
@@ -649,6 +650,11 @@ def finish_selection(selection: Selection) -> DerivedTable:
         plan = TopK(plan, keys, order_columns(selection.order_by, expressions), 1)
     elif distinct is not None:
         plan = Distinct(normalize_intervals(_keep_first_columns(plan, width)))
+        computed = [value for value in dict.fromkeys(order_by) if value not in outputs]
+        if limit is not None and computed:
+            expressions = [*outputs, *computed]
+            values = [_over_outputs(value, outputs, columns(plan)) for value in expressions]
+            plan = _map_columns(plan, values, tuple(field.name for field in plan.fields))
     if limit is not None:
         order = order_columns(selection.order_by, expressions)
         plan = limit_rows(plan, domain_keys, order, limit)
@@ -727,12 +733,31 @@ def _check_distinct(selection: Selection, distinct: exp.Expr, limit: Limit | Non
     if distinct.args.get("on"):
         return
     for key in selection.order_by if limit else ():
-        if key.expression not in selection.outputs:
+        if not _is_computed_from(key.expression, selection.outputs):
             raise source.error(
                 selection.node.args["order"],
                 "ORDER BY of SELECT DISTINCT has an expression that is not in its list; add it "
                 "to the list",
             )
+
+
+def _is_computed_from(value: Expression, outputs: Sequence[Expression]) -> bool:
+    """Return whether a value depends on nothing but some expressions."""
+    if value in outputs or isinstance(value, Literal):
+        return True
+    return isinstance(value, Call) and all(_is_computed_from(v, outputs) for v in value.arguments)
+
+
+def _over_outputs(
+    value: Expression, outputs: Sequence[Expression], output_columns: Sequence[Column]
+) -> Expression:
+    """Return a value that is computed from expressions, over the columns that have them."""
+    if value in outputs:
+        return output_columns[outputs.index(value)]
+    if not isinstance(value, Call):
+        return value
+    arguments = (_over_outputs(part, outputs, output_columns) for part in value.arguments)
+    return replace(value, arguments=tuple(arguments))
 
 
 def _map_columns(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:

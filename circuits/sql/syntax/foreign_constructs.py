@@ -29,6 +29,7 @@ _GROUP_WINDOW: Final = "write GROUP BY TUMBLE(ts, INTERVAL '1' HOUR), HOP(...) o
 _CHANGES: Final = "write the query as CREATE VIEW or SELECT; the caller takes its changes"
 _REFRESH: Final = "leave it out: each step brings every view up to date"
 _FROM_LAST: Final = "leave it out, and reverse the ORDER BY and the frame of the window"
+_AS_OF: Final = "leave it out: a view has the current rows"
 _LATEST: Final = "write DISTINCT ON (key) ... ORDER BY key, ts DESC"
 # The words at the start of a construct, and the advice. The word "0" stands for any number, and "*"
 # for any word. The name of a construct ends before a "*".
@@ -56,6 +57,13 @@ _CONSTRUCTS: Final[dict[tuple[str, ...], str]] = {
     ("LATEST", "ON", "*", ".", "*", "PARTITION BY"): _LATEST,
     ("LATEST", "BY"): _LATEST,
     ("SAMPLE", "BY"): "write GROUP BY time_bucket(INTERVAL '1' HOUR, ts)",
+    ("WATERMARK", "INTERVAL"): (
+        "write LATENESS INTERVAL ..., which refuses rows that are later; no view waits for them"
+    ),
+    **{("AS", "OF", word): _AS_OF for word in ("0", "AT", "NOW", "TIMESTAMP")},
+    ("RETURN", "AT", "RECURSION", "LIMIT"): (
+        "count the iterations in a column of the recursion, and limit it in WHERE"
+    ),
     ("GRAPH_TABLE", "("): "join the tables of nodes and edges, or write rules of Datalog",
     ("MODEL", "DIMENSION"): "write window functions, or WITH RECURSIVE",
     ("DURING", "PERIOD"): "compare the times with BETWEEN",

@@ -27,6 +27,7 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``FROM STREAM(t)``                         ``FROM t``: every input is a stream (Databricks)
 ``TABLE t``                                ``SELECT * FROM t``
 ``|x| x + 1``                              ``x -> x + 1`` (RisingWave)
+``(ERROR AT RECURSION LIMIT 9)``           left out: ``max_iterations`` limits a step (Materialize)
 ``IN CLUSTER c``, ``WITH (RETAIN ...)``    left out of CREATE VIEW (Materialize)
 ``SET 'parallelism.default' = 4``          left out, if it sets how a job runs, not what it returns
 ``CREATE TYPE a AS (x INT)``               left out; ``a`` is ``STRUCT(x INT)`` in the statements
@@ -318,6 +319,19 @@ def _read_asof_joins(tokens: list[Token], _: StatementWords) -> list[Token]:
     return tokens
 
 
+def _strip_recursion_limits(tokens: list[Token], result: StatementWords) -> list[Token]:
+    """Leave out ``(ERROR AT RECURSION LIMIT 10)`` after WITH MUTUALLY RECURSIVE."""
+    for index in reversed(range(len(tokens))):
+        words = [_word(tokens, index + offset) for offset in range(5)]
+        if words[:2] != ["RECURSIVE", "("]:
+            continue
+        if words[2:] == ["ERROR", "AT", "RECURSION"] or words[2:4] == ["RECURSION", "LIMIT"]:
+            effect = "the argument max_iterations limits the iterations of a step"
+            result.notices.append((tokens[index + 2].start, "RECURSION LIMIT", effect))
+            del tokens[index + 1 : _after_parentheses(tokens, index + 1)]
+    return tokens
+
+
 def _read_mutual_recursion(tokens: list[Token], _: StatementWords) -> list[Token]:
     """Leave out MUTUALLY, and the types in the column lists of the queries of that WITH."""
     starts = [
@@ -512,6 +526,7 @@ _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...
     _read_sink_as_view,
     _strip_unused_objects,
     _read_asof_joins,
+    _strip_recursion_limits,
     _read_mutual_recursion,
     _strip_hints,
     _strip_not_null_of_result,

@@ -20,7 +20,7 @@ from circuits.types.arrow_types import SQL_TYPES
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.enum_type import EnumType
 
-__all__ = ["arrow_type", "interval_fields"]
+__all__ = ["PADDED_TEXTS", "arrow_type", "interval_fields"]
 
 ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
     **{exp.DType[name]: type for name, type in SQL_TYPES.items()},
@@ -47,10 +47,12 @@ DEFAULT_DECIMAL: Final = (18, 3)
 DEFAULT_DECIMAL_OF_SPARK: Final = (10, 0)
 MAX_PRECISION: Final = 38
 
+#: Types of texts whose values PostgreSQL pads with blanks, which have no meaning.
+PADDED_TEXTS: Final = frozenset({exp.DType.CHAR, exp.DType.NCHAR, exp.DType.BPCHAR})
 # Types whose parameter is a length, which has no effect.
 SIZED_TYPES: Final = frozenset(
     {
-        *(exp.DType.CHAR, exp.DType.NCHAR, exp.DType.VARCHAR, exp.DType.NVARCHAR, exp.DType.BPCHAR),
+        *(*PADDED_TEXTS, exp.DType.VARCHAR, exp.DType.NVARCHAR),
         *(exp.DType.TEXT, exp.DType.BINARY, exp.DType.VARBINARY),
     }
 )
@@ -93,7 +95,7 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     if all(isinstance(parameter, exp.DataTypeParam) for parameter in node.expressions):
         for parameter in node.expressions:
             _read_parameter(source, parameter)  # an error about it precedes one about the type
-        is_sized = len(node.expressions) == 1 or (kind == exp.DType.CHAR and source.is_postgres)
+        is_sized = len(node.expressions) == 1 or (kind in PADDED_TEXTS and source.is_postgres)
         if kind in SIZED_TYPES and is_sized:
             return pa.binary() if "BINARY" in kind.name else pa.string()
         if kind in WALL_CLOCK_TYPES and len(node.expressions) == 1 and not source.is_spark:

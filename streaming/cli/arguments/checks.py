@@ -430,10 +430,8 @@ def check_targets(
     for output in build_outputs(sinks):
         view, target, sink = output.view, output.target, sinks[output.view]
         with checks.check(f"sink {view}", sink.text()):
-            schema = circuit.schema(view).arrow
-            delta = ViewDelta(
-                view, newest + 1, schema.empty_table(), output.mode, tuple(output.keys), state_id
-            )
+            rows = circuit.schema(view).empty_table
+            delta = ViewDelta(view, newest + 1, rows, output.mode, tuple(output.keys), state_id)
             if isinstance(target, CheckedTarget) and sink.exists():
                 target.check(delta)
 

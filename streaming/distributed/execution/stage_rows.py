@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
+from circuits.types.arrow_types import empty_table
 from streaming.distributed.execution.cell import schema_of
 from streaming.distributed.execution.placement import Columns, PlacedRows, place_rows
 from streaming.distributed.execution.routing import CELL, RELATION, ROLES
@@ -52,7 +53,7 @@ def pack_relations(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa
             for position, field in enumerate(relation.fields)
         ]
     schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
-    parts = [schema.empty_table()]
+    parts = [empty_table(schema)]
     for number, relation in enumerate(stage.relations):
         for table in tables.get(relation.name, ()):
             if not table.num_rows:

@@ -30,6 +30,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from circuits.schema import WEIGHT
+from circuits.types.arrow_types import empty_table
 from streaming.errors import SourceTableError
 from streaming.pipeline.tables.source_table import KeptRows, Position, TableChanges, with_weight
 from streaming.targets.target import address_of
@@ -97,7 +98,7 @@ class DeltaSourceTable:
 
         commits = _commits_after(old_version, table)
         if commits and all(commit.get("operation") in _MAINTENANCE for commit in commits):
-            return "no change", with_weight(_schema_of(table).empty_table(), 1)
+            return "no change", with_weight(empty_table(_schema_of(table)), 1)
         old_table = self._open(old_version)
         has_feed = all(_has_feed(version) for version in (old_table, table))
         if has_feed and commits and all(map(_is_recorded_exactly, commits)):
@@ -205,6 +206,6 @@ def _compare_files(old: DeltaTable, new: DeltaTable) -> pa.Table:
 def _read_files(files: ds.Dataset, paths: set[str], schema: pa.Schema) -> pa.Table:
     fragments = [fragment for fragment in files.get_fragments() if fragment.path in paths]
     if not fragments:
-        return schema.empty_table()
+        return empty_table(schema)
     chosen = ds.FileSystemDataset(fragments, schema, files.format, files.filesystem)
     return chosen.to_table().cast(schema)

@@ -31,6 +31,7 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from circuits.schema import WEIGHT
+from circuits.types.arrow_types import empty_table
 from streaming.errors import SourceTableError
 from streaming.pipeline.tables.source_table import KeptRows, Position, TableChanges, with_weight
 from streaming.targets.target import address_of
@@ -168,7 +169,7 @@ class ParquetFolder:
         if self.item_column is not None:
             schema = schema.append(pa.field(self.item_column, pa.string()))
         if not files:
-            return schema.empty_table()
+            return empty_table(schema)
         dataset = self._dataset(files, self.schema())
         if self.item_column is None:
             return dataset.to_table().cast(schema)

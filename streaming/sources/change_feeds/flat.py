@@ -34,6 +34,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from circuits.excerpt import shorten
+from circuits.types.arrow_types import empty_table
 from streaming.errors import FeedError
 from streaming.sources.change_feeds.feed import (
     ERROR,
@@ -335,9 +336,8 @@ def flat_envelope(
 ) -> DataFrame:
     """Return the envelope of rows that have the columns of their relations."""
     decoder = FlatDecoder(feed, df.columns, inputs, keys)
-    feed.read_changes(
-        to_arrow_schema(df.schema, timezone="UTC").empty_table()
-    )  # checks the types of the columns
+    # This checks the types of the columns.
+    feed.read_changes(empty_table(to_arrow_schema(df.schema, timezone="UTC")))
     fields = [
         StructField(RELATION, StringType()),
         StructField(WEIGHT, LongType()),

@@ -338,6 +338,52 @@ def test_other_uses_of_the_time_are_refused(query, message):
         compile_sql(query, SCHEMAS)
 
 
+# By condition: its truth for the microseconds of ts, the number ms, and the time in milliseconds.
+OF_MILLISECONDS = {
+    "extract(epoch FROM ts) * 1000 > mz_now()": lambda us, ms, now: us > 1000 * now,
+    "mz_now() <= 1000 * extract(epoch FROM ts) + 60000": (
+        lambda us, ms, now: 1000 * now <= us + 60_000_000
+    ),
+    "extract(epoch FROM ts) * 1000 - 1 < mz_now()": lambda us, ms, now: us - 1000 < 1000 * now,
+    "mz_now() BETWEEN ms AND ms + 2000": lambda us, ms, now: ms <= now <= ms + 2000,
+    "ms - 500 > mz_now()": lambda us, ms, now: ms - 500 > now,
+    "mz_now() < ms::double precision": lambda us, ms, now: now < ms,
+    "mz_now() >= ts + INTERVAL '1 second'": lambda us, ms, now: 1000 * now >= us + 1_000_000,
+}
+
+
+@pytest.mark.parametrize("condition", OF_MILLISECONDS)
+def test_mz_now_is_a_number_of_milliseconds_next_to_a_number(condition):
+    circuit = compile_sql(
+        f"SELECT id FROM r WHERE {condition}",
+        {"r": pa.schema([("id", INT), ("ts", STAMP), ("ms", pa.int64())])},
+        dialect="materialize",
+    )
+    start = int(NOON.replace(tzinfo=UTC).timestamp()) * 1000
+    moments = {n: start * 1000 + n * 500 for n in range(-6, 7)}  # every half of a millisecond
+    moments |= {100 + n: start * 1000 + n * 1_000_000 for n in (-61, -60, -59, -2, -1, 1, 2)}
+    rows = [
+        {"id": n, "ts": datetime(1970, 1, 1) + timedelta(microseconds=us), "ms": us // 1000}
+        for n, us in moments.items()
+    ]
+    found: Counter[int] = Counter()
+    truth = OF_MILLISECONDS[condition]
+    for step, micros in enumerate((-1_000_000, -500, 0, 500, 1000, 2_000_000)):
+        now = NOON + timedelta(microseconds=micros)
+        changes = rows if step == 0 else []
+        if step == 3:
+            changes = [row | {"weight": -1} for row in rows if row["id"] % 2]
+            moments = {n: us for n, us in moments.items() if n % 2 == 0}
+        for row in circuit.step({"r": changes} if changes else {}, now=now)["view"].to_pylist():
+            found[row["id"]] += row["weight"]
+        milliseconds = start + micros // 1000
+        expected_ids = {n for n, us in moments.items() if truth(us, us // 1000, milliseconds)}
+        if "INTERVAL" in condition:  # a comparison of timestamps, to the microsecond
+            now_micros = start * 1000 + micros
+            expected_ids = {n for n, us in moments.items() if now_micros >= us + 1_000_000}
+        assert +found == Counter(expected_ids), step
+
+
 def test_equal_comparisons_in_aggregates_are_evaluated_once():
     condition = "FILTER (WHERE ts > now())"
     once, twice = (

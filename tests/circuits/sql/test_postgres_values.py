@@ -56,6 +56,19 @@ QUERIES = [
     "SELECT t.a, u.b FROM t LEFT JOIN t AS u ON (t.a, t.b) < (u.a, u.b)",
     "SELECT a, ROW(a, b) = ROW(1, 2), ROW(a, 1) > ROW(1, 0) FROM t",
     "SELECT a, b, (a, b) IS NULL, (a, b) IS DISTINCT FROM (1, NULL) FROM t",
+    # A timestamp without a time zone is cast to one of the zone of the session.
+    "SELECT a FROM t WHERE ts > TIMESTAMPTZ '2024-01-02 03:04:05+00'",
+    "SELECT t.a, u.b FROM t JOIN (SELECT b, CAST(ts AS TIMESTAMPTZ) z FROM t) u ON t.ts = u.z",
+    """SELECT a, ts IN (TIMESTAMPTZ '2024-02-29 01:00:00+01', NULL), ts::date < z,
+              coalesce(z, ts) = z, greatest(z, ts::date) > z, nullif(ts, z), z - ts,
+              CASE WHEN a = 1 THEN z ELSE ts END >= ts, ts IS DISTINCT FROM z,
+              ts BETWEEN z AND z + INTERVAL '1 hour'
+       FROM (SELECT a, ts, CAST(ts AS TIMESTAMPTZ) z FROM t) t""",
+    # Blanks at the end of a CHAR have no meaning.
+    """SELECT a, length((s || '  ')::char(6)), (s || '  ')::char(20) = s, s::char(4)::text,
+              (s || '  ')::char(20) || '.', ('  ' || s || ' ')::bpchar::text, ' x '::char = ''
+       FROM t""",
+    "SELECT (s || ' ')::char(3)::text AS c, count(*) FROM t GROUP BY 1",
     # Lists
     "SELECT xs[1], xs[-1], xs[0], xs[a], xs[1:2], xs[-1:2], xs[0:1], xs[-3:-1] FROM t",
     "SELECT xs[2:], xs[:1] FROM t",

@@ -93,6 +93,20 @@ def test_mutual_recursion_of_materialize_is_a_recursion():
     assert sorted(views["view"]) == [(1, 2, 4), (1, 4, 4), (2, 3, 4), (3, 4, 4)]
 
 
+@pytest.mark.parametrize("limit", ["RECURSION LIMIT 9", "ERROR AT RECURSION LIMIT 9"])
+def test_a_limit_of_a_recursion_of_materialize_is_left_out_with_a_notice(limit):
+    views, notices = run(
+        f"""CREATE TABLE e (a INT, b INT);
+            WITH MUTUALLY RECURSIVE ({limit}) r (a INT, b INT) AS (
+                SELECT a, b FROM e UNION SELECT r.a, e.b FROM r JOIN e ON r.b = e.a)
+            SELECT a, b FROM r""",
+        "materialize",
+        e=[{"a": 1, "b": 2}, {"a": 2, "b": 1}],
+    )
+    assert sorted(views["view"]) == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert ["max_iterations" in str(notice) for notice in notices] == [True]
+
+
 def test_a_group_size_of_materialize_is_a_hint():
     text = "SELECT a, sum(b) AS s FROM t GROUP BY a OPTIONS (AGGREGATE INPUT GROUP SIZE = 100)"
     views, notices = run(
@@ -315,6 +329,19 @@ FOREIGN = [
     ("SELECT a FROM t POSITIONAL JOIN t AS u", "POSITIONAL", "row_number()"),
     ("SELECT a FROM t LIMIT 10 WITH TIES", "10", "QUALIFY rank()"),
     ("SELECT t.a FROM t JOIN u FOR SYSTEM_TIME AS OF now() ON t.a = u.a", "u FOR", "a plain JOIN"),
+    ("SELECT a FROM t AS OF 5", "AS OF", "current rows"),
+    ("SELECT a FROM t AS OF AT LEAST now()", "AS OF", "current rows"),
+    (
+        "WITH MUTUALLY RECURSIVE (RETURN AT RECURSION LIMIT 3) c (a INT) AS (SELECT a FROM t) "
+        "SELECT a FROM c",
+        "RETURN AT",
+        "in a column of the recursion",
+    ),
+    (
+        "CREATE TABLE v (ts TIMESTAMP WATERMARK INTERVAL '1' HOUR, a INT); SELECT a FROM v",
+        "WATERMARK INTERVAL",
+        "LATENESS INTERVAL",
+    ),
     ("DECLARE c CURSOR FOR SELECT a FROM t", "CURSOR FOR", "the caller takes its changes"),
 ]
 

@@ -314,6 +314,10 @@ VIEWS = {
         "SELECT e.k, e.v, p.* FROM e RIGHT JOIN p FOR SYSTEM_TIME AS OF e.ts ON e.k = p.k",
         with_unmatched("e.k, e.v", "ASOF JOIN", "e.k = p.k AND e.ts >= p.ts"),
     ),
+    "full temporal": (
+        "SELECT e.k, e.ts, p.* FROM e FULL JOIN p FOR SYSTEM_TIME AS OF e.ts ON e.k = p.k",
+        with_unmatched("e.k, e.ts", "ASOF LEFT JOIN", "e.k = p.k AND e.ts >= p.ts"),
+    ),
     "asof semi": (
         "SELECT e.k, e.v FROM e ASOF SEMI JOIN p ON e.k = p.k AND e.ts >= p.ts AND p.price > 2",
         None,
@@ -509,6 +513,11 @@ def test_views_of_windows_have_the_rows_of_duckdb_after_every_step(seed):
             "SELECT 1 FROM e SEMI JOIN p FOR SYSTEM_TIME AS OF e.ts ON e.k = p.k",
             "p FOR",
             "write ASOF SEMI JOIN",
+        ),
+        (
+            "SELECT 1 FROM e ANTI JOIN p FOR SYSTEM_TIME AS OF e.ts ON e.k = p.k",
+            "p FOR",
+            "write ASOF ANTI JOIN",
         ),
         ("SELECT 1 FROM p JOIN TUMBLE(e, ts, INTERVAL '1' HOUR) FOR x ON 1 = 1", "FOR", "syntax"),
         (

@@ -10,7 +10,7 @@ import pytest
 
 from circuits import CircuitError, SqlError, UnsupportedSqlError, compile_sql
 from circuits.errors import SchemaError
-from circuits.types.arrow_types import VARIANT, type_row
+from circuits.types.arrow_types import VARIANT, empty_table, type_row
 from circuits.types.codecs.variants import MAX_DEPTH, read_variant, write_variant
 
 DOCUMENTS = [
@@ -342,3 +342,12 @@ def test_other_columns_decide_ties_also_a_variant_and_lists_of_it():
     assert sorted(row["v"] for row in found) == ['"a"', '"b"']
     found = circuit.step({"t": [rows[1] | {"weight": -1}]})["view"].to_pylist()
     assert {row["v"]: row["weight"] for row in found} == {'"a"': -1, '"c"': 1}
+
+
+def test_a_table_of_lists_of_variants_may_have_no_rows():
+    schema = pa.schema({"id": pa.int32(), "vs": pa.list_(VARIANT)})
+    circuit = compile_sql("SELECT id, vs FROM t", {"t": schema}, dialect="spark")
+    assert circuit.step({"t": []})["view"].num_rows == 0
+    assert (
+        circuit.step({"t": empty_table(schema)})["view"].schema.field("vs").type == schema[1].type
+    )

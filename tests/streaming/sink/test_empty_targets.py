@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import InputOptions, ProgramChangeError, compile_sql
+from circuits.types.arrow_types import VARIANT
 from streaming import (
     ChangeOptions,
     MemoryTarget,
@@ -76,6 +77,27 @@ class Job:
             ):
                 total[tuple(row)] += number
         return Counter({row: number for row, number in total.items() if number})
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
+def test_a_view_with_lists_of_variants_has_steps_without_rows(tmp_path, mode):
+    types = {"id": pa.int64(), "v": VARIANT}
+    rows = pa.table([[1, 2], pa.array(['{"a":1}', "2"], VARIANT)], pa.schema(types))
+    batches = [(rows, 1), (rows.slice(2), 1), (rows.slice(1), -1)]
+    for number, (table, weight) in enumerate(batches):
+        circuit = compile_sql(
+            "SELECT id, array(v) AS vs FROM e", {"e": types}, dialect="spark", materialize=True
+        )
+        keys = {"keys": ["id"]} if mode == "upsert" else {}
+        outputs = [Output("view", ParquetTarget(tmp_path / "files"), mode=mode, **keys)]
+        weights = pa.array([weight] * len(table), pa.int64())
+        sink = ViewSink(circuit, outputs, state_dir=tmp_path / "state")
+        with contextlib.closing(sink):
+            sink(Frame(table.append_column("weight", weights), "q"), number)
+    total: Counter = Counter()
+    for row in pq.read_table(tmp_path / "files").to_pylist():
+        total[row["id"]] += row["weight"] if mode != "complete" else 1
+    assert +total == Counter({1: 1})
 
 
 def feed(sink, batch):

@@ -197,6 +197,12 @@ def _instr(
     clause: Clause, node: exp.Expr, value: Expression, part: Expression, *start: Expression
 ) -> Expression:
     """Read ``instr(text, part[, start])``; a negative start would search backward."""
+    if len(start) > 1:
+        raise clause.source.unsupported(
+            node,
+            "an occurrence in instr()",
+            "for the second one, search again with locate(part, text, instr(text, part) + 1)",
+        )
     if not start:
         return clause.call(node, "position", *coerce(clause, node, [value, part], "tt"))
     first = start[0].value if isinstance(start[0], Literal) else None
@@ -310,7 +316,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "format_string": call_of("printf", least=1),
     "printf": call_of("printf", least=1),
     "initcap": call_of("initcap"),
-    "instr": check_count((2, 3), _instr),
+    "instr": check_count((2, 4), _instr),
     "like": _like("like"),
     "ilike": _like("ilike"),
     "locate": call_of("locate", defaults=[integer_literal(1)], least=2),
