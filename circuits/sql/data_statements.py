@@ -7,7 +7,7 @@
     DELETE FROM t WHERE p                   removes SELECT * FROM t WHERE p
     UPDATE t SET c = e WHERE p              removes SELECT * FROM t WHERE p, and
                                             adds SELECT ..., e AS c, ... FROM t WHERE p
-    CREATE TABLE, CREATE VIEW               further text of the program
+    CREATE TABLE, CREATE VIEW, CREATE TYPE  further text of the program
     DROP VIEW v, DROP TABLE t               the program without its statement
 
 A change of rows becomes queries, which the circuit answers. So its values and conditions can be any
@@ -38,8 +38,8 @@ class Statement:
 
     Attributes:
         text: Its text.
-        kind: "query"; "rows" for INSERT, DELETE and UPDATE; "create" and "drop" for tables and
-            views; "other" for statements that cannot be run.
+        kind: "query"; "rows" for INSERT, DELETE and UPDATE; "create" for tables, views and types;
+            "drop" for tables and views; "other" for statements that cannot be run.
         name: The table or view that it creates or drops; empty for others.
         replaces: True for CREATE OR REPLACE.
         if_exists: True for DROP ... IF EXISTS.
@@ -94,6 +94,8 @@ def read_statement(text: str, dialect: str) -> Statement:
     """
     source = SqlSource(text, dialect)
     tree = next(iter(source.parse()), None)
+    if tree is None and source.types:
+        return Statement(text, "create")  # CREATE TYPE, which is no tree of its own
     if isinstance(tree, exp.Query | exp.Values):
         return Statement(text, "query")
     if isinstance(tree, _ROW_STATEMENTS):

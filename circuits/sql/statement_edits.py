@@ -43,7 +43,10 @@ def join_statements(
     >>> join_statements("SELECT 1", "SELECT 2", query_name="a", new_name="b", dialect="spark")[:2]
     ('CREATE VIEW `a` AS\\nSELECT 1;\\n', 'CREATE VIEW `b` AS\\nSELECT 2')
     """
+    old = SqlSource(before, dialect)
+    trees_before = old.parse()
     parsed = SqlSource(text, dialect)
+    parsed.types |= old.types
     trees = parsed.parse()
     if new_name is not None:
         if len(trees) != 1 or not isinstance(trees[0], exp.Query):
@@ -52,11 +55,9 @@ def join_statements(
                 "other statements, which name their views: leave name out"
             )
         text = _as_view(text, new_name, dialect)
-    old = SqlSource(before, dialect)
-    trees_before = old.parse()
-    if not trees_before:
+    if not trees_before and not old.types:
         return "", text, declared_by(parsed)
-    if isinstance(trees_before[-1], exp.Query):
+    if trees_before and isinstance(trees_before[-1], exp.Query):
         start = _starts(old.tokenize())[-1]
         before = before[:start] + _as_view(before[start:], query_name, dialect)
     tokens = SqlSource(before, dialect).tokenize()

@@ -254,9 +254,9 @@ def plan_sql(
     dialect = source.dialect
     try:
         trees = source.parse()
-        if not trees:
+        if not trees and not source.types:
             raise source.error_at(0, "the text has no statement; write a SELECT")
-        if keep_order:
+        if keep_order and trees:
             _keep_order(trees[-1])
         readers = with_user_functions(READERS, functions, dialect)
         planner = StatementPlanner(relations, name, readers, tables)

@@ -316,9 +316,9 @@ class Database:
     def execute(self, text: str) -> list[Outcome]:
         """Run statements of SQL, one after another; each one is a step of its own.
 
-        The statements are SELECT, INSERT, DELETE, UPDATE, CREATE TABLE, CREATE VIEW, DROP VIEW and
-        DROP TABLE, in the dialect of the views. A new view is computed from the rows of the tables,
-        and its state is part of the database from then on.
+        The statements are SELECT, INSERT, DELETE, UPDATE, CREATE TABLE, CREATE VIEW, CREATE TYPE,
+        DROP VIEW and DROP TABLE, in the dialect of the views. A new view is computed from the rows
+        of the tables, and its state is part of the database from then on.
 
         Returns:
             The effect of each statement.
@@ -357,7 +357,7 @@ class Database:
             else:
                 raise DatabaseError(
                     f"{excerpt(statement)} cannot be executed: write SELECT, INSERT, DELETE, "
-                    "UPDATE, CREATE TABLE, CREATE VIEW, DROP VIEW or DROP TABLE"
+                    "UPDATE, CREATE TABLE, CREATE VIEW, CREATE TYPE, DROP VIEW or DROP TABLE"
                 )
         return outcomes
 
@@ -385,7 +385,7 @@ class Database:
         return Outcome(statement, changes=changes, rows=rows)
 
     def _add_to_program(self, statement: Statement) -> Outcome:
-        """Run a CREATE TABLE or CREATE VIEW."""
+        """Run a CREATE TABLE, CREATE VIEW or CREATE TYPE."""
         source = self.circuit.spec.source
         assert source is not None
         text = source.text
@@ -396,7 +396,7 @@ class Database:
         before, added, _ = join_statements(
             text, statement.text, query_name=source.name, new_name=None, dialect=source.dialect
         )
-        changes = self._continue_with_text(before + added, replaced, statement.name)
+        changes = self._continue_with_text(before + added, replaced, statement.name or None)
         return Outcome(statement.text, changes=changes)
 
     def _remove_from_program(self, statement: Statement) -> Outcome:

@@ -98,7 +98,7 @@ _OBJECTS: Final = {
     "PROCEDURE": "write CREATE FUNCTION with RETURN and an expression, or views",
     "AGGREGATE": "write the expression of the aggregate in a CREATE MACRO",
     "TEMPORAL": "join with FOR SYSTEM_TIME AS OF a time of the other table",
-    "TYPE": "write AS ENUM ('a', 'b') or AS (name TYPE, ...), or the type at each column",
+    "TYPE": "write AS ENUM ('a', 'b') or AS (name TYPE, ...), with a new name",
     "SEQUENCE": "let the caller number the rows",
     "POLICY": "write the condition in the WHERE of the views",
     "MODEL": "pass a function of Python by functions={...}",

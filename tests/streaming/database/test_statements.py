@@ -94,6 +94,22 @@ def test_the_changed_program_is_that_of_the_directory(tmp_path):
         assert len(db.view("a")) == 2
 
 
+def test_a_type_is_known_to_the_tables_after_it(tmp_path):
+    with Database("", path=tmp_path) as db:
+        db.execute("CREATE TYPE mood AS ENUM ('sad', 'ok')")
+    with Database(path=tmp_path) as db:
+        db.execute("CREATE TABLE t (m mood); INSERT INTO t VALUES ('ok'), ('sad')")
+        with pytest.raises(SqlError, match=r"CREATE TYPE is not supported; .* with a new name"):
+            db.execute("CREATE TYPE mood AS ENUM ('ok')")
+        with pytest.raises(CircuitError, match="'so' is no label"):
+            db.execute("INSERT INTO t VALUES ('so')")
+    with Database(path=tmp_path) as db:
+        db.execute(
+            "CREATE VIEW v AS SELECT m FROM t ORDER BY m LIMIT 1; DELETE FROM t WHERE m = 'ok'"
+        )
+        assert db.view("v").to_pylist() == [{"m": "sad"}]
+
+
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_an_error_of_the_disk_leaves_the_program_before_or_after_the_statement(when):
     for calls in range(60):
