@@ -18,6 +18,7 @@ from streaming.errors import EventsError
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.feed import RELATION, SEQUENCE, is_envelope
 from streaming.sources.tagged_union import merge
+from streaming.state.parquet import stored_type
 
 __all__ = ["merge_streams", "read_stream", "relation_schema"]
 
@@ -36,7 +37,8 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
     if (source.path is not None or "path" in source.options) and source.feed in FLAT_FEEDS:
         schema = source.schema()
         assert schema is not None  # from the files, or declared
-        reader = reader.schema(from_arrow_schema(schema))
+        readable = [field.with_type(stored_type(field.type)) for field in schema]
+        reader = reader.schema(from_arrow_schema(pa.schema(readable)))
         if source.format == "csv":
             reader = reader.option("header", "true")
         if source.format in ("csv", "json"):
@@ -68,7 +70,15 @@ def relation_schema(source: SourceArgument, frame: DataFrame) -> pa.Schema:
         assert declared is not None  # otherwise schema() raises
         return declared
     metadata = (*METADATA_COLUMNS, *(DELTA_COLUMNS if source.feed == "delta" else ()))
-    return pa.schema([f for f in to_arrow_schema(frame.schema) if f.name not in metadata])
+    declared = {} if source.declared is None else {f.name: f.type for f in source.declared}
+    columns = []
+    for field in to_arrow_schema(frame.schema):
+        type_ = declared.get(field.name)
+        if type_ is not None and stored_type(type_) == field.type:
+            field = field.with_type(type_)  # Spark does not have this type, such as ENUM
+        if field.name not in metadata:
+            columns.append(field)
+    return pa.schema(columns)
 
 
 def merge_streams(

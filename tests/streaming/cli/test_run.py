@@ -12,13 +12,17 @@ import sys
 import threading
 import time
 import urllib.request
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming.cli.arguments.frames import read_stream
+from circuits import compile_sql
+from streaming import ViewSink
+from streaming.cli.arguments.frames import read_stream, relation_schema
 from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.batch_request import accepts_requests
 from streaming.cli.stop_signals import defer_signals
@@ -131,6 +135,20 @@ def test_an_error_of_a_query_is_that_of_its_first_cause(spark, tmp_path):
 
     with pytest.raises(FailedError, match=r"^micro-batch 0 is no good$"):
         run_query(stream, take, checkpoint=tmp_path / "c", name="q")
+
+
+@pytest.mark.spark
+def test_columns_of_types_that_spark_does_not_have_are_read(spark, tmp_path):
+    (tmp_path / "e.csv").write_text('m,v\nok,1\nsad,2\nok,"[1]"\n')
+    text = """CREATE TABLE e (m ENUM('sad', 'ok'), v VARIANT);
+        CREATE VIEW best AS SELECT max(m) AS m, count(DISTINCT v) AS n FROM e"""
+    declared = compile_sql(text).inputs["e"].arrow_columns
+    source = replace(SourceArgument.parse(f"e={tmp_path}/e.csv"), declared=declared)
+    frame = read_stream(spark, source)
+    circuit = compile_sql(text, {"e": relation_schema(source, frame)}, materialize=True)
+    with closing(ViewSink(circuit, relation="e")) as sink:
+        run_query(frame, sink, checkpoint=tmp_path / "c", name="q", once=True)
+        assert sink.table("best").drop_columns("weight").to_pylist() == [{"m": "ok", "n": 3}]
 
 
 @pytest.mark.spark
