@@ -12,12 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.errors import SchemaError
-from circuits.types.codecs.arrow_buffers import (
-    BoolArray,
-    Int64Array,
-    check_dictionary_codes,
-    strings_array,
-)
+from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array
 from circuits.types.codecs.strings import Strings
 from circuits.types.enum_type import EnumType
 
@@ -56,13 +51,3 @@ class Enums(Strings):
         except pa.ArrowInvalid as error:
             raise SchemaError(f"{error}; correct it, or declare the column a VARCHAR") from error
         return super().encode(texts, valid, adding=adding)
-
-    def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
-        """Return the values of codes.
-
-        Raises:
-            SchemaError: A code is not in the dictionary.
-        """
-        check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
-        texts = strings_array(pa.string(), *self.dictionary.gather(codes), valid)
-        return pa.ExtensionArray.from_storage(self.type, texts)

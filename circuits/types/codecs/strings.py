@@ -76,7 +76,11 @@ class Strings:
             SchemaError: The strings do not fit the type, or a code is not in the dictionary.
         """
         check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
-        return strings_array(self.type, *self.dictionary.gather(codes), valid)
+        strings = self.dictionary.gather(codes)
+        if isinstance(self.type, pa.BaseExtensionType):
+            stored = strings_array(self.type.storage_type, *strings, valid)
+            return pa.ExtensionArray.from_storage(self.type, stored)
+        return strings_array(self.type, *strings, valid)
 
     def keys(self, codes: Int64Array) -> list[Int64Array]:
         """Return three columns of sort keys, in the order of the first 24 bytes of the values.

@@ -22,6 +22,7 @@ addition, the cost of strings (`circuits.types.codecs.strings`).
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from typing import Any, Final
@@ -30,13 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.errors import SchemaError
-from circuits.types.arrow_types import VARIANT
-from circuits.types.codecs.arrow_buffers import (
-    BoolArray,
-    Int64Array,
-    check_dictionary_codes,
-    strings_array,
-)
+from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array
 from circuits.types.codecs.strings import Strings
 
 __all__ = [
@@ -85,8 +80,8 @@ def _read_fraction(text: str) -> Decimal | float:
 def _read_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, times in counts.items() if times > 1)
         raise ValueError(f"the name {repeated!r} occurs twice in an object")
     return members
 
@@ -217,13 +212,3 @@ class Variants(Strings):
         except pa.ArrowInvalid as error:
             raise SchemaError(f"{error}; correct it, or declare the column a STRING") from error
         return super().encode(texts, valid, adding=adding)
-
-    def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
-        """Return the values of codes.
-
-        Raises:
-            SchemaError: A code is not in the dictionary.
-        """
-        check_dictionary_codes(codes, valid, len(self.dictionary), self.type)
-        texts = strings_array(pa.string(), *self.dictionary.gather(codes), valid)
-        return pa.ExtensionArray.from_storage(VARIANT, texts)
