@@ -211,6 +211,10 @@ def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
     return Limit(_read_count(source, limit, "LIMIT"), skipped, with_ties)
 
 
+#: Digits after the point of LIMIT n%: the products with numbers of rows fit int64.
+_MAX_PERCENT_SCALE: Final = 6
+
+
 def _is_percent(source: SqlSource, node: exp.Limit) -> bool:
     """Return whether a limit is ``LIMIT 10%`` of DuckDB."""
     options = node.args.get("limit_options")
@@ -229,6 +233,9 @@ def _read_percent(source: SqlSource, node: exp.Limit) -> Decimal:
     percent = Decimal(number.this)
     if not 0 <= percent <= 100:
         raise source.error(number, f"LIMIT {percent}% is not from 0% to 100%")
+    if -int(percent.as_tuple().exponent) > _MAX_PERCENT_SCALE:
+        advice = f"round it to {_MAX_PERCENT_SCALE} digits after the point"
+        raise source.unsupported(number, f"LIMIT {number.sql()}%", advice)
     return percent
 
 

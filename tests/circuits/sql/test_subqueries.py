@@ -325,6 +325,7 @@ def test_apply_of_other_dialects_is_a_lateral_join():
         ("SELECT a, (SELECT max(y) FROM u WHERE x = t.b) AS n FROM t GROUP BY a", "'b' is neither"),
         ("SELECT a FROM t LIMIT 4 / 2", "write a whole number"),
         ("SELECT a FROM t LIMIT 101%", "not from 0% to 100%"),
+        ("SELECT a FROM t LIMIT 33.3333333%", "round it to 6 digits after the point"),
         ("SELECT a FROM t FETCH FIRST 3 ROWS WITH TIES", "TIES needs ORDER BY"),
     ],
 )
