@@ -71,6 +71,10 @@ class FrontierSource(Protocol):
         """
         ...
 
+    def has_found_sessions(self, node: int) -> bool:
+        """Return whether the step has searched the open sessions of a node."""
+        ...
+
     def oldest_session(self, node: int) -> int | None:
         """Return the start of the oldest open session of a node; None if no session is open."""
         ...
@@ -173,8 +177,10 @@ class OldestSession(Frontier):
 
     def value(self, source: FrontierSource) -> int | None:
         time = self.time.value(source)
+        if time is None or not source.has_found_sessions(self.node):
+            return None
         oldest = source.oldest_session(self.node)
-        return time if time is None or oldest is None else min(time, oldest)
+        return time if oldest is None else min(time, oldest)
 
     def label(self) -> str:
         return "start of the oldest open session"

@@ -424,6 +424,23 @@ class Graph:
         budget = Budget(StepLimits.off())
         return _GraphStepExecution(self, {}, {}, budget, now, (contents, needed)).run()
 
+    def count_rows_to_drop(self, watermarks: Mapping[str, int]) -> int:
+        """Return the number of rows of the state that a step with these watermarks drops.
+
+        Rows of sessions that are not closed yet do not count.
+
+        Args:
+            watermarks: As ``watermarks``.
+
+        Complexity:
+            O(bounds * runs * log N).
+        """
+        if self.state_bounds is None:
+            return 0
+        return BoundedStep(
+            self.state_bounds, lambda name: watermarks.get(watermark_of(name)), self.drop_limits
+        ).count_rows_to_drop()
+
     def read_columns(self, name: str) -> frozenset[int]:
         """Return the columns of an input that operators read."""
         size = len(self.nodes), len(self.views)

@@ -26,8 +26,9 @@ arranged by the bounded column, too (`dbsp_wcoj.storage.range_scan`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -49,6 +50,7 @@ from circuits.runtime.trace_limits import MIN_CODE, limited_delta, order_beginni
 from circuits.types.codecs.arrow_buffers import NULL
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
+from dbsp_wcoj.storage.range_scan import count_range
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, StagedGroup, TraceStep
 
 __all__ = ["BoundedStep", "StateBounds", "TraceBound", "check_window_close"]
@@ -78,6 +80,11 @@ class TraceBound:
     def order(self) -> ColumnOrder:
         """A column order that begins with the column."""
         return order_beginning_with(self.trace, self.column)
+
+    @property
+    def key(self) -> object:
+        """The key of the bound in `BoundedStep.limits`."""
+        return id(self.trace), self.frontier
 
 
 @dataclass(frozen=True)
@@ -109,7 +116,8 @@ class StateBounds:
     Attributes:
         frontiers: The frontiers of the columns of each node.
         final_row_columns: The nodes that emit final rows, by position, each with the column of its
-            input that decides when a row is final, and the frontier of this column.
+            input that decides when a row is final, the frontier of this column, and the rows that
+            wait.
         relations: The bound of the rows of each node that joins read, by position.
         operators: The bounds of the traces of each other operator, by position.
         sessions: The bounds of the operators that drop closed sessions, by position.
@@ -129,7 +137,7 @@ class StateBounds:
         self.relations: dict[int, TraceBound] = {}
         self.operators: dict[int, tuple[TraceBound, ...]] = {}
         self.sessions: dict[int, SessionStateBound] = {}
-        self.final_row_columns: dict[int, tuple[int, Frontier]] = {}
+        self.final_row_columns: dict[int, TraceBound] = {}
         # The readers of a node are joins and input options. For each node, the bounds of what each
         # of its readers needs.
         bounds_of_readers: dict[int, list[ColumnBounds]] = {}
@@ -145,8 +153,8 @@ class StateBounds:
             if node.operator is None or isinstance(node.operator, Integrate):
                 continue
             input_bounds = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
-            if node.plan.reads_watermarks:
-                self._add_final_row_column(position, input_bounds[0])
+            if isinstance(node.operator, WindowCloseOperator):
+                self._add_final_row_column(position, node, node.operator, input_bounds[0])
             needed = node.plan.needed_rows(input_bounds)
             if type(node.plan) in joins:
                 for i, bounds in zip(node.inputs, needed, strict=True):
@@ -181,10 +189,37 @@ class StateBounds:
             return {}
         return {checked.bounded_column: WatermarkOf(name, checked.expiry_text)}
 
-    def _add_final_row_column(self, position: int, input_bounds: ColumnBounds) -> None:
+    def limit_of_relation(self, position: int, limits: Mapping[object, int]) -> int | None:
+        """Return the code before which the rows of a node are dropped; None without one.
+
+        Args:
+            position: The node.
+            limits: As `BoundedStep.limits`.
+        """
+        bound = self.relations.get(position)
+        return None if bound is None else limits.get(bound.key)
+
+    def arrange_empty_traces(self) -> None:
+        """Arrange the traces without rows by their bounds, so that no step has to sort them."""
+        for bound in self.traces:
+            if bound.trace.orders and bound.trace.is_empty:
+                bound.trace.arrange(bound.order)
+
+    @property
+    def traces(self) -> Iterable[TraceBound]:
+        """The bounds of all traces, except those of sessions."""
+        return chain(
+            self.relations.values(), *self.operators.values(), self.final_row_columns.values()
+        )
+
+    def _add_final_row_column(
+        self, position: int, node: Node, operator: WindowCloseOperator, input_bounds: ColumnBounds
+    ) -> None:
         column = closing_column(input_bounds)
         if column is not None:
-            self.final_row_columns[position] = column, input_bounds[column]
+            self.final_row_columns[position] = TraceBound(
+                operator.trace, column, input_bounds[column], node.plan.fields[column].name
+            )
 
     def _bound_sessions(
         self, position: int, node: Node, operator: SessionBoundOperator, needed: ColumnBounds
@@ -273,20 +308,42 @@ class BoundedStep:
             return None
         return None if result[0] == NULL else int(result[0])
 
+    def has_found_sessions(self, node: int) -> bool:
+        """Return whether a node has searched its open sessions in the step."""
+        return node in self._oldest
+
     def oldest_session(self, node: int) -> int | None:
         """Return the start of the oldest open session that a node has found."""
-        return self._oldest.get(node)
+        return self._oldest[node]
+
+    def count_rows_to_drop(self) -> int:
+        """Return the number of rows that are dropped from the state before the step.
+
+        Rows of sessions that are not closed yet do not count.
+
+        Complexity:
+            O(bounds * runs * log N).
+        """
+        count = 0
+        for bound in self._bounds.traces:
+            limit = self.value(bound.frontier)
+            if limit is not None and bound.trace.orders:
+                previous_limit = self._previous_limits.get(bound.key, MIN_CODE)
+                count += count_range(bound.trace, bound.order, previous_limit, limit - 1)
+        for sessions in self._bounds.sessions.values():
+            limit = self.value(sessions.frontier)
+            if limit is not None:
+                previous_limit = self._previous_limits.get(sessions.frontier, MIN_CODE)
+                count += sessions.operator.count_rows(previous_limit, limit)
+        return count
 
     def closing(self, position: int) -> Closing | None:
         """Return which rows of the input of a node are final after the step; None for none."""
-        column_and_frontier = self._bounds.final_row_columns.get(position)
-        if column_and_frontier is None:
+        bound = self._bounds.final_row_columns.get(position)
+        limit = None if bound is None else self.value(bound.frontier)
+        if bound is None or limit is None:
             return None
-        column, frontier = column_and_frontier
-        limit = self.value(frontier)
-        if limit is None:
-            return None
-        return Closing(column, self._advance((position, frontier), limit), limit)
+        return Closing(bound.column, self._advance(bound.key, limit), limit)
 
     def drop_operator_rows(self, position: int, staged: Staged | None) -> Staged | None:
         """Return the change of an operator's state, less the rows that are no longer needed.
@@ -336,7 +393,7 @@ class BoundedStep:
         limit = self.value(bound.frontier)
         if limit is None or not bound.trace.orders:
             return step
-        previous_limit = self._advance((id(bound.trace), bound.frontier), limit)
+        previous_limit = self._advance(bound.key, limit)
         delta = ZSet.empty(bound.trace.arity) if step is None else step.delta
         change = limited_delta(bound.trace, bound.column, delta, previous_limit, limit)
         if change is delta:

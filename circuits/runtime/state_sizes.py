@@ -100,8 +100,7 @@ def _operator_bound(graph: Graph, position: int, node: Node) -> str:
         return f"{node.plan.state_unit} with {bounds.operators[position][0].label()}"
     if bounds is not None and position in bounds.final_row_columns:
         # The operator keeps the rows that are not final yet.
-        column, frontier = bounds.final_row_columns[position]
-        return f"rows with {node.plan.fields[column].name} >= {frontier.label()}"
+        return f"rows with {bounds.final_row_columns[position].label()}"
     if bounds is not None and position in bounds.sessions:
         return f"sessions that end at or after {bounds.sessions[position].frontier.label()}"
     return node.plan.state_limit or UNBOUNDED

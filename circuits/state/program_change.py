@@ -246,6 +246,11 @@ class ProgramChange:
         return self._graph
 
     @property
+    def watermarks(self) -> dict[str, int]:
+        """The watermarks of the inputs that the new program goes on with, as of now."""
+        return {name: time for name, time in self._new_watermarks().items() if name != NOW}
+
+    @property
     def rows_to_read(self) -> int:
         """The number of rows of the state that `apply` reads."""
         return self._backfill.rows + self._old_views.rows
@@ -350,11 +355,11 @@ class ProgramChange:
         old, graph = self.old, self._graph
         codecs = old.codecs
         self._watermarks = self._new_watermarks()
-        # Rows that are dropped from these traces are not the same ones in the backfill.
+        # Rows that are dropped from these traces may not be the same ones in the backfill.
         partial_traces = {
             relation_trace(node.state_name)
             for position, node in enumerate(graph.nodes)
-            if is_partial(graph, position)
+            if is_partial(graph, position) and not self._has_dropped_same_rows(position)
         }
         for name, old_name in self._reuse.traces.items():
             trace = graph.traces[name]
@@ -459,6 +464,16 @@ class ProgramChange:
     def _is_new(self, name: str) -> bool:
         trace = self._graph.traces.get(name)
         return trace is not None and bool(trace.orders) and name not in self._reuse.traces
+
+    def _has_dropped_same_rows(self, position: int) -> bool:
+        """Return whether the traces of a node in both graphs have dropped rows by equal limits."""
+        old_position = self._reuse.nodes.get(position)
+        limits = [
+            graph.state_bounds.limit_of_relation(at, graph.drop_limits)
+            for graph, at in ((self._graph, position), (self.old.graph, old_position))
+            if graph.state_bounds is not None and at is not None
+        ]
+        return len(limits) == 2 and limits[0] is not None and limits[0] == limits[1]
 
     @cached_property
     def _old_graph(self) -> Graph:

@@ -33,10 +33,14 @@ A target that keeps a row per key needs the current row of each key of a slice
 (`SlicedBackfill.emitted_part`). The trace of such a view is arranged by the key, so that no step
 has to arrange all of its rows.
 
+The slices do not read the rows in the order of time. So the new graph has no watermarks until the
+cursors are at the end, and drops no rows of its state. Then its watermarks advance to those of the
+old circuit, in steps that drop at most the given number of rows. Late rows are not among the rows
+that are read, and by the law of `circuits.runtime.state_bounds`, dropped rows change no output.
+Rows that are emitted when a window closes are emitted by these steps.
+
 Not possible in slices:
 
-- views over an input with lateness: rows before the watermark are dropped from the state, and
-  emitted rows are final, which is correct only if all rows arrive in the order of time;
 - rows that the caller gives, because `ProgramChange.apply` reads them at once;
 - a change of a view that was published before.
 
@@ -54,10 +58,8 @@ from typing import Final
 
 import pyarrow as pa
 
-from circuits.circuit import Circuit
 from circuits.errors import ProgramChangeError
-from circuits.plan.traversal import read_relations
-from circuits.runtime.graph import NOW, GraphStep
+from circuits.runtime.graph import NOW, Graph, GraphStep
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.post_step_view import PostStepView, column_order
 from circuits.state.program_change import ComputedRows, ProgramChange
@@ -124,9 +126,11 @@ class SlicedBackfill:
         self._old_graph = change.old.graph
         # The last step whose delta the slices have; None while a slice is computed.
         self._step: int | None = self._old_graph.steps
-        graph = change.graph
-        watermarks = self._old_graph.watermarks
-        graph.watermarks = {name: time for name, time in watermarks.items() if name != NOW}
+        # False until the watermarks of the new graph have caught up with those of the old one.
+        self._has_watermarks = change.graph.state_bounds is None
+        change.graph.watermarks = {}
+        if change.graph.state_bounds is not None:
+            change.graph.state_bounds.arrange_empty_traces()
         self._cursors = {
             position: TraceCursor(stored.trace)
             for position, stored in change.backfill.stored.items()
@@ -162,7 +166,8 @@ class SlicedBackfill:
     def has_all_rows(self) -> bool:
         """True if the new views have all rows, so that `emit` can begin."""
         has_constants = self.change.graph.steps > 0 or self.change.backfill.is_empty
-        return has_constants and all(cursor.is_complete for cursor in self._cursors.values())
+        has_read_all = all(cursor.is_complete for cursor in self._cursors.values())
+        return has_constants and has_read_all and self._has_watermarks
 
     @property
     def slices(self) -> dict[str, pa.Table]:
@@ -223,7 +228,8 @@ class SlicedBackfill:
             on_step: Receives the step of the new operators, before its commit.
 
         Returns:
-            The number of rows that were read in addition to the changes.
+            The number of rows that were read in addition to the changes, or that the state of the
+            new views has dropped because a watermark advances.
 
         Raises:
             DbspWcojError: The new views fail for the rows. The backfill cannot go on; call
@@ -248,7 +254,8 @@ class SlicedBackfill:
                 reads += 1
             if len(rows):
                 contents[position] = stored.decode(rows)
-        if contents or not graph.steps or graph.reads_now:
+        dropped = self._advance_watermarks(max_rows - read)
+        if contents or dropped is not None or not graph.steps or graph.reads_now:
             stored_now = old.graph.watermarks.get(NOW)
             now = stored_now if stored_now is not None else now
             step = self.change.backfill.run_slice(
@@ -266,7 +273,30 @@ class SlicedBackfill:
         self.rows_read += read
         self.rows = max(self.change.rows_to_read, self.rows_read)
         self._step = self._old_graph.steps
-        return read
+        return read + (dropped or 0)
+
+    def _advance_watermarks(self, max_rows: int) -> int | None:
+        """Set the watermarks of the next step of the new graph, once all rows have been read.
+
+        Until they have caught up, a step drops at most ``max_rows`` rows, but at least those of one
+        event time. After that, they are those of the old circuit.
+
+        Returns:
+            About the number of rows that the step drops; None if no watermark has changed.
+        """
+        graph = self.change.graph
+        watermarks, dropped = self.change.watermarks, 0
+        if not all(cursor.is_complete for cursor in self._cursors.values()):
+            return None
+        if not self._has_watermarks and watermarks:
+            if max_rows < 1:
+                return None
+            watermarks, dropped = next_watermarks(graph, watermarks, max_rows)
+        self._has_watermarks = watermarks == self.change.watermarks
+        if watermarks == {k: v for k, v in graph.watermarks.items() if k != NOW}:
+            return None
+        graph.watermarks = {**graph.watermarks, **watermarks}
+        return dropped
 
     def emit(self, max_rows: int) -> int:
         """Add the next rows of the new views to their `slices`, after `advance`.
@@ -330,45 +360,68 @@ class SlicedBackfill:
 def find_slice_obstacle(change: ProgramChange) -> str | None:
     """Return the reason why a change is not possible in slices; None if it is possible.
 
-    >>> from circuits import InputOptions, Lateness, compile_sql
-    >>> late = {"e": InputOptions(lateness=Lateness("at", 5), keep="all")}
-    >>> text = "CREATE VIEW v AS SELECT at FROM e"
-    >>> old = compile_sql(text, {"e": "at bigint"}, input_options=late)
-    >>> text = f"{text}; CREATE VIEW w AS SELECT at FROM v"
-    >>> new = compile_sql(text, {"e": "at bigint"}, input_options=late)
-    >>> find_slice_obstacle(ProgramChange(old, new))
-    "view 'w' reads input 'e', which has lateness: slices do not read its rows in the order of time"
+    >>> from circuits import InputOptions, compile_sql
+    >>> schemas, keep = {"e": "at bigint"}, {"e": InputOptions(keep="all")}
+    >>> texts = [f"CREATE VIEW v AS SELECT at + {n} AS x FROM e" for n in (1, 2)]
+    >>> circuits = [compile_sql(text, schemas, input_options=keep) for text in texts]
+    >>> find_slice_obstacle(ProgramChange(*circuits))
+    'v: a view that was published before changes'
     """
     changed = [view.view for view in change.views if view.kind not in ("new", "unchanged")]
     if changed:
         return f"{', '.join(changed)}: a view that was published before changes"
-    for view in change.views:
-        if view.kind == "new":
-            for name in sorted(_inputs_of(change.new, view.view)):
-                options = change.new.input_options.get(name)
-                if options is not None and options.lateness:
-                    return (
-                        f"view {view.view!r} reads input {name!r}, which has lateness: slices do "
-                        "not read its rows in the order of time"
-                    )
     if change.given_inputs:
         names = ", ".join(sorted(change.given_inputs))
         return f"the rows of {names} are given and not kept, and such rows are read at once"
     return None
 
 
-def _inputs_of(circuit: Circuit, view: str) -> set[str]:
-    """Return the names of the inputs that a view reads, also through other views."""
-    inputs: set[str] = set()
-    visited, pending = {view}, [view]
-    while pending:
-        for name in read_relations(circuit.plans[pending.pop()]) - visited:
-            visited.add(name)
-            if name in circuit.plans:
-                pending.append(name)
-            else:
-                inputs.add(name)
-    return inputs
+def next_watermarks(
+    graph: Graph, watermarks: Mapping[str, int], max_rows: int
+) -> tuple[dict[str, int], int]:
+    """Return watermarks with which the next step of a graph drops at most so many rows.
+
+    Args:
+        graph: A graph whose state drops rows by watermarks.
+        watermarks: The watermarks to advance to.
+        max_rows: The limit on the rows, at least 1. A single event time may have more rows.
+
+    Returns:
+        The watermarks, and the number of rows that the step drops. One of the watermarks advances,
+        unless the graph has all of them. Rows of sessions that are not closed yet do not count.
+
+    Complexity:
+        O(log(times) * bounds * log N).
+    """
+    current = {name: time for name, time in graph.watermarks.items() if name != NOW}
+    dropped = 0
+    for name, target in watermarks.items():
+        if current.get(name) == target:
+            continue
+
+        def count(time: int, name: str = name) -> int:
+            return graph.count_rows_to_drop({**current, name: time})
+
+        if count(target) <= max_rows:
+            current[name] = target
+            dropped = count(target)
+            continue
+        if dropped:
+            break
+        first = current.get(name)
+        low, width = target - 1, 1
+        while (first is None or low > first) and count(low) > max_rows:
+            width *= 2
+            low = target - width
+        low = low if first is None else max(low, first)
+        high = low + width  # more than max_rows rows are before it
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if count(middle) <= max_rows else (low, middle)
+        # At least the rows of the first event time, also if they are more.
+        current[name] = low if count(low) > 0 else high
+        return current, count(current[name])
+    return current, dropped
 
 
 class ViewEmission:

@@ -28,7 +28,7 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace
 from dbsp_wcoj.zset import Int64Array, ZSet, consolidated_rows
 
-__all__ = ["range_scan"]
+__all__ = ["count_range", "range_scan"]
 
 
 def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
@@ -61,6 +61,33 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
     return consolidated_rows(rows, np.concatenate([weights for _, weights in slices]))
 
 
+def count_range(trace: Trace, order: ColumnOrder, low: int, high: int) -> int:
+    """Return the number of rows that `range_scan` reads, which include deleted rows.
+
+    The arguments are those of `range_scan`.
+
+    Complexity:
+        O(runs log N + runs * columns).
+
+    >>> trace = Trace(2)
+    >>> trace.update(ZSet.from_rows([(1, 30), (2, 10), (3, 20)]))
+    >>> count_range(trace, (1, 0), 10, 20)
+    2
+    """
+    if low > high:
+        return 0
+    count = 0
+    for run in trace.arrange(order).spine.runs:
+        buffer = run.buffer
+        first, last = _first_level_range(buffer, low, high)
+        for level in range(int(buffer[ARITY]) - 1 if first < last else 0):
+            entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+            start = int(buffer[entry + LEVEL_OFFSETS])
+            first, last = int(buffer[start + first]), int(buffer[start + last])
+        count += max(last - first, 0)
+    return count
+
+
 def _slice(buffer: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:
     """The rows of a run in the range: columns in the run's own order, and weights.
 
@@ -70,11 +97,7 @@ def _slice(buffer: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Ar
         high: The greatest value.
     """
     arity = int(buffer[ARITY])
-    nodes = int(buffer[LEVEL_HEADERS + LEVEL_NODES])
-    start = int(buffer[LEVEL_HEADERS + LEVEL_VALUES])
-    first_values = buffer[start : start + nodes]
-    first = int(np.searchsorted(first_values, low, side="left"))
-    last = int(np.searchsorted(first_values, high, side="right"))
+    first, last = _first_level_range(buffer, low, high)
     if first >= last:
         return np.empty((arity, 0), np.int64), np.empty(0, np.int64)
     # By level, the values in the range, and where their children begin among those in the range.
@@ -100,3 +123,12 @@ def _slice(buffer: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Ar
     if start:
         return columns, np.diff(buffer[start + first : start + last + 1])
     return columns, np.full(last - first, buffer[UNIFORM_WEIGHT])
+
+
+def _first_level_range(buffer: Int64Array, low: int, high: int) -> tuple[int, int]:
+    """Return where the nodes of the first level with a value in the range begin and end."""
+    nodes = int(buffer[LEVEL_HEADERS + LEVEL_NODES])
+    start = int(buffer[LEVEL_HEADERS + LEVEL_VALUES])
+    first_values = buffer[start : start + nodes]
+    first = int(np.searchsorted(first_values, low, side="left"))
+    return first, int(np.searchsorted(first_values, high, side="right"))

@@ -11,9 +11,8 @@ only its own delta. No manifest names the files before, so a crash leaves files 
 removes, and the backfill begins again.
 
 If a file cannot be written, the early files are removed, and the micro-batch that commits the
-change writes the whole state of the new views, as without slices. It does the same if the state
-drops rows by a watermark. A trace that the old views also have is not written early, because it is
-in their files.
+change writes the whole state of the new views, as without slices. A trace that the old views also
+have is not written early, because it is in their files.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class EarlyState:
         self._is_safe = is_safe
         self._on_written = on_written
         self._manifest: Manifest | None = None
-        self._is_given_up = change.graph.state_bounds is not None
+        self._is_given_up = False
 
     def write(self, step: GraphStep) -> None:
         """Write what a slice adds, before its commit.

@@ -354,10 +354,6 @@ def test_lateness_of_an_input_that_no_new_view_reads_does_not_matter():
 
 
 def test_changes_that_are_not_possible_in_slices_are_refused():
-    late = {"e": InputOptions(lateness=Lateness("dst", 5), keep="all")}
-    old = compile_sql(PATHS, E, input_options=late)
-    with pytest.raises(ProgramChangeError, match="lateness"):
-        SlicedBackfill(ProgramChange(old, compile_sql(PATHS + SOURCES, E, input_options=late)))
     old = compile_sql(SOURCES, E)
     old.step(rows((1, 2)))
     change = ProgramChange(old, compile_sql(SOURCES + PATHS, E), given=["e"])

@@ -33,11 +33,12 @@ import numpy as np
 from circuits.plan.time_windows import SessionBound
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.time.latest_marks import MarkedRows, sum_by_prefix
-from circuits.runtime.trace_limits import first_value, limited_delta
+from circuits.runtime.trace_limits import first_value, limited_delta, order_beginning_with
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.nearest import NearestRows
+from dbsp_wcoj.storage.range_scan import count_range
 from dbsp_wcoj.storage.trace import Staged, StagedGroup, TraceStep
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, consolidated_rows
 
@@ -177,6 +178,11 @@ class SessionBoundOperator:
             if change is not delta:
                 _stage(steps, rows, change)
         return first_value(marks, time_column, marks_delta, oldest, limit + self._gap)
+
+    def count_rows(self, low: int, limit: int) -> int:
+        """Return the number of rows with a time from ``low`` on, before a limit; O(runs log N)."""
+        rows, time = self._rows.rows, self._width - 1
+        return count_range(rows, order_beginning_with(rows, time), low, limit - 1)
 
     def _to_trace(self, zset: ZSet) -> ZSet:
         valid = zset.row_array[self.time] != NULL
