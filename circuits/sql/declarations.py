@@ -6,6 +6,7 @@ The parts of a declaration have these effects:
 
 ================================= ================================================================
 NOT NULL                          checked: a row with NULL there is refused
+NOT NULL of a field of a struct   unchecked, with a notice
 PRIMARY KEY                       the input takes upserts: the last row of a key replaces the others
 PRIMARY KEY ... NOT ENFORCED      unchecked, with a notice; also any PRIMARY KEY in dialect spark
 UNIQUE, CHECK, FOREIGN KEY        unchecked, with a notice: they do not change a view of valid rows
@@ -39,7 +40,7 @@ from circuits.sql.computed_columns import PROCESSING_TIME, ComputedColumn
 from circuits.sql.syntax.collations import is_byte_order
 from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
-from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type
+from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type, has_required_field
 
 __all__ = [
     "WEIGHT_COLUMN",
@@ -318,6 +319,9 @@ class _TableReader:
             constraints.remove(computed[0])
         elif node.kind is not None:
             self._types[name] = self._read_type(node.kind)
+            if has_required_field(node.kind):
+                part = f"NOT NULL in the type of column {name!r}"
+                self._add_notice(node, part, "the fields are not checked")
             if self._source.is_postgres and node.kind.this in PADDED_TEXTS:
                 effect = "blanks at the end of its values count; CAST(c AS CHAR(n)) leaves them out"
                 self._add_notice(node, f"the padding of CHAR column {name!r}", effect)

@@ -73,6 +73,10 @@ SELECT id % 2 AS k, histogram(i), histogram(DISTINCT t) FROM t GROUP BY k
 SELECT id, list_histogram(b), list_histogram(a || b), list_aggregate(w, 'histogram') FROM t
 SELECT id % 2 AS k, max_by(i, id, 1), min_by(t, i, 2), max_by(id, i, 9) FROM t GROUP BY k
 SELECT id, (i, t) AS pair, row(a, (1, t)) AS nested FROM t
+SELECT id, s = (3, NULL) AS p, (1, 'q') = s AS q, s <> row(1, 'q') AS r, s IN ((1, 'q')) AS u FROM t
+SELECT id, s < (i, t) AS p, s >= (2, 'a') AS q, s BETWEEN (1, 'a') AND (i, 'z') AS r FROM t
+SELECT id, s IS DISTINCT FROM (NULL, 'r') AS p, s IS NOT DISTINCT FROM (i, NULL) AS q FROM t
+SELECT id, list_transform(a, lambda v: V + i) AS p, list_filter(w, lambda X: x > 'x') AS q FROM t
 SELECT id, x FROM t, unnest(a) AS u(x)
 SELECT id, x, o FROM t CROSS JOIN UNNEST(a) WITH ORDINALITY AS u(x, o)
 SELECT id, x FROM t LEFT JOIN UNNEST(a) AS u(x) ON true
@@ -264,6 +268,8 @@ unnest(t.b) AS u(y) WHERE t.id = r.x) SELECT * FROM r
 #: Queries that mean the same here, in dialect spark, and in Spark.
 SPARK_QUERIES = (
     """
+SELECT id, s = (3L, 'q'), (1L, 'q') = s, s < (i, t), s >= (2L, 'a'), s <=> (i, t) FROM t
+SELECT id, transform(a, v -> V + i), filter(w, X -> x > 'x') FROM t
 SELECT id, x FROM t LATERAL VIEW explode(a) u AS x
 SELECT id, p, x, k, v FROM t LATERAL VIEW OUTER posexplode(a) u AS p, x \
 LATERAL VIEW OUTER explode(m) w AS k, v

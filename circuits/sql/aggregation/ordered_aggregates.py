@@ -249,7 +249,9 @@ def _as_text(reader: AggregateReader, value: Expression) -> Expression:
 
 def _read_list(reader: AggregateReader) -> Expression:
     value = reader.argument(0)
+    # collect_list of Spark leaves NULL out.
     leaves_nulls_out = bool(reader.function.args.get("nulls_excluded")) and reader.is_spark
+    leaves_nulls_out = reader.nulls == "ignore" or (leaves_nulls_out and not reader.nulls)
     _check_lists(reader, value)
     filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
     key = SortKey.of(value)
@@ -358,7 +360,7 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
         _first_reader(ignores_nulls=True), (1, 2), ordered=True, nulls=True
     ),
     "approx_quantile": AggregateDefinition(_quantile_reader("disc"), (2, 3)),
-    "array_agg": AggregateDefinition(_read_list, ordered=True),
+    "array_agg": AggregateDefinition(_read_list, ordered=True, nulls=True),
     "bitmap_and_agg": AggregateDefinition(_bitmap_reader("bitmap_and"), distinct=False),
     "bitmap_construct_agg": AggregateDefinition(
         _bitmap_reader("bitmap_of_positions"), distinct=False

@@ -86,6 +86,20 @@ DATE_UNITS: Final = (
 
 #: Units of date_trunc with several years, in DuckDB and PostgreSQL.
 _YEARS_OF_UNIT: Final = {"decade": 10, "century": 100, "millennium": 1000}
+#: The units to which FLOOR and CEIL round times, as months, days and microseconds.
+_AMOUNTS: Final = {
+    **{unit: (12 * years, 0, 0) for unit, years in _YEARS_OF_UNIT.items()},
+    "year": (12, 0, 0),
+    "quarter": (3, 0, 0),
+    "month": (1, 0, 0),
+    "week": (0, 7, 0),
+    "day": (0, 1, 0),
+    "hour": (0, 0, 3_600_000_000),
+    "minute": (0, 0, 60_000_000),
+    "second": (0, 0, 1_000_000),
+    "millisecond": (0, 0, 1_000),
+    "microsecond": (0, 0, 1),
+}
 
 
 def _field_reader(function: str) -> Reader:
@@ -176,25 +190,91 @@ def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
         unit = _read_unit(clause, node)
     moment = clause.read(value)
     if unit in _YEARS_OF_UNIT:
-        return _truncate_years(clause, node, moment, unit)
+        return _truncate_years(clause, node, moment, unit, is_standard=clause.source.is_postgres)
     return clause.call(node, "date_trunc", string_literal(unit), moment)
 
 
-def _truncate_years(clause: Clause, node: exp.Expr, value: Expression, unit: str) -> Expression:
+def _read_floor(clause: Clause, node: exp.Floor) -> Expression:
+    """Read ``FLOOR(x)``, or ``FLOOR(ts TO HOUR)``, the start of the unit that contains ts."""
+    if node.args.get("to") is None:
+        return clause.call(node, "floor", *clause.read_arguments(node, "this"))
+    clause.source.allow_arguments(node, "this", "to")
+    return _round_moment(clause, node, node.args["to"], is_floor=True)
+
+
+def _read_ceiling(clause: Clause, node: exp.Ceil) -> Expression:
+    """Read ``CEIL(x)``, or ``CEIL(ts TO HOUR)``, the first start not before ts."""
+    if node.args.get("to") is None:
+        return clause.call(node, "ceil", *clause.read_arguments(node, "this"))
+    clause.source.allow_arguments(node, "this", "to")
+    return _round_moment(clause, node, node.args["to"], is_floor=False)
+
+
+def _read_time_truncation(clause: Clause, node: exp.TimeTrunc) -> Expression:
+    """Read ``TIME_TRUNC(t, HOUR)``, which is ``FLOOR(t TO HOUR)`` of a TIME."""
+    clause.source.allow_arguments(node, "this", "unit")
+    value = clause.read(node.this)
+    if not pa.types.is_time(value.type):
+        raise clause.source.error(node, f"TIME_TRUNC() takes a TIME, not a value of {value.type}")
+    return _round_moment(clause, node, node.args["unit"], is_floor=True)
+
+
+def _round_moment(clause: Clause, node: exp.Expr, unit: exp.Expr, *, is_floor: bool) -> Expression:
+    """Return a date, a time or a timestamp rounded down or up to a unit; the type does not change.
+
+    As in Flink and Feldera, weeks start on Sundays. The century of 2024 starts with 2001 in dialect
+    spark, as in Flink, and with 2000 in others, as in Feldera.
+    """
+    clause.source.mark_read(unit)
+    value = clause.read(node.this)
+    if clause.source.is_spark and is_text(value.type):
+        (value,) = coerce(clause, node, [value], "m")
+    name, is_time = unit.name.lower(), pa.types.is_time(value.type)
+    amounts = {key: value for key, value in _AMOUNTS.items() if not is_time or not any(value[:2])}
+    if name not in amounts:
+        known = ", ".join(key.upper() for key in amounts)
+        raise clause.source.unsupported(unit, f"rounding to {name.upper()}", f"units: {known}")
+    if not is_moment(value.type):
+        raise clause.source.error(
+            node, f"rounding to {name.upper()} takes a date or a time, not a value of {value.type}"
+        )
+    moment = clause.call(node, "time_on_date", EPOCH_DATE, value) if is_time else value
+
+    def shift(moment: Expression, *amounts: int) -> Expression:
+        return clause.call(node, "date_add", moment, *map(integer_literal, amounts))
+
+    if name == "week":
+        monday = clause.call(node, "date_trunc", string_literal(name), shift(moment, 0, 1, 0))
+        start = shift(monday, 0, -1, 0)
+    elif name in _YEARS_OF_UNIT:
+        is_standard = clause.source.is_spark
+        start = _truncate_years(clause, node, moment, name, is_standard=is_standard)
+    else:
+        start = clause.call(node, "date_trunc", string_literal(name), moment)
+    if is_floor:
+        return clause.call(node, "cast", start, type=value.type)
+    is_start = clause.call(node, "eq", start, clause.call(node, "cast", moment, type=start.type))
+    end = clause.call(node, "case", is_start, start, shift(start, *amounts[name]))
+    return clause.call(node, "cast", end, type=value.type)
+
+
+def _truncate_years(
+    clause: Clause, node: exp.Expr, value: Expression, unit: str, *, is_standard: bool
+) -> Expression:
     """Return the start of the decade, century or millennium.
 
-    In DuckDB the century of 2024 starts with 2000, and years before 1 BC are rounded up. In
-    PostgreSQL it starts with 2001, as the SQL standard has it.
+    In DuckDB the century of 2024 starts with 2000, and years before 1 BC are rounded up. With
+    ``is_standard`` it starts with 2001, as in PostgreSQL and in the SQL standard.
     """
     start = clause.call(node, "date_trunc", string_literal("year"), value)
     if not pa.types.is_timestamp(start.type):
         start = clause.call(node, "cast", start, type=pa.timestamp("us"))
     length = integer_literal(_YEARS_OF_UNIT[unit])
     year = clause.call(node, "year", start)
-    if clause.source.is_postgres and unit != "decade":
+    if is_standard and unit != "decade":
         year = clause.call(node, "subtract", year, integer_literal(1))
     passed = clause.call(node, "modulo", year, length)
-    if clause.source.is_postgres:
+    if is_standard:
         passed = clause.call(node, "modulo", clause.call(node, "add", passed, length), length)
     months = clause.call(node, "multiply", passed, integer_literal(-12))
     zero = integer_literal(0)
@@ -345,6 +425,7 @@ def _read_as_date(clause: Clause, node: exp.TsOrDsToDate) -> Expression:
 
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Add: _sum_reader("add", 1),
+    exp.Ceil: _read_ceiling,
     exp.DateAdd: _read_date_add,
     exp.DateDiff: _read_difference,
     exp.DateTrunc: _read_truncation,
@@ -353,6 +434,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.DayOfWeek: _field_reader("day_of_week"),
     exp.DayOfYear: _field_reader("day_of_year"),
     exp.Extract: _read_extract,
+    exp.Floor: _read_floor,
     exp.Hour: _field_reader("hour"),
     exp.Interval: read_interval_value,
     exp.Minute: _field_reader("minute"),
@@ -360,6 +442,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Quarter: _field_reader("quarter"),
     exp.Second: _field_reader("second"),
     exp.Sub: _sum_reader("subtract", -1),
+    exp.TimeTrunc: _read_time_truncation,
     exp.TimestampTrunc: _read_truncation,
     exp.TsOrDsToDate: _read_as_date,
     exp.Week: _field_reader("week"),

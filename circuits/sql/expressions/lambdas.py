@@ -52,7 +52,26 @@ def _read_lambda(
         )
     parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
     inner = replace(clause, parameters={**clause.parameters, **parameters})
-    return inner.read(lambda_node.this), tuple(range(first, first + len(types)))
+    body = lambda_node.this
+    if any(column.parts[0].name.casefold() in names for column in body.find_all(exp.Column)):
+        # sqlglot takes X in ``x -> X + 1`` as a column.
+        clause.source.mark_read(body)
+        body = body.transform(_name_parameter, names)
+    return inner.read(body), tuple(range(first, first + len(types)))
+
+
+def _name_parameter(node: exp.Expr, names: Sequence[str]) -> exp.Expr:
+    """Replace a column with the name of a parameter by its identifier, as sqlglot writes one."""
+    if not isinstance(node, exp.Column):
+        return node
+    # Of ``s.x.y``, the parameter s can be the table or the schema.
+    first, *others = node.parts
+    if first.name.casefold() not in names:
+        return node
+    value: exp.Expr = first
+    for other in others:
+        value = exp.Dot(this=value, expression=other)
+    return value
 
 
 def _call_with_lambda(
@@ -123,21 +142,8 @@ def read_comprehension(clause: Clause, node: exp.Comprehension) -> Expression:
     name = node.expression.name.casefold()
 
     def as_lambda(body: exp.Expr) -> exp.Lambda:
-        def name_parameter(part: exp.Expr) -> exp.Expr:
-            """Replace a column with the name of the variable by its identifier, a parameter."""
-            if not isinstance(part, exp.Column):
-                return part
-            # Of ``s.x.y``, the variable s can be the table or the schema.
-            first, *others = part.parts
-            if first.name.casefold() != name:
-                return part
-            value: exp.Expr = first
-            for other in others:
-                value = exp.Dot(this=value, expression=other)
-            return value
-
         function = exp.Lambda(
-            this=body.transform(name_parameter), expressions=[exp.to_identifier(name)]
+            this=body.transform(_name_parameter, [name]), expressions=[exp.to_identifier(name)]
         )
         clause.source.mark_read(body)
         return function

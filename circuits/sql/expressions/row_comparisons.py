@@ -7,6 +7,9 @@ In PostgreSQL, a comparison with a part that is NULL is NULL if it decides the r
 
     (1, NULL) = (1, 2)   NULL        (1, NULL) = (2, 2)   false
     (1, NULL) < (2, 0)   true        (1, NULL) < (1, 2)   NULL
+
+A row that is compared with a struct, such as a column, is a struct, too. NULL equals NULL within
+structs; a comparison with a struct that is NULL is NULL.
 """
 
 from __future__ import annotations
@@ -47,17 +50,22 @@ def compare_rows(clause: Clause, node: exp.Expr, function: str, right: exp.Expr)
         clause: The clause of the comparison.
         node: The node that errors point to, with the left row.
         function: One of eq, ne, same, lt, le, gt, ge.
-        right: The right row.
+        right: The right row. One of the sides may be a struct instead.
 
     Raises:
-        SqlError: A side is not a row, or the rows have different lengths.
+        SqlError: A side is neither a row nor a struct, or the sides have different lengths.
     """
-    sides = [_read_row(clause, node, side) for side in (node.this, right)]
-    if len(sides[0]) != len(sides[1]):
-        raise clause.source.error(
-            node, f"a row of {len(sides[0])} values is compared with a row of {len(sides[1])}"
-        )
-    return compare_parts(clause, node, function, *sides)
+    nodes = [_without_parentheses(clause, side) for side in (node.this, right)]
+    if all(is_row(clause.source, side) for side in nodes):
+        sides = [read_parts(clause, side) for side in nodes]
+        _check_lengths(clause, node, *map(len, sides))
+        return compare_parts(clause, node, function, *sides)
+    # One side is a struct, such as a column. Then both are compared as structs, also in PostgreSQL.
+    values = [clause.read(side) for side in nodes]
+    if not all(pa.types.is_struct(value.type) for value in values):
+        raise clause.source.error(node, "a row is compared with a single value")
+    _check_lengths(clause, node, *(value.type.num_fields for value in values))
+    return clause.call(node, function, *values)
 
 
 def compare_parts(
@@ -91,13 +99,16 @@ def compare_parts(
     return result
 
 
-def _read_row(clause: Clause, node: exp.Expr, side: exp.Expr) -> list[Expression]:
+def _without_parentheses(clause: Clause, side: exp.Expr) -> exp.Expr:
     while isinstance(side, exp.Paren):
         clause.source.allow_arguments(side, "this")
         side = side.this
-    if not is_row(clause.source, side):
-        raise clause.source.error(node, "a row is compared with a single value")
-    return read_parts(clause, side)
+    return side
+
+
+def _check_lengths(clause: Clause, node: exp.Expr, left: int, right: int) -> None:
+    if left != right:
+        raise clause.source.error(node, f"a row of {left} values is compared with a row of {right}")
 
 
 def read_parts(clause: Clause, row: exp.Expr) -> list[Expression]:

@@ -28,11 +28,9 @@ __all__ = ["READERS", "READERS_BY_NAME"]
 SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Abs: ("abs", "this"),
     exp.Cbrt: ("cbrt", "this"),
-    exp.Ceil: ("ceil", "this"),
     exp.Contains: ("contains", "this", "expression"),
     exp.EndsWith: ("ends_with", "this", "expression"),
     exp.Exp: ("exp", "this"),
-    exp.Floor: ("floor", "this"),
     exp.Left: ("left", "this", "expression"),
     exp.Length: ("length", "this"),
     exp.Ln: ("ln", "this"),

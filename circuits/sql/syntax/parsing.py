@@ -18,7 +18,7 @@ METADATA                 a part of a column in Flink; ``meta[UNCHECKED_COLUMN_PA
 GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in most dialects
 a | b & c                ``a | (b & c)`` in Spark; sqlglot reads ``(a | b) & c``
 ~a + b                   ``~(a + b)`` in DuckDB and PostgreSQL; sqlglot reads ``(~a) + b``
-FLOOR(ts TO HOUR)        ``date_trunc('HOUR', ts)``; CEIL is the next such time
+FLOOR(ts TO HOUR)        a time rounded down; CEIL rounds it up
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
 ``MACRO f(x, y := 5)``   the default of a parameter
@@ -101,7 +101,6 @@ _SPARK_LEVELS: Final = (
 )
 # Functions whose argument may be followed by TO and a unit of time.
 _ROUNDINGS: Final = {"CEIL": exp.Ceil, "CEILING": exp.Ceil, "FLOOR": exp.Floor}
-_ROUNDING_UNITS: Final = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND")
 #: The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
 CALL_SUFFIXES: Final = (exp.Filter, exp.IgnoreNulls, exp.RespectNulls, exp.Window, exp.WithinGroup)
 
@@ -356,12 +355,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "FUNCTION_PARSERS": {
             **{name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names},
             **JSON_PARSERS,
-            **{
-                name: _rounding_parser(
-                    name, is_call=name in names, is_spark_dialect=is_spark_dialect
-                )
-                for name in _ROUNDINGS
-            },
+            **{name: _rounding_parser(name, is_call=name in names) for name in _ROUNDINGS},
         },
     }
     return type(base.__name__, (_TextKeepingParser, base), attributes)
@@ -386,22 +380,21 @@ def _call_by_name_builder(name: str) -> Any:
     return build
 
 
-def _rounding_parser(name: str, *, is_call: bool, is_spark_dialect: bool) -> Any:
+def _rounding_parser(name: str, *, is_call: bool) -> Any:
     """Return the parser of FLOOR(x) or CEIL(x) that also reads FLOOR(ts TO HOUR).
 
     Args:
         name: The name of the function, in upper case.
         is_call: Whether FLOOR(x) is a call by name in the tree.
-        is_spark_dialect: Whether date_trunc is a call by name in the tree.
     """
 
     def parse(parser: Any) -> exp.Expr:
         arguments = parser._parse_csv(parser._parse_lambda)
         if len(arguments) == 1 and parser._match_text_seq("TO"):
             unit = parser._parse_var(any_token=True)
-            if unit is None or unit.name.upper() not in _ROUNDING_UNITS:
-                parser.raise_error(f"{name} TO takes a unit: {', '.join(_ROUNDING_UNITS)}")
-            return _round_time(arguments[0], unit, name == "FLOOR", is_spark_dialect)
+            if unit is None:
+                parser.raise_error(f"{name} TO takes a unit, such as HOUR")
+            return _ROUNDINGS[name](this=arguments[0], to=unit)
         if is_call:
             return exp.Anonymous(this=name.lower(), expressions=arguments)
         if len(arguments) > 2:
@@ -409,22 +402,6 @@ def _rounding_parser(name: str, *, is_call: bool, is_spark_dialect: bool) -> Any
         return _ROUNDINGS[name](**dict(zip(("this", "decimals"), arguments, strict=False)))
 
     return parse
-
-
-def _round_time(time: exp.Expr, unit: exp.Var, is_floor: bool, is_spark_dialect: bool) -> exp.Expr:
-    """Return the start of the unit at or before a time, or at or after it."""
-    if not is_floor:
-        microsecond = exp.Interval(this=exp.Literal.string("1"), unit=exp.Var(this="MICROSECOND"))
-        time = exp.Paren(this=exp.Sub(this=time, expression=microsecond))
-    start: exp.Expr = (
-        exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(unit.name), time])
-        if is_spark_dialect
-        else exp.TimestampTrunc(this=time, unit=unit)
-    )
-    if is_floor:
-        return start
-    step = exp.Interval(this=exp.Literal.string("1"), unit=unit.copy())
-    return exp.Paren(this=exp.Add(this=start, expression=step))
 
 
 def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:

@@ -18,7 +18,8 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``WITH MUTUALLY RECURSIVE t (a INT) AS``   ``WITH RECURSIVE t (a) AS`` (Materialize)
 ``OPTIONS (... GROUP SIZE = 1000)``        left out: a hint (Materialize)
 ``a INT ARRAY`` in CREATE TABLE            ``a INT[]``
-``a ROW(x INT NOT NULL)``                  ``a STRUCT(x INT)`` (Feldera), also after AS in CAST
+``a ROW(x INT)``                           ``a STRUCT(x INT)`` (Feldera), also after AS in CAST
+``SELECT ... MINUS SELECT ...``            ``SELECT ... EXCEPT SELECT ...`` (Spark, Feldera, Oracle)
 ``RETURNS INT NOT NULL``                   ``RETURNS INT`` (Feldera)
 ``CREATE STREAM s AS SELECT ...``          ``CREATE VIEW s AS SELECT ...`` (ksqlDB); also ``TABLE``
 ``SELECT ... EMIT CHANGES``                ``SELECT ...``: a view emits its changes (ksqlDB)
@@ -45,6 +46,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from sqlglot.parser import Parser
@@ -52,6 +54,19 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 __all__ = ["StatementWords", "rewrite_statements", "split_statements"]
 
+# What can be the first word of a query, or stand before it after MINUS.
+_QUERY_STARTS: Final = {"SELECT", "VALUES", "WITH", "TABLE", "ALL", "DISTINCT"}
+# The last token of a name, a literal or a query in parentheses.
+_OPERAND_ENDS: Final = {
+    TokenType.NULL,
+    TokenType.TRUE,
+    TokenType.FALSE,
+    TokenType.VAR,
+    TokenType.IDENTIFIER,
+    TokenType.NUMBER,
+    TokenType.STRING,
+    TokenType.R_PAREN,
+}
 # Objects without an effect on the rows of a view, and where the caller does their work.
 _UNUSED_OBJECTS: Final = {
     "CONNECTION": "the caller passes the rows",
@@ -228,7 +243,7 @@ def _strip_table_options(tokens: list[Token], result: StatementWords) -> list[To
     return kept
 
 
-def _read_array_types(tokens: list[Token], _: StatementWords) -> list[Token]:
+def _read_array_types(tokens: list[Token], words: StatementWords) -> list[Token]:
     """Replace ``INT ARRAY`` by ``INT[]``; sqlglot reads only one such column of a table."""
     kind = _created_kind(tokens)
     if kind is None or _word(tokens, kind) not in _TABLE_KINDS:
@@ -237,6 +252,7 @@ def _read_array_types(tokens: list[Token], _: StatementWords) -> list[Token]:
     for index in range(kind, len(tokens)):
         is_type = index > kind and (
             tokens[index - 1].token_type in Parser.TYPE_TOKENS | {TokenType.R_PAREN}
+            or tokens[index - 1].text.casefold() in words.types
         )
         if _word(tokens, index) == "ARRAY" and is_type and _word(tokens, index + 1) not in "<[":
             result.append(_replace(tokens[index], TokenType.L_BRACKET, "["))
@@ -247,7 +263,7 @@ def _read_array_types(tokens: list[Token], _: StatementWords) -> list[Token]:
 
 
 def _read_row_types(tokens: list[Token], _: StatementWords) -> list[Token]:
-    """Replace the type ``ROW(x INT NOT NULL)`` by ``STRUCT(x INT)``, in CREATE and after AS."""
+    """Replace the type ``ROW(x INT)`` by ``STRUCT(x INT)``, in CREATE and after AS."""
     kind = _created_kind(tokens)
     declares = kind is not None and _word(tokens, kind) in {*_TABLE_KINDS, "TYPE"}
     result: list[Token] = []
@@ -258,13 +274,21 @@ def _read_row_types(tokens: list[Token], _: StatementWords) -> list[Token]:
         if is_type and _word(tokens, index) == "ROW" and _word(tokens, index + 1) == "(":
             end = max(end, _after_parentheses(tokens, index + 1))
             token = _replace(token, TokenType.STRUCT, "STRUCT")
-        elif index < end and (
-            [_word(tokens, index), _word(tokens, index + 1)] == ["NOT", "NULL"]
-            or [_word(tokens, index - 1), _word(tokens, index)] == ["NOT", "NULL"]
-        ):
-            continue
         result.append(token)
     return result
+
+
+def _read_minus(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Replace MINUS between two queries by EXCEPT."""
+    for index in range(1, len(tokens)):
+        if _word(tokens, index) != "MINUS":
+            continue
+        following = index + 1
+        while _word(tokens, following) == "(" and tokens[index - 1].token_type in _OPERAND_ENDS:
+            following += 1  # otherwise, MINUS is the name of a function
+        if _word(tokens, following) in _QUERY_STARTS:
+            tokens[index] = _replace(tokens[index], TokenType.EXCEPT, "EXCEPT")
+    return tokens
 
 
 def _read_sink_as_view(tokens: list[Token], result: StatementWords) -> list[Token]:
@@ -509,6 +533,10 @@ def _read_type_declarations(tokens: list[Token], result: StatementWords) -> list
     if is_other or name in result.types:
         return tokens
     result.types[name] = definition[0].start, definition[-1].end
+    for first, second in pairwise(definition):
+        if [first.text.upper(), second.text.upper()] == ["NOT", "NULL"]:
+            effect = "the fields are not checked"
+            result.notices.append((first.start, "NOT NULL in CREATE TYPE", effect))
     return []
 
 
@@ -521,6 +549,7 @@ _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...
     _read_local_as_temporary,
     _strip_table_options,
     _read_row_types,
+    _read_minus,
     _read_array_types,
     _read_source_as_table,
     _read_sink_as_view,

@@ -7,12 +7,13 @@ length in ``VARCHAR(n)`` or ``VARBINARY(n)`` has no effect.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
+from circuits.errors import SqlError
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.remedies import type_remedy
 from circuits.sql.syntax.source import SqlSource
@@ -20,7 +21,7 @@ from circuits.types.arrow_types import SQL_TYPES
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.enum_type import EnumType
 
-__all__ = ["PADDED_TEXTS", "arrow_type", "interval_fields"]
+__all__ = ["PADDED_TEXTS", "arrow_type", "has_required_field", "interval_fields"]
 
 ARROW_TYPES: Final[dict[exp.DType, pa.DataType]] = {
     **{exp.DType[name]: type for name, type in SQL_TYPES.items()},
@@ -61,6 +62,16 @@ WALL_CLOCK_TYPES: Final = frozenset({exp.DType.TIMESTAMP, exp.DType.TIMESTAMPNTZ
 
 #: A HUGEINT has 128 bits, up to 1.7e38; here it has 38 digits.
 HUGEINT: Final = pa.decimal128(MAX_PRECISION, 0)
+
+
+#: What may follow the type of a field of a struct. NOT NULL is not checked.
+FIELD_CONSTRAINTS: Final = (exp.NotNullColumnConstraint, exp.CommentColumnConstraint)
+
+
+def has_required_field(node: exp.DataType) -> bool:
+    """Return whether a type has a field with NOT NULL, such as ``STRUCT(a INT NOT NULL)``."""
+    constraints = node.find_all(exp.NotNullColumnConstraint)
+    return any(not constraint.args.get("allow_null") for constraint in constraints)
 
 
 def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
@@ -138,12 +149,19 @@ def _declared_type(source: SqlSource, node: exp.DataType, name: str) -> pa.DataT
     if text is None:
         return None
     definition = f"STRUCT{text}" if text.startswith("(") else text
-    try:
-        declared = exp.DataType.build(definition, dialect="duckdb", udt=True)
-    except SqlglotError:
+    declared: exp.Expr | None = None
+    table = f"CREATE TABLE t (c {definition})"
+    with suppress(SqlError):
+        declared = SqlSource(table, "duckdb").parse()[0].find(exp.DataType)
+    if not isinstance(declared, exp.DataType):
         raise source.unsupported(
             node, f"the definition of type {name}", "write AS (name TYPE, ...)"
-        ) from None
+        )
+    shift = source.text.find(text) - table.find(text)  # errors point to the definition
+    for part in declared.walk():
+        part.meta.update(
+            {key: part.meta[key] + shift for key in ("start", "end") if key in part.meta}
+        )
     inner = SqlSource(source.text, source.dialect)
     # Without the type itself, which cannot contain itself.
     inner.types = {key: value for key, value in source.types.items() if key != name.casefold()}
@@ -181,7 +199,12 @@ def _nested_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
         for part in parts:
             if not isinstance(part, exp.ColumnDef):
                 raise source.unsupported(node, "a struct without names", "name its fields")
-            source.allow_arguments(part, "this", "kind")
+            source.allow_arguments(part, "this", "kind", "constraints")
+            for constraint in part.args.get("constraints") or []:
+                if not isinstance(constraint.kind, FIELD_CONSTRAINTS):
+                    construct = source.describe(constraint.kind).removesuffix(" COLUMN CONSTRAINT")
+                    raise source.unsupported(part, f"{construct} of a field", "leave it out")
+                source.mark_read(constraint)
             fields.append((part.name, arrow_type(source, part.args["kind"])))
         return pa.struct(fields)
     text = str(node.meta.get(NAME_IN_TEXT, ""))

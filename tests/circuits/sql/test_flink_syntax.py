@@ -56,27 +56,92 @@ def test_an_expression_of_flink_is_that_of_spark(flink: str, spark: str) -> None
     assert rows_of(f"{flink}, n", "spark", rows) == rows_of(f"{spark}, n", "spark", rows)
 
 
+MOMENTS = [
+    datetime.datetime(2024, 2, 29, 23, 59, 59, 999_999),
+    datetime.datetime(2020, 6, 21),  # a Sunday
+    datetime.datetime(2020, 6, 20, 0, 0, 0, 1),
+    datetime.datetime(2001, 1, 1),
+    datetime.datetime(2000, 12, 31, 12),
+    datetime.datetime(1969, 12, 31, 23, 30, 0, 500),
+    datetime.datetime(1900, 10, 1),
+]
+DAYS = {"WEEK": 7, "DAY": 1}
+MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+YEARS = {"DECADE": 10, "CENTURY": 100, "MILLENNIUM": 1000}
+MICROSECONDS = {
+    "HOUR": 3_600_000_000,
+    "MINUTE": 60_000_000,
+    "SECOND": 1_000_000,
+    "MILLISECOND": 1000,
+    "MICROSECOND": 1,
+}
+
+
+def starts_around(moment: datetime.datetime, unit: str, first_year: int) -> list[datetime.datetime]:
+    """Return the start of the unit that contains a moment, and the next start."""
+    midnight = datetime.datetime.combine(moment, datetime.time())
+    if unit in MICROSECONDS:
+        length = datetime.timedelta(microseconds=MICROSECONDS[unit])
+        start = midnight + (moment - midnight) // length * length
+    elif unit in DAYS:
+        length = datetime.timedelta(days=DAYS[unit])
+        start = midnight - datetime.timedelta(days=moment.isoweekday() % DAYS[unit])
+    else:
+        months, length = 12 * (moment.year - first_year) + moment.month - 1, MONTHS.get(unit)
+        length = length or 12 * YEARS[unit]
+        first = months // length * length
+        return [
+            datetime.datetime(first_year + month // 12, month % 12 + 1, 1)
+            for month in (first, first + length)
+        ]
+    return [start, start + length]
+
+
 @pytest.mark.parametrize(
-    "unit", ["YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"]
+    ("type_name", "unit"),
+    [
+        *(("DATE", unit) for unit in [*YEARS, *MONTHS, *DAYS, *MICROSECONDS]),
+        *(("TIME", unit) for unit in MICROSECONDS),
+        *(("TIMESTAMP", unit) for unit in [*YEARS, *MONTHS, *DAYS, *MICROSECONDS]),
+    ],
 )
-@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
-def test_a_time_is_rounded_down_and_up_to_a_unit(unit: str, dialect: str) -> None:
-    t = ROWS  # noqa: F841 DuckDB reads it by its name
-    start = f"date_trunc('{unit}', ts)"
-    up = f"CASE WHEN {start} = ts THEN ts ELSE {start} + INTERVAL 1 {unit} END"
-    expected = duckdb.sql(f"SELECT {start}, {up}, 1 FROM t").fetchall()
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+def test_a_time_is_rounded_down_and_up_to_a_unit(type_name: str, unit: str, dialect: str) -> None:
+    days, moments = [moment.date() for moment in MOMENTS], pa.array(MOMENTS)
+    clocks = [moment.time() for moment in MOMENTS]
+    rows = pa.table({"nr": range(len(days)), "d": days, "ts": moments, "c": clocks})
+    zone = datetime.UTC if dialect == "spark" else None
+    if dialect == "spark":
+        rows = rows.set_column(2, "ts", rows["ts"].cast(pa.timestamp("us", "UTC")))
+    # Centuries start with 2001 in Flink, and with 2000 in Feldera.
+    first_year = 1 if dialect == "spark" and unit in ("CENTURY", "MILLENNIUM") else 0
+    expected = []
+    for nr, moment in enumerate(MOMENTS):
+        if type_name == "DATE":
+            moment = datetime.datetime.combine(moment, datetime.time())
+        start, end = starts_around(moment, unit, first_year)
+        pair = [start, start if start == moment else end]
+        if type_name == "DATE":
+            expected.append((nr, *(value.date() for value in pair), 1))
+        elif type_name == "TIME":
+            expected.append((nr, *(value.time() for value in pair), 1))
+        else:
+            expected.append((nr, *(value.replace(tzinfo=zone) for value in pair), 1))
+    column = {"DATE": "d", "TIME": "c", "TIMESTAMP": "ts"}[type_name]
 
-    rounded = rows_of(
-        f"FLOOR(ts TO {unit}), CEIL(ts TO {unit})",
-        dialect,
-        IN_SPARK if dialect == "spark" else ROWS,
-    )
+    text = f"nr, FLOOR({column} TO {unit}) AS a, CEIL({column} TO {unit}) AS b"
 
-    without_zone = [
-        tuple(v.replace(tzinfo=None) if isinstance(v, datetime.datetime) else v for v in row)
-        for row in rounded
-    ]
-    assert sorted(without_zone, key=repr) == sorted(expected, key=repr)
+    assert rows_of(text, dialect, rows) == expected
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres"])
+def test_time_trunc_is_the_floor_of_a_time(dialect: str) -> None:
+    rows = pa.table({"c": pa.array([moment.time() for moment in MOMENTS])})
+
+    pairs = rows_of("TIME_TRUNC(c, MINUTE) AS a, FLOOR(c TO MINUTE) AS b", dialect, rows)
+
+    assert len({pair[0] for pair in pairs}) > 1
+    assert all(pair[0] == pair[1] for pair in pairs)
 
 
 @pytest.mark.parametrize("digits", range(8))
@@ -91,7 +156,11 @@ def test_a_timestamp_of_fewer_digits_is_that_of_duckdb(digits: int) -> None:
 @pytest.mark.parametrize("dialect", ["duckdb", "spark"])
 @pytest.mark.parametrize(
     ("function", "message"),
-    [("FLOOR(ts TO FORTNIGHT)", "a unit: YEAR"), ("CEIL(n, 1, 2)", "CEIL")],
+    [
+        ("FLOOR(ts TO FORTNIGHT)", "rounding to FORTNIGHT is not supported; units: DECADE"),
+        ("FLOOR(n TO HOUR)", "rounding to HOUR takes a date or a time"),
+        ("CEIL(n, 1, 2)", "CEIL"),
+    ],
 )
 def test_a_unit_that_does_not_exist_is_an_error(dialect: str, function: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):

@@ -253,6 +253,29 @@ def test_lists_in_dialect_spark_leave_nulls_out_and_are_empty_without_values():
     assert second == {"k": 2, "l": [], "s": [], "g": [], "weight": 1}
 
 
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+def test_a_list_leaves_nulls_out_with_ignore_nulls_and_keeps_them_with_respect_nulls(dialect):
+    text = """
+        SELECT k, array_agg(a IGNORE NULLS) AS l,
+            array_agg(DISTINCT a ORDER BY a) IGNORE NULLS AS d, array_agg(a RESPECT NULLS) AS r
+        FROM t GROUP BY k
+    """
+    circuit = compile_sql(text, {"t": "k BIGINT, a BIGINT"}, dialect=dialect)
+    rows = [{"k": k, "a": a} for k, a in [(1, 3), (1, None), (1, 3), (2, None)]]
+    nothing = [] if dialect == "spark" else None
+
+    first, second = circuit.step({"t": rows})["view"].sort_by("k").to_pylist()
+    assert (first["l"], first["d"], sorted(first["r"], key=repr)) == ([3, 3], [3], [3, 3, None])
+    assert (second["l"], second["d"], second["r"]) == (nothing, nothing, [None])
+
+    deltas = circuit.step({"t": [{"k": 1, "a": 3, "weight": -1}, {"k": 2, "a": 4, "weight": 1}]})
+    new = [row for row in deltas["view"].sort_by("k").to_pylist() if row["weight"] > 0]
+    assert [(row["l"], sorted(row["r"], key=repr)) for row in new] == [
+        ([3], [3, None]),
+        ([4], [4, None]),
+    ]
+
+
 TIMES = (
     *(pa.timestamp(unit) for unit in ("s", "ms", "us", "ns")),
     *(pa.timestamp(unit, "UTC") for unit in ("s", "us")),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from circuits import SqlError, UnsupportedSqlError, compile_sql
+from circuits import SqlError, SqlNotice, UnsupportedSqlError, compile_sql
 from circuits.sql import find_obstacles
 from tests.circuits.sql.test_random_sql import check
 from tests.generators.sql.queries import Program
@@ -100,7 +100,8 @@ def test_row_types_of_feldera_in_a_table_and_a_cast():
             b ROW(c INT) ARRAY);
         SELECT w.a.y.z, a.x, b[1].c, CAST(ROW(id, 'q') AS ROW(i BIGINT, t VARCHAR)).t FROM w
     """
-    circuit = compile_sql(text, dialect="postgres")
+    with pytest.warns(SqlNotice, match=r"NOT NULL in the type of column 'a' has no effect"):
+        circuit = compile_sql(text, dialect="postgres")
     row = {"id": 1, "a": {"x": 2, "y": {"z": "u"}}, "b": [{"c": 3}]}
     (result,) = circuit.step({"w": [row]})["view"].to_pylist()
     assert list(result.values()) == ["u", 2, 3, "q", 1]

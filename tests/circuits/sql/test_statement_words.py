@@ -379,3 +379,71 @@ def test_a_word_of_another_engine_is_a_name_in_a_text_that_is_sql():
     assert run(text, t=[{"tail": 1, "refresh": 2}])[0] == {"view": [(1, None, None, 2)]}
     with pytest.raises(SqlError, match="syntax error near"):
         compile_sql(text + " WHERE WHERE")
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a FROM t MINUS SELECT b FROM t",
+        "SELECT b FROM t MINUS ALL SELECT a FROM t",
+        "(SELECT b FROM t) MINUS DISTINCT (SELECT a FROM t WHERE a IS NOT NULL)",
+        "SELECT b FROM t WHERE a IS NULL MINUS (SELECT 7)",
+        "WITH q AS (SELECT b FROM t MINUS SELECT a FROM t) SELECT * FROM q MINUS SELECT 9",
+    ],
+)
+def test_minus_is_except(dialect: str, query: str):
+    t = pa.table({"a": [1, None, 3, 5], "b": [1, 2, 4, 3]})
+    oracle = query.replace("MINUS DISTINCT", "EXCEPT").replace("MINUS", "EXCEPT")
+    expected = duckdb.sql(oracle).fetchall()
+
+    views, _ = run(f"CREATE TABLE t (a INT, b INT); {query}", dialect, t=t.to_pylist())
+
+    assert sorted(views["view"], key=repr) == sorted(expected, key=repr)
+
+
+def test_minus_may_be_a_name():
+    views, _ = run(
+        "CREATE TABLE t (a INT); SELECT a AS minus FROM t minus WHERE minus.a > 1",
+        t=[{"a": 1}, {"a": 2}],
+    )
+    assert views == {"view": [(2,)]}
+
+
+@pytest.mark.parametrize(
+    ("declaration", "dialect", "places"),
+    [
+        ("r ROW(x INT NOT NULL, y VARCHAR NULL) NULL", "postgres", ["the type of column 'r'"]),
+        ("r ROW(x INT NULL, y VARCHAR) NOT NULL", "duckdb", []),
+        ("r STRUCT<x: INT NOT NULL COMMENT 'n', y: STRING>", "spark", ["the type of column 'r'"]),
+    ],
+)
+def test_not_null_of_a_field_gives_a_notice(declaration: str, dialect: str, places: list[str]):
+    views, notices = run(
+        f"CREATE TABLE t ({declaration}); SELECT t.r.x, t.r.y FROM t",
+        dialect,
+        t=[{"r": {"x": 1, "y": None}}],
+    )
+    assert views == {"view": [(1, None)]}
+    assert [notice.split("NOT NULL in ")[1].split(" has no")[0] for notice in notices] == places
+
+
+def test_a_declared_type_has_optional_and_required_fields():
+    views, notices = run(
+        """
+        CREATE TYPE pair AS (x INT NOT NULL, y VARCHAR NULL);
+        CREATE TABLE t (p pair, l pair ARRAY NOT NULL, m MAP<VARCHAR, pair>);
+        SELECT t.p.x, l[1].y, m['k'].x AS z FROM t
+        """,
+        "postgres",
+        t=[{"p": {"x": 1, "y": None}, "l": [{"x": 2, "y": "b"}], "m": {"k": {"x": 3, "y": None}}}],
+    )
+    assert views == {"view": [(1, "b", 3)]}
+    assert [notice.split(": ")[1] for notice in notices] == [
+        "NOT NULL in CREATE TYPE has no effect; the fields are not checked"
+    ]
+
+
+def test_another_constraint_of_a_field_is_refused():
+    with pytest.raises(UnsupportedSqlError, match=r"UNIQUE of a field is not supported; leave"):
+        compile_sql("CREATE TABLE t (r ROW(x INT UNIQUE)); SELECT r FROM t", dialect="postgres")
