@@ -6,7 +6,7 @@ placeholders; a value never becomes part of the text of a statement.
 
 DB-API requires Python objects, so Arrow values are converted to them. First, whole columns are cast
 (times become ISO text, because Python's times have no nanoseconds), then ``to_pylist`` creates one
-object per value.
+object per value. DuckDB reads Arrow.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ __all__ = [
     "iso_texts",
     "no_type_error",
     "on_conflict",
+    "rows_of",
     "values_clause",
     "values_of",
 ]
@@ -64,11 +65,18 @@ class Dialect(Protocol):
         """
         ...
 
-    def values(self, column: pa.ChunkedArray) -> list[Any]:
-        """Convert the values of a column to objects that the driver accepts.
+    def values(self, column: pa.ChunkedArray) -> Any:
+        """Convert the values of a column to a form that the driver accepts.
 
         Raises:
             TargetError, pa.ArrowInvalid: The database cannot represent a value.
+        """
+        ...
+
+    def rows(self, columns: Sequence[Any]) -> Any:
+        """Return the rows of columns that `values` converted, for the methods that write rows.
+
+        Rows have a length. There is at least one column.
         """
         ...
 
@@ -80,33 +88,26 @@ class Dialect(Protocol):
     def commit(self, connection: Any, cursor: Any) -> None: ...
     def rollback(self, connection: Any) -> None: ...
 
+    def changed_row_count(self, cursor: Any) -> int:
+        """Return how many rows the last statement of the cursor inserted or changed."""
+        ...
+
     # The following methods write many rows at once; all names are quoted.
-    def insert(
-        self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]
-    ) -> None: ...
+    def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Any) -> None: ...
 
     def upsert(
-        self,
-        cursor: Any,
-        table: str,
-        columns: Sequence[str],
-        rows: Sequence[Row],
-        *,
-        keys: Sequence[str],
+        self, cursor: Any, table: str, columns: Sequence[str], rows: Any, *, keys: Sequence[str]
     ) -> None:
         """Insert rows; each replaces the row with the same keys."""
         ...
 
     def delete(
-        self,
-        cursor: Any,
-        table: str,
-        keys: Sequence[str],
-        rows: Sequence[Row],
-        *,
-        nulls: Sequence[str],
+        self, cursor: Any, table: str, keys: Sequence[str], rows: Any, *, nulls: Sequence[str]
     ) -> None:
-        """Delete the rows with these keys and with NULL in the columns ``nulls``."""
+        """Delete the rows with these keys and with NULL in the columns ``nulls``.
+
+        Without keys, ``rows`` is a list of one empty tuple.
+        """
         ...
 
     def is_transient(self, error: Exception) -> bool:
@@ -164,6 +165,11 @@ def values_of(column: pa.ChunkedArray) -> list[Any]:
     """Return the values of a column as Python objects, unchanged."""
     values: list[Any] = column.to_pylist()
     return values
+
+
+def rows_of(columns: Sequence[list[Any]]) -> list[Row]:
+    """Return the rows of columns of Python objects."""
+    return list(zip(*columns, strict=True))
 
 
 def duration_counts(column: pa.ChunkedArray) -> list[Any]:

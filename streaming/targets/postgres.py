@@ -36,6 +36,7 @@ from streaming.targets.dialect import (
     iso_texts,
     no_type_error,
     on_conflict,
+    rows_of,
     values_clause,
     values_of,
 )
@@ -105,6 +106,9 @@ class Postgres:
             return duration_counts(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
+    def rows(self, columns: Sequence[list[Any]]) -> list[Row]:
+        return rows_of(columns)
+
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
         quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
         with connection.cursor() as cursor:
@@ -139,6 +143,9 @@ class Postgres:
 
     def rollback(self, connection: Any) -> None:
         connection.rollback()
+
+    def changed_row_count(self, cursor: Any) -> int:
+        return int(cursor.rowcount)
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         statement = f"COPY {table} ({', '.join(columns)}) FROM STDIN"

@@ -25,13 +25,13 @@ without NULL in their keys. It replaces the others by a deletion (``key IS NULL`
 It first splits the rows by the set of keys that are NULL, so the database finds both kinds through
 the index of the constraint.
 
-The target accepts any DB-API 2 connection of ``sqlite3`` or ``psycopg`` 3
+The target accepts any DB-API 2 connection of ``sqlite3``, ``psycopg`` 3 or ``duckdb``
 (`streaming.targets.dialect`). Messages name host, port and database and repeat the driver's
 message, but never a password. If ``connect`` raises an error that is not the driver's, the message
 contains only its type, because its text may contain anything.
 
-Cost: one Python object per value, and COPY or executemany; O(changed rows), except in mode
-``complete``.
+Cost: one Python object per value, and COPY or executemany; DuckDB reads Arrow tables. O(changed
+rows), except in mode ``complete``.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ from circuits.schema import WEIGHT
 from streaming.errors import TargetError
 from streaming.redaction import redact
 from streaming.targets.column_types import convert_columns, plain_type
-from streaming.targets.dialect import Dialect, Row
+from streaming.targets.dialect import Dialect
+from streaming.targets.duckdb import DuckDb
 from streaming.targets.postgres import Postgres
 from streaming.targets.retry import Retry, RetryAttempts
 from streaming.targets.sqlite import Sqlite
@@ -65,7 +66,11 @@ ROW_NUMBER: Final = "row_number"
 #: The columns of the bookkeeping table.
 BATCH_RECORD_COLUMNS: Final = ("state_id", "view", "target", BATCH_ID)
 RETRY: Final = Retry()
-_DIALECTS: Final[dict[str, Dialect]] = {"sqlite3": Sqlite(), "psycopg": Postgres()}
+_DIALECTS: Final[dict[str, Dialect]] = {
+    "sqlite3": Sqlite(),
+    "psycopg": Postgres(),
+    "duckdb": DuckDb(),
+}
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +79,7 @@ class SqlTarget:
     """Writes each micro-batch to a table; creates a missing table.
 
     Args:
-        connect: Opens a new connection of ``sqlite3`` or ``psycopg`` at each call.
+        connect: Opens a new connection of ``sqlite3``, ``psycopg`` or ``duckdb`` at each call.
         table: The name of the table; ``{view}`` in it stands for the name of the view.
         schema: The schema of the table; None for the default schema.
         batches: The table, in the same schema, that records the written micro-batches.
@@ -454,7 +459,8 @@ class _TableWrite:
             f"WHERE {table} = {self.dialect.placeholder}",
             (self.name,),
         )
-        return [(state_id, view_name, batch_id) for state_id, view_name, batch_id in cursor]
+        records: list[tuple[str, str, int]] = cursor.fetchall()
+        return records
 
     def _last_batch(self, records: Sequence[tuple[str, str, int]]) -> int:
         """Return the last micro-batch of the view, or `NO_BATCH`.
@@ -515,7 +521,7 @@ class _TableWrite:
             f"WHERE {self.batches}.{columns[3]} < excluded.{columns[3]}",
             (delta.state_id, delta.view, self.name, delta.batch_id),
         )
-        if cursor.rowcount <= 0:
+        if self.dialect.changed_row_count(cursor) <= 0:
             return False
         if delta.mode == "complete":  # the others find that they are not the only writer
             self._delete_records(cursor, others)
@@ -580,7 +586,7 @@ class _TableWrite:
         deleted_keys = self._rows(deleted_part.select(non_null))
         if not non_null:
             deleted_keys = deleted_keys[:1]  # all keys are NULL, so all rows have the same key
-        if deleted_keys:
+        if len(deleted_keys):
             names, null_names = [quote(key) for key in non_null], [quote(key) for key in nulls]
             yield lambda cursor: dialect.delete(
                 cursor, table, names, deleted_keys, nulls=null_names
@@ -589,7 +595,7 @@ class _TableWrite:
             yield self._insertion(part.filter(is_present).select(columns))
             return
         rows = self._rows(part.filter(is_present).select(columns))
-        if rows:
+        if len(rows):
             quoted, keys = [quote(name) for name in columns], [quote(key) for key in non_null]
             yield lambda cursor: dialect.upsert(cursor, table, quoted, rows, keys=keys)
 
@@ -597,9 +603,11 @@ class _TableWrite:
         """Return the insertion of rows, as a function of a cursor."""
         names = [self.dialect.quoted(name) for name in table.column_names]
         rows = self._rows(table)
-        return lambda cursor: self.dialect.insert(cursor, self.table, names, rows) if rows else None
+        dialect = self.dialect
+        return lambda cursor: dialect.insert(cursor, self.table, names, rows) if len(rows) else None
 
-    def _rows(self, table: pa.Table) -> list[Row]:
+    def _rows(self, table: pa.Table) -> Any:
+        """Return rows in the form for the methods of the dialect."""
         if not table.num_columns:
             return [()] * table.num_rows
         columns = []
@@ -611,7 +619,7 @@ class _TableWrite:
                     f"{self.delta}: column {field.name!r} cannot be written to "
                     f"{self.dialect.name}: {error}; cast it in the view"
                 ) from error
-        return list(zip(*columns, strict=True))
+        return self.dialect.rows(columns)
 
     def _qualify(self, name: str) -> str:
         """Return the name of a table for statements: quoted, with the schema."""
@@ -643,7 +651,8 @@ def _dialect_of(connection: Any) -> Dialect:
 def _dialect_by_class(driver_object: Any) -> Dialect | None:
     """Return the dialect for a connection or an error of a driver; None for an unknown driver."""
     for kind in type(driver_object).__mro__:
-        dialect = _DIALECTS.get(kind.__module__.partition(".")[0])
+        # Classes of the compiled part of a driver are in a package with a leading underscore.
+        dialect = _DIALECTS.get(kind.__module__.partition(".")[0].removeprefix("_"))
         if dialect is not None:
             return dialect
     return None

@@ -33,6 +33,7 @@ from streaming.targets.dialect import (
     iso_texts,
     no_type_error,
     on_conflict,
+    rows_of,
     values_clause,
     values_of,
 )
@@ -84,6 +85,9 @@ class Sqlite:
             return duration_counts(column)
         return iso_texts(column) if types.is_temporal(type_) else values_of(column)
 
+    def rows(self, columns: Sequence[list[Any]]) -> list[Row]:
+        return rows_of(columns)
+
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
         def pragma(function: str, argument: str) -> list[Any]:
             prefix = "" if schema is None else f"{self.quoted(schema)}."
@@ -120,6 +124,9 @@ class Sqlite:
     def rollback(self, connection: Any) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+    def changed_row_count(self, cursor: Any) -> int:
+        return int(cursor.rowcount)
 
     def insert(self, cursor: Any, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         cursor.executemany(insert_statement(table, columns, values_clause("?", columns)), rows)

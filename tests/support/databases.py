@@ -1,4 +1,4 @@
-"""Databases for tests: SQLite in a file, and a PostgreSQL server from a Python package.
+"""Databases for tests: SQLite and DuckDB in files, and a PostgreSQL server from a Python package.
 
 Connections count their calls, and fail at a planned call, before or after it takes effect. From
 then on the process counts as dead: every call fails until `Faults.plan` is called again.
@@ -96,6 +96,34 @@ def postgres_with(faults: Faults, address: str, **options: Any) -> Callable[[], 
     return lambda: faults.call(Connection.connect, address, cursor_factory=Cursor, **options)
 
 
+class DuckDbConnection:
+    """A connection or cursor of ``duckdb`` with faults; its classes cannot be inherited from."""
+
+    __module__ = "duckdb"
+
+    def __init__(self, connection: Any, faults: Faults) -> None:
+        self._connection, self._faults = connection, faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection, name)
+
+    def cursor(self) -> DuckDbConnection:
+        return DuckDbConnection(self._connection.cursor(), self._faults)
+
+    def execute(self, *args: Any) -> Any:
+        return self._faults.call(self._connection.execute, *args)
+
+    def commit(self) -> None:
+        """Do nothing: every statement outside of a transaction is committed."""
+
+
+def duckdb_with(faults: Faults, path: str) -> Callable[[], DuckDbConnection]:
+    """Return a function that opens connections of ``duckdb`` with faults."""
+    import duckdb
+
+    return lambda: faults.call(lambda: DuckDbConnection(duckdb.connect(path), faults))
+
+
 def new_table_name() -> str:
     """Return a name that no test has used."""
     return f"t{next(NUMBERS)}"
@@ -181,9 +209,16 @@ class Database:
             return [column[0] for column in cursor.description]
 
 
-@pytest.fixture(params=["sqlite", "sqlite autocommit", "postgres", "postgres autocommit"])
+@pytest.fixture(params=["sqlite", "sqlite autocommit", "postgres", "postgres autocommit", "duckdb"])
 def database(request, tmp_path):
     autocommit = request.param.endswith("autocommit")
+    if request.param == "duckdb":
+        # An in-memory database with a name exists as long as one of its connections.
+        path = f":memory:{new_table_name()}"
+        request.addfinalizer(duckdb_with(Faults(), path)().close)
+        return Database(
+            "duckdb", lambda faults: duckdb_with(faults, path), duckdb_with(Faults(), path)
+        )
     if request.param.startswith("sqlite"):
         path = str(tmp_path / "test.db")
         options = {"isolation_level": None} if autocommit else {}

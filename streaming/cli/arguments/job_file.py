@@ -19,7 +19,7 @@
 
     [[outputs]]
     view = "rings"                      # without view: all views that no other output names
-    target = "sqlite"                   # console, parquet, delta, sqlite, postgres
+    target = "sqlite"                   # console, parquet, delta, sqlite, duckdb, postgres
     path = "rings.db"                   # a folder or a file; for postgres: dsn = "host=db"
     table = "rings"
     keys = ["a", "b", "c"]              # one row per key; or mode = "complete"

@@ -6,6 +6,7 @@
     [VIEW=]parquet:FOLDER                   a file for each micro-batch
     [VIEW=]delta:FOLDER                     a Delta table
     [VIEW=]sqlite:FILE[#TABLE]              a table of SQLite
+    [VIEW=]duckdb:FILE[#TABLE]              a table of DuckDB
     [VIEW=]postgres:DSN[#TABLE]             a table of PostgreSQL; DSN may be empty (PGHOST, ...)
 
 Append ``,keys=nr,region`` for one row per key instead of changes, or ``,mode=complete`` for the
@@ -58,10 +59,11 @@ __all__ = [
     "retry_of",
 ]
 
-KINDS: Final = ("console", "parquet", "delta", "sqlite", "postgres")
-PACKAGES: Final = {"delta": "deltalake", "postgres": "psycopg"}
+KINDS: Final = ("console", "parquet", "delta", "sqlite", "duckdb", "postgres")
+PACKAGES: Final = {"delta": "deltalake", "postgres": "psycopg", "duckdb": "duckdb"}
 OPTIONS: Final = ("keys", "mode", "retry_attempts", "retry_seconds")
-DATABASES: Final = ("sqlite", "postgres")
+DATABASE_FILES: Final = ("sqlite", "duckdb")
+DATABASES: Final = (*DATABASE_FILES, "postgres")
 #: Time limit for the connection to a server.
 CONNECT_TIMEOUT_S: Final = 10
 _OPTION: Final = re.compile(rf",(?=(?:{'|'.join(OPTIONS)})=)")
@@ -98,9 +100,9 @@ class SinkArgument:
         if self.kind not in KINDS:
             raise TargetError(
                 f"{self.label}: unknown sink {self.kind!r}; sinks: console, parquet:FOLDER, "
-                "delta:FOLDER, sqlite:FILE, postgres:DSN"
+                "delta:FOLDER, sqlite:FILE, duckdb:FILE, postgres:DSN"
             )
-        if self.kind in ("parquet", "delta", "sqlite") and not self.location:
+        if self.kind in ("parquet", "delta", *DATABASE_FILES) and not self.location:
             raise TargetError(f"{self.label}: name the location, {self.kind}:LOCATION")
         if self.kind == "console" and self.location:
             raise TargetError(f"{self.label}: the console has no location; write console")
@@ -182,7 +184,7 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
             return {}
         location, table = self._templates(views)
         if self.kind in DATABASES:
-            if self.kind == "sqlite":
+            if self.kind in DATABASE_FILES:
                 location = os.path.abspath(location)
             return {
                 view: (self.kind, location, expand_template(table, view, quoted=False))
@@ -193,17 +195,17 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
         }
 
     def exists(self) -> bool:
-        """Return False if the target is a file of SQLite that is not created yet, else True.
+        """Return False if the target is a file of a database that is not created yet, else True.
 
         Raises:
             OSError: The file cannot be created.
         """
-        if self.kind != "sqlite":
+        if self.kind not in DATABASE_FILES:
             return True
         path = Path(self.location)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "is a folder; name a file", str(path))
-        if not path.parent.exists():  # SQLite does not create folders
+        if not path.parent.exists():  # databases do not create folders
             raise FileNotFoundError(errno.ENOENT, "the folder does not exist", str(path.parent))
         check_writable(path.parent)
         return path.exists()
@@ -219,12 +221,12 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
             case "delta":
                 return DeltaTarget(location)
             case "sqlite":
-                return SqlTarget(
-                    lambda: sqlite3.connect(location), table, retry=self.retry, address=location
-                )
-        return SqlTarget(
-            lambda: _postgres(location), table, retry=self.retry, address=_address(location)
-        )
+                connect, address = lambda: sqlite3.connect(location), location
+            case "duckdb":
+                connect, address = lambda: _duckdb(location), location
+            case _:
+                connect, address = lambda: _postgres(location), _address(location)
+        return SqlTarget(connect, table, retry=self.retry, address=address)
 
     def _templates(self, views: Sequence[str]) -> tuple[str, str]:
         """Return location and table; one of them contains ``{view}`` if several views share it."""
@@ -367,7 +369,7 @@ def retry_of(kind: str, attempts: int | None, seconds: float | None, *, label: s
     if not names:
         return Retry()
     if kind not in DATABASES:
-        raise TargetError(f"{label}: {', '.join(names)} is for {' and '.join(DATABASES)} only")
+        raise TargetError(f"{label}: {', '.join(names)} is for {', '.join(DATABASES)} only")
     default = Retry()
     try:
         return Retry(
@@ -376,6 +378,12 @@ def retry_of(kind: str, attempts: int | None, seconds: float | None, *, label: s
         )
     except TargetError:
         raise TargetError(f"{label}: {_HOW_TO_RETRY}") from None
+
+
+def _duckdb(file: str) -> Any:
+    import duckdb
+
+    return duckdb.connect(file)
 
 
 def _postgres(dsn: str) -> Any:

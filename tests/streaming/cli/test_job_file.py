@@ -236,7 +236,7 @@ def test_every_option_of_a_job_is_an_option_of_run() -> None:
         ),
         (
             "[[outputs]]\ntarget = 'console'\nretry_attempts = 1",
-            ["outputs[1]: retry_attempts is for sqlite and postgres only"],
+            ["outputs[1]: retry_attempts is for sqlite, duckdb, postgres only"],
         ),
         ("[run]\ncells = 0", ["run.cells = 0: write an integer, 1 or more"]),
         ("[run]\nthreads = true", ["run.threads = true: write an integer, 1 or more"]),

@@ -55,6 +55,8 @@ run|q.sql|IN|--sink=console: => the console has no location
 run|q.sql|IN|--sink=sqlite: => name the location
 run|q.sql|IN|--sink=sqlite:none/x.db => none: the folder does not exist
 run|q.sql|IN|--sink=sqlite:file#t => file is not a database
+run|q.sql|IN|--sink=duckdb:file#t => not a valid DuckDB database file
+run|q.sql|IN|--sink=duckdb:none/x.db => none: the folder does not exist
 run|q.sql|IN|--sink=sqlite:in#t => in: is a folder; name a file
 run|q.sql|IN|--sink=v=console => unknown view 'v'; views: q
 run|q.sql|IN|--sink=sqlite:x.db,keys=nokey => the output key 'nokey' is not a column
@@ -62,7 +64,7 @@ run|q.sql|IN|--sink=sqlite:x.db,keys= => the output key '' is not a column
 run|q.sql|IN|--sink=sqlite:x.db,kyes=src => unknown option kyes=; options: keys=, mode=
 run|q.sql|IN|--sink=sqlite:x.db,mode=upsert => keys=COLUMN for one row per key
 run|q.sql|IN|--sink=sqlite:x.db,retry_attempts=0 => write retry_attempts=N, 1 or more
-run|q.sql|IN|--sink=parquet:out,retry_seconds=1 => retry_seconds is for sqlite and postgres
+run|q.sql|IN|--sink=parquet:out,retry_seconds=1 => retry_seconds is for sqlite, duckdb, postgres
 run|q.sql|IN|--sink=console|--sink=console => 2 sinks name no view, and only one may
 run|q.sql|IN|--sink=q=console|--sink=q=console => view 'q' has a sink already
 run|q.sql|IN|--sink=parquet:in => which a source reads

@@ -6,9 +6,12 @@ import contextlib
 import itertools
 import logging
 import sqlite3
+import subprocess
+import sys
 import threading
 from collections import Counter
 
+import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -38,6 +41,8 @@ def plan_outage(database):
         error = sqlite3.OperationalError("database is locked")
         error.sqlite_errorcode = sqlite3.SQLITE_BUSY
         make_error = lambda *_: error  # noqa: E731
+    elif database.name == "duckdb":
+        make_error = lambda *_: duckdb.IOException("Could not set lock on file")  # noqa: E731
     else:
         from psycopg import errors
 
@@ -114,6 +119,52 @@ def test_a_locked_sqlite_database_is_retried_and_its_file_named(tmp_path, caplog
         writing.join(60)
         assert not writing.is_alive()
         assert other.execute("SELECT count(*) FROM t").fetchone() == (2,)
+
+
+def test_a_duckdb_file_that_another_process_has_open_is_retried_and_named(tmp_path, caplog):
+    path = str(tmp_path / "shop.duckdb")
+    connect = lambda: duckdb.connect(path)  # noqa: E731
+    target = SqlTarget(connect, "t", retry=Retry(2, first_pause_seconds=0), address=path)
+    target.write(ViewDelta("v", 0, ROW_1))
+    reader = f"import duckdb; c = duckdb.connect({path!r}, read_only=True); print(1, flush=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{reader}; input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"1\n"
+        with pytest.raises(TargetError, match="gave up after 2 attempts") as raised:
+            target.write(ViewDelta("v", 1, ROW_2))
+        assert f"DuckDB at {path}" in str(raised.value)
+        assert "attempt 2 of 2" in caplog.text
+        other.communicate(b"\n")
+    target.write(ViewDelta("v", 1, ROW_2))
+
+    with duckdb.connect(path, read_only=True) as connection:
+        assert connection.execute("SELECT count(*) FROM t").fetchone() == (2,)
+
+
+def test_two_writers_of_one_duckdb_database_both_write_all(tmp_path):
+    path = str(tmp_path / "shop.duckdb")
+    errors = []
+
+    def write(view):
+        target = SqlTarget(lambda: duckdb.connect(path), retry=Retry(100, first_pause_seconds=0.01))
+        try:
+            for batch_id in range(20):
+                target.write(ViewDelta(view, batch_id, ROW_1, state_id=view))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(view,)) for view in ("v", "w")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not errors
+    with duckdb.connect(path) as connection:
+        for view in ("v", "w"):
+            rows = connection.execute(f"SELECT batch_id FROM {view} ORDER BY 1").fetchall()
+            assert rows == [(batch_id,) for batch_id in range(20)]
 
 
 def test_a_wait_for_the_database_can_be_interrupted():

@@ -1,4 +1,4 @@
-"""Values of every type in SQLite and in a real PostgreSQL server."""
+"""Values of every type in SQLite, DuckDB and a real PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.databases import new_table_name
 UTC = datetime.UTC
 MICROSECONDS = 1_700_000_000_123_456
 TIMESTAMP = datetime.datetime(2023, 11, 14, 22, 13, 20, 123456)
-# Type, value, value that PostgreSQL returns, value that SQLite returns
+# Type, value, value that PostgreSQL and DuckDB return, value that SQLite returns
 VALUES = [
     (pa.bool_(), True, True, 1),
     (pa.int8(), -128, -128, -128),
@@ -58,6 +58,16 @@ VALUES = [
     (pa.duration("us"), datetime.timedelta(microseconds=-5), -5, -5),
     (pa.null(), None, None, None),
 ]  # fmt: skip
+# Type, value, value that DuckDB returns if it differs; some are texts, as Python cannot hold them.
+IN_DUCKDB = [
+    (pa.decimal256(60, 3), Decimal(f"{10**50}.125"), TargetError),
+    (pa.string(), "nul\0", "nul\0"),
+    (pa.date32(), -719163, "0001-12-31 (BC)"),
+    (pa.time64("ns"), 1001, datetime.time(0, 0, 0, 1)),
+    (pa.timestamp("ns"), MICROSECONDS * 1000 + 1, TIMESTAMP),
+    (pa.timestamp("s"), 2**40, "36812-02-20 00:36:16"),
+    (pa.timestamp("us", "UTC"), -(2**62), "144170-06-28 (BC) 09:59:32.612096+00"),
+]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +75,9 @@ VALUES = [
 )
 def test_values_of_every_type_are_written(database, type_, value, in_postgres, in_sqlite):
     expected = in_sqlite if database.name == "sqlite" else in_postgres
+    if database.name == "duckdb":
+        differing = [row[2] for row in IN_DUCKDB if row[:2] == (type_, value)]
+        expected = differing[0] if differing else expected
     if pa.types.is_temporal(type_) and isinstance(value, int):
         column = pa.array([value, None], f"int{type_.bit_width}").view(type_)
     elif pa.types.is_dictionary(type_):
