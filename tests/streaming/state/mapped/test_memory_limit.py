@@ -388,7 +388,7 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(
 
 
 @pytest.mark.usefixtures("single_pages")
-def test_a_step_makes_at_most_four_pages_resident_for_each_look_up(tmp_path, monkeypatch):
+def test_a_step_makes_at_most_three_pages_resident_for_each_look_up(tmp_path, monkeypatch):
     monkeypatch.setattr(resident_pages, "CHECK_INTERVAL_S", 1e6)
     monkeypatch.setattr(compaction, "MIN_LARGE_PART_BYTES", 1 << 60)
     sink = edge_sink(tmp_path, memory_limit=1 << 23)
@@ -409,12 +409,42 @@ def test_a_step_makes_at_most_four_pages_resident_for_each_look_up(tmp_path, mon
         step(rows, 4)
         touched = resident_bytes(tmp_path) // mmap.PAGESIZE
     # Each of three terms of the join, and the strict check, looks up two values of each row. The
-    # pages of one look-up: of the directory, the values, the offsets, and the rows.
+    # pages of one look-up: of the values, the offsets, and the rows; the directory is in memory.
     mapped = [run for run in runs if run.is_mapped]
-    assert len(mapped) >= 2
-    assert touched <= 4 * 2 * 4 * rows + len(mapped)
+    assert len(mapped) >= 2 and all(run.index is not None for run in mapped)
+    assert touched <= 3 * 2 * 4 * rows + len(mapped)
     assert sum(run.nbytes for run in mapped) // mmap.PAGESIZE > 4 * touched
     sink.close()
+
+
+def test_the_index_of_each_mapped_part_is_built_once_and_again_after_a_restart(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(compaction, "MIN_LARGE_PART_BYTES", 1 << 60)
+    indexed: list[Run] = []
+
+    def with_index(run, *arguments):
+        indexed.append(run)
+        return original(run, *arguments)
+
+    original = Run.with_index
+    monkeypatch.setattr(Run, "with_index", with_index)
+    random = np.random.default_rng(2)
+    read = 0
+    for number in range(6):
+        if number % 3 == 0:
+            indexed.clear()
+            sink = edge_sink(tmp_path, memory_limit=NOTHING)
+        columns = random.integers(0, 5000, (2, 1000))
+        table = pa.table({"a": columns[0], "b": columns[1], "weight": np.ones(1000, np.int64)})
+        sink(Frame(table, "q"), number)
+        mapped = [run for a in arrangements(sink) for run in a.spine.runs if run.arity == 2]
+        assert all(run.index is not None for run in mapped)
+        read += len(mapped)
+        if number % 3 == 2:
+            sink.close()
+    # The lists keep the runs, so no two of them have the same address.
+    assert len(indexed) == len({run.address for run in indexed}) < read
 
 
 def test_a_mapped_file_that_was_cut_short_is_named_before_it_is_read(tmp_path):
