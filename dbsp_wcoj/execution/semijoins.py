@@ -227,7 +227,7 @@ class SemijoinReduction:
 
     @property
     def is_worthwhile(self) -> bool:
-        """Return whether the reduced relations have fewer rows than the full ones; O(runs)."""
+        """Return whether the reduced relations have at most the rows of the full ones; O(runs)."""
         reduced = [trace.rows for traces in self.reduced_traces.values() for trace in traces]
         return sum(reduced) <= sum([full.rows for full in self.full.values()])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import Circuit, compile_datalog, compile_sql
@@ -52,6 +52,7 @@ def circuit_of(rows: list[dict]) -> Circuit:
 
 @pytest.mark.parametrize("text", QUERIES)
 @given(rows=ROWS)
+@settings(max_examples=30)
 def test_an_ordered_query_has_the_rows_of_duckdb_in_its_order(text, rows):
     with duckdb.connect() as connection:
         connection.execute("CREATE TABLE t (a INT, b TEXT, c DOUBLE)")
