@@ -30,7 +30,7 @@ import pyarrow as pa
 from circuits.errors import SchemaError
 from circuits.inputs.tables import UNNAMED_INDEX, ArrowArray, ArrowStream, Rows, table_of
 from circuits.phases import DECODE
-from circuits.plan.nodes import Field
+from circuits.plan.columns import JSON_KIND, Field
 from circuits.types.arrow_types import empty_table
 from circuits.types.codecs.codec import NULL, Codecs
 from circuits.types.ddl import field_of, schema_of_ddl
@@ -118,7 +118,13 @@ columns: name; the relation needs name, age and may have weight
         Field(name='nr', type=DataType(int64), nullable=False)
         """
         declared = arrow_schema(relation, schema)
-        return cls(relation, tuple(Field(f.name, f.type, f.nullable) for f in declared))
+        return cls(
+            relation,
+            tuple(
+                Field(f.name, f.type, f.nullable, (f.metadata or {}).get(JSON_KIND, b"").decode())
+                for f in declared
+            ),
+        )
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

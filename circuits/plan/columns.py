@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pyarrow as pa
 
 __all__ = [
+    "JSON_KIND",
     "LINEAR_FUNCTIONS",
     "AggregateCall",
     "Field",
@@ -27,13 +28,22 @@ LINEAR_FUNCTIONS: Final = frozenset(
 )
 
 
+#: The key of the metadata of a column of JSON in the Arrow schema of a declared table.
+JSON_KIND: Final = b"dbsp_wcoj.json"
+
+
 @dataclass(frozen=True)
 class Field:
-    """The name and the type of a column; ``nullable`` False means that it contains no NULL."""
+    """The name and the type of a column; ``nullable`` False means that it contains no NULL.
+
+    ``json_kind`` is "json" or "jsonb" if the texts in it are JSON (of a list, its elements), else
+    empty. It follows from the rest of a plan, so it is not part of the identity of a field.
+    """
 
     name: str
     type: pa.DataType
     nullable: bool = True
+    json_kind: str = field(default="", compare=False, repr=False)
 
 
 Fields = tuple[Field, ...]

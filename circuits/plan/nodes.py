@@ -42,7 +42,7 @@ the frontiers of its columns: lower bounds of the rows that later steps change
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
@@ -74,6 +74,7 @@ from circuits.plan.expressions import (
 )
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
 from circuits.plan.frontier import NEVER, ColumnBounds, Frontier, apply_function, shifted
+from circuits.plan.json_values import JSON_KEEPING_AGGREGATES, json_kind_of
 from circuits.plan.monotone_functions import constant_shift, monotone_argument
 from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
 from circuits.plan.temporal_filter import TemporalFilter
@@ -194,17 +195,30 @@ class Filter(UnaryNode):
 
 @dataclass(frozen=True)
 class Map(UnaryNode):
-    """One column per expression over the input's columns; equal result rows add up."""
+    """One column per expression over the input's columns; equal result rows add up.
+
+    ``json_kinds`` are the kinds of JSON of the columns; if empty, the expressions decide.
+    """
 
     expressions: tuple[Expression, ...]
     names: tuple[str, ...]
+    json_kinds: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     is_linear: ClassVar[bool] = True
 
     @cached_property
     def fields(self) -> Fields:
-        pairs = zip(self.names, self.expressions, strict=True)
-        return tuple(Field(name, expression.type) for name, expression in pairs)
+        input_fields, kinds = self.input.fields, self.json_kinds
+        return tuple(
+            Field(
+                name,
+                expression.type,
+                json_kind=kinds[index] if kinds else json_kind_of(expression, input_fields),
+            )
+            for index, (name, expression) in enumerate(
+                zip(self.names, self.expressions, strict=True)
+            )
+        )
 
     def key(self) -> tuple[object, ...]:
         return (self.expressions,)
@@ -300,7 +314,11 @@ class Union(NaryNode):
     def fields(self) -> Fields:
         columns = zip(*(plan.fields for plan in self.inputs), strict=True)
         return tuple(
-            replace(first, nullable=any(field.nullable for field in (first, *others)))
+            replace(
+                first,
+                nullable=any(part.nullable for part in (first, *others)),
+                json_kind=first.json_kind if all(part.json_kind for part in others) else "",
+            )
             for first, *others in columns
         )
 
@@ -388,7 +406,16 @@ class Aggregate(UnaryNode):
     @cached_property
     def fields(self) -> Fields:
         keys = tuple(self.input.fields[key] for key in self.keys)
-        return keys + tuple(Field(call.name, call.type) for call in self.aggregates)
+        return keys + tuple(
+            Field(
+                call.name,
+                call.type,
+                json_kind=self.input.fields[call.argument].json_kind
+                if call.function in JSON_KEEPING_AGGREGATES and call.argument is not None
+                else "",
+            )
+            for call in self.aggregates
+        )
 
     def key(self) -> tuple[object, ...]:
         return self.keys, tuple(call.key() for call in self.aggregates)

@@ -49,7 +49,13 @@ class Unnest(UnaryNode):
         types = part_types(list_field.type)
         if self.first_position is not None:
             types.append(pa.int64())
-        return (*other_fields, *(Field(*pair) for pair in zip(self.names, types, strict=True)))
+        return (
+            *other_fields,
+            *(
+                Field(name, type, json_kind=list_field.json_kind)
+                for name, type in zip(self.names, types, strict=True)
+            ),
+        )
 
     def key(self) -> tuple[object, ...]:
         return self.first_position, self.outer

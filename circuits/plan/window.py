@@ -27,6 +27,7 @@ import pyarrow as pa
 from circuits.plan.bounds import keep_bounds
 from circuits.plan.columns import Field, Fields, Order, join_names
 from circuits.plan.frontier import ColumnBounds
+from circuits.plan.json_values import JSON_KEEPING_AGGREGATES
 from circuits.plan.node import UnaryNode
 
 __all__ = [
@@ -247,7 +248,14 @@ class Window(UnaryNode):
     @cached_property
     def fields(self) -> Fields:
         return self.input.fields + tuple(
-            Field(call.name, call.type, nullable=not self._is_never_null(call))
+            Field(
+                call.name,
+                call.type,
+                nullable=not self._is_never_null(call),
+                json_kind=self.input.fields[call.arguments[0]].json_kind
+                if call.function in JSON_KEEPING_AGGREGATES
+                else "",
+            )
             for call in self.calls
         )
 

@@ -29,9 +29,10 @@ from circuits.sql.binding.clause import Clause, call_function
 from circuits.sql.binding.environment import Environment
 from circuits.sql.binding.scope import Scope, ScopeColumn, scope_columns_of
 from circuits.sql.syntax.source import Unsupported
+from circuits.types import functions
 from circuits.user_functions import user_function_name
 
-__all__ = ["PROCESSING_TIME", "ComputedColumn", "with_computed_columns"]
+__all__ = ["PROCESSING_TIME", "ComputedColumn", "with_computed_columns", "with_normal_jsonb"]
 
 _CLAUSE_NAME: Final = "a computed column"
 #: Why a column of PROCTIME() cannot be read, and what to write instead.
@@ -94,6 +95,18 @@ def with_computed_columns(
         names.insert(column.position, column.name)
     given = {field.name: value for field, value in zip(rows.fields, columns(rows), strict=True)}
     return Map(rows, tuple(values.get(name) or given[name] for name in names), tuple(names))
+
+
+def with_normal_jsonb(rows: PlanNode) -> PlanNode:
+    """Return the rows with PostgreSQL's normal form of each JSONB, so that equal ones are equal."""
+    fields = rows.fields
+    if not any(field.json_kind == "jsonb" for field in fields):
+        return rows
+    values = (
+        functions.call("jsonb_of_text", value) if field.json_kind == "jsonb" else value
+        for field, value in zip(fields, columns(rows), strict=True)
+    )
+    return Map(rows, tuple(values), tuple(field.name for field in fields))
 
 
 def _read_value(

@@ -35,12 +35,17 @@ from sqlglot import exp
 
 from circuits.errors import InputOptionsError
 from circuits.inputs.input_options import InputOptions, Lateness
-from circuits.plan.nodes import Field
+from circuits.plan.columns import JSON_KIND, Field
 from circuits.sql.computed_columns import PROCESSING_TIME, ComputedColumn
 from circuits.sql.syntax.collations import is_byte_order
 from circuits.sql.syntax.parsing import UNCHECKED_COLUMN_PART
 from circuits.sql.syntax.source import SqlSource
-from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type, has_required_field
+from circuits.sql.syntax.types import (
+    PADDED_TEXTS,
+    arrow_type,
+    has_required_field,
+    json_kind_of_type,
+)
 
 __all__ = [
     "WEIGHT_COLUMN",
@@ -105,7 +110,14 @@ class TableDeclaration:
     @property
     def schema(self) -> pa.Schema:
         """The columns that the rows have as an Arrow schema."""
-        return pa.schema([pa.field(f.name, f.type, f.nullable) for f in self.fields])
+        return pa.schema(
+            [
+                pa.field(
+                    f.name, f.type, f.nullable, {JSON_KIND: f.json_kind} if f.json_kind else None
+                )
+                for f in self.fields
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -242,6 +254,7 @@ class _TableReader:
         self._types: dict[str, pa.DataType] = {}
         self._computed: dict[str, ComputedColumn] = {}
         self._required: set[str] = set()
+        self._json_kinds: dict[str, str] = {}
         self._keys: tuple[exp.Identifier, ...] | None = None
         self._is_enforced = not source.is_spark
         # The node for errors, the name of the column, and how late its rows may be.
@@ -265,7 +278,8 @@ class _TableReader:
                 )
         required = self._required | set(keys)
         fields = tuple(
-            Field(column, type, column not in required) for column, type in self._types.items()
+            Field(column, type, column not in required, self._json_kinds.get(column, ""))
+            for column, type in self._types.items()
         )
         lateness = None
         if self._lateness is not None:
@@ -322,6 +336,8 @@ class _TableReader:
             if has_required_field(node.kind):
                 part = f"NOT NULL in the type of column {name!r}"
                 self._add_notice(node, part, "the fields are not checked")
+            if node.kind.this in (exp.DType.JSON, exp.DType.JSONB):
+                self._json_kinds[name] = json_kind_of_type(self._source, node.kind)
             if self._source.is_postgres and node.kind.this in PADDED_TEXTS:
                 effect = "blanks at the end of its values count; CAST(c AS CHAR(n)) leaves them out"
                 self._add_notice(node, f"the padding of CHAR column {name!r}", effect)

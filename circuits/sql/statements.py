@@ -20,7 +20,7 @@ from circuits.plan.window_close import WindowClose
 from circuits.sql.binding.clause import ReaderTable, call_function
 from circuits.sql.binding.environment import Environment, rename_columns, table_names
 from circuits.sql.binding.select_builder import QueryReader
-from circuits.sql.computed_columns import with_computed_columns
+from circuits.sql.computed_columns import with_computed_columns, with_normal_jsonb
 from circuits.sql.declarations import (
     WEIGHT_COLUMN,
     Declarations,
@@ -357,11 +357,12 @@ class StatementPlanner:
         """Return the plan of a table, which is an input or a sink."""
         scan = Scan(name, table.fields)
         if not table.computed:
-            return scan
+            return with_normal_jsonb(scan)
         is_input = table.name.casefold() not in self.declarations.sinks
         event_time = table.lateness[0] if table.lateness is not None and is_input else None
         environment = self._environment(source)
-        return with_computed_columns(environment, name, scan, table.computed, event_time)
+        rows = with_computed_columns(environment, name, scan, table.computed, event_time)
+        return with_normal_jsonb(rows)
 
     def plan(self, source: SqlSource, tree: exp.Expr, number: int, *, is_last: bool) -> None:
         """Plan a statement and add its view.

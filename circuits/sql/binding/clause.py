@@ -51,6 +51,7 @@ __all__ = [
     "ReaderTable",
     "call_function",
     "is_aggregate",
+    "no_json_kind",
     "now_error",
 ]
 
@@ -69,6 +70,7 @@ _RANDOM_FUNCTIONS: Final = frozenset(
     )
 )
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge"})
+_EQUALITIES: Final = frozenset({"eq", "ne", "same", "in"})
 # The functions of lists that order the elements, and return some of them.
 _ELEMENT_ORDERS: Final = frozenset(
     (
@@ -183,6 +185,11 @@ def _refuse_now(clause: Clause, node: exp.Expr) -> Expression:
     raise now_error(clause.source, node, clause.name)
 
 
+def no_json_kind(value: Expression) -> str:
+    """Return that the texts in a value are not known to be JSON."""
+    return ""
+
+
 @dataclass(frozen=True)
 class Clause:
     """A clause that contains expressions.
@@ -199,6 +206,7 @@ class Clause:
         read_generator: Returns the value of a function that makes several rows from each row.
         parameters: The columns that stand for the parameters of lambdas, by lower-case name.
         read_membership: Returns the value of EXISTS, IN, ANY or ALL of a subquery.
+        json_kind: Returns "json" or "jsonb" if the texts in a value are JSON, else "".
     """
 
     source: SqlSource
@@ -212,6 +220,7 @@ class Clause:
     read_generator: Reader = REFUSE_GENERATOR
     parameters: Mapping[str, Column] = field(default_factory=dict)
     read_membership: Reader = REFUSE_MEMBERSHIP
+    json_kind: Callable[[Expression], str] = no_json_kind
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.
@@ -292,6 +301,8 @@ class Clause:
                 return enum_of_position(position, types[0])
         if self.source.is_postgres:
             arguments = add_time_zones(name, arguments)
+            if name in _EQUALITIES:
+                arguments = self._with_jsonb_literals(arguments)
         is_refused = name in (INTERVAL_COMPARISONS if self.source.is_spark else _COMPARISONS)
         if is_refused and any(has_variant(argument.type) for argument in arguments):
             self.source.refuse_order(node, VARIANT, "a comparison")
@@ -314,6 +325,17 @@ class Clause:
             equal = self.call(node, "eq", value, other)
             return self.call(node, "case", equal, Literal(None, value.type), value)
         return call_function(self.source, node, name, *arguments, type=type)
+
+    def _with_jsonb_literals(self, arguments: Sequence[Expression]) -> tuple[Expression, ...]:
+        """Return the arguments of a comparison, with texts beside a jsonb as jsonb."""
+        if not any(self.json_kind(argument) == "jsonb" for argument in arguments):
+            return tuple(arguments)
+        return tuple(
+            functions.call("jsonb_of_text", part)
+            if isinstance(part, Literal) and isinstance(part.value, str)
+            else part
+            for part in arguments
+        )
 
     def field(self, node: exp.Expr, value: Expression, name: str) -> Expression:
         """Return the field of a struct.

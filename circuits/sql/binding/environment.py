@@ -7,14 +7,15 @@ name columns of the query that refers to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from sqlglot import exp
 
+from circuits.plan.expressions import Expression
 from circuits.plan.nodes import Map, PlanNode, columns
-from circuits.sql.binding.clause import Clause, Reader, ReaderTable
+from circuits.sql.binding.clause import Clause, Reader, ReaderTable, no_json_kind
 from circuits.sql.binding.scope import Domain, Scope
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.source import CorrelatedSqlError, SqlSource
@@ -136,9 +137,23 @@ class Environment:
     unsupported_scope: Scope | None = None
     domain: Domain | None = None
 
-    def clause(self, name: str, read_column: Reader, **options: Reader) -> Clause:
+    def clause(
+        self,
+        name: str,
+        read_column: Reader,
+        json_kind: Callable[[Expression], str] = no_json_kind,
+        **options: Reader,
+    ) -> Clause:
         """Return a clause that contains expressions; ``options`` are those of `Clause`."""
-        return Clause(self.source, self.readers, name, read_column, parameters={}, **options)
+        return Clause(
+            self.source,
+            self.readers,
+            name,
+            read_column,
+            json_kind=json_kind,
+            parameters={},
+            **options,
+        )
 
     def with_unsupported_scope(self, scope: Scope | None) -> Environment:
         """Return the environment with ``unsupported_scope``; itself if the scope is None."""

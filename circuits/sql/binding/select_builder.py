@@ -25,6 +25,7 @@ from circuits.plan.expressions import (
     conjuncts,
     substitute,
 )
+from circuits.plan.json_values import json_kind_of
 from circuits.plan.nodes import Filter, PlanNode
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.binding.environment import DerivedTable, Environment, QueryPlanner
@@ -204,7 +205,16 @@ class SelectBuilder:
         }
         if name == "SELECT":
             readers["read_generator"] = self.unnest
-        return self.environment.clause(name, self.read_column, **{**readers, **options})
+        return self.environment.clause(
+            name, self.read_column, self.json_kind, **{**readers, **options}
+        )
+
+    def json_kind(self, value: Expression) -> str:
+        """Return "json" or "jsonb" if the texts in a value over the plan are JSON, else "".
+
+        Spark has no type for JSON: it is a text there.
+        """
+        return "" if self.source.is_spark else json_kind_of(value, self.plan.fields)
 
     def unnest(self, clause: Clause, node: exp.Expr) -> Expression:
         """Replace the rows by one row per element of a list, and return the element.

@@ -13,7 +13,12 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.json_values import call_json, check_has_no_json, is_json, row_as_json
+from circuits.sql.expressions.json_values import (
+    call_json,
+    join_texts,
+    row_as_json,
+    value_as_json,
+)
 from circuits.sql.expressions.literals import string_literal
 from circuits.sql.syntax.json_syntax import LEAVES_NULLS_OUT
 from circuits.sql.syntax.parsing import parse_by_name
@@ -23,24 +28,8 @@ __all__ = ["READERS_BY_NAME", "json_of"]
 
 def json_of(clause: Clause, node: exp.Expr) -> Expression:
     """Return an expression as a JSON text; NULL is the text ``null``."""
-    value = clause.read(node)
-    if isinstance(node.unnest(), exp.Cast | exp.ParseJSON) and is_json(node):
-        no_path = string_literal("[]")
-        value = call_json(
-            clause, node, "json_value", value, no_path
-        )  # the same JSON without blanks
-    elif not is_json(node):
-        check_has_no_json(clause, node)  # to_json would quote the JSON in a list or struct
-        value = clause.call(node, "to_json", value)
+    value = value_as_json(clause, node, clause.read(node), "to_json")
     return clause.call(node, "coalesce", value, string_literal("null"))
-
-
-def _join_texts(
-    clause: Clause, node: exp.Expr, parts: list[Expression], start: str, end: str
-) -> Expression:
-    """Return JSON texts with commas in between."""
-    separated = [piece for part in parts for piece in (string_literal(","), part)][1:]
-    return clause.call(node, "concat", string_literal(start), *separated, string_literal(end))
 
 
 def _refuse_absent(clause: Clause, node: exp.Anonymous) -> None:
@@ -62,20 +51,19 @@ def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
         quoted = clause.call(key, "coalesce", clause.call(key, "to_json", name), error)
         parts = quoted, string_literal(":"), json_of(clause, value)
         entries.append(clause.call(node, "concat", *parts))
-    return _join_texts(clause, node, entries, "{", "}")
+    return join_texts(clause, node, entries, "{", "}")
 
 
 def _read_array(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``json_array(a, b, ...)``."""
     _refuse_absent(clause, node)
-    return _join_texts(clause, node, [json_of(clause, part) for part in node.expressions], "[", "]")
+    return join_texts(clause, node, [json_of(clause, part) for part in node.expressions], "[", "]")
 
 
 def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``row_to_json(s)``, ``array_to_json(a)`` and ``json_quote(x)``, all as to_json()."""
     if len(node.expressions) != 1:
         raise clause.source.error(node, f"{node.name}() takes one value")
-    check_has_no_json(clause, node.expressions[0])
     return row_as_json(clause, node, node.expressions[0], "to_json")
 
 

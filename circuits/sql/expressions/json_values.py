@@ -15,17 +15,22 @@ from circuits.plan.expressions import Call, Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.expressions.spark.documents import read_options, read_schema
+from circuits.sql.syntax.source import SqlSource
+from circuits.sql.syntax.types import json_kind_of_type
 from circuits.types.arrow_types import VARIANT, has_variant
 from circuits.types.ddl import field_of, schema_of_ddl
+from circuits.types.functions.type_rules import is_text
 
 __all__ = [
     "READERS",
     "READERS_BY_NAME",
     "call_json",
-    "check_has_no_json",
     "constant_path",
-    "is_json",
+    "join_texts",
+    "json_kind",
     "row_as_json",
+    "value_as_json",
+    "written_json_kind",
 ]
 
 
@@ -274,7 +279,7 @@ def _type_of_json_schema(value: object) -> pa.DataType:
 
 # Expressions that contain the values of their parts: JSON in a part is JSON in the whole.
 _CONTAINERS: Final = (
-    *(exp.Array, exp.Case, exp.Coalesce, exp.If, exp.List, exp.Map, exp.Paren),
+    *(exp.Array, exp.List, exp.Map, exp.Paren),
     *(exp.PropertyEQ, exp.Struct, exp.ToMap),
 )
 _JSON_FUNCTIONS: Final = frozenset(
@@ -288,27 +293,148 @@ _JSON_FUNCTIONS: Final = frozenset(
 )
 
 
-def is_json(node: exp.Expr) -> bool:
-    """Return whether the value of an expression is JSON by its syntax."""
-    while isinstance(node, exp.Paren):
-        node = node.this
-    return (
-        isinstance(node, exp.JSONExtract)
-        or (isinstance(node, exp.ParseJSON) and bool(node.args.get("is_literal")))
-        or (isinstance(node, exp.Cast) and node.to.this in (exp.DType.JSON, exp.DType.JSONB))
-        or (isinstance(node, exp.Anonymous) and node.name.casefold() in _JSON_FUNCTIONS)
-    )
+def written_json_kind(source: SqlSource, node: exp.Expr) -> str | None:
+    """Return the kind of JSON that an expression has by its syntax; None if that does not say it.
+
+    A cast says what a value is, and so does a function of JSON.
+    """
+    node = node.unalias().unnest()
+    if isinstance(node, exp.Cast):
+        is_json_type = node.to.this in (exp.DType.JSON, exp.DType.JSONB)
+        return json_kind_of_type(source, node.to) if is_json_type else ""
+    if isinstance(node, exp.Anonymous) and node.name.casefold() in _JSON_FUNCTIONS:
+        return "jsonb" if node.name.casefold().startswith("jsonb_") else "json"
+    if isinstance(node, exp.ParseJSON) and node.args.get("is_literal"):
+        return "json"
+    return None
 
 
-def check_has_no_json(clause: Clause, node: exp.Expr) -> None:
-    """Refuse JSON in the argument of to_json(): JSON is text here, so it would be quoted."""
-    if is_json(node):
-        raise clause.source.unsupported(
-            node, "JSON in the argument of to_json()", "build one value, and convert it at once"
-        )
-    if isinstance(node, _CONTAINERS):
-        for part in node.iter_expressions():
-            check_has_no_json(clause, part)
+def json_kind(clause: Clause, node: exp.Expr, value: Expression) -> str:
+    """Return "json" or "jsonb" if the texts in a value are JSON, else an empty text.
+
+    Args:
+        clause: The clause of the value.
+        node: The syntax tree of the value.
+        value: The value that the clause has read.
+    """
+    kind = written_json_kind(clause.source, node)
+    if kind is not None:
+        return kind
+    node = node.unnest()
+    branches = _branches(node)
+    if branches:
+        kinds = [json_kind(clause, branch, clause.read(branch)) for branch in branches]
+        return kinds[0] if all(kinds) else ""
+    return clause.json_kind(value) or ("json" if isinstance(node, exp.JSONExtract) else "")
+
+
+def _branches(node: exp.Expr) -> list[exp.Expr]:
+    """Return the expressions of which one is the value of a node, without NULL.
+
+    An aggregate or window function that returns one of its values has one: its argument.
+    """
+    if isinstance(node, exp.Window | exp.Filter | exp.IgnoreNulls):
+        return _branches(node.this)
+    if isinstance(node, exp.Max | exp.Min | exp.AnyValue | exp.First | exp.Last | exp.ArrayAgg):
+        return [node.this.this if isinstance(node.this, exp.Order) else node.this]
+    if isinstance(node, exp.FirstValue | exp.LastValue | exp.NthValue | exp.Lag | exp.Lead):
+        return [node.this]
+    branches: list[exp.Expr | None] = []
+    if isinstance(node, exp.Coalesce):
+        branches = [node.this, *node.expressions]
+    elif isinstance(node, exp.Case):
+        branches = [*(part.args["true"] for part in node.args["ifs"]), node.args.get("default")]
+    elif isinstance(node, exp.If):
+        branches = [node.args["true"], node.args.get("false")]
+    return [branch for branch in branches if branch is not None and branch != exp.null()]
+
+
+def json_text(clause: Clause, node: exp.Expr, value: Expression, function: str) -> Expression:
+    """Return a value as JSON by a function such as to_json; JSON in it is not quoted.
+
+    Args:
+        clause: The clause of the value.
+        node: The syntax tree, for errors.
+        value: The value.
+        function: The function for values that are not JSON.
+    """
+    if clause.json_kind(value):
+        return _compact_json(clause, node, value)
+    if not (isinstance(value, Call) and value.function in ("make_struct", "make_list")):
+        return clause.call(node, function, value)
+    is_struct = value.function == "make_struct"
+    parts = value.arguments[1::2] if is_struct else value.arguments
+    if not any(_contains_json(clause, part) for part in parts):
+        return clause.call(node, function, value)
+    null = string_literal("null")
+    texts = [
+        clause.call(node, "coalesce", json_text(clause, node, part, "to_json"), null)
+        for part in parts
+    ]
+    if is_struct:
+        names = [clause.call(node, "to_json", name) for name in value.arguments[::2]]
+        colon = string_literal(":")
+        texts = [
+            clause.call(node, "concat", name, colon, text)
+            for name, text in zip(names, texts, strict=True)
+        ]
+    return join_texts(clause, node, texts, *("{}" if is_struct else "[]"))
+
+
+def _compact_json(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return JSON without blanks.
+
+    Raises:
+        UnsupportedSqlError: The value is a list of JSON.
+    """
+    if not is_text(value.type):
+        raise clause.source.unsupported(node, "JSON of a list of JSON", "use json_agg()")
+    return call_json(clause, node, "json_value", value, string_literal("[]"))
+
+
+def _contains_json(clause: Clause, value: Expression) -> bool:
+    if isinstance(value, Call) and value.function in ("make_struct", "make_list"):
+        return any(_contains_json(clause, part) for part in value.arguments)
+    return bool(clause.json_kind(value))
+
+
+def join_texts(
+    clause: Clause, node: exp.Expr, parts: list[Expression], start: str, end: str
+) -> Expression:
+    """Return JSON texts with commas in between."""
+    separated = [piece for part in parts for piece in (string_literal(","), part)][1:]
+    return clause.call(node, "concat", string_literal(start), *separated, string_literal(end))
+
+
+def check_has_no_json(clause: Clause, node: exp.Expr, *, in_map: bool = False) -> None:
+    """Refuse a part of a list, struct or map that is JSON, if to_json() would quote it."""
+    if not isinstance(node, _CONTAINERS):
+        return
+    in_map = in_map or isinstance(node, exp.Map | exp.ToMap)
+    parts = [node.expression] if isinstance(node, exp.PropertyEQ) else node.iter_expressions()
+    for part in parts:
+        if isinstance(part, _CONTAINERS):
+            check_has_no_json(clause, part, in_map=in_map)
+            continue
+        value = clause.read(part)
+        if json_kind(clause, part, value) and (in_map or not clause.json_kind(value)):
+            raise clause.source.unsupported(
+                part,
+                "JSON within the argument of to_json()",
+                "build one value, and convert it at once",
+            )
+
+
+def value_as_json(clause: Clause, node: exp.Expr, value: Expression, function: str) -> Expression:
+    """Return the value of an expression as JSON by a function such as to_json."""
+    if json_kind(clause, node, value):
+        is_compact = isinstance(node.unnest(), exp.Anonymous | exp.JSONExtract)
+        return value if is_compact else _compact_json(clause, node, value)
+    if is_text(value.type):
+        return clause.call(node, function, value)
+    if not clause.source.is_spark:
+        check_has_no_json(clause, node)
+    return json_text(clause, node, value, function)
 
 
 def row_as_json(clause: Clause, node: exp.Expr, row: exp.Expr, function: str) -> Expression:
@@ -318,17 +444,17 @@ def row_as_json(clause: Clause, node: exp.Expr, row: exp.Expr, function: str) ->
     all its columns are NULL, by which it is recognised.
     """
     value = clause.read(row)
-    json_text = clause.call(node, function, value)
+    text = value_as_json(clause, row, value, function)
     select = row.find_ancestor(exp.Select)
     joins = select.args.get("joins") or [] if select is not None else []
     has_outer_join = any(join.side for join in joins)
     if not (clause.source.is_postgres and has_outer_join and isinstance(row, exp.Column)):
-        return json_text
+        return text
     if not isinstance(value, Call) or value.function != "make_struct":
-        return json_text
+        return text
     are_null = [clause.call(node, "is_null", part) for part in value.arguments[1::2]]
     is_unmatched = are_null[0] if len(are_null) == 1 else clause.call(node, "and", *are_null)
-    return clause.call(node, "case", is_unmatched, NULL, json_text)
+    return clause.call(node, "case", is_unmatched, NULL, text)
 
 
 def _to_json_reader(function: str) -> Reader:
@@ -337,8 +463,6 @@ def _to_json_reader(function: str) -> Reader:
         arguments = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
         if len(arguments) != 1:
             raise clause.source.unsupported(node, "options of to_json()", "give one value")
-        if not clause.source.is_spark:
-            check_has_no_json(clause, arguments[0])
         value = clause.read(arguments[0])
         if value.type == VARIANT:
             return clause.call(node, "variant_json", value)

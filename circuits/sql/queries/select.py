@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from circuits.plan.expressions import (
     conjuncts,
     substitute,
 )
+from circuits.plan.json_values import json_kind_of
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.aggregation.grouping import (
@@ -82,6 +84,7 @@ from circuits.sql.expressions.current_time import (
     read_timed_condition,
     reads_now,
 )
+from circuits.sql.expressions.json_values import written_json_kind
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.queries.column_patterns import expand_items
 from circuits.sql.queries.conditions import has_query, restrict
@@ -205,6 +208,7 @@ class _SelectReader:
             distinct_on=tuple(
                 normalize_interval(self._value_over_groups(value)) for value in distinct_on
             ),
+            json_kinds=tuple(written_json_kind(self.source, item.node) for item in self.items),
         )
         return self._over_windows(selection) if self.windows else selection
 
@@ -638,7 +642,8 @@ def finish_selection(selection: Selection) -> DerivedTable:
             plan = _filter(selection, plan, condition)
     # `_select_numbered_rows` replaces this 0 by the row number.
     values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
-    plan = _map_columns(plan, values, _column_names(selection))
+    written_kinds = (*(None for _ in domain_keys), *selection.json_kinds)
+    plan = _map_columns(plan, values, _column_names(selection), written_kinds)
     if row_number is not None:
         plan = _select_numbered_rows(plan, expressions, row_number, domain_keys)
         # A row_number() counts all rows, so other conditions of QUALIFY come after it.
@@ -760,17 +765,33 @@ def _over_outputs(
     return replace(value, arguments=tuple(arguments))
 
 
-def _map_columns(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:
-    """Map each row to the expressions; those without a name become hidden columns."""
+def _map_columns(
+    plan: PlanNode,
+    expressions: list[Expression],
+    names: tuple[str, ...],
+    json_kinds: tuple[str | None, ...] = (),
+) -> PlanNode:
+    """Map each row to the expressions; those without a name become hidden columns.
+
+    ``json_kinds`` are those of `Selection` for the first expressions.
+    """
     all_names = (*names, *column_names(expressions[len(names) :], plan.fields))
+    kinds = tuple(
+        json_kind_of(value, plan.fields) if kind is None else kind
+        for value, kind in zip_longest(expressions, json_kinds)
+    )
     if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
         types = [expression.type for expression in expressions]
-        fields = tuple(map(Field, all_names, types))
+        fields = tuple(
+            Field(name, type, json_kind=kind)
+            for name, type, kind in zip(all_names, types, kinds, strict=True)
+        )
         return Values(fields, (tuple(e.value for e in expressions if isinstance(e, Literal)),))
     has_same_columns = tuple(expressions) == columns(plan)
-    if has_same_columns and all_names == tuple(field.name for field in plan.fields):
+    same_fields = tuple((field.name, field.json_kind) for field in plan.fields)
+    if has_same_columns and tuple(zip(all_names, kinds, strict=True)) == same_fields:
         return plan
-    return Map(plan, tuple(expressions), all_names)
+    return Map(plan, tuple(expressions), all_names, kinds)
 
 
 def _keep_first_columns(plan: PlanNode, count: int) -> PlanNode:

@@ -125,6 +125,11 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
     return ARROW_TYPES[kind]
 
 
+def json_kind_of_type(source: SqlSource, node: exp.DataType) -> str:
+    """Return "jsonb" for PostgreSQL's type of normalised JSON, and "json" for others."""
+    return "jsonb" if source.is_postgres and node.this == exp.DType.JSONB else "json"
+
+
 def interval_fields(kind: exp.Interval) -> tuple[str, str]:
     """Return the first and the last field of a type such as ``INTERVAL YEAR TO MONTH``."""
     unit = kind.args.get("unit")

@@ -313,13 +313,25 @@ def test_an_input_whose_results_are_kept_may_be_unnested():
 
 
 @pytest.mark.parametrize(
-    "part", ["to_json([s])", "s::JSON", "(s -> '$.a')", "coalesce(json_extract(s, '$.a'), s::JSON)"]
+    ("part", "value"),
+    [
+        *((part, "[{}]") for part in ("s::JSON", "coalesce(json_extract(s, '$.a'), s::JSON)")),
+        *((part, "{{'a': {}}}") for part in ("s::JSON", "json_array(s)")),
+        *((part, "MAP {{'a': {}}}") for part in ("to_json([s])", "s::JSON", "json_array(s)")),
+    ],
 )
-@pytest.mark.parametrize("value", ["{}", "[{}]", "{{'a': {}}}", "MAP {{'a': {}}}"])
-def test_json_in_the_argument_of_to_json_is_refused(part, value):
+def test_json_within_the_argument_of_to_json_is_refused(part, value):
     query = f"SELECT to_json({value.format(part)}) AS j FROM t"
-    with pytest.raises(UnsupportedSqlError, match="JSON in the argument of to_json"):
+    with pytest.raises(UnsupportedSqlError, match="JSON within the argument of to_json"):
         compile_sql(query, {"t": "s string"})
+
+
+@pytest.mark.parametrize("part", ["to_json([s])", "s::JSON", "(s -> '$.a')", "[(s -> '$.a')]"])
+def test_json_as_the_argument_of_to_json_is_not_quoted(part):
+    circuit = compile_sql(f"SELECT to_json({part}) AS j FROM t", {"t": "s string"})
+    text = '{"a": {"b": 1}}'
+    expected = duckdb.sql(f"SELECT to_json({part}) AS j FROM (SELECT '{text}' AS s)").fetchall()
+    assert [(r["j"],) for r in circuit.step({"t": [{"s": text}]})["view"].to_pylist()] == expected
 
 
 def test_an_infinite_date_as_json_is_an_error_of_its_row():

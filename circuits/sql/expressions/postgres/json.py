@@ -1,8 +1,7 @@
 """The operators ``||``, ``-``, ``#>``, ``#>>`` and ``#-`` of JSON, and jsonb_set, as in PostgreSQL.
 
 JSON is text here. A path is a list of texts, or a constant text such as ``'{a,0}'``. An operand of
-``||`` and ``-`` is JSON if its expression says so, or if it is a column whose name the program
-declares as JSON, in a table or as the alias of an expression.
+``||`` and ``-`` is JSON if its expression says so, or if it is a column of JSON.
 """
 
 from __future__ import annotations
@@ -16,41 +15,32 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions import casts, dates, scalar_functions
-from circuits.sql.expressions.json_values import is_json
-from circuits.sql.expressions.literals import string_literal
+from circuits.sql.expressions.json_values import json_kind
+from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS"]
 
 
-def _is_json(clause: Clause, node: exp.Expr) -> bool:
+def _kind(clause: Clause, node: exp.Expr) -> str:
+    """Return "json" or "jsonb" if an expression is JSON, else an empty text."""
     node = node.unnest()
-    if is_json(node) or (isinstance(node, exp.DPipe | exp.Sub) and _is_json(clause, node.this)):
-        return True
-    if not isinstance(node, exp.Column):
-        return False
-    name = node.name.casefold()
-    for tree in clause.source.parse():
-        for column in tree.find_all(exp.ColumnDef):
-            kind = column.args.get("kind")
-            is_json_type = kind is not None and kind.this in (exp.DType.JSON, exp.DType.JSONB)
-            if is_json_type and column.name.casefold() == name:
-                return True
-        for alias in tree.find_all(exp.Alias):
-            if alias.alias.casefold() == name and is_json(alias.this):
-                return True
-    return False
+    if isinstance(node, exp.DPipe | exp.Sub):
+        return _kind(clause, node.this)
+    if isinstance(node, exp.JSONExtract | exp.JSONBExtract | exp.JSONBDeleteAtPath):
+        return _kind(clause, node.this) or "json"
+    return json_kind(clause, node, clause.read(node) if isinstance(node, exp.Column) else NULL)
 
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
-    if not (_is_json(clause, node.left) or _is_json(clause, node.right)):
+    if not (_kind(clause, node.left) or _kind(clause, node.right)):
         return scalar_functions.READERS[exp.DPipe](clause, node)
     clause.source.allow_arguments(node, "this", "expression", "safe")
     return clause.call(node, "json_concat", clause.read(node.left), clause.read(node.right))
 
 
 def _read_minus(clause: Clause, node: exp.Sub) -> Expression:
-    if not _is_json(clause, node.left):
+    if not _kind(clause, node.left):
         return dates.READERS[exp.Sub](clause, node)
     left, right = clause.read_arguments(node, "this", "expression")
     if pa.types.is_integer(right.type):
@@ -99,43 +89,15 @@ def _steps_reader(function: str) -> Reader:
     return read
 
 
-def _is_jsonb(clause: Clause, node: exp.Expr) -> bool:
-    """Return whether the value of an expression is a ``jsonb`` by its syntax."""
-    node = node.unnest()
-    if isinstance(node, exp.Cast):
-        return bool(node.to.this == exp.DType.JSONB)
-    if isinstance(node, exp.Anonymous):
-        return node.name.casefold().startswith("jsonb_") and is_json(node)
-    if isinstance(node, exp.DPipe | exp.Sub):
-        return _is_jsonb(clause, node.this)
-    if isinstance(node, exp.JSONExtract | exp.JSONBExtract | exp.JSONBDeleteAtPath):
-        return _is_jsonb(clause, node.this)
-    if not isinstance(node, exp.Column):
-        return False
-    name = node.name.casefold()
-    definitions = [
-        definition
-        for tree in clause.source.parse()
-        for definition in tree.find_all(exp.ColumnDef, exp.Alias)
-        if definition.alias_or_name.casefold() == name
-    ]
-    return any(
-        definition.kind is not None and definition.kind.this == exp.DType.JSONB
-        if isinstance(definition, exp.ColumnDef)
-        else not isinstance(definition.this.unnest(), exp.Column)
-        and _is_jsonb(clause, definition.this)
-        for definition in definitions
-    )
-
-
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     """Read a cast: a ``jsonb`` has its members in one order, and its text has blanks."""
     value = casts.READERS[exp.Cast](clause, node)
     kind = node.to.this
-    if kind == exp.DType.JSONB and is_text(value.type):
+    is_plain_text_value = is_text(value.type) and clause.json_kind(value) != "jsonb"
+    if kind == exp.DType.JSONB and is_plain_text_value:
         return clause.call(node, "jsonb_of_text", value)
     is_plain_text = kind in (exp.DType.TEXT, exp.DType.VARCHAR) and not node.to.expressions
-    if is_plain_text and is_text(value.type) and _is_jsonb(clause, node.this):
+    if is_plain_text and is_text(value.type) and _kind(clause, node.this) == "jsonb":
         return clause.call(node, "jsonb_text", value)
     return value
 
