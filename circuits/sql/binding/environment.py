@@ -251,7 +251,9 @@ class Environment:
         self, common: CommonTable, row_number_bounds: RowNumberBounds
     ) -> DerivedTable:
         key = tuple(sorted(row_number_bounds.items(), key=lambda item: item[0]))
-        if common.mutual:
+        # Recursion in Materialize has no base query and steps: it is a fixpoint of its queries.
+        is_equation = common.recursive and self.source.dialect == "materialize"
+        if common.mutual or is_equation:
             key = ()
             if key not in common.plans:
                 common.plans[key] = self.queries.plan_mutual(common)

@@ -5,10 +5,11 @@
     CREATE RECURSIVE VIEW even(n) AS SELECT 0 UNION SELECT n + 1 FROM odd WHERE n < 9;
     CREATE RECURSIVE VIEW odd(n) AS SELECT n + 1 FROM even WHERE n < 9
 
-Each query is the body of one equation; the views are the least solution, in which each row occurs
-once. It exists and is unique, because a body may only join, filter, compute and unite the rows of
-the recursion, with any number of references. Unlike WITH RECURSIVE of a single query, whose
-iterations SQL defines, the solution does not depend on an order of evaluation.
+Each query is the body of one equation; the views are the least solution. It exists and is unique,
+because a body may only join, filter, compute and unite the rows of the recursion, with any number
+of references. Unlike WITH RECURSIVE of a single query, whose iterations SQL defines, the solution
+does not depend on an order of evaluation. A row of a view occurs once. A row of a WITH query occurs
+as often as its query returns it, so a query without UNION or DISTINCT keeps duplicates.
 
 The types of the columns are found as for a single recursion: first from the parts of UNION that
 name no recursive view, then again until they are stable.
@@ -24,7 +25,7 @@ from sqlglot import exp
 
 from circuits.errors import SqlError
 from circuits.plan.columns import Fields
-from circuits.plan.fixpoint import SET, Fixpoint
+from circuits.plan.fixpoint import SET, DistinctMode, Fixpoint
 from circuits.plan.nodes import (
     CrossJoin,
     Distinct,
@@ -65,6 +66,7 @@ class Equation:
         query: The query.
         column_names: The names of its columns, if they are given.
         environment: The names that it can use, without those of the equations.
+        keeps_duplicates: True if a row occurs as often as the query returns it, False if once.
     """
 
     name: str
@@ -72,6 +74,11 @@ class Equation:
     query: exp.Expr
     column_names: Sequence[exp.Identifier]
     environment: Environment
+    keeps_duplicates: bool = False
+
+    @property
+    def mode(self) -> DistinctMode:
+        return DistinctMode("bag") if self.keeps_duplicates else SET
 
 
 def order_by_needs(names: Mapping[str, frozenset[str]]) -> list[tuple[str, ...]]:
@@ -156,7 +163,8 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
         _check_monotone(source, equation, plan, names)
         plans.append(_cast(source, equation, plan, known_fields[equation.name]))
     shared = tuple(plans)
-    return [Fixpoint(names, shared, (SET,) * len(names), index) for index in range(len(names))]
+    modes = tuple(equation.mode for equation in equations)
+    return [Fixpoint(names, shared, modes, index) for index in range(len(names))]
 
 
 def _plan_known_parts(

@@ -68,16 +68,31 @@ def plan_query(
 def plan_mutual(table: CommonTable) -> DerivedTable:
     """Return the plan of a WITH query that is one of several that name each other."""
     environment = replace(table.environment, domain=None)
+    ctes = table.mutual or [table.node]
     equations = [
-        Equation(cte.alias, cte, cte.this, cte.args["alias"].args.get("columns") or [], environment)
-        for cte in table.mutual
+        Equation(
+            cte.alias,
+            cte,
+            cte.this,
+            cte.args["alias"].args.get("columns") or [],
+            environment,
+            keeps_duplicates=not _is_distinct(cte.this),
+        )
+        for cte in ctes
     ]
-    for cte in table.mutual:
+    for cte in ctes:
         environment.source.allow_arguments(cte, "this", "alias", "materialized")
         environment.source.allow_arguments(cte.args["alias"], "this", "columns")
     plans = plan_equations(equations)
     names = [equation.name for equation in equations]
     return DerivedTable(plans[names.index(table.node.alias)])
+
+
+def _is_distinct(query: exp.Expr) -> bool:
+    """Return whether the syntax of a query says that its rows are distinct."""
+    while isinstance(query, exp.Subquery):
+        query = query.this
+    return bool(query.args.get("distinct"))
 
 
 def _plan_select(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import duckdb
 import pyarrow as pa
@@ -306,3 +306,74 @@ def test_using_key_needs_a_recursion_and_numbers():
     )
     with pytest.raises(UnsupportedSqlError, match="min of 'd', which has the type string"):
         compile_sql(text, SCHEMAS)
+
+
+def _multiply(rows: Counter[tuple], function: Callable[[tuple], Iterable[tuple]]) -> Counter[tuple]:
+    """Return the rows that a function makes of each row, as often as the row occurs."""
+    result: Counter[tuple] = Counter()
+    for row, count in rows.items():
+        for new in function(row):
+            result[new] += count
+    return result
+
+
+def _bags(edges: Counter[tuple]) -> dict[str, Counter[tuple]]:
+    """Return the fixpoint of the queries below: they are applied to all rows until it is reached."""
+    bags: dict[str, Counter[tuple]] = {name: Counter() for name in ("paths", "ends", "twice")}
+    for _ in range(20):
+        paths = Counter(edges) + _multiply(
+            bags["ends"],
+            lambda row: [
+                (row[0], b) for (a, b), n in edges.items() if a == row[1] for _ in range(n)
+            ],
+        )
+        ends = _multiply(bags["paths"], lambda row: [row] if row[1] < 5 else [])
+        reached = Counter(set(_multiply(bags["twice"], lambda row: [(row[0] + 1,)])))
+        twice = _multiply(edges, lambda row: [(row[0],)]) + Counter(
+            {row: 1 for row in reached if row[0] < 4}
+        )
+        new = {"paths": paths, "ends": ends, "twice": twice}
+        if new == bags:
+            return bags
+        bags = new
+    raise AssertionError("no fixpoint")
+
+
+@settings(max_examples=10)
+@given(
+    st.lists(
+        st.dictionaries(
+            st.tuples(st.integers(0, 5), st.integers(1, 5)).filter(lambda edge: edge[0] < edge[1]),
+            st.integers(1, 2),
+            max_size=5,
+        ),
+        min_size=1,
+        max_size=3,
+    )
+)
+def test_queries_that_name_each_other_keep_duplicates_as_in_materialize(steps):
+    """Each query is applied to all rows; only UNION and DISTINCT remove duplicates."""
+    queries = """
+        WITH MUTUALLY RECURSIVE
+            paths (a BIGINT, b BIGINT) AS (
+                SELECT a, b FROM e UNION ALL SELECT ends.a, e.b FROM ends, e WHERE ends.b = e.a
+            ),
+            ends (a BIGINT, b BIGINT) AS (SELECT a, b FROM paths WHERE b < 5),
+            twice (a BIGINT) AS (
+                SELECT a FROM e UNION ALL (SELECT DISTINCT a + 1 FROM twice WHERE a < 3)
+            )
+    """
+    views = ("paths", "ends", "twice")
+    text = ";".join(f"CREATE VIEW v_{name} AS {queries} SELECT * FROM {name}" for name in views)
+    circuit = compile_sql(text, {"e": "a BIGINT, b BIGINT"}, dialect="materialize")
+    edges: Counter[tuple] = Counter()
+    found: dict[str, Counter[tuple]] = {name: Counter() for name in views}
+    for step in [*steps, {edge: -count for edge, count in steps[0].items()}]:
+        edges.update(step)
+        deltas = circuit.step(
+            {"e": [{"a": a, "b": b, "weight": weight} for (a, b), weight in step.items()]}
+        )
+        for name in views:
+            for row in deltas[f"v_{name}"].to_pylist():
+                found[name][tuple(row.values())[:-1]] += row["weight"]
+        assert {name: +rows for name, rows in found.items()} == _bags(+edges)
