@@ -29,6 +29,10 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "jsonb_text": """postgres: ('{"bb": 1, "a": 2}'::jsonb)::text""",
         "jsonb_pretty": "postgres: jsonb_pretty('5')",
     },
+    "Lists as texts in PostgreSQL": {
+        "postgres_list": "postgres: lower('{1,NULL}')::int[]",
+        "postgres_list_text": "postgres: (ARRAY['a b', NULL])::text",
+    },
     "VARIANT": {
         "parse_variant": 'spark: parse_json(\'{"b": 1.50, "a": 1e2}\')',
         "try_parse_variant": "spark: try_parse_json('{')",

@@ -33,6 +33,7 @@ NESTED: Final = (
     "JSON",
     "JSON and CSV in dialect spark",
     "Texts of jsonb",
+    "Lists as texts in PostgreSQL",
     "VARIANT",
 )
 

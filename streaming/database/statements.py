@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +12,13 @@ import pyarrow as pa
 
 from circuits.schema import WEIGHT, Schema
 from circuits.sql import RowQueries
+from circuits.types.functions.nested.postgres_lists import list_of_text
 from streaming.database.result import Result
 from streaming.errors import DatabaseError
 
 __all__ = ["Outcome", "row_changes"]
+
+_MAX_DIGITS: Final = 38  # of a decimal of Arrow with 128 bits
 
 
 @dataclass(frozen=True)
@@ -75,13 +79,30 @@ def _as_declared(table: pa.Table, schema: Schema) -> pa.Table:
             columns[field.name] = pa.chunked_array([pa.nulls(table.num_rows, field.type)])
             continue
         try:
-            columns[field.name] = table.column(field.name).cast(field.type)
+            columns[field.name] = _assign(table.column(field.name), field.type)
         except pa.ArrowException as error:
             raise DatabaseError(
                 f"table {schema.relation!r}, column {field.name!r}: a value does not fit the type "
                 f"{field.type}: {error}"
             ) from None
     return pa.table(columns)
+
+
+def _assign(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
+    """Return values in the type of the column that they are assigned to.
+
+    Raises:
+        ArrowException: A value does not fit the type.
+    """
+    if pa.types.is_integer(values.type) and pa.types.is_decimal(target):
+        # Arrow checks the greatest value of the integer type instead of the values.
+        values = values.cast(pa.decimal128(_MAX_DIGITS, target.scale))
+    if pa.types.is_list(target) and pa.types.is_string(values.type):
+        levels, element = 0, target
+        while pa.types.is_list(element):
+            levels, element = levels + 1, element.value_type
+        values = pa.chunked_array([list_of_text(values, levels)])
+    return values.cast(target)
 
 
 def _weights(table: pa.Table) -> npt.NDArray[np.int64]:

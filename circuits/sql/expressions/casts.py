@@ -78,6 +78,11 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         value = clause.call(node, "cast", value, type=INTERVAL)
     if source.dialect == "duckdb" and is_nested(value.type) and pa.types.is_string(target):
         return clause.call(node, "nested_text", value)
+    if source.is_postgres and is_list(value.type) and pa.types.is_string(target):
+        return _limit_length(clause, node, clause.call(node, "postgres_list_text", value))
+    if source.is_postgres and is_list(target) and is_text(value.type):
+        levels = integer_literal(_levels_of(target))
+        value = clause.call(node, "postgres_list", value, levels)
     if source.is_postgres and pa.types.is_string(target):
         value = dialect_text(clause, node, value)
     is_rounded = pa.types.is_floating(value.type) and pa.types.is_integer(target)
@@ -106,6 +111,11 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
         except EvaluationError:
             raise literal_error from None
     return cast
+
+
+def _levels_of(data_type: pa.DataType) -> int:
+    """Return how many lists are within each other in a type."""
+    return 1 + _levels_of(data_type.value_type) if is_list(data_type) else 0
 
 
 def _cast_to_enum(

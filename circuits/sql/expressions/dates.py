@@ -308,6 +308,8 @@ def _read_difference(clause: Clause, node: exp.DateDiff) -> Expression:
 def _read_unit(clause: Clause, node: exp.Expr) -> str:
     unit = node.args.get("unit")
     name = unit.name.lower() if isinstance(unit, exp.Var | exp.Literal) else str(unit)
+    if not clause.source.is_spark and name.removesuffix("s") in DATE_UNITS:
+        name = name.removesuffix("s")
     has_long_units = isinstance(node, exp.TimestampTrunc | exp.DateTrunc)
     if has_long_units and not clause.source.is_spark and name in _YEARS_OF_UNIT:
         return name

@@ -19,7 +19,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression
+from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.duckdb_lists import join_texts
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
@@ -312,11 +312,60 @@ def _read_prepend(clause: Clause, node: exp.ArrayPrepend) -> Expression:
 def _read_array_size(clause: Clause, node: exp.ArraySize) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
     dimension = node.args.get("expression")
-    if dimension is not None and clause.read(dimension) != integer_literal(1):
+    value = clause.read(node.this)
+    if dimension is None:
+        return clause.call(node, "length", value)
+    return _length_of_dimension(clause, node, value, dimension)
+
+
+def _length_of_dimension(
+    clause: Clause, node: exp.Expr, value: Expression, dimension: exp.Expr
+) -> Expression:
+    """Return the length of a list, or of the first element at another level of a nested list.
+
+    It is NULL if the list has no such dimension.
+    """
+    number = clause.read(dimension)
+    if not isinstance(number, Literal):
         raise clause.source.unsupported(
-            dimension, "the length of another dimension than 1", "take the length of an element"
+            dimension, "a dimension that is not constant", "write it as a number"
         )
-    return clause.call(node, "length", clause.read(node.this))
+    nothing = Literal(None, pa.int64())
+    if not isinstance(number.value, int) or number.value < 1:
+        return nothing
+    for _ in range(number.value - 1):
+        if not is_list(value.type) or not is_list(value.type.value_type):
+            return nothing
+        value = clause.call(node, "list_element", value, integer_literal(1))
+    return clause.call(node, "length", value)
+
+
+def _read_bound(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``array_lower(a, 1)`` and ``array_upper(a, 1)``, NULL for an empty list."""
+    if len(node.expressions) != 2:
+        raise clause.source.error(node, f"{node.name}() takes a list and a dimension")
+    value, dimension = clause.read(node.expressions[0]), node.expressions[1]
+    length = _length_of_dimension(clause, node, value, dimension)
+    upper = clause.call(node, "nullif", length, integer_literal(0))
+    if node.name.casefold() == "array_upper":
+        return upper
+    is_null = clause.call(node, "is_null", upper)
+    return clause.call(node, "case", is_null, Literal(None, pa.int64()), integer_literal(1))
+
+
+def _read_dimensions(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``array_ndims(a)``, NULL for an empty list."""
+    if len(node.expressions) != 1:
+        raise clause.source.error(node, "array_ndims() takes a list")
+    value = clause.read(node.expressions[0])
+    is_empty = clause.call(node, "eq", clause.call(node, "length", value), integer_literal(0))
+    is_null = clause.call(node, "is_null", value)
+    nothing = Literal(None, pa.int64())
+    count, type_ = 0, value.type
+    while is_list(type_):
+        count, type_ = count + 1, type_.value_type
+    levels = integer_literal(count)
+    return clause.call(node, "case", is_null, nothing, is_empty, nothing, levels)
 
 
 def _read_element_at(clause: Clause, node: exp.Anonymous) -> Expression:
@@ -481,6 +530,8 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "array_contains_all": _reader_of_name("list_contains_all", least=2),
     "array_has_all": _reader_of_name("list_contains_all", least=2),
     "array_has_any": _reader_of_name("list_overlaps", least=2),
+    **dict.fromkeys(("array_lower", "array_upper"), _read_bound),
+    "array_ndims": _read_dimensions,
     "array_repeat": _reader_of_name("list_repeat", least=2),
     "array_union": _reader_of_name("list_union", least=2),
     "arrays_overlap": _reader_of_name("list_overlaps", "list_overlaps_or_null", least=2),

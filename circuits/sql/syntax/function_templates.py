@@ -41,14 +41,12 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "list_transform(a, lambda v: CASE WHEN v IS NOT DISTINCT FROM x THEN y ELSE v END)",
     ),
     "array_exists": (("a", "f"), "list_exists(a, f)"),
-    "array_lower": (("a", "d"), "CASE WHEN len(a) > 0 THEN 1 END"),
     "array_positions": (
         ("a", "x"),
         "list_filter(generate_series(1, len(a)), lambda i: a[i] IS NOT DISTINCT FROM x)",
     ),
     "array_reverse": (("a",), "list_reverse(a)"),
     "array_sum": (("a",), "list_sum(a)"),
-    "array_upper": (("a", "d"), "nullif(len(a), 0)"),
     "list_append": (("a", "x"), "array_append(a, x)"),
     "list_prepend": (("x", "a"), "array_prepend(x, a)"),
     "generate_subscripts": (("a", "d"), "unnest(generate_series(1, len(a)))"),
@@ -192,7 +190,7 @@ _PATH_FUNCTIONS: Final[dict[type[exp.Expr], str]] = {
     exp.JSONBExtract: "json_extract",
     exp.JSONBExtractScalar: "json_extract_string",
 }
-_OF_DIMENSION: Final = ("array_lower", "array_upper", "generate_subscripts")
+_OF_DIMENSION: Final = ("generate_subscripts",)
 _PATTERN_FUNCTIONS: Final = ("to_date", "to_timestamp")
 _UNITS: Final = (
     *("year", "quarter", "month", "week", "day", "hour", "minute", "second"),

@@ -48,6 +48,18 @@ ROWS = [
 DELETED = [0, 3, 5]
 
 QUERIES = [
+    # Lists as texts, and texts as lists.
+    "SELECT xs::text, ys::text FROM t",
+    "SELECT ARRAY[s, NULL, 'a b', 'NULL', '']::text, ARRAY[ok, true]::text FROM t",
+    "SELECT ARRAY[f, 1]::text, ARRAY[g]::text, ARRAY[x]::text FROM t",
+    "SELECT ARRAY[ts]::text, ARRAY[ts::date]::text, ARRAY[ARRAY[a, 1], ARRAY[b, 2]]::text FROM t",
+    "SELECT xs::text::int[], ARRAY[s, NULL]::text::text[] FROM t",
+    "SELECT ARRAY[ARRAY[a, 1], ARRAY[2, 3]]::text::int[][] FROM t",
+    "SELECT ('{' || a || ', ' || b || '}')::bigint[] FROM t",
+    "SELECT array_length(xs, 0), array_length(xs, 2), array_upper(xs, 2), array_ndims(xs) FROM t",
+    "SELECT array_upper(ARRAY[ARRAY[a, 1, 2]], 2), array_lower(ARRAY[ARRAY[a]], 2) FROM t",
+    "SELECT array_length(ARRAY[ARRAY[a, 1, 2]], 2), array_ndims(ARRAY[ARRAY[a]]) FROM t",
+    "SELECT date_trunc('microseconds', ts), date_trunc('days', ts) FROM t",
     # Rows: NULL is not a value that equals itself.
     "SELECT a, b, (a, b) = (1, 2), (a, b) <> (1, 2), (a, b) < (1, 3), (a, b) >= (1, 1) FROM t",
     "SELECT a, b, (a, b) IN ((1, 2), (3, NULL)), (a, b) NOT IN ((1, NULL), (2, 1)) FROM t",

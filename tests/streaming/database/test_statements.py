@@ -231,3 +231,19 @@ def test_a_callback_cannot_change_the_program():
         db.subscribe("v", callback)
         db.execute("INSERT INTO t VALUES (1, 'x'); INSERT INTO u VALUES (1, 2)")
         assert len(seen) == 1
+
+
+def test_insert_converts_integers_to_decimals_and_texts_to_lists():
+    database = Database("CREATE TABLE t (x NUMERIC, a INT[], b TEXT[][])", dialect="postgres")
+    database.execute(
+        """INSERT INTO t VALUES (2, '{1, NULL}', '{{"x, y"},{}}'), (NULL, NULL, NULL)"""
+    )
+    assert sorted(map(str, database.view("t").to_pylist())) == [
+        "{'x': Decimal('2.000'), 'a': [1, None], 'b': [['x, y'], []]}",
+        "{'x': None, 'a': None, 'b': None}",
+    ]
+    with pytest.raises(DatabaseError, match="does not fit the type decimal"):
+        database.execute("INSERT INTO t VALUES (9223372036854775807, NULL, NULL)")
+    for text in ("{1", "{1,}", "{1}}", "{{1}}", "1", "{x}", ""):
+        with pytest.raises(DatabaseError, match="does not fit the type list"):
+            database.execute(f"INSERT INTO t VALUES (1, '{text}', NULL)")

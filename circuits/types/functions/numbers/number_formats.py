@@ -182,11 +182,15 @@ def _java_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Value
     return pc.cast(java_floats(fill_rows(arguments[0], row_count(arguments))), result_type)
 
 
+def postgres_float_texts(floats: pa.Array) -> pa.Array:
+    """Return a column of floats as `postgres_float` writes them."""
+    digit_count = 6 if arrow.is_float32(floats.type) else 15
+    return _format_floats(floats, partial(postgres_float, digit_count=digit_count))
+
+
 def _postgres_floats(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     floats = fill_rows(arguments[0], row_count(arguments))
-    digit_count = 6 if arrow.is_float32(floats.type) else 15
-    write = partial(postgres_float, digit_count=digit_count)
-    return pc.cast(_format_floats(floats, write), result_type)
+    return pc.cast(postgres_float_texts(floats), result_type)
 
 
 def _float_text_rule(
