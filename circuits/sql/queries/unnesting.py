@@ -219,6 +219,10 @@ def _fields_to_name(
     return fields if name_count == len(fields) + ordinality and len(fields) > 1 else []
 
 
+#: Functions in FROM whose name is that of the table and of its column.
+_SERIES: Final = ("generate_series", "range")
+
+
 def _add_to_scope(
     builder: SelectBuilder,
     node: exp.Expr,
@@ -234,7 +238,7 @@ def _add_to_scope(
         offset: The name of the ordinality, which sqlglot takes out of the names of the alias.
     """
     source, names, alias = builder.source, generated.names, node.args.get("alias")
-    table = "unnest"
+    table = names[0] if names[0] in _SERIES else "unnest"
     if alias is not None:
         source.allow_arguments(alias, "this", "columns")
         table = alias.name or table

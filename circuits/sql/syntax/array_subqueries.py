@@ -7,7 +7,8 @@ The syntax tree is replaced, before it is read, by that of a scalar subquery wit
 
 A list without ORDER BY is in the order of its values, as for ``array_agg``.
 
-``x = ANY (ARRAY(SELECT y ...))`` is ``x = ANY (SELECT y ...)``; so are ALL and SOME.
+``x = ANY (ARRAY(SELECT y ...))`` is ``x = ANY (SELECT y ...)``; so are ALL and SOME. The operand of
+ALL may also be VALUES.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ def replace_array_subqueries(tree: exp.Expr) -> exp.Expr:
 
     Those that cannot be replaced stay, and are errors when they are read.
     """
+    for call in list(tree.find_all(exp.Anonymous)):
+        # sqlglot reads ALL (SELECT ...), but takes ALL (VALUES ...) for a function.
+        if _is_all(call) and isinstance(call.expressions[0], exp.Values):
+            call.replace(exp.All(this=exp.Subquery(this=call.expressions[0])))
     for node in list(tree.find_all(exp.Array)):
         query = strip_parentheses(node.expressions[0]) if len(node.expressions) == 1 else None
         if not isinstance(query, exp.Query) or node.args.get("value_constructor") is not None:
@@ -45,12 +50,7 @@ def _replace_in_comparison(node: exp.Array, query: exp.Query) -> bool:
     quantifier = node.parent
     while isinstance(quantifier, exp.Paren):
         quantifier = quantifier.parent
-    is_all = (
-        isinstance(quantifier, exp.Anonymous)
-        and quantifier.name.upper() == "ALL"
-        and isinstance(quantifier.parent, exp.Binary)
-    )
-    if is_all:
+    if _is_all(quantifier):
         assert quantifier is not None
         quantifier.replace(exp.All(this=query))
     elif isinstance(quantifier, exp.Any):
@@ -58,6 +58,16 @@ def _replace_in_comparison(node: exp.Array, query: exp.Query) -> bool:
     else:
         return False
     return True
+
+
+def _is_all(node: exp.Expr | None) -> bool:
+    """Return whether a node is ALL of one operand, in a comparison."""
+    return (
+        isinstance(node, exp.Anonymous)
+        and node.name.upper() == "ALL"
+        and len(node.expressions) == 1
+        and isinstance(node.parent, exp.Binary)
+    )
 
 
 def _has_one_column(query: exp.Expr) -> bool:

@@ -48,6 +48,9 @@ ROWS = [
 DELETED = [0, 3, 5]
 
 QUERIES = [
+    "SELECT a, a < ALL (VALUES (2), (NULL)), a > ALL (VALUES (0)), a = ANY (VALUES (1)) FROM t",
+    "SELECT a, generate_series.*, generate_series.generate_series FROM t, generate_series(1, 2)",
+    "SELECT ts AT TIME ZONE 'us/pacific', ts AT TIME ZONE 'europe/berlin' FROM t",
     # Lists as texts, and texts as lists.
     "SELECT xs::text, ys::text FROM t",
     "SELECT ARRAY[s, NULL, 'a b', 'NULL', '']::text, ARRAY[ok, true]::text FROM t",

@@ -318,7 +318,7 @@ def _multiply(rows: Counter[tuple], function: Callable[[tuple], Iterable[tuple]]
 
 
 def _bags(edges: Counter[tuple]) -> dict[str, Counter[tuple]]:
-    """Return the fixpoint of the queries below: they are applied to all rows until it is reached."""
+    """Return the fixpoint of the queries below, which are applied to all rows until it holds."""
     bags: dict[str, Counter[tuple]] = {name: Counter() for name in ("paths", "ends", "twice")}
     for _ in range(20):
         paths = Counter(edges) + _multiply(

@@ -61,6 +61,7 @@ def _zone(name: str) -> str:
     full_name = _SHORT_ZONES.get(name, name)
     if full_name.islower():
         full_name = full_name.upper() if "/" not in full_name else full_name.title()
+        full_name = full_name.replace("Us/", "US/")
     offset = full_name.removeprefix("UTC").removeprefix("GMT")
     if not offset or offset.upper() == "Z":
         return "UTC"
