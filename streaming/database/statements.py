@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import numpy as np
@@ -102,7 +103,19 @@ def _assign(values: pa.ChunkedArray, target: pa.DataType) -> pa.ChunkedArray:
         while pa.types.is_list(element):
             levels, element = levels + 1, element.value_type
         values = pa.chunked_array([list_of_text(values, levels)])
+    if pa.types.is_interval(values.type) and pa.types.is_duration(target):
+        values = pa.chunked_array([pa.array(map(_duration_of, values), target)])
     return values.cast(target)
+
+
+def _duration_of(interval: pa.Scalar) -> timedelta | None:
+    """Return an interval without months as a duration; a day has 24 hours."""
+    value = interval.as_py()
+    if value is None:
+        return None
+    if value.months:
+        raise pa.ArrowInvalid("the interval has months; write it in days")
+    return timedelta(days=value.days, microseconds=value.nanoseconds // 1000)
 
 
 def _weights(table: pa.Table) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 from threading import Thread
 
 import duckdb
@@ -247,3 +248,12 @@ def test_insert_converts_integers_to_decimals_and_texts_to_lists():
     for text in ("{1", "{1,}", "{1}}", "{{1}}", "1", "{x}", ""):
         with pytest.raises(DatabaseError, match="does not fit the type list"):
             database.execute(f"INSERT INTO t VALUES (1, '{text}', NULL)")
+
+
+def test_insert_converts_intervals_without_months_to_durations():
+    database = Database("CREATE TABLE t (d INTERVAL)", dialect="postgres")
+    database.execute("INSERT INTO t VALUES ('1 day 2 hours'), (INTERVAL '-3' SECOND), (NULL)")
+    durations = [timedelta(days=1, hours=2), timedelta(seconds=-3), None]
+    assert Counter(row["d"] for row in database.view("t").to_pylist()) == Counter(durations)
+    with pytest.raises(DatabaseError, match="the interval has months; write it in days"):
+        database.execute("INSERT INTO t VALUES (INTERVAL '1 month')")

@@ -32,8 +32,15 @@ def _kind(clause: Clause, node: exp.Expr) -> str:
     return json_kind(clause, node, clause.read(node) if isinstance(node, exp.Column) else NULL)
 
 
+def _may_be_json(node: exp.Expr, is_json: bool) -> bool:
+    return is_json or isinstance(node.unnest(), exp.Literal | exp.Null)
+
+
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
-    if not (_kind(clause, node.left) or _kind(clause, node.right)):
+    sides = (node.left, node.right)
+    is_json = [bool(_kind(clause, side)) for side in sides]
+    # A literal beside JSON is JSON; a text beside JSON makes the result a text.
+    if not any(is_json) or not all(map(_may_be_json, sides, is_json)):
         return scalar_functions.READERS[exp.DPipe](clause, node)
     clause.source.allow_arguments(node, "this", "expression", "safe")
     return clause.call(node, "json_concat", clause.read(node.left), clause.read(node.right))
