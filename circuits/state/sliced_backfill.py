@@ -52,7 +52,7 @@ slice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -83,6 +83,8 @@ class SlicedBackfill:
         change: The change; it must only add and remove views.
         sliced_views: The new views that are emitted in slices, each with the columns by which
             `emitted_part` looks its rows up; often none.
+        unread_views: The new views of which `finish` returns no rows, because the caller reads the
+            materialized views instead.
 
     Attributes:
         change: As given.
@@ -111,6 +113,7 @@ class SlicedBackfill:
         self,
         change: ProgramChange,
         sliced_views: Mapping[str, Sequence[str]] = MappingProxyType({}),
+        unread_views: Collection[str] = (),
     ) -> None:
         self.change = change
         self.rows_read = self.rows_emitted = 0
@@ -138,13 +141,14 @@ class SlicedBackfill:
         self._new_views = {
             view.view: self._integral_of(view.view, sliced_views.get(view.view, ()))
             for view in change.views
-            if view.kind == "new"
+            if view.kind == "new" and view.view not in unread_views
         }
         self._emissions = {
             view: ViewEmission(integral)
             for view, integral in self._new_views.items()
             if view in sliced_views and change.new.schema(view).arity
         }
+        self._unread_views = set(unread_views)
 
     @property
     def is_valid(self) -> bool:
@@ -331,6 +335,8 @@ class SlicedBackfill:
             view: self._emissions[view].pending if view in self._emissions else integral.total
             for view, integral in self._new_views.items()
         }
+        for view in self._unread_views:
+            deltas[view] = ZSet.empty(self.change.new.schema(view).arity)
         now = graph.watermarks.get(NOW)
         return self.change.finish(ComputedRows(deltas, {}, now), keep_orders=True)
 

@@ -295,6 +295,7 @@ class Engine(ABC):
         *,
         dropped: Collection[str],
         sliced_views: Mapping[str, Sequence[str]],
+        unread_views: Collection[str],
     ) -> SlicedBackfill:
         """Begin to compute the state of other views in slices; the views stay as they are.
 
@@ -306,6 +307,7 @@ class Engine(ABC):
             dropped: The views that are removed on purpose.
             sliced_views: The views whose initial content is published in slices, each with the key
                 columns of its output.
+            unread_views: The new views that each micro-batch publishes whole.
         """
         change = self._plan_change(circuit, options, dropped)
         check_allowed(
@@ -314,7 +316,7 @@ class Engine(ABC):
             where=self.versions.description,
             batch_id=self.versions.last_batch_id,
         )
-        return SlicedBackfill(change, sliced_views)
+        return SlicedBackfill(change, sliced_views, unread_views)
 
     def finish_backfill(
         self, backfill: SlicedBackfill, early: EarlyState | None, options: ChangeOptions

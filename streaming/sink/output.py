@@ -21,13 +21,13 @@ from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from circuits import Circuit, UnknownViewError
 from circuits.schema import WEIGHT
 from circuits.types.arrow_types import empty_table
 from streaming.errors import TargetError
-from streaming.targets.frame import FrameTarget
+from streaming.targets.frame import FrameTarget, takes_whole_views
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
 from streaming.targets.target import RecordingTarget, ReplacingTarget, Target, ViewDelta
 
@@ -41,8 +41,9 @@ __all__ = [
     "route_outputs",
 ]
 
-#: A function that is called with the changes of a view in a micro-batch, and its batch id.
-OnDelta = Callable[[DataFrame, int], object]
+#: A function that is called with the changes of a view in a micro-batch, and its batch id; and with
+#: ``is_whole``, if it has such a parameter (`streaming.targets.frame`).
+OnDelta = Callable[..., object]
 
 #: The metadata key of the mode of a published table; the value is ``str(OutputMode)``.
 MODE_KEY: Final = b"dbsp_wcoj.output"
@@ -54,8 +55,8 @@ class Output:
 
     Attributes:
         view: An output of the circuit.
-        target: A `Target`, or a function ``(frame, batch_id)``. Without a target the changes are
-            only in the state directory and in ``ViewSink.last``.
+        target: A `Target`, or a function ``(frame, batch_id)`` or ``(frame, batch_id, is_whole)``.
+            Without a target the changes are only in the state directory and in ``ViewSink.last``.
         mode: ``"delta"``: the changed rows with weights. ``"upsert"``: for each key that the
             micro-batch changes, its current row (weight 1), or a tombstone (weight -1) if the key
             was deleted; every key must have one row. ``"complete"``: the whole view after each
@@ -94,6 +95,8 @@ class Output:
         if self.mode == "complete":
             return False
         target = self.target
+        if callable(target):
+            return takes_whole_views(target)
         return target is None or (isinstance(target, ReplacingTarget) and target.replaces_views)
 
     @property

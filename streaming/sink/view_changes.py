@@ -22,9 +22,9 @@ when only the last slices are left, and the next micro-batch commits it. So the 
 directory contains a view only when its target has all rows. The state of the new views is written
 with each slice, to files that no manifest names until the commit
 (`streaming.state.records.early_state`). If the backfill begins again, its first published slice
-replaces the rows that the target has (`ViewDelta.previous` is `NO_BATCH`). Views in mode
-``complete``, or whose targets cannot replace rows (`streaming.targets.target.ReplacingTarget`), are
-published by one micro-batch.
+replaces the rows that the target has (`ViewDelta.previous` is `NO_BATCH`). Views whose targets
+cannot replace rows (`streaming.targets.target.ReplacingTarget`) are published by one micro-batch.
+So are views in mode ``complete``, which every micro-batch publishes whole.
 
 The backfill begins again if the state has to be loaded again before the commit, after an error or
 `ViewSink.close`, or if a slice is interrupted (Ctrl-C). An interrupt while a change is made takes

@@ -414,11 +414,16 @@ class ViewSink:
         options, dropped = request.options.with_tables(), request.edit.dropped
         check_outputs(self._mode, routing.outputs.values())
         if options.is_sliced:
-            outputs = map(routing.output_of, circuit.outputs)
-            sliced_views = {o.view: o.keys for o in outputs if o.accepts_slices}
-            _log_whole_views(circuit.outputs, self._circuit.outputs, sliced_views, routing)
+            new = [view for view in circuit.outputs if view not in self._circuit.outputs]
+            outputs = [routing.output_of(view) for view in new]
+            for output in outputs:
+                _log_whole_view(output)
             backfill = self._engine.begin_backfill(
-                circuit, options, dropped=dropped, sliced_views=sliced_views
+                circuit,
+                options,
+                dropped=dropped,
+                sliced_views={o.view: o.keys for o in outputs if o.accepts_slices},
+                unread_views=[o.view for o in outputs if o.mode == "complete"],
             )
             early = self._versions.early_state(backfill.change)
             return RunningBackfill(request, circuit, routing, backfill, early)
@@ -738,24 +743,17 @@ class ViewSink:
         return self._routing.last_batch(view, columns, self._versions.id)
 
 
-def _log_whole_views(
-    views: Collection[str],
-    old_views: Collection[str],
-    sliced_views: Collection[str],
-    routing: OutputRouting,
-) -> None:
-    """Warn that the first rows of new views are published by one micro-batch, despite a limit."""
-    for view in views:
-        if view not in old_views and view not in sliced_views:
-            output = routing.output_of(view)
-            log.warning(
-                "view %r: its state is computed in slices, but its first rows are published by one "
-                "micro-batch, because its output, %s in mode %r, cannot replace rows that it has "
-                "received",
-                view,
-                output.target_name,
-                output.mode,
-            )
+def _log_whole_view(output: Output) -> None:
+    """Warn if the first rows of a new view are published by one micro-batch, despite a limit."""
+    if output.mode != "complete" and not output.accepts_slices:
+        log.warning(
+            "view %r: its state is computed in slices, but its first rows are published by one "
+            "micro-batch, because its output, %s in mode %r, cannot replace rows that it has "
+            "received: give a function the parameter is_whole, or a target replaces_views = True",
+            output.view,
+            output.target_name,
+            output.mode,
+        )
 
 
 def _log_expiry(circuit: Circuit) -> None:

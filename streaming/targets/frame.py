@@ -12,13 +12,19 @@ rows do not pass through the driver. Without files, or if Spark cannot read thei
 If the function fails, Spark cannot know whether it had an effect. Spark repeats the micro-batch,
 and the target calls the function again with the same rows and id. So the function must be
 idempotent by batch id.
+
+A function with a third parameter, ``is_whole``, can replace the rows of a view: if it is True, the
+frame is the whole view, or the first slice of it, and the function removes all rows that it wrote
+before (`streaming.targets.target.ReplacingTarget`).
 """
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
@@ -29,7 +35,9 @@ from pyspark.sql.types import StructType
 from streaming.targets.column_types import convert_columns, lake_type
 from streaming.targets.target import ViewDelta
 
-__all__ = ["FrameTarget", "frame_of"]
+__all__ = ["FrameTarget", "frame_of", "takes_whole_views"]
+
+IS_WHOLE: Final = "is_whole"
 
 _GLOB_CHARACTERS = re.compile(r"[\\{}\[\]*?]")  # characters of a pattern of paths in Spark
 
@@ -39,16 +47,34 @@ class FrameTarget:
     """Calls ``function(frame, batch_id)`` for each delta, at least once.
 
     Attributes:
-        function: Idempotent by batch id.
+        function: Idempotent by batch id; with a parameter ``is_whole`` it also receives
+            `ViewDelta.is_whole`.
         session: The session of the micro-batch, ``df.sparkSession``.
     """
 
-    function: Callable[[DataFrame, int], object]
+    function: Callable[..., object]
     session: SparkSession
 
     def write(self, delta: ViewDelta) -> None:
         """Call the function; its exceptions propagate to the caller."""
-        self.function(frame_of(self.session, delta), delta.batch_id)
+        options: dict[str, Any] = {}
+        if takes_whole_views(self.function):
+            options[IS_WHOLE] = delta.is_whole
+        self.function(frame_of(self.session, delta), delta.batch_id, **options)
+
+
+def takes_whole_views(function: Callable[..., object]) -> bool:
+    """Return whether a function replaces the rows of a view, because it takes ``is_whole``.
+
+    >>> takes_whole_views(lambda frame, batch_id, is_whole: None)
+    True
+    >>> takes_whole_views(print)
+    False
+    """
+    try:
+        return IS_WHOLE in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions that are written in C have no signature
+        return False
 
 
 def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:

@@ -182,7 +182,7 @@ def _describe_slices(change: ProgramChange, manifest: Manifest) -> str:
     return (
         f"{at_once}; add_view of a running sink can compute them in slices, and publish them in "
         "slices, except to an output in mode complete, which receives all rows with each "
-        "micro-batch, and to a function, which cannot replace rows that it has received"
+        "micro-batch, and to a function without a parameter is_whole, which receives them at once"
     )
 
 

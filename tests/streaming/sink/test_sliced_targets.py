@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import closing
 from itertools import pairwise
 from random import Random
+from unittest.mock import Mock
 
 import deltalake
 import pyarrow as pa
@@ -14,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from circuits import compile_sql
+from circuits.schema import Schema
 from dbsp_wcoj import Trace
 from streaming import (
     ChangeOptions,
@@ -24,6 +26,7 @@ from streaming import (
     SqlTarget,
     TargetError,
 )
+from streaming.targets import frame
 from tests.oracles.naive_plan import sum_weights
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.changing_sink import (
@@ -304,3 +307,113 @@ def test_a_target_of_whole_views_receives_one_once_it_has_all_rows(state_dir):
         sink(Frame(table_of()), number)
         number += 1
     assert list(target.batches) == [number - 1]
+
+
+class Function:
+    """A function that keeps rows by micro-batch, and removes the earlier ones if it has a whole."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, Counter] = {}
+        self.fails = 0
+
+    def __call__(self, frame: pa.Table, batch_id: int, is_whole: bool) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise OSError("no answer")
+        if is_whole and batch_id not in self.batches:
+            self.batches.clear()
+        assert self.batches.setdefault(batch_id, bag_of(frame)) == bag_of(frame)
+
+    @property
+    def rows(self) -> Counter:
+        return sum_weights([pair for bag in self.batches.values() for pair in bag.items()])
+
+
+@pytest.fixture
+def frames(monkeypatch):
+    """Functions receive the Arrow tables instead of DataFrames."""
+    monkeypatch.setattr(frame, "frame_of", lambda session, delta: delta.table)
+    monkeypatch.setattr(Frame, "sparkSession", Mock(), raising=False)
+
+
+@pytest.mark.usefixtures("frames")
+@pytest.mark.parametrize("way", ["calm", "fails", "close", "kill"])
+def test_a_function_that_replaces_rows_receives_the_initial_content_in_slices(way, tmp_path):
+    text = "CREATE VIEW edges AS SELECT src, dst FROM e"
+    edges, number = Function(), 4
+    sink = make_sink(state_dir=tmp_path)
+    feed(sink, *range(4))
+    change = ChangeOptions(rows_per_batch=2)
+    committed = sink.add_view(text, edges, change=change)
+    while not committed.done():
+        edges.fails = way == "fails" and number % 2
+        try:
+            feed_more(sink, number)
+        except OSError:
+            feed_more(sink, number)
+        if number == 12 and way == "close":
+            sink.close()
+        if number == 12 and way == "kill":
+            assert len(edges.batches) > 1
+            sink = make_sink(state_dir=tmp_path)
+            feed_more(sink, number)  # a replay
+            committed = sink.add_view(text, edges, change=change)
+        number += 1
+        assert number < 60
+    feed_more(sink, number)
+    assert all(bag.total() <= 4 for bag in edges.batches.values())
+    assert len(edges.batches) > 3
+    tables = [*map(table_of, range(4)), *map(more_rows, range(4, number + 1))]
+    (table,) = compile_sql(text, E).step({"e": pa.concat_tables(tables)}).values()
+    assert edges.rows == bag_of(table)
+    sink.close()
+
+
+@pytest.mark.usefixtures("frames")
+def test_a_function_that_cannot_replace_rows_receives_the_initial_content_once(state_dir, caplog):
+    calls = []
+    sink = make_sink(state_dir=state_dir)
+    feed(sink, *range(4))
+    text = "CREATE VIEW edges AS SELECT src, dst FROM e"
+    committed = sink.add_view(
+        text,
+        lambda frame, batch_id: calls.append((batch_id, frame.num_rows)),
+        change=ChangeOptions(rows_per_batch=2),
+    )
+    assert "give a function the parameter is_whole" in caplog.text
+    number = 4
+    while not committed.done():
+        sink(Frame(table_of()), number)
+        number += 1
+    assert calls == [(number - 1, 5)]
+
+
+def test_the_first_micro_batch_in_mode_complete_decodes_no_more_rows_than_the_next(monkeypatch):
+    decoded = []
+    to_table = Schema.to_table
+
+    def count(schema, zset, codecs):
+        decoded.append(len(zset))
+        return to_table(schema, zset, codecs)
+
+    sink, edges = make_sink(), ReplacingTarget()
+    table = pa.Table.from_pylist([{"src": n, "dst": n} for n in range(200)], SCHEMA)
+    sink(Frame(table), 0)
+    committed = sink.add_view(
+        "CREATE VIEW edges AS SELECT src, dst FROM e",
+        [Output("edges", edges, "complete")],
+        materialize=["edges"],
+        change=ChangeOptions(rows_per_batch=50),
+    )
+    monkeypatch.setattr(Schema, "to_table", count)
+    number, sizes = 1, []
+    while not committed.done():
+        decoded.clear()
+        sink(Frame(more_rows(1000 + number)), number)
+        sizes.append(sum(decoded))
+        number += 1
+    decoded.clear()
+    sink(Frame(more_rows(1000 + number)), number)
+    assert sizes[-1] <= sum(decoded)
+    assert max(sizes[:-1]) <= 2
+    assert edges.batches[number].total() == 200 + number
