@@ -26,7 +26,7 @@ A store must handle two cases:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from circuits.errors import SchemaError, SnapshotError, StaleStepError
@@ -43,6 +43,7 @@ from dbsp_wcoj.values.interner import Interner, InternerArrays
 __all__ = [
     "State",
     "StateStep",
+    "find_different_parts",
     "load_codecs",
     "load_state",
     "step_state",
@@ -214,14 +215,26 @@ def load_state(graph: Graph, state: State) -> None:
     graph.watermarks = dict(state.watermarks)
 
 
-def _check_names(graph: Graph, state: State) -> None:
-    row_ids = {name for name in state.dictionaries if is_row_ids(name)}
+def find_different_parts(
+    graph: Graph, traces: Collection[str], dictionaries: Collection[str]
+) -> set[str]:
+    """Return the traces and row ids that only one of a graph and a stored state has.
+
+    Args:
+        graph: The graph.
+        traces: The names of the stored traces.
+        dictionaries: The names of the stored dictionaries.
+    """
+    row_ids = {name for name in dictionaries if is_row_ids(name)}
     # A trace without arrangements has no state, so the stored state may lack it.
     needed = {name for name, trace in graph.traces.items() if trace.orders}
-    missing_traces = needed - state.traces.keys()
-    surplus_traces = state.traces.keys() - graph.traces.keys()
+    surplus_traces = set(traces) - graph.traces.keys()
     surplus_row_ids = row_ids - graph.registry.dictionaries.keys()
-    different = missing_traces | surplus_traces | surplus_row_ids
+    return (needed - set(traces)) | surplus_traces | surplus_row_ids
+
+
+def _check_names(graph: Graph, state: State) -> None:
+    different = find_different_parts(graph, state.traces.keys(), state.dictionaries.keys())
     if different:
         raise SnapshotError(
             f"the state and the circuit differ in {', '.join(sorted(different))}: load it with the "

@@ -16,7 +16,7 @@ expired rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,10 +63,12 @@ class KeptRows:
 
     Args:
         graph: A graph with its state.
+        lacking: The traces that do not have their rows.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, lacking: Collection[str] = ()) -> None:
         self._graph = graph
+        self._lacking = lacking
         self._readers: dict[int, list[int]] = {}
         for position, node in enumerate(graph.nodes):
             for i in node.inputs:
@@ -119,8 +121,8 @@ class KeptRows:
             return self._stored(position, operator_trace(node.state_name, 0))
         if isinstance(operator, RowIdEncodeOperator) and not is_partial(graph, reader):
             name = relation_trace(node.state_name)
-            trace = graph.traces.get(name)
-            if trace is None or not trace.orders:
+            trace = self._trace(name)
+            if trace is None:
                 return None
             decode = RowIdDecodeOperator([(operator.kept_count, operator)], width)
             return StoredRows(
@@ -129,13 +131,18 @@ class KeptRows:
         return None
 
     def _stored(self, position: int, name: str) -> StoredRows | None:
-        trace = self._graph.traces.get(name)
-        if trace is None or not trace.orders:
+        trace = self._trace(name)
+        if trace is None:
             return None
         width = len(self._graph.nodes[position].plan.fields)
         return StoredRows(
             name, trace, tuple(range(width)), lambda rows: _without_columns(rows, width)
         )
+
+    def _trace(self, name: str) -> Trace | None:
+        """Return a trace that has its rows; None without one."""
+        trace = None if name in self._lacking else self._graph.traces.get(name)
+        return trace if trace is not None and trace.orders else None
 
 
 def _without_columns(rows: ZSet, width: int) -> ZSet:

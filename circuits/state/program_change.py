@@ -120,10 +120,15 @@ class ProgramChange:
             They are read only if the state does not have them.
         dropped: The views of the old program that the caller removes on purpose; they are no
             losses.
+        lacking: The traces of ``old`` that do not have their rows, because another version of this
+            library computed the views by another plan (`circuits.state.replanned_state`); None if
+            it was the same plan. State of equal operators is then computed, but an unchanged view
+            still publishes nothing.
 
     Attributes:
         old: As given.
         new: As given.
+        is_replanned: True if ``lacking`` is given.
         views: What becomes of each output of the new program.
         removed_views: The published views of the old program that the new one does not publish.
         integrals: The operators that keep the rows of the materialized views of the new program.
@@ -155,17 +160,19 @@ class ProgramChange:
         renames: Mapping[str, str] | None = None,
         given: Collection[str] = (),
         dropped: Collection[str] = (),
+        lacking: Collection[str] | None = None,
     ) -> None:
         self.old = old
         self.new = new
+        self.is_replanned = lacking is not None
         self._given = given
         self._dropped = dropped
         self._renames = dict(renames or {})
         self._published = set(old.outputs if published is None else published)
         self._check_names()
         self._graph, self.integrals = new.build_graph(old.codecs)
-        self._reuse = Reuse(old.graph, self._graph)
-        self._kept = KeptRows(old.graph)
+        self._reuse = Reuse(old.graph, self._graph, lacking or ())
+        self._kept = KeptRows(old.graph, lacking or ())
         self.views = tuple(map(self._view_change, new.outputs))
         continued = {view.old_view for view in self.views}
         self.removed_views = tuple(
@@ -205,7 +212,8 @@ class ProgramChange:
         """True if both programs have equal inputs, and so equal checksums of their rows."""
         old, new = self.old, self.new
         return (
-            old.inputs.keys() == new.inputs.keys()
+            not self.is_replanned  # it may have read other columns
+            and old.inputs.keys() == new.inputs.keys()
             and old.input_options == new.input_options
             and all(old.inputs[name].fields == new.inputs[name].fields for name in old.inputs)
             and all(

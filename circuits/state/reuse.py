@@ -22,7 +22,7 @@ taken over only if the new graph drops rows by the same bound.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import replace
 
 from circuits.plan.expressions import Column, Expression, columns_of, substitute
@@ -46,6 +46,7 @@ class Reuse:
     Args:
         old: The graph of the old program.
         new: The graph of the new program.
+        lacking: The traces of the old graph that do not have their rows.
 
     Attributes:
         old: As given.
@@ -57,9 +58,10 @@ class Reuse:
         O(nodes + traces).
     """
 
-    def __init__(self, old: Graph, new: Graph) -> None:
+    def __init__(self, old: Graph, new: Graph, lacking: Collection[str] = ()) -> None:
         self.old = old
         self.new = new
+        self._lacking = lacking
         self._old_inputs = {node.name: node for node in old.nodes if node.is_input}
         self._hashes: list[str | None] = [None] * len(new.nodes)
         # Inputs whose columns are not those of the old input, and filters over them: the hash of
@@ -97,6 +99,7 @@ class Reuse:
             row_ids_dictionary(self.new.nodes[position].state_name)
             for position, old_position in self.nodes.items()
             if isinstance(self.new.nodes[position].operator, RowIdEncodeOperator)
+            and relation_trace(self.old.nodes[old_position].state_name) not in self._lacking
             and self.new.nodes[position].state_name == self.old.nodes[old_position].state_name
         }
 
@@ -208,6 +211,8 @@ class Reuse:
                 ]
             for name, old_name in pairs:
                 trace, old_trace = self.new.traces.get(name), self.old.traces.get(old_name)
+                if old_name in self._lacking:
+                    continue
                 if trace is not None and old_trace is not None and old_trace.orders:
                     assert trace.arity == old_trace.arity
                     reused[name] = old_name

@@ -30,6 +30,7 @@ __all__ = [
     "check_same_circuit",
     "ensure_identity",
     "find_identity",
+    "has_same_relations",
     "read_identity",
     "update_identity",
 ]
@@ -192,6 +193,15 @@ def _identity_of(circuit: Circuit, id: str) -> DirectoryIdentity:
         for name, schema in circuit.inputs.items()
     }
     return DirectoryIdentity(FORMAT_VERSION, id, dict(circuit.fingerprints), columns)
+
+
+def has_same_relations(identity: DirectoryIdentity, circuit: Circuit) -> bool:
+    """Return True if a directory has the views and inputs of a circuit, maybe by other plans."""
+    other = _identity_of(circuit, identity.id)
+    return (
+        identity.fingerprints.keys() == other.fingerprints.keys()
+        and identity.inputs == other.inputs
+    )
 
 
 def check_same_circuit(files: Files, identity: DirectoryIdentity, circuit: Circuit) -> None:

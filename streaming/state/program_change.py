@@ -36,12 +36,14 @@ import pyarrow as pa
 
 from circuits import Circuit, ProgramChangeError, UserFunction
 from circuits.circuit_spec import CircuitSpec
+from circuits.state.circuit_state import find_different_parts
 from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.registry import is_row_ids
+from circuits.state.replanned_state import load_replanned_state
 from circuits.user_functions import check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
-from streaming.state.directory_identity import find_identity
+from streaming.state.directory_identity import find_identity, has_same_relations
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
@@ -63,6 +65,7 @@ __all__ = [
     "compute_change",
     "definition_name",
     "finish_change",
+    "is_of_same_plan",
     "list_old_programs",
     "newest_version",
     "plan_change",
@@ -256,12 +259,19 @@ def plan_change(
         StateDamagedError: The version is damaged.
         ProgramChangeError: The options do not fit the programs.
     """
-    old = Circuit(read_program(files, manifest, circuit.spec.functions))
+    old = Circuit(
+        read_program(files, manifest, circuit.spec.functions, accepts_other_plan=load is None)
+    )
     find_identity(files, old)  # raises: the directory has another format
+    lacking: Collection[str] | None = None
     try:
         if load is None:
             mapped = None if map_files is None else map_files(manifest)
-            old.load(read_state(files, manifest, mapped=mapped))
+            state = read_state(files, manifest, mapped=mapped)
+            if is_of_same_plan(manifest, old):
+                old.load(state)
+            else:
+                lacking = load_replanned_state(old, state)
         else:
             load(old)
     except DbspWcojError as error:
@@ -278,6 +288,7 @@ def plan_change(
         renames=options.renames,
         given=options.backfill.keys(),
         dropped=dropped,
+        lacking=lacking,
     )
 
 
@@ -391,6 +402,13 @@ def finish_change(
     The arguments and errors are those of `apply_change`.
     """
     outputs = change.finish(computed)
+    if change.is_replanned and change.rows_to_read:
+        log.warning(
+            "%s: this version of the package computes the views by another plan than the one that "
+            "wrote the state; their state was computed again from %d rows that it has",
+            where,
+            change.rows_to_read,
+        )
     log.info(
         "micro-batch %d changes the views of %s: %s",
         0 if batch_id is None else batch_id + 1,
@@ -433,6 +451,11 @@ def check_allowed(
         )
     if change.missing:
         first, reasons = min(change.missing), "; ".join(change.missing.values())
+        if change.is_replanned:
+            reasons = (
+                "this version of the package computes the views by another plan than the one that "
+                f"wrote the state, so it has to compute their state again: {reasons}"
+            )
         if unwritten:
             names = ", ".join(map(repr, sorted(unwritten)))
             reasons = (
@@ -446,6 +469,18 @@ def check_allowed(
             'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
             "for later views"
         )
+
+
+def is_of_same_plan(manifest: Manifest, circuit: Circuit) -> bool:
+    """Return True if a version has the views of a circuit, and its state has the same parts.
+
+    Another version of this package may compute equal views by another plan.
+    """
+    if manifest.fingerprint != circuit.fingerprint:
+        return False
+    return manifest.cells is not None or not find_different_parts(
+        circuit.graph, manifest.traces.keys(), manifest.dictionaries.keys()
+    )
 
 
 def write_programs(files: Files, circuit: Circuit, pending: PendingChange) -> None:
@@ -498,7 +533,11 @@ def program_file(fingerprint: str) -> str:
 
 
 def read_program(
-    files: Files, manifest: Manifest, functions: Mapping[str, UserFunction]
+    files: Files,
+    manifest: Manifest,
+    functions: Mapping[str, UserFunction],
+    *,
+    accepts_other_plan: bool = False,
 ) -> CircuitSpec:
     """Compile the program of a version.
 
@@ -506,6 +545,8 @@ def read_program(
         files: The directory.
         manifest: The version.
         functions: The user-defined functions that the views call, by lower-case name.
+        accepts_other_plan: True to return the views also if this version of the package compiles
+            them to another plan, so that the fingerprint is not that of the version.
 
     Raises:
         StateMismatchError: The program cannot be compiled again, or gets another fingerprint.
@@ -520,13 +561,18 @@ def read_program(
             f"state directory {files.location} has other views, and these cannot be compiled to "
             f"compare them: {error}; start with the views that the state was made with"
         ) from error
-    if spec.fingerprint != manifest.fingerprint:
-        raise StateMismatchError(
-            f"{files.location}/{name} has other views than version {manifest.batch_id}, or this "
-            "version of the package compiles them differently, so the change of the views cannot "
-            "be computed: start once with the views and the version of the package that wrote it"
-        )
-    return spec
+    if spec.fingerprint == manifest.fingerprint:
+        return spec
+    if accepts_other_plan:
+        circuit = Circuit(spec)
+        identity = find_identity(files, circuit)
+        if name != DEFINITION_FILE or (identity and has_same_relations(identity, circuit)):
+            return spec
+    raise StateMismatchError(
+        f"{files.location}/{name} has other views than version {manifest.batch_id}, or this "
+        "version of the package compiles them differently, so the change of the views cannot "
+        "be computed: start once with the views and the version of the package that wrote it"
+    )
 
 
 def check_backfill(options: ChangeOptions, inputs: Collection[str]) -> None:
@@ -563,7 +609,7 @@ def stored_circuit(state_dir: Any, functions: Mapping[str, UserFunction] | None 
             f"state directory {files.location} has no version yet: compile the views from their "
             "text"
         )
-    return Circuit(read_program(files, manifest, checked))
+    return Circuit(read_program(files, manifest, checked, accepts_other_plan=True))
 
 
 def _next_manifest(manifest: Manifest, applied: AppliedChange) -> Manifest:

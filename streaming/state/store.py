@@ -62,6 +62,7 @@ from streaming.state.program_change import (
     PendingChange,
     change_program,
     check_backfill,
+    is_of_same_plan,
     write_programs,
 )
 from streaming.state.reader import Reader, check_cells, load
@@ -627,11 +628,14 @@ class Store:
         self._is_loaded = True
 
     def _has_other_views(self, manifest: Manifest) -> bool:
-        """Return True if a version has other views, or has not published each of the outputs."""
+        """Return True if a version has other views or plans, or has not published each output."""
         if manifest.fingerprint != self._directory.circuit.fingerprint:
             return True
         is_embedded = self._cell_count is None and manifest.cells is None
-        return is_embedded and not manifest.outputs.keys() >= set(self.circuit.outputs)
+        return is_embedded and not (
+            manifest.outputs.keys() >= set(self.circuit.outputs)
+            and is_of_same_plan(manifest, self.circuit)
+        )
 
     def _find_unwritten(self, manifest: Manifest, batch_id: int | None) -> dict[str, str]:
         """Find the views of which their targets hold nothing, with their names in a version."""

@@ -1,8 +1,8 @@
-"""Programs for tests of program changes: sets of views over three inputs, with random changes.
+"""Programs for tests of program changes: sets of views over four inputs, with random changes.
 
 A program is a choice of views from `VIEWS`, each in one of several versions, with random names,
 columns of the inputs, options and materialized relations. The inputs keep all rows, so every
-change can be applied.
+change can be applied. One input has lateness, and some of its rows are late.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from random import Random
 
 import pyarrow as pa
 
-from circuits import Circuit, InputOptions, compile_sql
+from circuits import Circuit, InputOptions, Lateness, compile_sql
 from tests.support.tables import bag_of
 
 #: The inputs, each in several versions of its columns: wider types, further columns, another order.
@@ -26,7 +26,9 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     ),
     "f": ("id int, t string", "id bigint, t string", "id bigint, t string, p double"),
     "g": ("k bigint, v bigint",),
+    "t": ("at bigint not null, v bigint",),
 }
+LATENESS = 2  # of the input t
 
 #: Views by name, each with several versions. A version may read the views in `BASE`.
 BASE = (
@@ -74,6 +76,13 @@ VIEWS: Mapping[str, tuple[str, ...]] = {
         "JOIN e ON r.b = e.src) SELECT a, b FROM r",
     ),
     "ids": ("SELECT id, t FROM f WHERE id > 0", "SELECT id * 2 AS id, t FROM f"),
+    "late": (
+        "SELECT at // 2 AS w, count(*) AS n FROM t GROUP BY at // 2",
+        "SELECT at // 2 AS w, count(*) AS n, max(v) AS m FROM t GROUP BY at // 2",
+        "SELECT t.at, u.at AS other FROM t JOIN t u "
+        "ON t.v = u.v AND u.at BETWEEN t.at AND t.at + 2",
+        "SELECT DISTINCT at, v FROM t",
+    ),
     "one": ("SELECT 1 AS x", "SELECT 2 AS x UNION ALL SELECT v FROM g"),
 }
 
@@ -83,6 +92,7 @@ INPUT_OPTIONS = {
     "e": InputOptions(keep="all"),
     "f": InputOptions(strict=True),
     "g": InputOptions(keep="all", strict=True),
+    "t": InputOptions(keep="all", lateness=Lateness("at", LATENESS)),
 }
 
 
@@ -141,6 +151,7 @@ class Program:
             self.schemas,
             outputs=list(self.views),
             materialize=[*self.schemas, *self.materialized],
+            input_options={"t": InputOptions(lateness=Lateness("at", LATENESS))},
             formula=self.formula,
         )
 
@@ -200,15 +211,23 @@ def random_rows(random: Random, schemas: Mapping[str, str], present: dict) -> di
     """
     tables = {}
     for name, text in schemas.items():
-        columns = [column.split() for column in text.split(", ")]
+        columns = [column.split()[:2] for column in text.split(", ")]
         rows, weights = [], []
+        latest = max((row["at"] for row in present["t"]), default=None)
         for _ in range(random.randint(0, 5)):
             row = {column: random_value(random, type) for column, type in columns}
             rows.append(row)
             weights.append(1)
+            if name == "t":
+                row["at"] = (latest or 0) + random.randint(-2 * LATENESS, 2)
+                if latest is not None and row["at"] < latest - LATENESS:
+                    continue  # it is late
             present[name].append(row)
         for _ in range(min(random.randint(0, 2), len(present[name]))):
-            row = present[name].pop(random.randrange(len(present[name])))
+            row = random.choice(present[name])
+            if name == "t" and (latest is None or not latest - LATENESS <= row["at"] < latest):
+                continue  # its deletion would be late, or its time would no longer be the latest
+            present[name].remove(row)
             rows.append({column: row.get(column) for column, _ in columns})
             weights.append(-1)
         types = {

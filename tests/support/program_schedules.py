@@ -26,6 +26,7 @@ import pyarrow as pa
 from streaming import ChangeOptions, Output, ViewSink
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.state.manifest import MANIFESTS, Manifest
+from streaming.targets.output_mode import Mode
 from streaming.targets.target import ViewDelta
 from tests.generators.program_histories import (
     COLUMNS,
@@ -48,11 +49,12 @@ class RecordingTarget:
     """A target that remembers each micro-batch, and checks that a replay has the same rows.
 
     With ``replaces_views``, a whole view replaces all earlier micro-batches, so that the initial
-    content of a view arrives in slices.
+    content of a view arrives in slices. In mode ``complete``, each micro-batch is a whole view.
     """
 
-    def __init__(self, *, replaces_views: bool = False) -> None:
+    def __init__(self, *, replaces_views: bool = False, mode: Mode = "delta") -> None:
         self.replaces_views = replaces_views
+        self.mode = mode
         self.batches: dict[int, Counter] = {}
         self.files: SimulatedFiles | None = None
 
@@ -67,8 +69,13 @@ class RecordingTarget:
         assert self.batches.setdefault(delta.batch_id, bag) == bag, f"{delta} was other rows before"
         self.files.point(f"target, after {delta}")
 
+    def output(self, view: str) -> Output:
+        return Output(view, self, self.mode)
+
     @property
     def rows(self) -> Counter:
+        if self.mode == "complete":
+            return self.batches[max(self.batches)]
         return sum_weights([pair for bag in self.batches.values() for pair in bag.items()])
 
 
@@ -104,6 +111,7 @@ class ProgramSchedule:
         self.drops: dict[str, Future[int]] = {}  # the last one of each view
         # The last target of each view that replaces views.
         self.replacing: dict[str, RecordingTarget] = {}
+        self.whole_views: set[str] = set()  # with an output in mode ``complete`` at some time
         self.faults = self.random.choice([0, 1, 2, 4])
         self.mean_calls = self.random.choice([3, 10, 30])
         # With a limit of one byte, every part of the state is mapped after every commit.
@@ -113,7 +121,7 @@ class ProgramSchedule:
         for _ in range(self.random.randint(3, 9)):
             if self.random.random() < 0.4:
                 self._stop()
-                self.program = changed_program(self.random, self.program)
+                self.program = self._changed_program()
             while self.sink is not None and self.random.random() < 0.4:
                 if self.is_distributed:
                     CACHE.clear()  # other workers step the cells
@@ -177,11 +185,11 @@ class ProgramSchedule:
         if fingerprint in self.jobs:
             return
         if is_added:
-            targets[view] = self._target_of_new_view(view)
+            targets[view] = self._target_of_new_view(view, is_materialized=is_materialized)
             targets[view].files = next(iter(targets.values())).files
             committed = sink.add_view(
                 changed.statement(view),
-                [Output(view, targets[view])],
+                [targets[view].output(view)],
                 materialize=[view] if is_materialized else [],
                 change=ChangeOptions(
                     rows_per_batch=None
@@ -198,8 +206,11 @@ class ProgramSchedule:
         self.requested = fingerprint
         self.jobs[fingerprint] = Job(changed, targets)
 
-    def _target_of_new_view(self, view: str) -> RecordingTarget:
+    def _target_of_new_view(self, view: str, *, is_materialized: bool) -> RecordingTarget:
         """Return a target; one that replaces views may have rows of the view from before."""
+        if is_materialized and self.random.random() < 0.4:
+            self.whole_views.add(view)
+            return RecordingTarget(mode="complete")
         if self.random.random() < 0.4:
             return RecordingTarget()
         if view not in self.replacing or self.random.random() < 0.3:
@@ -208,8 +219,13 @@ class ProgramSchedule:
 
     def _other_program(self) -> Program:
         """Return other views over inputs with the same columns, which the replayed rows have."""
+        return replace(self._changed_program(), columns=self.program.columns)
+
+    def _changed_program(self) -> Program:
+        """Return other views; those with an output in mode ``complete`` stay materialized."""
         changed = changed_program(self.random, self.program)
-        return replace(changed, columns=self.program.columns)
+        materialized = changed.materialized | (self.whole_views & changed.views.keys())
+        return replace(changed, materialized=materialized)
 
     def _start(self) -> None:
         circuit = self.program.compile()
@@ -220,7 +236,7 @@ class ProgramSchedule:
             job = self.jobs[circuit.fingerprint] = Job(self.program, self._targets(circuit, newest))
         for target in job.targets.values():
             target.files = files
-        outputs = [Output(view, target) for view, target in job.targets.items()]
+        outputs = [target.output(view) for view, target in job.targets.items()]
         self.requested, self.drops = "", {}
         options = ChangeOptions(allow_drop=True)
         self.sink = ViewSink(
@@ -246,7 +262,9 @@ class ProgramSchedule:
         old = job.program.compile()
         return {
             view: job.targets[view]
-            if view in job.targets and old.schema(view).arrow == circuit.schema(view).arrow
+            if view in job.targets
+            and old.schema(view).arrow == circuit.schema(view).arrow
+            and (job.targets[view].mode == "delta" or view in circuit.materialized)
             else RecordingTarget()
             for view in circuit.outputs
         }

@@ -51,7 +51,12 @@ from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import IDENTITY_FILE, find_identity
 from streaming.state.manifest import list_batch_ids, read_manifest
-from streaming.state.program_change import ChangeOptions, check_allowed, newest_version
+from streaming.state.program_change import (
+    ChangeOptions,
+    check_allowed,
+    is_of_same_plan,
+    newest_version,
+)
 from streaming.state.view_definitions import DEFINITION_FILE, check_definition
 from streaming.targets.target import CheckedTarget, ViewDelta
 
@@ -362,7 +367,7 @@ def check_usable(
     check_definition(files, circuit.spec)
     identity = find_identity(files, circuit)
     manifest = None if identity is None else newest_version(files, state_id=identity.id)
-    if manifest is not None and manifest.fingerprint != circuit.fingerprint:
+    if manifest is not None and not is_of_same_plan(manifest, circuit):
         options = change or ChangeOptions()
         check_allowed(
             plan_cell_change(files, manifest, circuit, options),

@@ -70,7 +70,9 @@ def plan_change(
     manifest = program_change.newest_version(files)
     if manifest is None:
         raise StateError(f"state directory {state_dir} has no version: any views can start with it")
-    old = program_change.read_program(files, manifest, load_functions(functions))
+    old = program_change.read_program(
+        files, manifest, load_functions(functions), accepts_other_plan=True
+    )
     new = _compile(query, old, parse_sources(source) if source else {}, dialect, functions)
     change = plan_cell_change(files, manifest, new, ChangeOptions())
     contents = _describe(change, manifest)
