@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.errors import SchemaError
+from circuits.types.arrow_types import has_enum, has_variant, part_types, with_parts
 
 __all__ = ["table_of_dicts"]
 
@@ -132,11 +133,21 @@ def _nested_values(values: list[Any], declared: pa.DataType) -> pa.Array:
     """Return an array of lists, structs or maps; the declared type says what a dict is.
 
     Arrow infers the type of lists and structs, so that a cast can be checked. It cannot infer the
-    type of a map, so a column with maps is built in the declared type.
+    type of a map, so a column with maps is built in the declared type, with texts for VARIANT and
+    ENUM.
     """
     if "map<" not in str(declared):
         return pa.array(values)
-    return pa.array([_entries(value, declared) for value in values], declared)
+    return pa.array([_entries(value, declared) for value in values], _stored_type(declared))
+
+
+def _stored_type(declared: pa.DataType) -> pa.DataType:
+    """Return a type with the types of texts in place of VARIANT and ENUM."""
+    if isinstance(declared, pa.BaseExtensionType):
+        return declared.storage_type
+    if not has_variant(declared) and not has_enum(declared):
+        return declared
+    return with_parts(declared, [_stored_type(part) for part in part_types(declared)])
 
 
 def _entries(value: Any, declared: pa.DataType) -> Any:

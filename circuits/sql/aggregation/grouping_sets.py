@@ -8,6 +8,8 @@
     a, ROLLUP (b)                  (a, b), (a): all combinations of the parts
     a, b WITH ROLLUP               the same as ROLLUP (a, b), in Spark; also WITH CUBE
     a, b GROUPING SETS ((a), ())   these sets, in Spark
+
+With GROUP BY DISTINCT, each set counts once. ALL before keys has no effect.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from sqlglot import exp
 
 from circuits.sql.syntax.source import SqlSource
 
-__all__ = ["GroupingSets", "group_keys", "is_in_sets", "read_grouping_sets"]
+__all__ = ["GroupingSets", "group_keys", "has_all_keys", "is_in_sets", "read_grouping_sets"]
 
 GroupingSets = list[frozenset[int]]
 # Reads one key and returns its number.
@@ -42,6 +44,17 @@ def read_grouping_sets(
     Raises:
         UnsupportedSqlError: There are more than 4096 sets.
     """
+    sets = _read_sets(source, group, read_key)
+    is_distinct = group.args.get("all") is False  # None without DISTINCT and ALL
+    return list(dict.fromkeys(sets)) if sets is not None and is_distinct else sets
+
+
+def has_all_keys(group: exp.Group) -> bool:
+    """Return whether a clause is GROUP BY ALL, without keys."""
+    return bool(group.args.get("all")) and not group.expressions
+
+
+def _read_sets(source: SqlSource, group: exp.Group, read_key: ReadKey) -> GroupingSets | None:
     source.allow_arguments(group, "expressions", "all", "rollup", "cube", "grouping_sets")
     reader = _Reader(source, read_key)
     parts = [reader.sets_of(node) for node in group.expressions]

@@ -27,7 +27,7 @@ from circuits.sql.expressions.named_functions import (
     literal_text,
     merge_tables,
 )
-from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.arrow_types import VARIANT, is_nested, part_types
 from circuits.types.enum_type import EnumType
 from circuits.types.functions.type_rules import is_interval, is_number
 
@@ -87,10 +87,12 @@ def _has_inexact_part(value_type: pa.DataType) -> bool:
 
 
 def _type_name(clause: Clause, node: exp.Expr, value_type: pa.DataType) -> str:
+    """Return DuckDB's name of a type."""
     if isinstance(value_type, EnumType):
         labels = (f"'{label.replace(QUOTE, QUOTE * 2)}'" for label in value_type.labels)
         return f"ENUM({', '.join(labels)})"
-    """Return DuckDB's name of a type."""
+    if value_type == VARIANT:
+        return "VARIANT"
     if arrow.is_decimal(value_type):
         return f"DECIMAL({value_type.precision},{value_type.scale})"
     if arrow.is_timestamp(value_type) and value_type.tz is not None:

@@ -44,7 +44,12 @@ from circuits.sql.aggregation.grouping import (
     is_grouped,
     is_window_value,
 )
-from circuits.sql.aggregation.grouping_sets import group_keys, is_in_sets, read_grouping_sets
+from circuits.sql.aggregation.grouping_sets import (
+    group_keys,
+    has_all_keys,
+    is_in_sets,
+    read_grouping_sets,
+)
 from circuits.sql.aggregation.row_number import (
     find_row_number_conditions,
     is_row_number,
@@ -373,7 +378,7 @@ class _SelectReader:
         group = self.node.args.get("group")
         if group is None or not has_query(node):
             return False
-        if group.args.get("all"):
+        if has_all_keys(group):
             return not has_aggregate(node)
 
         item = strip_parentheses(node)
@@ -434,7 +439,7 @@ class _SelectReader:
             grouping.add_key(value)
             return grouping.keys.index(value)
 
-        if group.args.get("all"):
+        if has_all_keys(group):
             for item in self.items:
                 value_of_item = self._key_of_item(item, item.node)
                 if value_of_item is not None and not isinstance(value_of_item, Literal):

@@ -125,7 +125,10 @@ def _arguments(environment: Environment, call: exp.Anonymous) -> dict[str, exp.E
         if isinstance(node, exp.Kwarg):
             source.allow_arguments(node, "this", "expression")
             source.mark_read(node.this)
-            name, value = node.this.name.upper(), node.expression
+            name, value = _name_of(kind, node), node.expression
+            if name == "KEYS" and name not in by_name:
+                by_name[name] = value
+                continue
         if name not in names or name in by_name:
             raise source.error(node, f"{kind}() takes the arguments {', '.join(names)}, each once")
         by_name[name] = value
@@ -268,6 +271,12 @@ def _interval(gap: exp.Expr) -> exp.Expr:
     return copy
 
 
+def _name_of(kind: str, argument: exp.Kwarg) -> str:
+    """Return the name of an argument; a SESSION of Calcite and Feldera has a KEY and a SIZE."""
+    name: str = argument.this.name.upper()
+    return {"KEY": "KEYS", "SIZE": "GAP"}.get(name, name) if kind == "SESSION" else name
+
+
 def replace_column(node: exp.Expr, value: exp.Expr) -> None:
     """Replace a node by an expression; an item of a SELECT list keeps the name of the column."""
     if isinstance(node.parent, exp.Select) and node.arg_key == "expressions":
@@ -279,11 +288,13 @@ def _plain_arguments(call: exp.Anonymous) -> tuple[list[exp.Expr], exp.Expr, exp
     """Return the keys, the time and the gap of a SESSION, without checks."""
     expressions = list(call.expressions)
     keys: list[exp.Expr] = []
-    named = {n.this.name.upper(): n.expression for n in expressions if isinstance(n, exp.Kwarg)}
+    named = {_name_of("SESSION", n): n.expression for n in expressions if isinstance(n, exp.Kwarg)}
     plain = [n for n in expressions if not isinstance(n, exp.Kwarg)]
     if len(plain) == 4:
         keys = _unpack(plain.pop(2))
     values = {**dict(zip(_ARGUMENTS["SESSION"], plain, strict=False)), **named}
     if isinstance(values["DATA"], exp.Tuple):
         keys = values["DATA"].expressions[1:]
+    if "KEYS" in named:
+        keys = _unpack(named["KEYS"])
     return keys, values["TIMECOL"], values["GAP"]

@@ -73,8 +73,12 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "mad": (("x",), "list_median(list_transform(list(x), lambda v: abs(v - median(x))))"),
     # Numbers
     "bround": (("x", "n"), "round_even(x, n)"),
+    "coth": (("x",), "1 / tanh(x)"),
     "csc": (("x",), "1 / sin(x)"),
+    "csch": (("x",), "1 / sinh(x)"),
+    "finite_or_null": (("x",), "CASE WHEN isfinite(x) THEN x END"),
     "sec": (("x",), "1 / cos(x)"),
+    "sech": (("x",), "1 / cosh(x)"),
     "is_inf": (("x",), "isinf(x)"),
     "is_nan": (("x",), "isnan(x)"),
     "sequence": (("a", "b"), "generate_series(a, b)"),
@@ -85,6 +89,11 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         r"array_to_string(list_transform(regexp_extract_all(s, '[^\x00-\x2F\x3A-\x40\x5B-\x60\x7B-"
         r"\x7F]+|[\x00-\x2F\x3A-\x40\x5B-\x60\x7B-\x7F]+'), "
         "lambda w: upper(w[1:1]) || lower(w[2:])), '')",
+    ),
+    "initcap_spaces": (
+        ("s",),
+        "array_to_string(list_transform(string_split(s, ' '), "
+        "lambda w: upper(w[1:1]) || lower(w[2:])), ' ')",
     ),
     "convert_from": (("b", "e"), "decode(b)"),
     "convert_to": (("s", "e"), "encode(s)"),
@@ -103,8 +112,16 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     # Dates
     "doy": (("d",), "dayofyear(d)"),
     "format_date": (("f", "d"), "strftime(d, f)"),
+    "format_time": (("f", "t"), "strftime(DATE '1970-01-01' + t, f)"),
     "format_timestamp": (("f", "ts"), "strftime(ts, f)"),
+    # ``(x - y) DAY`` and ``(x - y) MONTH`` (`circuits.sql.syntax.statement_words`)
+    "interval_of_days": (("x", "y"), "CAST(x AS TIMESTAMP) - CAST(y AS TIMESTAMP)"),
+    "interval_of_months": (
+        ("x", "y"),
+        "to_months(CAST(date_sub('month', y, x) AS INTEGER))",
+    ),
     "parse_date": (("f", "s"), "CAST(strptime(s, f) AS DATE)"),
+    "parse_time": (("f", "s"), "CAST(strptime(s, f) AS TIME)"),
     "parse_timestamp": (("f", "s"), "strptime(s, f)"),
     "timestampdiff": (("u", "a", "b"), "date_sub(u, a, b)"),
     "timezone": (("z", "ts"), "ts AT TIME ZONE z"),

@@ -19,6 +19,8 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``OPTIONS (... GROUP SIZE = 1000)``        left out: a hint (Materialize)
 ``a INT ARRAY`` in CREATE TABLE            ``a INT[]``
 ``a ROW(x INT)``                           ``a STRUCT(x INT)`` (Feldera), also after AS in CAST
+``VALUES ROW(1, 'a')``                     ``VALUES (1, 'a')`` (Feldera, MySQL)
+``(a - b) DAY TO SECOND``                  a call of an interval of days, or of months (Feldera)
 ``SELECT ... MINUS SELECT ...``            ``SELECT ... EXCEPT SELECT ...`` (Spark, Feldera, Oracle)
 ``RETURNS INT NOT NULL``                   ``RETURNS INT`` (Feldera)
 ``CREATE STREAM s AS SELECT ...``          ``CREATE VIEW s AS SELECT ...`` (ksqlDB); also ``TABLE``
@@ -66,6 +68,17 @@ _OPERAND_ENDS: Final = {
     TokenType.NUMBER,
     TokenType.STRING,
     TokenType.R_PAREN,
+}
+# By the first unit of a difference of times: the function of `function_templates` that computes it.
+_INTERVALS: Final = {
+    **dict.fromkeys(("YEAR", "QUARTER", "MONTH"), "interval_of_months"),
+    **dict.fromkeys(("WEEK", "DAY", "HOUR", "MINUTE", "SECOND"), "interval_of_days"),
+}
+# What follows a unit, but no alias.
+_AFTER_FIELDS: Final = {
+    *(TokenType.ALIAS, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH),
+    *(TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE),
+    *(TokenType.AND, TokenType.OR, TokenType.IS, TokenType.BETWEEN, TokenType.IN),
 }
 # Objects without an effect on the rows of a view, and where the caller does their work.
 _UNUSED_OBJECTS: Final = {
@@ -274,6 +287,67 @@ def _read_row_types(tokens: list[Token], _: StatementWords) -> list[Token]:
         if is_type and _word(tokens, index) == "ROW" and _word(tokens, index + 1) == "(":
             end = max(end, _after_parentheses(tokens, index + 1))
             token = _replace(token, TokenType.STRUCT, "STRUCT")
+        result.append(token)
+    return result
+
+
+def _read_interval_differences(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Replace ``(a - b) MONTH`` by a call; in ``(a - b) month, c``, the word is an alias."""
+    starts: list[int] = []
+    index = 0
+    while index < len(tokens):
+        if tokens[index].token_type == TokenType.L_PAREN:
+            starts.append(index)
+        elif tokens[index].token_type == TokenType.R_PAREN and starts:
+            start = starts.pop()
+            end = _end_of_fields(tokens, index, starts)
+            minus = _place_of_minus(tokens, start, index) if end else 0
+            if minus:
+                name = _INTERVALS[_word(tokens, index + 1).removesuffix("S")]
+                tokens[minus] = _replace(tokens[minus], TokenType.COMMA, ",")
+                tokens[index + 1 : end] = []
+                tokens.insert(start, _replace(tokens[start], TokenType.VAR, name))
+                index += 1
+        index += 1
+    return tokens
+
+
+def _end_of_fields(tokens: list[Token], end: int, starts: list[int]) -> int:
+    """Return the index after ``MONTH`` or ``DAY TO SECOND`` behind a parenthesis; 0 without them.
+
+    A word before the end of a subquery, a comma or FROM is an alias.
+    """
+    if _word(tokens, end + 1).removesuffix("S") not in _INTERVALS:
+        return 0
+    if _word(tokens, end + 2) == "TO":
+        is_unit = _word(tokens, end + 3).removesuffix("S") in _INTERVALS
+        return end + 4 if is_unit else 0
+    following = tokens[end + 2].token_type if end + 2 < len(tokens) else None
+    is_in_query = not starts or _word(tokens, starts[-1] + 1) in _QUERY_STARTS
+    is_last = following == TokenType.R_PAREN and not is_in_query
+    return end + 2 if is_last or following in _AFTER_FIELDS else 0
+
+
+def _place_of_minus(tokens: list[Token], start: int, end: int) -> int:
+    """Return the index of the minus in ``(a - b)``; 0 for other contents, and for a call."""
+    is_call = start > 0 and tokens[start - 1].token_type in _OPERAND_ENDS
+    inside = _outside_parentheses(tokens[:end], start + 1)
+    places = [place for place in inside if tokens[place].token_type == TokenType.DASH]
+    is_difference = len(places) == 1 and places[0] > start + 1 and not is_call
+    return places[0] if is_difference else 0
+
+
+def _read_value_rows(tokens: list[Token], _: StatementWords) -> list[Token]:
+    """Leave out ROW in ``VALUES ROW(1, 'a'), ROW(2, 'b')``."""
+    result: list[Token] = []
+    row = -1  # the place where ROW begins a row of VALUES
+    for index, token in enumerate(tokens):
+        if _word(tokens, index) == "VALUES":
+            row = index + 1
+        if index == row and _word(tokens, index) == "ROW" and _word(tokens, index + 1) == "(":
+            end = _after_parentheses(tokens, index + 1)
+            row = end + 1 if _word(tokens, end) == "," else -1
+            continue
         result.append(token)
     return result
 
@@ -549,7 +623,9 @@ _REWRITES: Final[tuple[Callable[[list[Token], StatementWords], list[Token]], ...
     _read_local_as_temporary,
     _strip_table_options,
     _read_row_types,
+    _read_value_rows,
     _read_minus,
+    _read_interval_differences,
     _read_array_types,
     _read_source_as_table,
     _read_sink_as_view,

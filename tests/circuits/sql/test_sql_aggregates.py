@@ -352,3 +352,49 @@ def test_map_agg_has_a_value_for_each_key():
     }
     with pytest.raises(EvaluationError, match="key a occurs twice in a map"):
         circuit.step({"t": [{"k": 1, "s": "a", "n": 7}]})
+
+
+@pytest.mark.parametrize(
+    ("clause", "sets"),
+    [
+        ("GROUPING SETS ((k), (a), (k))", ["k", "a", "k"]),
+        ("DISTINCT GROUPING SETS ((k), (a), (k))", ["k", "a"]),
+        ("ALL GROUPING SETS ((k), (k))", ["k", "k"]),
+        ("DISTINCT ROLLUP (k, a), ROLLUP (k)", ["k, a", "k", "NULL"]),
+        ("DISTINCT k, CUBE (k, a)", ["k, a", "k"]),
+        ("ALL ROLLUP (k)", ["k", "NULL"]),
+        ("DISTINCT k, a", ["k, a"]),
+        ("ALL k, a", ["k, a"]),
+    ],
+)
+def test_group_by_distinct_has_each_grouping_set_once(clause, sets):
+    t = pa.table({"k": [1, 1, 2, None], "a": [5, 6, 5, 5]})
+    parts = [
+        f"SELECT {'k' if 'k' in keys else 'NULL'}, {'a' if 'a' in keys else 'NULL'}, count(*) FROM "
+        f"t GROUP BY {keys}"
+        for keys in sets
+    ]
+    expected = duckdb.sql(" UNION ALL ".join(parts)).fetchall()
+    items = "k, a" if any("a" in keys for keys in sets) else "k, NULL AS a"
+
+    circuit = compile_sql(
+        f"SELECT {items}, count(*) AS n FROM t GROUP BY {clause}",
+        {"t": t.schema},
+        dialect="postgres",
+    )
+    rows = circuit.step({"t": t})["view"].to_pylist()
+
+    answer = [tuple(row.values())[:-1] for row in rows for _ in range(row["weight"])]
+    assert sorted(answer, key=repr) == sorted(expected, key=repr)
+
+
+def test_group_by_all_before_keys_adds_no_key():
+    """In ``GROUP BY ALL ROLLUP (k)``, k + 1 is an expression over the keys."""
+    text = "SELECT k + 1 AS x, count(*) AS n FROM t GROUP BY ALL ROLLUP (k)"
+    circuit = compile_sql(text, {"t": "k BIGINT"}, dialect="postgres")
+    rows = circuit.step({"t": [{"k": 1}, {"k": 2}]})["view"].to_pylist()
+    assert sorted((row["x"] or 0, row["n"], row["weight"]) for row in rows) == [
+        (0, 2, 1),
+        (2, 1, 1),
+        (3, 1, 1),
+    ]

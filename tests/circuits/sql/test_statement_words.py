@@ -447,3 +447,93 @@ def test_a_declared_type_has_optional_and_required_fields():
 def test_another_constraint_of_a_field_is_refused():
     with pytest.raises(UnsupportedSqlError, match=r"UNIQUE of a field is not supported; leave"):
         compile_sql("CREATE TABLE t (r ROW(x INT UNIQUE)); SELECT r FROM t", dialect="postgres")
+
+
+SPANS = [
+    (datetime(2019, 12, 5, 8, 27), datetime(2014, 11, 5, 12, 45)),
+    (datetime(2020, 6, 21, 14), datetime(2023, 2, 26, 18)),
+    (datetime(2024, 3, 31), datetime(2024, 2, 29)),
+    (datetime(2024, 3, 31), None),
+]
+
+
+def whole_months(end: datetime, start: datetime) -> int:
+    """Return the number of whole months from one moment to another, towards zero."""
+    if end < start:
+        return -whole_months(start, end)
+    months = 12 * (end.year - start.year) + end.month - start.month
+    is_last_whole = (end.day, end.time()) >= (start.day, start.time())
+    return months if is_last_whole else months - 1
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres"])
+@pytest.mark.parametrize("fields", ["SECOND", "hours", "DAY", "DAY TO MINUTE"])
+def test_a_difference_with_a_short_unit_is_the_time_between(dialect: str, fields: str):
+    rows = [{"nr": nr, "a": a, "b": b} for nr, (a, b) in enumerate(SPANS)]
+
+    views, _ = run(
+        f"""CREATE TABLE t (nr INT, a TIMESTAMP, b TIMESTAMP);
+            SELECT nr, b + i AS a, (a - b) {fields} > INTERVAL '0' DAY AS p, i IS NULL AS n
+            FROM (SELECT nr, a, b, (a - b) {fields} AS i FROM t) q""",
+        dialect,
+        t=rows,
+    )
+
+    assert views["view"] == [
+        (nr, None, None, True) if b is None else (nr, a, a > b, False)
+        for nr, (a, b) in enumerate(SPANS)
+    ]
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres"])
+@pytest.mark.parametrize("fields", ["MONTH", "years", "YEAR TO MONTH"])
+def test_a_difference_with_a_long_unit_has_the_whole_months_between(dialect: str, fields: str):
+    rows = [{"nr": nr, "a": a, "b": b} for nr, (a, b) in enumerate(SPANS)]
+
+    views, _ = run(
+        f"""CREATE TABLE t (nr INT, a TIMESTAMP, b TIMESTAMP);
+            SELECT nr, extract(YEAR FROM i) * 12 + extract(MONTH FROM i) AS months
+            FROM (SELECT nr, (a - b) {fields} AS i FROM t) q""",
+        dialect,
+        t=rows,
+    )
+
+    assert views["view"] == [
+        (nr, None if b is None else whole_months(a, b)) for nr, (a, b) in enumerate(SPANS)
+    ]
+
+
+def test_a_difference_of_dates_may_have_a_unit():
+    views, _ = run(
+        "CREATE TABLE t (d DATE); SELECT d + (d - DATE '2024-01-01') DAY AS e FROM t",
+        "postgres",
+        t=[{"d": datetime(2024, 1, 3).date()}],
+    )
+    assert views == {"view": [(datetime(2024, 1, 5),)]}
+
+
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [
+        ("SELECT (a - b) day, a AS second FROM t", (2, 5)),
+        ("SELECT a - b AS day, (a - b) AS second FROM t", (2, 2)),
+        ("SELECT * FROM (SELECT (a - b) day, (a) second FROM t) q", (2, 5)),
+        ("WITH q AS (SELECT 3 AS second, (5 - 3) day) SELECT day, second FROM q", (2, 3)),
+        ("SELECT abs(a - b) day, greatest(a - b, 3) second FROM t", (2, 3)),
+    ],
+)
+def test_a_unit_after_a_difference_may_be_an_alias(query: str, values: tuple[int, int]):
+    circuit = compile_sql(f"CREATE TABLE t (a INT, b INT); {query}")
+    (row,) = circuit.step({"t": [{"a": 5, "b": 3}]})["view"].to_pylist()
+    assert row == dict(zip(("day", "second", "weight"), (*values, 1), strict=True))
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "spark"])
+def test_rows_of_values_may_have_the_word_row(dialect: str):
+    views, _ = run(
+        """CREATE TABLE t (a INT);
+           SELECT a, y FROM t JOIN (VALUES ROW(1, 'x'), ROW(2, 'y')) AS v(x, y) ON a = x""",
+        dialect,
+        t=[{"a": 1}, {"a": 2}, {"a": 3}],
+    )
+    assert views == {"view": [(1, "x"), (2, "y")]}

@@ -225,6 +225,12 @@ VIEWS = {
            GROUP BY w.k, w.window_start, w.window_end HAVING count(*) > 1""",
         f"{SESSION_ORACLE} HAVING count(*) > 1",
     ),
+    "session with named arguments": (
+        """SELECT k, window_start, window_end, count(*), sum(v)
+           FROM TABLE(SESSION(DATA => TABLE e, TIMECOL => DESCRIPTOR(ts), KEY => DESCRIPTOR(k),
+           SIZE => INTERVAL '5' SECOND)) GROUP BY k, window_start, window_end""",
+        SESSION_ORACLE,
+    ),
     "rows of sessions": (
         """SELECT k, ts, v, window_start, window_end
            FROM TABLE(SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND))""",

@@ -351,3 +351,26 @@ def test_a_table_of_lists_of_variants_may_have_no_rows():
     assert (
         circuit.step({"t": empty_table(schema)})["view"].schema.field("vs").type == schema[1].type
     )
+
+
+@pytest.mark.parametrize("type_name", ["MAP<VARCHAR, VARIANT>", "MAP<VARCHAR, ROW(v VARIANT)>"])
+def test_rows_of_python_may_have_variants_in_maps(type_name):
+    circuit = compile_sql(f"CREATE TABLE t (m {type_name}); SELECT m FROM t", dialect="postgres")
+    value = {"a": "[1, null]", "b": None}
+    expected = [("a", "[1,null]"), ("b", None)]
+    if "ROW" in type_name:
+        value, expected = {"a": {"v": "7"}}, [("a", {"v": "7"})]
+    rows = circuit.step({"t": [{"m": value}, {"m": None}]})["view"].to_pylist()
+    assert [row["m"] for row in rows] == [None, expected]
+
+
+def test_the_type_of_a_variant_has_this_name():
+    text = "CREATE TABLE t (v VARIANT); SELECT typeof(v) AS a, typeof([v]) AS b FROM t"
+    (row,) = compile_sql(text).step({"t": [{"v": "1"}]})["view"].to_pylist()
+    assert (row["a"], row["b"]) == ("VARIANT", "VARIANT[]")
+    (row,) = (
+        compile_sql("CREATE TABLE t (v VARIANT); SELECT typeof(v) AS a FROM t", dialect="spark")
+        .step({"t": [{"v": "1"}]})["view"]
+        .to_pylist()
+    )
+    assert row["a"] == "variant"
