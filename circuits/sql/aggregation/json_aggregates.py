@@ -48,7 +48,10 @@ def _read_object(reader: AggregateReader) -> Expression:
         string_literal(":"),
         json_of(reader.clause, reader.argument_node(1)),
     )
-    return _join(reader, _without_nulls(reader, value, member), key, "{", "}")
+    whole = _join(reader, _without_nulls(reader, value, member), key, "{", "}")
+    is_jsonb = reader.function.name.lower() == "jsonb_object_agg"
+    is_normal = is_jsonb and reader.clause.source.is_postgres
+    return reader.call("jsonb_of_text", whole) if is_normal else whole
 
 
 def _without_nulls(reader: AggregateReader, value: Expression, text: Expression) -> Expression:

@@ -29,6 +29,7 @@ from circuits.types.functions.casting.interval_texts import (
     UnknownUnitError,
     add_intervals,
     parse_interval,
+    parse_postgres_interval,
     parse_span,
 )
 from circuits.types.functions.type_rules import is_interval
@@ -230,12 +231,18 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
             f"an interval of {len(text)} characters; the maximum is {MAX_NUMBER_CHARACTERS}",
         )
     # As in '1.5 days'. sqlglot gives INTERVAL 1.5 DAY the same form, without this argument.
-    if "." in number.this and not whole_text and not node.args.get("fraction_in_string"):
+    has_unit_beside = unit is not None or not source.is_postgres
+    is_whole = whole_text or node.args.get("fraction_in_string")
+    if "." in number.this and has_unit_beside and not is_whole:
         raise source.unsupported(
             node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"
         )
     try:
         total = parse_interval(text)
+        if total is None and source.is_postgres:
+            # sqlglot takes the last letter of 'P1W' for a unit.
+            is_iso = text.startswith("P")
+            total = parse_postgres_interval(text.replace(" ", "") if is_iso else text)
     except UnknownUnitError as error:
         units = ", ".join(INTERVAL_UNITS)
         raise source.unsupported(node, f"unit {str(error)!r}", f"units: {units}") from None

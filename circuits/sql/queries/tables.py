@@ -459,7 +459,9 @@ class _FromReader:
         on = join.args.get("on")
         if kind == "cross" and (on or equalities):
             raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
-        if kind != "cross" and not on and not equalities and not is_apply(join):
+        is_natural = (join.args.get("method") or "").upper() == "NATURAL"
+        has_condition = on or equalities or is_natural or is_apply(join)
+        if kind != "cross" and not has_condition:
             raise source.error(join.this, f"{kind.upper()} JOIN without ON or USING; add one")
         equalities = [*links, *equalities]
         if kind in ("inner", "cross"):
@@ -638,7 +640,8 @@ class _FromReader:
             for column in left
             if not column.is_shadowed and column.name.casefold() in right_names
         ]
-        if not names:
+        # In PostgreSQL, that is a cross join.
+        if not names and (join.side or not self.source.is_postgres):
             raise self.source.error(
                 join.this, "NATURAL JOIN of tables without a common column; write CROSS JOIN"
             )

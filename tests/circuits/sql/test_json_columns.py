@@ -69,6 +69,9 @@ EQUALITIES = [
     """SELECT a FROM t WHERE j IN ('{"b":1, "a":2}', '12')""",
     """SELECT a FROM t WHERE j IS NOT DISTINCT FROM '{"b":1, "a":2}'""",
     "SELECT a, j::text AS s FROM t",
+    "SELECT jsonb_build_object('bb', a, 'a', j)::text AS r FROM t",
+    "SELECT jsonb_object_agg(coalesce(s, 'n'), a ORDER BY a)::text AS r FROM t WHERE a IS NOT NULL",
+    """SELECT a FROM t WHERE jsonb_build_object('b', 1, 'a', a) = '{"a": 2, "b": 1}'""",
     "SELECT a, j ->> 'a' AS s, (j -> 'a')::text AS r FROM t",
 ]
 

@@ -48,6 +48,12 @@ ROWS = [
 DELETED = [0, 3, 5]
 
 QUERIES = [
+    # Intervals in the forms of the SQL standard and of ISO 8601.
+    "SELECT ts + INTERVAL '1-2 3 04:05:06.7', ts - INTERVAL '-1-2 -3 4:5' FROM t",
+    "SELECT ts + INTERVAL 'P1Y2M3DT4H5M6.5S', ts - INTERVAL 'PT1.5H', ts + 'P1W'::interval FROM t",
+    "SELECT ts + '1-2'::interval, ts + INTERVAL '1-2 3', ts + INTERVAL '.5 hours' FROM t",
+    "SELECT ts + INTERVAL '2 -3:04', ts + INTERVAL '-1.5', ts + INTERVAL '1:', ts + INTERVAL '1' FROM t",
+    "SELECT t.a, u.n FROM t NATURAL JOIN (SELECT count(*) AS n FROM t) AS u",
     "SELECT a, a < ALL (VALUES (2), (NULL)), a > ALL (VALUES (0)), a = ANY (VALUES (1)) FROM t",
     "SELECT a, generate_series.*, generate_series.generate_series FROM t, generate_series(1, 2)",
     "SELECT ts AT TIME ZONE 'us/pacific', ts AT TIME ZONE 'europe/berlin' FROM t",

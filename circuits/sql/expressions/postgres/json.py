@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions import casts, dates, scalar_functions
+from circuits.sql.expressions import casts, dates, duckdb_json, scalar_functions
 from circuits.sql.expressions.json_values import json_kind
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.types.functions.type_rules import is_text
@@ -115,7 +115,15 @@ def _read_pretty(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "jsonb_pretty", clause.read(node.expressions[0]))
 
 
+def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``jsonb_build_object('name', value, ...)``, in the normal form of a jsonb."""
+    return clause.call(
+        node, "jsonb_of_text", duckdb_json.READERS_BY_NAME[node.name.lower()](clause, node)
+    )
+
+
 READERS_BY_NAME: Final[dict[str, Reader]] = {
+    "jsonb_build_object": _read_object,
     "jsonb_pretty": _read_pretty,
     **{
         prefix + name: _steps_reader(function)

@@ -7,7 +7,7 @@ inverts the sign. A number alone is a number of seconds.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ __all__ = [
     "cast_intervals",
     "format_interval",
     "parse_interval",
+    "parse_postgres_interval",
     "parse_span",
     "read_intervals",
     "write_intervals",
@@ -96,6 +97,71 @@ def parse_interval(text: str) -> Interval | None:
     if match["clock"]:
         total = add_intervals(total, _read_clock(match["clock"]))
     return Interval(*(-part for part in total)) if match["ago"] else total
+
+
+_YEARS_AND_MONTHS: Final = re.compile(r"([+-]?)(\d{1,9})-(\d{1,2})", re.ASCII)
+_TIME: Final = re.compile(r"([+-]?)(\d{1,9}):(\d{0,2})(?::(\d{1,2}(?:\.\d+)?))?", re.ASCII)
+_NUMBER: Final = r"[+-]?\d{1,18}(?:\.\d{1,18})?"
+_ISO_INTERVAL: Final = re.compile(
+    "P"
+    + "".join(rf"(?:(?P<{unit}>{_NUMBER}){unit[0]})?" for unit in ("Year", "Month", "Week", "Day"))
+    + "(?:T"
+    + "".join(rf"(?:(?P<{unit}>{_NUMBER}){unit[0]})?" for unit in ("Hour", "Minute", "Second"))
+    + ")?",
+    re.ASCII,
+)
+
+
+def parse_postgres_interval(text: str) -> Interval | None:
+    """Return an interval in one of the forms that PostgreSQL has in addition to `parse_interval`.
+
+    They are those of the SQL standard, such as ``1-2 3 04:05:06`` (years and months, days, a time)
+    and ``1.5`` (seconds), those of ISO 8601, such as ``P1Y2M3DT4H``, and numbers such as ``.5``.
+    None if the text has another form.
+
+    Raises:
+        UnknownUnitError: A word is no unit.
+
+    >>> parse_postgres_interval("-1-2 3 04:05")
+    Interval(months=-14, days=3, microseconds=14700000000)
+    >>> parse_postgres_interval("P1Y2M3DT4H")
+    Interval(months=14, days=3, microseconds=14400000000)
+    """
+    match = _ISO_INTERVAL.fullmatch(text.strip())
+    if match is not None:
+        counts = {unit.lower(): Fraction(count) for unit, count in match.groupdict("0").items()}
+        return _sum_units(counts) if any(match.groups()) else None
+    total, forms = Interval(0, 0, 0), set()
+    words = text.split()
+    for number, word in enumerate(words):
+        is_last = number == len(words) - 1
+        if match := _YEARS_AND_MONTHS.fullmatch(word):
+            form, sign = "months", -1 if match[1] == "-" else 1
+            part = Interval(sign * (12 * int(match[2]) + int(match[3])), 0, 0)
+            is_valid = int(match[3]) < 12
+        elif match := _TIME.fullmatch(word):
+            form, is_valid = "time", int(match[3] or 0) < 60
+            part = _read_clock(f"{match[1]}{match[2]}:{match[3] or 0}:{match[4] or 0}")
+        elif re.fullmatch(_NUMBER, word, re.ASCII):
+            form = "time" if is_last else "days"  # a number at the end is one of seconds
+            is_valid = is_last or ":" in words[number + 1]
+            part = _sum_units({"second" if is_last else "day": Fraction(word)})
+        else:
+            with_zeros = re.sub(r"(?<![\d.])\.(?=\d)", "0.", text)
+            return parse_interval(with_zeros) if with_zeros != text else None
+        if not is_valid or form in forms:
+            return None
+        forms.add(form)
+        total = add_intervals(total, part)
+    return total if forms else None
+
+
+def _sum_units(counts: Mapping[str, Fraction]) -> Interval:
+    """Return the sum of numbers of units."""
+    total = Interval(0, 0, 0)
+    for unit, count in counts.items():
+        total = add_intervals(total, _multiply(INTERVAL_UNITS[unit], count))
+    return total
 
 
 _SPAN_UNITS: Final = ("day", "hour", "minute", "second")
