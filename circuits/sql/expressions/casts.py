@@ -40,6 +40,31 @@ __all__ = ["READERS", "cast_by_dialect", "dialect_text", "spark_cast"]
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
+    """Read a cast. In dialect spark, ``CAST(ts AS TIMESTAMP(3))`` of Flink keeps milliseconds."""
+    digits = node.to.expressions
+    if not clause.source.is_spark or node.to.this not in _TIMESTAMPS or len(digits) != 1:
+        return _read_cast_to_type(clause, node)
+    plain = node.copy()
+    plain.to.set("expressions", [])
+    value = _read_cast_to_type(clause, plain)
+    clause.source.mark_read(node)
+    if digits[0].name not in _UNITS_OF_DIGITS:
+        raise clause.source.unsupported(
+            node, f"a timestamp with {digits[0].name} digits of a second", "write 0, 3, 6 or 9"
+        )
+    unit = _UNITS_OF_DIGITS[digits[0].name]
+    return clause.call(node, "date_trunc", string_literal(unit), value) if unit else value
+
+
+_TIMESTAMPS: Final = (
+    *(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ),
+    exp.DType.TIMESTAMPNTZ,
+)
+#: The unit that a cast to a timestamp with so many digits of a second keeps; empty for all of them.
+_UNITS_OF_DIGITS: Final = {"0": "second", "3": "millisecond", "6": "", "9": ""}
+
+
+def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
     """Read a cast; a lenient one (TRY_CAST) returns NULL where another raises an error.
 
     In dialect spark, sqlglot parses CAST as a TryCast, too, and ``safe`` tells them apart.

@@ -148,3 +148,17 @@ def test_json_is_built_as_in_flink(expression):
 def test_a_key_of_json_object_is_constant():
     with pytest.raises(UnsupportedSqlError, match="column 20: a key of JSON_OBJECT"):
         compile_sql("SELECT JSON_OBJECT(s VALUE 1) AS r FROM t", {"t": "s STRING"}, dialect="spark")
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP_LTZ({})", "TIMESTAMP({}) WITH LOCAL TIME ZONE"])
+@pytest.mark.parametrize(("digits", "micros"), [(0, 0), (3, 123_000), (6, 123_456), (9, 123_456)])
+def test_a_cast_to_a_timestamp_keeps_its_digits_of_a_second(kind, digits, micros):
+    moment = datetime(1969, 12, 31, 23, 59, 59, 123_456)
+    for word in ("CAST", "TRY_CAST"):
+        text = f"{word}(TIMESTAMP '{moment}' AS {kind.format(digits)})"
+        assert value_of(text).replace(tzinfo=None) == moment.replace(microsecond=micros)
+
+
+def test_a_cast_to_a_timestamp_with_other_digits_is_refused():
+    with pytest.raises(UnsupportedSqlError, match=r"2 digits of a second .*write 0, 3, 6"):
+        value_of("CAST(TIMESTAMP '2024-01-01 00:00:00' AS TIMESTAMP_NTZ(2))")
