@@ -328,6 +328,13 @@ def json_kind(clause: Clause, node: exp.Expr, value: Expression) -> str:
     return clause.json_kind(value) or ("json" if isinstance(node, exp.JSONExtract) else "")
 
 
+# Functions that return one of the values of their argument, or a list of them.
+_SELECTING_FUNCTIONS: Final = (
+    *(exp.Max, exp.Min, exp.AnyValue, exp.First, exp.Last, exp.ArrayAgg),
+    *(exp.FirstValue, exp.LastValue, exp.NthValue, exp.Lag, exp.Lead),
+)
+
+
 def _branches(node: exp.Expr) -> list[exp.Expr]:
     """Return the expressions of which one is the value of a node, without NULL.
 
@@ -335,10 +342,11 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
     """
     if isinstance(node, exp.Window | exp.Filter | exp.IgnoreNulls):
         return _branches(node.this)
-    if isinstance(node, exp.Max | exp.Min | exp.AnyValue | exp.First | exp.Last | exp.ArrayAgg):
-        return [node.this.this if isinstance(node.this, exp.Order) else node.this]
-    if isinstance(node, exp.FirstValue | exp.LastValue | exp.NthValue | exp.Lag | exp.Lead):
-        return [node.this]
+    if isinstance(node, _SELECTING_FUNCTIONS):
+        argument = node.this
+        while isinstance(argument, exp.Order | exp.IgnoreNulls | exp.RespectNulls):
+            argument = argument.this
+        return argument.expressions[:1] if isinstance(argument, exp.Distinct) else [argument]
     branches: list[exp.Expr | None] = []
     if isinstance(node, exp.Coalesce):
         branches = [node.this, *node.expressions]

@@ -58,6 +58,9 @@ QUERIES = [
     "SELECT a, a < ALL (VALUES (2), (NULL)), a > ALL (VALUES (0)), a = ANY (VALUES (1)) FROM t",
     "SELECT a, generate_series.*, generate_series.generate_series FROM t, generate_series(1, 2)",
     "SELECT ts AT TIME ZONE 'us/pacific', ts AT TIME ZONE 'europe/berlin' FROM t",
+    # Differences whose left side is an aggregate of distinct or ordered values.
+    "SELECT a, max(DISTINCT b) - 1, min(DISTINCT x) - max(x) FROM t GROUP BY a",
+    "SELECT array_agg(DISTINCT a ORDER BY a)::text, max(b) FILTER (WHERE a > 1) - 1 FROM t",
     # Lists as texts, and texts as lists.
     "SELECT xs::text, ys::text FROM t",
     "SELECT ARRAY[s, NULL, 'a b', 'NULL', '']::text, ARRAY[ok, true]::text FROM t",
