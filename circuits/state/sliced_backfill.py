@@ -35,7 +35,7 @@ has to arrange all of its rows.
 
 The slices do not read the rows in the order of time. So the new graph has no watermarks until the
 cursors are at the end, and drops no rows of its state. Then its watermarks advance to those of the
-old circuit, in steps that drop at most the given number of rows. Late rows are not among the rows
+old circuit, in steps that drop about the given number of rows. Late rows are not among the rows
 that are read, and by the law of `circuits.runtime.state_bounds`, dropped rows change no output.
 Rows that are emitted when a window closes are emitted by these steps.
 
@@ -131,6 +131,9 @@ class SlicedBackfill:
         self._step: int | None = self._old_graph.steps
         # False until the watermarks of the new graph have caught up with those of the old one.
         self._has_watermarks = change.graph.state_bounds is None
+        # The number of rows that remain to be dropped until then, without those of later steps of
+        # the old circuit; None until all rows have been read.
+        self._rows_to_drop: int | None = None
         change.graph.watermarks = {}
         if change.graph.state_bounds is not None:
             change.graph.state_bounds.arrange_empty_traces()
@@ -282,8 +285,9 @@ class SlicedBackfill:
     def _advance_watermarks(self, max_rows: int) -> int | None:
         """Set the watermarks of the next step of the new graph, once all rows have been read.
 
-        Until they have caught up, a step drops at most ``max_rows`` rows, but at least those of one
-        event time. After that, they are those of the old circuit.
+        Until they have caught up, a step drops about ``max_rows`` rows, in addition to those that
+        later steps of the old circuit drop: whole event times, and at least one. After that, they
+        are those of the old circuit.
 
         Returns:
             About the number of rows that the step drops; None if no watermark has changed.
@@ -295,7 +299,11 @@ class SlicedBackfill:
         if not self._has_watermarks and watermarks:
             if max_rows < 1:
                 return None
-            watermarks, dropped = next_watermarks(graph, watermarks, max_rows)
+            pending = graph.count_rows_to_drop(watermarks)
+            new_rows = 0 if self._rows_to_drop is None else max(pending - self._rows_to_drop, 0)
+            self._rows_to_drop = max(pending - new_rows - max_rows, 0)
+            watermarks, dropped = next_watermarks(graph, watermarks, max_rows + new_rows)
+            dropped = max(dropped - new_rows, 0)
         self._has_watermarks = watermarks == self.change.watermarks
         if watermarks == {k: v for k, v in graph.watermarks.items() if k != NOW}:
             return None
@@ -393,8 +401,8 @@ def next_watermarks(
         max_rows: The limit on the rows, at least 1. A single event time may have more rows.
 
     Returns:
-        The watermarks, and the number of rows that the step drops. One of the watermarks advances,
-        unless the graph has all of them. Rows of sessions that are not closed yet do not count.
+        The watermarks, and the number of rows that the step drops. One of them advances, unless the
+        graph has all of them. Rows of sessions that are not closed yet do not count.
 
     Complexity:
         O(log(times) * bounds * log N).
@@ -412,8 +420,6 @@ def next_watermarks(
             current[name] = target
             dropped = count(target)
             continue
-        if dropped:
-            break
         first = current.get(name)
         low, width = target - 1, 1
         while (first is None or low > first) and count(low) > max_rows:
