@@ -233,7 +233,7 @@ columns: name; the relation needs name, age and may have weight
         if not len(zset):
             return self.empty_table
         arrays = []
-        for field, codes in zip(self.fields, zset.columns, strict=True):
+        for field, codes in zip(self.fields, zset.rows, strict=True):
             try:
                 arrays.append(codecs.codec(field.type).decode(codes))
             except SchemaError as error:

@@ -590,13 +590,12 @@ def _reads_maps(bound_terms: BoundTerms) -> bool:
     return any(spine.mapped_bytes for term in bound_terms.terms for spine in term.physical.spines)
 
 
-def _divide_term(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Iterator[PhysicalTerm]:
-    """Yield terms whose sum is a term: several if it joins a large delta with mapped runs."""
+def _divide_term(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Iterable[PhysicalTerm]:
+    """Return terms whose sum is a term: several if it joins a large delta with mapped runs."""
     physical = term.physical
     if term.driver is not None:
         run = steps[term.driver.name].run(term.driver.order)
         parts = count_parts(run, physical.spines)
         if parts > 1:
-            yield from map(physical.with_driver, divide_run(run, parts))
-            return
-    yield physical
+            return map(physical.with_driver, divide_run(run, parts))
+    return (physical,)

@@ -6,10 +6,10 @@ later process loads them in a fraction of a second. Without a warm-up, the first
 compile them.
 
 numba compiles for the argument types of a call, including the layout of arrays. So the warm-up
-calls the same functions as a step. Only the kernels of the modules ``digits``, ``group_sums`` and
-``select_rows`` of `dbsp_wcoj.kernels.values` are called directly, because the functions that use
-them are in the package `circuits`. Kernels that only a profiler runs, and those of Spark's hash
-functions, are left out.
+calls the same functions as a step. Only the kernels of the modules ``digits``, ``group_changes``,
+``group_sums`` and ``select_rows`` of `dbsp_wcoj.kernels.values` are called directly, because the
+functions that use them are in the package `circuits`. Kernels that only a profiler runs, and those
+of Spark's hash functions, are left out.
 """
 
 from __future__ import annotations
@@ -27,6 +27,13 @@ from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.json import scan, values
 from dbsp_wcoj.kernels.values import select_rows
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
+from dbsp_wcoj.kernels.values.group_changes import (
+    distinct_keys,
+    first_slot_weights,
+    replaced_results,
+    rows_of_slots,
+    split_at_step,
+)
 from dbsp_wcoj.kernels.values.group_sums import add_by_group, number_groups
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.nearest import NearestRows
@@ -111,8 +118,14 @@ def _warm_up_interners() -> None:
 def _warm_up_groups() -> None:
     trace = Trace(2)
     rows = ZSet.from_rows([(1, 2), (1, 3)])
+    keys = np.array([[1]])
     trace.update(rows)
-    prefix_lookup(trace, np.array([[1]]), limit=1, step=trace.prepare(rows))
+    prefix_lookup(trace, keys, limit=1, step=trace.prepare(rows))
+    group_indices, slot_rows, weights = split_at_step(*prefix_lookup(trace, keys), 1)
+    first_slot_weights(group_indices, slot_rows[0], weights, 1, 1, 1)
+    rows_of_slots(group_indices, slot_rows[0], weights, 0, 1)
+    distinct_keys(rows.row_array, 1)
+    replaced_results(keys, np.ones(2, np.bool_), np.ones((1, 2), np.int64), False)
     for key_bits in (1, 60):  # a bitmap, and sorted arrays
         key_set = RowKeySet(key_bits)
         for key in (0, 1):  # the second batch is compared and merged with the first one
@@ -121,7 +134,6 @@ def _warm_up_groups() -> None:
     builder.append([np.array([1])], [0], [None])
     builder.finish()
     ranges = RowRanges(trace)
-    keys = np.array([[1]])
     ranges.read(ranges.seek(keys), ranges.seek(keys, after=True))
     # Sums of groups: the number 5 of weight 1, split into digits and summed again. 2**-1074 is the
     # least positive float64, and the unit of the digits of floats.

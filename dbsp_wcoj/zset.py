@@ -491,22 +491,20 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
     """Return the Z-set of rows in any order; the caller must not use the arrays afterwards."""
     if not len(rows):
         return _consolidate_columns([], weights)
-    if len(weights) == 1 and weights[0]:
-        return ZSet(rows, weights)
-    if not len(weights):
-        return ZSet.empty(len(rows))
+    size = len(weights)
+    if size < 2:
+        return ZSet(rows, weights) if size and weights[0] else ZSet.empty(len(rows))
     # Kernels are compiled for each array layout; with one layout, one of them is enough.
     rows = np.ascontiguousarray(rows)
     observer = current_observer() if OBSERVERS else None
     if observer is not None:
         observer.begin_phase(SORT)
     try:
-        size = len(weights)
         scratch = _SMALL_SCRATCH if size <= MAX_INSERTION_ROWS else sort_scratch(size)
         sorted_rows, summed, status = consolidate(rows, weights, scratch)
     finally:
         if observer is not None:
-            observer.end_phase(len(weights))
+            observer.end_phase(size)
     if status == OVERFLOW:
         raise _overflow_error(weights)
     return ZSet(sorted_rows, summed)

@@ -16,7 +16,7 @@ Cost: a few passes of numpy per call, without an Arrow array.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from circuits.types.codecs.decimals import MAX_NARROW_DIGITS
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["columns_that_make_null", "compute_codes", "is_arithmetic"]
+__all__ = ["Arithmetic", "arithmetic_of", "columns_that_make_null"]
 
 _FUNCTIONS: Final = frozenset({"add", "subtract", "multiply"})
 
@@ -41,45 +41,72 @@ Codes = Int64Array | int
 Mask = npt.NDArray[np.bool_]
 
 
-def compute_codes(call: Call, arguments: list[Codes]) -> Codes | None:
-    """Return the codes of a sum, difference, product or cast; None if it is not computed here.
+class Arithmetic(NamedTuple):
+    """How the codes of a sum, difference, product or cast are computed.
 
-    Args:
-        call: The call.
-        arguments: The codes of its arguments; an argument that is one code has it in all rows.
+    Attributes:
+        function: The function of the call.
+        is_double: True if the arguments and the result are doubles.
+        scale: The scale of the number that is cast to a double.
+        factors: What the arguments of a sum or difference are multiplied with, so that all numbers
+            have the scale of the result.
+        limit: The greatest absolute value of the result.
     """
-    if all(isinstance(argument, int) for argument in arguments):
-        return None
-    if call.function == "cast":
-        return _to_double(call, arguments[0])
-    if any(isinstance(argument, int) and argument == NULL for argument in arguments):
-        return None
-    left, right = arguments
-    if call.type == pa.float64():
-        return _of_doubles(call.function, left, right)
-    types = [argument.type for argument in call.arguments]
-    scale, limit = 0, _MAX_INT64
-    if _is_narrow_decimal(call.type):
-        scale, limit = call.type.scale, 10**call.type.precision - 1
-    scales = [_scale_of(type) for type in types]
-    product_scale = sum(scales)
-    if call.function == "multiply":
-        return _multiply(left, right, limit) if product_scale == scale else None
-    factors = [10 ** (scale - own) if own <= scale else 0 for own in scales]
-    return _add(call.function, left, right, factors, limit) if all(factors) else None
+
+    function: str
+    is_double: bool = False
+    scale: int = 0
+    factors: tuple[int, ...] = ()
+    limit: int = _MAX_INT64
+
+    def compute(self, arguments: list[Codes]) -> Codes | None:
+        """Return the codes of the results; None if they are not computed here.
+
+        Args:
+            arguments: The codes of the arguments; an argument that is one code has it in all rows.
+        """
+        constants = [argument for argument in arguments if isinstance(argument, int)]
+        if len(constants) == len(arguments):
+            return None
+        if self.function == "cast":
+            return _to_double(arguments[0], self.scale)
+        if NULL in constants:
+            return None
+        left, right = arguments
+        if self.is_double:
+            return _of_doubles(self.function, left, right)
+        if self.function == "multiply":
+            return _multiply(left, right, self.limit)
+        return _add(self.function, left, right, self.factors, self.limit)
 
 
-def is_arithmetic(call: Call) -> bool:
-    """Return whether `compute_codes` can compute a call, if the results fit."""
+def arithmetic_of(call: Call) -> Arithmetic | None:
+    """Return how a call is computed if the results fit; None if it is not arithmetic on codes."""
     types = [argument.type for argument in call.arguments]
     if call.function == "cast":
         (source,) = types
-        return call.type == pa.float64() and (_is_integer(source) or _is_narrow_decimal(source))
+        if call.type != pa.float64() or not (_is_integer(source) or _is_narrow_decimal(source)):
+            return None
+        return Arithmetic("cast", scale=_scale_of(source))
     if call.function not in _FUNCTIONS:
-        return False
+        return None
+    if call.type == pa.float64():
+        is_double = all(type == call.type for type in types)
+        return Arithmetic(call.function, is_double=True) if is_double else None
+    scale, limit = 0, _MAX_INT64
     if _is_narrow_decimal(call.type):
-        return all(map(_is_narrow_decimal, types))
-    return call.type in (pa.int64(), pa.float64()) and all(type == call.type for type in types)
+        if not all(map(_is_narrow_decimal, types)):
+            return None
+        scale, limit = call.type.scale, 10**call.type.precision - 1
+    elif call.type != pa.int64() or any(type != call.type for type in types):
+        return None
+    scales = [_scale_of(type) for type in types]
+    if call.function == "multiply":
+        return Arithmetic("multiply", limit=limit) if sum(scales) == scale else None
+    if max(scales) > scale:
+        return None
+    factors = tuple(10 ** (scale - own) for own in scales)
+    return Arithmetic(call.function, factors=factors, limit=limit)
 
 
 def columns_that_make_null(expression: Expression) -> frozenset[int] | None:
@@ -93,7 +120,7 @@ def columns_that_make_null(expression: Expression) -> frozenset[int] | None:
             return frozenset((expression.index,))
         case Literal() if expression.value is not None:
             return frozenset()
-        case Call() if expression.type == pa.float64() and is_arithmetic(expression):
+        case Call() if expression.type == pa.float64() and arithmetic_of(expression) is not None:
             parts = [columns_that_make_null(argument) for argument in expression.arguments]
             found = [part for part in parts if part is not None]
             return frozenset().union(*found) if len(found) == len(parts) else None
@@ -113,10 +140,8 @@ def _scale_of(type: pa.DataType) -> int:
     return int(type.scale) if pa.types.is_decimal(type) else 0
 
 
-def _to_double(call: Call, codes: Codes) -> Codes | None:
-    assert isinstance(codes, np.ndarray)
+def _to_double(codes: Codes, scale: int) -> Codes | None:
     numbers, is_null, size = _numbers(codes)
-    scale = _scale_of(call.arguments[0].type)
     if size > _MAX_EXACT or scale > _MAX_EXACT_POWER:
         return None
     assert isinstance(numbers, np.ndarray)
@@ -145,7 +170,9 @@ def _multiply(left: Codes, right: Codes, limit: int) -> Codes | None:
     return _with_nulls(np.asarray(a * b), _either(a_is_null, b_is_null))
 
 
-def _add(function: str, left: Codes, right: Codes, factors: list[int], limit: int) -> Codes | None:
+def _add(
+    function: str, left: Codes, right: Codes, factors: tuple[int, ...], limit: int
+) -> Codes | None:
     """Return ``left * factors[0] ± right * factors[1]``."""
     a, a_is_null, a_size = _numbers(left)
     b, b_is_null, b_size = _numbers(right)

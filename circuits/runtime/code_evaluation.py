@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
-from circuits.runtime.code_arithmetic import compute_codes, is_arithmetic
+from circuits.runtime.code_arithmetic import Arithmetic, arithmetic_of
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.predicates import (
     cached_by_codecs,
@@ -99,11 +99,10 @@ class CodeEvaluator:
                 return self._bucket(call)
             case "date_add" if arguments[0].type == call.type:
                 return self._add_microseconds(call)
-            case "cast" | "add" | "subtract" | "multiply" if _is_arithmetic(call, codecs):
-                return self._arithmetic(call)
-        return None
+        arithmetic = _arithmetic_of(call, codecs)
+        return None if arithmetic is None else self._compute(call, arithmetic)
 
-    def _arithmetic(self, call: Call) -> Int64Array | int | None:
+    def _compute(self, call: Call, arithmetic: Arithmetic) -> Int64Array | int | None:
         """Return the codes of a sum, difference or product; None if Arrow has to compute it."""
         if not self._batch.rows:
             return None
@@ -116,7 +115,7 @@ class CodeEvaluator:
                     return None
                 self._results[argument] = codes
             arguments.append(self.codes(argument) if codes is None else codes)
-        return compute_codes(call, arguments)
+        return arithmetic.compute(arguments)
 
     def _is_ordered(self, call: Call) -> bool:
         """True if the codes of the arguments have the order of their values."""
@@ -170,8 +169,8 @@ class CodeEvaluator:
 
 
 @cached_by_codecs
-def _is_arithmetic(call: Call, codecs: Codecs) -> bool:
-    return is_arithmetic(call)
+def _arithmetic_of(call: Call, codecs: Codecs) -> Arithmetic | None:
+    return arithmetic_of(call)
 
 
 @cached_by_codecs

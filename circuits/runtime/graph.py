@@ -714,34 +714,37 @@ class _GraphStepExecution:
         runs_chains = self._backfill is None and graph.observer is None and not OBSERVERS
         stage_rows = self._stage_rows
         position = pending.find(1)
+        end = clock()
         while position >= 0:
-            start = clock()
+            start = end
             if graph.observer is not None:
                 graph.observer(position)
-            node = nodes[position]
             chain = chains[position]
             if chain is not None and runs_chains and not stage_rows:
                 self._run_chain(chain, pending, rows)
-                self._seconds[position] += clock() - start
-                position = pending.find(1, position + 1)
-                continue
-            # An input of a plain operator has changed, or this is the first step.
-            if is_plain[position] and not stage_rows:
-                inputs = node.inputs
-                input_deltas = (
-                    [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
-                )
-                delta, staged = prepare_node(position, node, input_deltas, self._context)
-                if staged is not None:
-                    self._changes.append(staged)
             else:
-                delta = self._delta_of(position, node)
-            deltas[position] = delta
-            rows[position] = stage_rows.get(position, len(delta.weight_array))
-            if rows[position]:
-                for reader in schedule.readers[position]:
-                    pending[reader] = 1
-            self._seconds[position] += clock() - start
+                node = nodes[position]
+                # An input of a plain operator has changed, or this is the first step.
+                if is_plain[position] and not stage_rows:
+                    inputs = node.inputs
+                    input_deltas = (
+                        [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
+                    )
+                    delta, staged = prepare_node(position, node, input_deltas, self._context)
+                    if staged is not None:
+                        self._changes.append(staged)
+                else:
+                    delta = self._delta_of(position, node)
+                deltas[position] = delta
+                emitted = len(delta.weight_array)
+                if stage_rows:
+                    emitted = stage_rows.get(position, emitted)
+                if emitted:
+                    rows[position] = emitted
+                    for reader in schedule.readers[position]:
+                        pending[reader] = 1
+            end = clock()
+            self._seconds[position] += end - start
             position = pending.find(1, position + 1)
         if self._unexpired:
             self._publish_unexpired()

@@ -89,7 +89,7 @@ def prefix_lookup(
     >>> result.rows.tolist(), result.old.tolist(), result.new.tolist()
     ([[3, 4]], [1, 0], [0, 2])
     """
-    k, n = prefixes.shape
+    k = len(prefixes)
     depth = trace.arity - k
     if depth < 1:
         raise ArityError(
@@ -102,39 +102,17 @@ def prefix_lookup(
             f"give None for all rows"
         )
     order = order or tuple(range(trace.arity))
-    table = trace.arrange(order).spine.table
-    delta_run = step.run(order) if step is not None else None
-    prefixes = np.ascontiguousarray(prefixes)
     starts = np.empty((depth, 0), np.int64) if starts is None else np.ascontiguousarray(starts)
     tie_columns = depth if tie_columns is None else tie_columns
-    parts: list[PrefixRows] = []
-    capacity = max(256, 4 * n)
-    next_prefix = 0
-    while True:
-        prefix_index, old, new = np.empty((3, capacity), np.int64)
-        rows = np.empty((depth, capacity), np.int64)
-        next_prefix, written = look_up_prefixes(
-            table,
-            0 if delta_run is None else delta_run.address,
-            prefixes,
+    return PrefixRows(
+        *look_up_prefixes(
+            trace.arrange(order).spine.table,
+            0 if step is None else step.run(order).address,
+            np.ascontiguousarray(prefixes),
             starts,
             trace.arity,
-            next_prefix,
             -1 if limit is None else limit,
             tie_columns,
             signed,
-            prefix_index,
-            rows,
-            old,
-            new,
         )
-        parts.append(
-            PrefixRows(prefix_index[:written], rows[:, :written], old[:written], new[:written])
-        )
-        if next_prefix == n:
-            break
-        # A prefix whose rows did not fit is read again from its first row.
-        capacity *= 2
-    if len(parts) == 1:
-        return parts[0]
-    return PrefixRows(*(np.concatenate(arrays, axis=-1) for arrays in zip(*parts, strict=True)))
+    )

@@ -129,7 +129,8 @@ class Run:
             buffer = _clear_header(pages.take_array(), older.arity)
             merged = Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
             merged.pages = pages
-            pages.trim(merged.end)
+            if pages.is_mapped:
+                pages.trim(merged.end)
             return merged
         finally:
             if observer is not None:
@@ -436,6 +437,19 @@ class Run:
         columns, weights = read_run(self.buffer)
         return columns, weights
 
+    @property
+    def node_counts(self) -> list[int]:
+        """The number of values of each level.
+
+        >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).node_counts
+        [2, 3]
+        """
+        first = run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES
+        counts: list[int] = self.buffer[
+            first : _header_words(self.arity) : run_layout.LEVEL_HEADER_WORDS
+        ].tolist()
+        return counts
+
     def level_values(self, level: int) -> Int64Array:
         """The values of a column, once for each combination with the columns before it; a view.
 
@@ -562,7 +576,7 @@ class Merge:
         (36, 54)
         """
         arity, rows = older.arity, older.rows + newer.rows
-        nodes = [len(older.level_values(k)) + len(newer.level_values(k)) for k in range(arity)]
+        nodes = [sum(pair) for pair in zip(older.node_counts, newer.node_counts, strict=True)]
         # The levels of one node per row have offsets only if two different rows have a common node.
         offsets = sum([count + 1 for count in nodes[:-1]])
         late_offsets = max(arity - 2, 0) * (rows + 1)
@@ -590,7 +604,7 @@ class Merge:
         address = int(out.__array_interface__["data"][0])
         rows, largest = out[run_layout.ROWS], out[run_layout.MAX_ABS_WEIGHT]
         merged = Run(out, address, int(rows), int(largest), self._pages)
-        if self._pages is not None:
+        if self._pages is not None and self._pages.is_mapped:
             self._pages.trim(merged.end)
             self._pages.allow_large_pages()
         return merged

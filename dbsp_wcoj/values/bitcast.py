@@ -73,6 +73,6 @@ def values_of(codes: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> npt.NDArray
 
 def _flip_bits(bits: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Flip all bits but the sign of negative integers; its own inverse."""
-    all_but_sign = np.iinfo(bits.dtype).max
-    flipped: npt.NDArray[Any] = bits ^ ((bits >> (8 * bits.itemsize - 1)) & all_but_sign)
+    sign_bit = 8 * bits.itemsize - 1
+    flipped: npt.NDArray[Any] = bits ^ ((bits >> sign_bit) & ((1 << sign_bit) - 1))
     return flipped

@@ -624,7 +624,7 @@ class Interner:
         rows = len(offsets) - 1
         mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
-        addresses = offsets.ctypes.data, data.ctypes.data
+        addresses = _address_of(offsets), _address_of(data)
         arrays = self._slots, self._bounds, self._arena
         intern_kernels.find(addresses, mask, *arrays, self._size, codes)
         if not self._code_map.is_identity:
@@ -644,7 +644,7 @@ class Interner:
         rows = len(offsets) - 1
         mask = valid_mask(valid, rows)
         positions = np.empty(rows, np.int64)
-        addresses = offsets.ctypes.data, data.ctypes.data
+        addresses = _address_of(offsets), _address_of(data)
         size_before = self._size
         row = 0
         try:
@@ -729,6 +729,11 @@ class Interner:
         offsets, data, codes = self.arena()
         assert len(codes) == size and (np.diff(codes, prepend=-1) > 0).all()
         assert self.find(offsets, data).tolist() == codes.tolist()
+
+
+def _address_of(array: Int64Array | Bytes) -> int:
+    """Return the address of the first element; the attribute ``ctypes`` takes twice as long."""
+    return int(array.__array_interface__["data"][0])
 
 
 def valid_mask(valid: BoolArray | None, rows: int) -> BoolArray:

@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.kernels.values.group_changes import split_at_step
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 from dbsp_wcoj.storage.rank_search import RankSearch
@@ -116,14 +117,7 @@ class OrderedRows:
         """
         n = groups.shape[1]
         first_rows, staged = self.prepare(delta, groups)
-        # The rows that exist before the step, and those that exist after it.
-        before, after = np.flatnonzero(first_rows.old), np.flatnonzero(first_rows.new)
-        codes = results(
-            2 * n,
-            np.concatenate((first_rows.prefix_index[before], first_rows.prefix_index[after] + n)),
-            np.concatenate((first_rows.rows[:, before], first_rows.rows[:, after]), axis=1),
-            np.concatenate((first_rows.old[before], first_rows.new[after])),
-        )
+        codes = results(2 * n, *split_at_step(*first_rows, n))
         return codes, staged
 
     def _has_front(self) -> bool:
@@ -146,12 +140,19 @@ class OrderedRows:
 
     def _front_delta(self, front: PrefixRows, first_rows: PrefixRows, groups: Int64Array) -> ZSet:
         """Return the new first row of each group minus its stored front."""
-        present = np.flatnonzero(first_rows.new)
+        present = first_rows.new.nonzero()[0]
         new_front = present[first_positions(first_rows.prefix_index[present])]
-        group_indices = np.concatenate((front.prefix_index, first_rows.prefix_index[new_front]))
-        rows = np.concatenate((front.rows, first_rows.rows[:, new_front]), axis=1)
-        weights = np.repeat([-1, 1], [len(front.prefix_index), len(new_front)])
-        return consolidated_rows(np.concatenate((groups[:, group_indices], rows)), weights)
+        keys, middle = self._key_count, len(front.prefix_index)
+        rows = np.empty((self.front.arity, middle + len(new_front)), np.int64)
+        groups.take(front.prefix_index, axis=1, out=rows[:keys, :middle], mode="clip")
+        groups.take(
+            first_rows.prefix_index[new_front], axis=1, out=rows[:keys, middle:], mode="clip"
+        )
+        rows[keys:, :middle] = front.rows
+        first_rows.rows.take(new_front, axis=1, out=rows[keys:, middle:], mode="clip")
+        weights = np.ones(rows.shape[1], np.int64)
+        weights[:middle] = -1
+        return consolidated_rows(rows, weights)
 
 
 def first_positions(group_indices: Int64Array) -> Int64Array:
@@ -165,7 +166,9 @@ def first_positions(group_indices: Int64Array) -> Int64Array:
     """
     if not len(group_indices):
         return np.empty(0, np.int64)
-    return np.flatnonzero(np.concatenate(([True], group_indices[1:] != group_indices[:-1])))
+    is_first = np.ones(len(group_indices), np.bool_)
+    np.not_equal(group_indices[1:], group_indices[:-1], out=is_first[1:])
+    return is_first.nonzero()[0]
 
 
 def count_repeated_rows(weights: Int64Array, budget: Budget, columns: int) -> None:

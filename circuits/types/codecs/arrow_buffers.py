@@ -20,6 +20,7 @@ __all__ = [
     "GREATEST_KEY",
     "LEAST_KEY",
     "NULL",
+    "VIEW_TYPES",
     "BoolArray",
     "Bytes",
     "Int64Array",
@@ -44,6 +45,9 @@ NULL: Final = -(2**63)
 #: The range of the sort keys of values. The two int64 outside of it are for NULL: first and last.
 LEAST_KEY: Final = NULL + 1
 GREATEST_KEY: Final = -NULL - 2
+
+#: The types whose arrays refer to strings in several buffers.
+VIEW_TYPES: Final = (pa.string_view(), pa.binary_view())
 
 _INT32_MAX: Final = 2**31 - 1
 

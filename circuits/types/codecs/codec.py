@@ -38,6 +38,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -48,6 +49,7 @@ from circuits.errors import SchemaError
 from circuits.types.arrow_types import Family, family_of, is_nested, part_types, value_type
 from circuits.types.codecs.arrow_buffers import (
     NULL,
+    VIEW_TYPES,
     BoolArray,
     Int64Array,
     expand_encoding,
@@ -145,7 +147,7 @@ class Codec:
             O(bytes); the result may share the memory of ``codes``.
         """
         try:
-            if types.is_dictionary(self.type):
+            if not self._is_expanded and types.is_dictionary(self.type):
                 return self._decode_dictionary(codes)
             valid = codes != NULL
             return self.coding.decode(codes, None if valid.all() else valid)
@@ -266,14 +268,20 @@ class Codec:
                 f"the codec of {self.type} cannot encode an array of type {array.type}: "
                 "cast it, or use the codec of its type"
             )
-        chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
-        if len(chunks) == 1:
-            return self._encode_chunk(chunks[0], adding)
-        codes = [self._encode_chunk(chunk, adding) for chunk in chunks]
+        if not isinstance(array, pa.ChunkedArray):
+            return self._encode_chunk(array, adding)
+        if array.num_chunks == 1:
+            return self._encode_chunk(array.chunk(0), adding)
+        codes = [self._encode_chunk(chunk, adding) for chunk in array.chunks]
         return np.concatenate([np.empty(0, np.int64), *codes])
 
+    @cached_property
+    def _is_expanded(self) -> bool:
+        """True if `expand_encoding` has no effect on arrays of the type."""
+        return not types.is_dictionary(self.type) and self.type not in VIEW_TYPES
+
     def _encode_chunk(self, chunk: pa.Array, adding: bool) -> Int64Array:
-        array = expand_encoding(chunk)
+        array = chunk if self._is_expanded else expand_encoding(chunk)
         valid = valid_of(array)
         codes = self.coding.encode(array, valid, adding=adding)
         return codes if valid is None else np.where(valid, codes, NULL)

@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,9 +49,15 @@ class NarrowDecimals:
     def code_space(self) -> Hashable:
         return "decimal", self.type.scale
 
-    @property
+    @cached_property
     def _max_unscaled(self) -> int:
         return int(10**self.type.precision - 1)
+
+    @cached_property
+    def _layout(self) -> tuple[np.dtype[Any], int]:
+        """The type of the words of a number in Arrow, and how many it has."""
+        byte_count = self.type.bit_width // 8
+        return np.dtype(f"i{min(byte_count, 8)}"), max(byte_count // 8, 1)
 
     def encode(self, array: pa.Array, valid: BoolArray | None, *, adding: bool) -> Int64Array:
         """Return the unscaled integers; the code of a value that is not valid is undefined.
@@ -57,9 +65,8 @@ class NarrowDecimals:
         Raises:
             SchemaError: A value has more digits than its type allows.
         """
-        byte_count = self.type.bit_width // 8
-        word_count = max(byte_count // 8, 1)
-        words = numbers_of(array, np.dtype(f"i{min(byte_count, 8)}"), word_count)
+        dtype, word_count = self._layout
+        words = numbers_of(array, dtype, word_count)
         codes = words.reshape(len(array), word_count)[:, 0].astype(np.int64, copy=False)
         is_too_long = (codes > self._max_unscaled) | (codes < -self._max_unscaled)
         if word_count > 1:  # the other words of a number of 64 bits repeat its sign

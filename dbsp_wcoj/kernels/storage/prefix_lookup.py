@@ -30,6 +30,25 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
+# Room for so many rows, at first.
+MIN_CAPACITY = 64
+
+
+@subroutine
+def resized(numbers, count, capacity):
+    """Return a new array of length ``capacity`` that begins with the first numbers."""
+    result = np.empty(capacity, np.int64)
+    result[:count] = numbers[:count]
+    return result
+
+
+@subroutine
+def resized_rows(rows, count, capacity):
+    """Return new rows, shape ``(columns, capacity)``, that begin with the first rows."""
+    result = np.empty((rows.shape[0], capacity), np.int64)
+    result[:, :count] = rows[:, :count]
+    return result
+
 
 @subroutine
 def lower_to_first(run, values, offsets, k, first, bound):
@@ -62,16 +81,11 @@ def look_up_prefixes(
     prefixes,
     starts,
     arity,
-    first_prefix,
     limit,
     tie_columns,
     include_negative,
-    prefix_index,
-    rows,
-    old,
-    new,
 ):
-    """Write the first rows of each prefix until the result arrays are full.
+    """Return the first rows of each prefix.
 
     Args:
         table: The number of runs, then their addresses; all runs have one column order.
@@ -80,25 +94,19 @@ def look_up_prefixes(
         starts: For each prefix, a lower bound of its first row: no smaller row has a positive
             weight without the delta. Shape ``(arity - k, n)``, or ``(arity - k, 0)`` for no bounds.
         arity: Levels of the runs.
-        first_prefix: The index of the first prefix to answer.
         limit: Stop when the weights of the rows add up to this; at least 1, or -1 for all rows.
         tie_columns: Then continue with rows that equal the last one in this many columns after the
             prefix.
         include_negative: Return rows of negative weight as well; only with ``limit`` -1.
-        prefix_index: Result, shape ``(capacity,)``: the index of each row's prefix.
-        rows: Result, shape ``(arity - k, capacity)``: the other columns of each row.
-        old: Result, shape ``(capacity,)``: the weight of each row without the delta; 0 if the row
-            is not among the first rows without the delta.
-        new: Result, shape ``(capacity,)``: the weight of each row with the delta; 0 likewise.
 
     Returns:
-        ``(next_prefix, written)``: the index of the first prefix that is not answered, and the
-        number of rows that were written for the prefixes before it.
+        ``(prefix_index, rows, old, new)``: the index of each row's prefix; the other columns of
+        each row, shape ``(arity - k, rows)``; the weight of each row without the delta, and with
+        it. A weight is 0 if the row is not among the first rows without, or with, the delta.
     """
     k, n = prefixes.shape
     depth = arity - k
     runs = table[0] + (1 if delta_run != 0 else 0)
-    capacity = old.shape[0]
     # Per level and run: the address of the values, and the word of the run at which the offsets
     # start.
     values = np.empty((arity, runs + 1), np.int64)
@@ -119,9 +127,13 @@ def look_up_prefixes(
     path = np.empty(depth, np.int64)
     bound = np.empty(depth, np.int64)
     has_starts = starts.shape[1] > 0
+    capacity = max(MIN_CAPACITY, 4 * n)
+    prefix_index = np.empty(capacity, np.int64)
+    rows = np.empty((depth, capacity), np.int64)
+    old = np.empty(capacity, np.int64)
+    new = np.empty(capacity, np.int64)
     written = 0
-    for prefix in range(first_prefix, n):
-        first_written = written
+    for prefix in range(n):
         count = 0
         for r in range(runs):
             run = address[r]
@@ -232,7 +244,11 @@ def look_up_prefixes(
             if before == 0 and after == 0:
                 continue
             if written == capacity:
-                return prefix, first_written
+                capacity *= 2
+                prefix_index = resized(prefix_index, written, capacity)
+                rows = resized_rows(rows, written, capacity)
+                old = resized(old, written, capacity)
+                new = resized(new, written, capacity)
             prefix_index[written] = prefix
             for j in range(depth):
                 rows[j, written] = path[j]
@@ -243,4 +259,9 @@ def look_up_prefixes(
                 # The sums are capped at the limit, so they cannot overflow.
                 old_sum = limit if before >= limit - old_sum else old_sum + before
                 new_sum = limit if after >= limit - new_sum else new_sum + after
-    return n, written
+    return (
+        resized(prefix_index, written, written),
+        resized_rows(rows, written, written),
+        resized(old, written, written),
+        resized(new, written, written),
+    )

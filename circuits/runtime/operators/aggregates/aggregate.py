@@ -46,7 +46,7 @@ from circuits.runtime.operators.aggregates.ordered_aggregate import OrderedAggre
 from circuits.runtime.operators.aggregates.value_sets import value_sets
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
-from circuits.types.codecs.codec import NULL, Codec, Codecs, dictionary_columns
+from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -254,7 +254,7 @@ class AggregateOperator:
             for call, codes in zip(aggregate.calls, call_codes, strict=True)
         }
         next_linear_codes = iter(linear_codes)
-        columns = np.full((len(self.calls), n), NULL)
+        columns = np.empty((len(self.calls), n), np.int64)
         for row, call in enumerate(self.calls):
             if call.function in LINEAR_FUNCTIONS:
                 columns[row] = next(next_linear_codes)

@@ -8,6 +8,7 @@ import numpy as np
 
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.kernels.values.group_changes import distinct_keys, replaced_results
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["changed_groups", "changed_rows", "group_rows"]
@@ -24,10 +25,8 @@ def changed_groups(delta: ZSet, keys: Sequence[int]) -> Int64Array:
     if not keys:
         return np.empty((0, 1), np.int64)
     if tuple(keys) == tuple(range(len(keys))):  # the rows are sorted by the keys
-        rows = delta.row_array[: len(keys)]
-        is_first = np.ones(len(delta), np.bool_)
-        np.any(rows[:, 1:] != rows[:, :-1], axis=0, out=is_first[1:])
-        return np.ascontiguousarray(rows[:, is_first])
+        groups: Int64Array = distinct_keys(np.ascontiguousarray(delta.row_array), len(keys))
+        return groups
     ones = np.ones(len(delta), np.int64)
     return consolidated_rows(delta.row_array[list(keys)], ones).row_array
 
@@ -52,26 +51,10 @@ def changed_rows(
     """Return the delta that replaces old result rows by new ones, for the groups that differ.
 
     Args:
-        groups: The keys, of shape ``(keys, n)``.
+        groups: The keys, sorted and distinct, of shape ``(keys, n)``.
         exists: Whether each of the n groups had a result row before the step, then whether each has
-            one after it. If ``initial``, the function changes this array.
+            one after it.
         columns: The n old results, then the n new results, of shape ``(results, 2 n)``.
         initial: True if no group had a result row before the step, regardless of ``exists``.
     """
-    n = groups.shape[1]
-    if initial:
-        exists[:n] = False
-    changed = exists[:n] != exists[n:]
-    for column in columns:
-        changed |= column[:n] != column[n:]
-    deleted = (changed & exists[:n]).nonzero()[0]
-    inserted = (changed & exists[n:]).nonzero()[0]
-    keys, middle = len(groups), len(deleted)
-    rows = np.empty((keys + len(columns), middle + len(inserted)), np.int64)
-    rows[:keys, :middle] = groups.take(deleted, axis=1)
-    rows[:keys, middle:] = groups.take(inserted, axis=1)
-    rows[keys:, :middle] = columns.take(deleted, axis=1)
-    rows[keys:, middle:] = columns.take(inserted + n, axis=1)
-    weights = np.ones(rows.shape[1], np.int64)
-    weights[:middle] = -1
-    return consolidated_rows(rows, weights)
+    return ZSet(*replaced_results(groups, exists, columns, initial))

@@ -30,12 +30,12 @@ Cost: O(slots) per row of the delta, O(slots log N) per changed group and run.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from circuits.plan.nodes import AggregateCall
-from circuits.runtime.operators.aggregates.amounts_by_group import MIN_GROUPED_ROWS, find_groups
+from circuits.runtime.operators.aggregates.amounts_by_group import find_groups
 from circuits.runtime.operators.aggregates.bit_counts import BitCounts
 from circuits.runtime.operators.aggregates.comoment import comoment_codes
 from circuits.runtime.operators.aggregates.exact_sum import (
@@ -48,11 +48,19 @@ from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
+from dbsp_wcoj.kernels.values.group_changes import (
+    first_slot_weights,
+    rows_of_slots,
+    split_at_step,
+)
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["GroupSlots", "LinearAggregate"]
+
+# The numbers of the rows of small deltas.
+_NUMBERS: Final = np.arange(1024)
 
 # The argument of an aggregate: its columns, and True for an aggregate with ``distinct``. A row has
 # a value if no column is NULL.
@@ -77,9 +85,7 @@ class GroupSlots(NamedTuple):
 
     def digits(self, first_slot: int) -> Digits:
         """Return the digits of the quantity with this first slot, by group."""
-        is_own = (self.slots >= first_slot) & (self.slots < first_slot + MAX_DIGITS)
-        rows = is_own.nonzero()[0]
-        return Digits(self.group_indices[rows], self.slots[rows] - first_slot, self.weights[rows])
+        return Digits(*rows_of_slots(*self, first_slot, first_slot + MAX_DIGITS))
 
 
 # Computes the codes of a call from the state, the counts, and a mask of the groups with values.
@@ -102,6 +108,7 @@ class LinearAggregate:
         calls: Sequence[tuple[AggregateCall, Codec]],
     ) -> None:
         self.keys = list(keys)
+        self._key_columns = np.array(self.keys, np.int64)
         self.calls = tuple(call for call, _ in calls)
         self.trace = Trace(len(self.keys) + 1)
         # The slot from which `results` computes the count of an argument: with distinct, the number
@@ -204,11 +211,10 @@ class LinearAggregate:
             WeightOverflowError: A weight would leave int64.
         """
         k, n = len(self.keys), len(weights)
-        keys = rows[self.keys]
-        groups = find_groups(keys) if n >= MIN_GROUPED_ROWS else None
-        all_rows = np.arange(n)
+        keys = [rows.take(self._key_columns, axis=0)]
+        groups = find_groups(keys[0])
         # For each quantity: the row of each amount, its slot, and the amount.
-        quantities = [(all_rows, np.zeros(n, np.int64), weights)]
+        quantities = [(_numbers_below(n), np.zeros(n, np.int64), weights)]
         null_masks: dict[tuple[int, ...], BoolArray | None] = {}
         for argument, is_distinct in self._count_slots:
             is_null = None if is_distinct else _null_mask(rows, argument, null_masks)
@@ -216,19 +222,23 @@ class LinearAggregate:
                 null_rows = is_null.nonzero()[0]
                 slots = np.full(len(null_rows), self._count_slots[argument, False])
                 quantities.append((null_rows, slots, weights[null_rows]))
-        parts: list[tuple[Int64Array, Int64Array, Int64Array]] = []
+        # The quantities of sets of values. Their rows follow those of the input.
+        value_quantities: list[tuple[Int64Array, Int64Array, Int64Array]] = []
         for values in value_rows:
-            parts.append((values.row_array[:k], values.row_array[k], values.weight_array))
+            first_row = n + sum([part.shape[1] for part in keys[1:]])
+            value_numbers = first_row + _numbers_below(len(values))
+            keys.append(values.row_array[:k])
+            value_quantities.append((value_numbers, values.row_array[k], values.weight_array))
         for (_, (columns, is_distinct)), (slot, split) in self._quantities.items():
             if is_distinct:
                 values_slot = self._count_slots[columns, True]
-                part_keys, codes, code_weights = _values_of_slot(value_rows, k, values_slot)
-                digits = split(codes, code_weights)
-                digit_keys = part_keys[:, digits.sum_indices]
-                parts.append((digit_keys, slot + digits.positions, digits.amounts))
+                first_row, own_rows, values = _values_of_slot(value_rows, k, values_slot)
+                digits = split(values.row_array[k + 1 :, own_rows], values.weight_array[own_rows])
+                digit_rows = n + first_row + own_rows[digits.sum_indices]
+                value_quantities.append((digit_rows, slot + digits.positions, digits.amounts))
                 continue
-            codes = _columns_of(rows, columns)
             is_null = _null_mask(rows, columns, null_masks)
+            codes = _columns_of(rows, columns)
             if is_null is None:
                 digits = split(codes, weights)
                 digit_rows = digits.sum_indices
@@ -237,21 +247,15 @@ class LinearAggregate:
                 digits = split(codes.take(present, axis=1), weights[present])
                 digit_rows = present[digits.sum_indices]
             quantities.append((digit_rows, slot + digits.positions, digits.amounts))
-        for quantity in quantities:
-            part_rows, slots, amounts = quantity if groups is None else groups.add(*quantity)
-            parts.append((keys.take(part_rows, axis=1), slots, amounts))
-        size = sum(len(amounts) for _, _, amounts in parts)
-        slot_rows = np.empty((len(self.keys) + 1, size), np.int64)
-        all_amounts = np.empty(size, np.int64)
-        start = 0
-        for part_keys, slots, amounts in parts:
-            end = start + len(amounts)
-            slot_rows[:-1, start:end] = part_keys
-            slot_rows[-1, start:end] = slots
-            all_amounts[start:end] = amounts
-            start = end
+        if groups is not None:
+            quantities = [groups.add(*quantity) for quantity in quantities]
+        row_numbers, slots, amounts = _concatenate([*quantities, *value_quantities])
+        all_keys = keys[0] if len(keys) == 1 else np.concatenate(keys, axis=1)
+        slot_rows = np.empty((k + 1, len(amounts)), np.int64)
+        all_keys.take(row_numbers, axis=1, out=slot_rows[:-1], mode="clip")
+        slot_rows[-1] = slots
         try:
-            return consolidated_rows(slot_rows, all_amounts)
+            return consolidated_rows(slot_rows, amounts)
         except WeightOverflowError as error:
             raise self._overflow(error) from None
 
@@ -269,10 +273,8 @@ class LinearAggregate:
             EvaluationError: A sum of a group that exists does not fit its type.
         """
         # The weight of each quantity's first slot, by quantity and group.
-        is_first = (state.slots % MAX_DIGITS == 0).nonzero()[0]
-        first_weights = np.zeros((self._last_slot // MAX_DIGITS + 1, n), np.int64)
-        quantities = state.slots[is_first] // MAX_DIGITS
-        first_weights[quantities, state.group_indices[is_first]] = state.weights[is_first]
+        quantities = self._last_slot // MAX_DIGITS + 1
+        first_weights = first_slot_weights(*state, quantities, n, MAX_DIGITS)
         row_counts = first_weights[0]
         exists = np.ones(n, np.bool) if always_exists else row_counts > 0
         counts = {}
@@ -310,12 +312,8 @@ class LinearAggregate:
                 raise self._overflow(error) from None
             staged.append(step)
         rows = prefix_lookup(self.trace, groups, signed=True, step=step)
-        slots = rows.rows[0]
-        return GroupSlots(
-            np.concatenate((rows.prefix_index, rows.prefix_index + groups.shape[1])),
-            np.concatenate((slots, slots)),
-            np.concatenate((rows.old, rows.new)),
-        )
+        indices, slot_rows, weights = split_at_step(*rows, groups.shape[1])
+        return GroupSlots(indices, slot_rows[0], weights)
 
     def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
         """Build the overflow error of a weight of the state, with the names of the aggregates."""
@@ -352,16 +350,33 @@ def _columns_of(rows: Int64Array, columns: tuple[int, ...]) -> Int64Array:
     return rows[list(columns)]
 
 
-def _values_of_slot(
-    value_rows: Sequence[ZSet], k: int, slot: int
-) -> tuple[Int64Array, Int64Array, Int64Array]:
-    """Return the keys, values and weights of the rows (k keys, slot, values) of one slot.
+def _values_of_slot(value_rows: Sequence[ZSet], k: int, slot: int) -> tuple[int, Int64Array, ZSet]:
+    """Return the rows (k keys, slot, values) of one slot.
 
     At most one of the Z-sets has rows of the slot.
+
+    Returns:
+        The number of rows of the Z-sets before that one, the positions of the rows, and the Z-set.
     """
+    first_row = 0
     for zset in value_rows:
-        own_rows = np.flatnonzero(zset.row_array[k] == slot)
+        own_rows = (zset.row_array[k] == slot).nonzero()[0]
         if len(own_rows):
             break
-    rows = zset.row_array[:, own_rows]
-    return rows[:k], rows[k + 1 :], zset.weight_array[own_rows]
+        first_row += len(zset)
+    return first_row, own_rows, zset
+
+
+def _numbers_below(n: int) -> Int64Array:
+    """Return 0, 1, ..., n - 1; do not write to the array."""
+    return _NUMBERS[:n] if n <= len(_NUMBERS) else np.arange(n)
+
+
+def _concatenate(
+    quantities: Sequence[tuple[Int64Array, Int64Array, Int64Array]],
+) -> tuple[Int64Array, Int64Array, Int64Array]:
+    """Concatenate each of the three arrays of all quantities."""
+    if len(quantities) == 1:
+        return quantities[0]
+    rows, slots, amounts = map(np.concatenate, zip(*quantities, strict=True))
+    return rows, slots, amounts

@@ -43,6 +43,7 @@ class MinMax:
         assert call.argument is not None
         self.calls = (call,)
         self.keys = list(keys)
+        self._key_columns = np.array(self.keys, np.int64)
         self.column = call.argument
         codec, is_min = codecs[self.column], call.function == "min"
         # The rows have no NULLs, so their place is free. With NULLs first for min and last for max,
@@ -79,14 +80,17 @@ class MinMax:
         left out if the sort columns determine it.
         """
         rows, weights = zset.row_array, zset.weight_array
-        present = np.flatnonzero(rows[self.column] != NULL)
+        present = (rows[self.column] != NULL).nonzero()[0]
         if len(present) < len(weights):
             rows, weights = rows[:, present], weights[present]
-        codes = rows[self.column]
-        columns = [rows[key] for key in self.keys] + list(self._ordered_column.sort_columns(codes))
+        codes, key_count = rows[self.column], len(self.keys)
+        stored = np.empty((self._rows.rows.arity, len(weights)), np.int64)
+        rows.take(self._key_columns, axis=0, out=stored[:key_count], mode="clip")
+        for position, column in enumerate(self._ordered_column.sort_columns(codes), key_count):
+            stored[position] = column
         if not self._has_ordered_codes:
-            columns.append(codes)
-        return consolidated_rows(np.stack(columns), weights)
+            stored[-1] = codes
+        return consolidated_rows(stored, weights)
 
     def read(
         self, delta: ZSet, groups: Int64Array, budget: Budget | None = None
