@@ -28,7 +28,13 @@ from circuits.types.codecs.decimals import MAX_NARROW_DIGITS
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["Arithmetic", "arithmetic_of", "columns_that_make_null"]
+__all__ = [
+    "Arithmetic",
+    "arithmetic_of",
+    "columns_that_make_null",
+    "numbers_of_codes",
+    "with_nulls",
+]
 
 _FUNCTIONS: Final = frozenset({"add", "subtract", "multiply"})
 
@@ -141,11 +147,11 @@ def _scale_of(type: pa.DataType) -> int:
 
 
 def _to_double(codes: Codes, scale: int) -> Codes | None:
-    numbers, is_null, size = _numbers(codes)
+    numbers, is_null, size = numbers_of_codes(codes)
     if size > _MAX_EXACT or scale > _MAX_EXACT_POWER:
         return None
     assert isinstance(numbers, np.ndarray)
-    return _with_nulls(codes_of(numbers / 10.0**scale), is_null)
+    return with_nulls(codes_of(numbers / 10.0**scale), is_null)
 
 
 def _of_doubles(function: str, left: Codes, right: Codes) -> Codes:
@@ -159,31 +165,31 @@ def _of_doubles(function: str, left: Codes, right: Codes) -> Codes:
                 result = a + b
             case _:
                 result = a - b
-    return _with_nulls(codes_of(result), is_null)
+    return with_nulls(codes_of(result), is_null)
 
 
 def _multiply(left: Codes, right: Codes, limit: int) -> Codes | None:
-    a, a_is_null, a_size = _numbers(left)
-    b, b_is_null, b_size = _numbers(right)
+    a, a_is_null, a_size = numbers_of_codes(left)
+    b, b_is_null, b_size = numbers_of_codes(right)
     if a_size * b_size > limit:
         return None
-    return _with_nulls(np.asarray(a * b), _either(a_is_null, b_is_null))
+    return with_nulls(np.asarray(a * b), _either(a_is_null, b_is_null))
 
 
 def _add(
     function: str, left: Codes, right: Codes, factors: tuple[int, ...], limit: int
 ) -> Codes | None:
     """Return ``left * factors[0] ± right * factors[1]``."""
-    a, a_is_null, a_size = _numbers(left)
-    b, b_is_null, b_size = _numbers(right)
+    a, a_is_null, a_size = numbers_of_codes(left)
+    b, b_is_null, b_size = numbers_of_codes(right)
     if a_size * factors[0] + b_size * factors[1] > limit:
         return None
     a, b = (x if factor == 1 else x * factor for x, factor in zip((a, b), factors, strict=True))
     result = a + b if function == "add" else a - b
-    return _with_nulls(np.asarray(result), _either(a_is_null, b_is_null))
+    return with_nulls(np.asarray(result), _either(a_is_null, b_is_null))
 
 
-def _numbers(codes: Codes) -> tuple[Codes, Mask | None, int]:
+def numbers_of_codes(codes: Codes) -> tuple[Codes, Mask | None, int]:
     """Return the integers of codes with 0 for NULL, the rows with NULL, and the greatest size."""
     if isinstance(codes, int):
         return codes, None, abs(codes)
@@ -214,5 +220,6 @@ def _either(left: Mask | None, right: Mask | None) -> Mask | None:
     return left if right is None else left | right
 
 
-def _with_nulls(codes: Int64Array, is_null: Mask | None) -> Int64Array:
+def with_nulls(codes: Int64Array, is_null: Mask | None) -> Int64Array:
+    """Return the codes with NULL in the rows of a mask; None stands for no rows."""
     return codes if is_null is None else np.where(is_null, NULL, codes)

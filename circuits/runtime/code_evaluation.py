@@ -24,7 +24,12 @@ import numpy as np
 import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
-from circuits.runtime.code_arithmetic import Arithmetic, arithmetic_of
+from circuits.runtime.code_arithmetic import (
+    Arithmetic,
+    arithmetic_of,
+    numbers_of_codes,
+    with_nulls,
+)
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.predicates import (
     cached_by_codecs,
@@ -145,13 +150,11 @@ class CodeEvaluator:
         is_integer = pa.types.is_integer(call.type)
         if not (is_integer or pa.types.is_timestamp(call.type)) or not 0 < size < 2**62:
             return None
-        codes = self.codes(value)
-        is_null = codes == NULL
-        ticks = np.where(is_null, 0, codes)
+        ticks, is_null, greatest = numbers_of_codes(self.codes(value))
         # Otherwise the start of a bucket may be out of range.
-        if not _within(ticks, _largest_ticks(call.type) - 2 * size):
+        if greatest > _largest_ticks(call.type) - 2 * size:
             return None
-        return np.where(is_null, NULL, ticks - (ticks - offset % size) % size)
+        return with_nulls(ticks - (ticks - offset % size) % size, is_null)
 
     def _add_microseconds(self, call: Call) -> Int64Array | None:
         value, *constants = call.arguments
@@ -160,12 +163,11 @@ class CodeEvaluator:
         # Below 2**52 microseconds, the nanoseconds fit in int64.
         if months or days or factor is None or abs(micros) >= 2**52:
             return None
-        codes, added_ticks = self.codes(value), micros * factor
-        is_null = codes == NULL
-        ticks = np.where(is_null, 0, codes)
-        if not _within(ticks, _largest_ticks(call.type) - abs(added_ticks)):
+        added_ticks = micros * factor
+        ticks, is_null, greatest = numbers_of_codes(self.codes(value))
+        if greatest > _largest_ticks(call.type) - abs(added_ticks):
             return None
-        return np.where(is_null, NULL, ticks + added_ticks)
+        return with_nulls(ticks + added_ticks, is_null)
 
 
 @cached_by_codecs
@@ -189,8 +191,3 @@ def _largest_ticks(data_type: pa.DataType) -> int:
     if pa.types.is_timestamp(data_type) and data_type.unit == "us":
         return MAX_TIMESTAMP_DAY * DAY_US
     return INFINITE - 1
-
-
-def _within(ticks: Int64Array, limit: int) -> bool:
-    """Return whether all numbers are from -limit to limit."""
-    return bool(-limit <= ticks.min() and ticks.max() <= limit)
