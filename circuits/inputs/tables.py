@@ -150,15 +150,15 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     ]
     if index_columns:
         table = table.drop_columns(index_columns)
-    read = table
-    if unread:
-        trusted = [
-            field.name in unread
-            and pa.types.is_string(field.type)
-            and field.type == schema.field(field.name).type
-            for field in table.schema
-        ]
-        read = table.select([number for number, is_trusted in enumerate(trusted) if not is_trusted])
+    columns = table.schema
+    trusted = [
+        name
+        for name in unread
+        if pa.types.is_string(declared_type := schema.field(name).type)
+        and (position := columns.get_field_index(name)) >= 0
+        and columns.field(position).type == declared_type
+    ]
+    read = table.drop_columns(trusted) if trusted else table
     try:
         table.validate()  # the sizes of the buffers
         read.validate(full=True)

@@ -33,7 +33,7 @@ from dbsp_wcoj.kernels.storage.bitmap import bitmap_words
 from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
-from dbsp_wcoj.storage.small_pages import SmallPages
+from dbsp_wcoj.storage.small_pages import MIN_MAPPED_BYTES, SmallPages
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["ALL_VALUES", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
@@ -124,13 +124,16 @@ class Run:
             if rows <= MAX_SINGLE_CALL_ROWS:
                 buffer = _reserve(older.arity, rows)
                 return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
-            pages = SmallPages(Merge.max_words(older, newer))
+            words = Merge.max_words(older, newer)
+            if 8 * words < MIN_MAPPED_BYTES:
+                buffer = _clear_header(np.empty(words, np.int64), older.arity)
+                return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+            pages = SmallPages(words)
             pages.allow_large_pages()  # the merge is not done in slices
             buffer = _clear_header(pages.take_array(), older.arity)
             merged = Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
             merged.pages = pages
-            if pages.is_mapped:
-                pages.trim(merged.end)
+            pages.trim(merged.end)
             return merged
         finally:
             if observer is not None:

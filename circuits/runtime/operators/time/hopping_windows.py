@@ -62,13 +62,20 @@ class HoppingWindowsOperator:
         # All differences are of numbers from 0 to slide - 1, so none leaves int64.
         since_last_start = (time % plan.slide - plan.offset % plan.slide) % plan.slide
         # The windows of a row start at last_start, last_start - slide, ..., but after time - size.
-        counts = np.maximum(-((since_last_start - plan.size) // plan.slide), 0)
+        # So a row has `most` windows, or all of them but the earliest.
+        most = -(-plan.size // plan.slide)
+        has_all = since_last_start < plan.size - (most - 1) * plan.slide
+        count = len(time) * (most - 1) + int(np.count_nonzero(has_all))
         if budget is not None:
-            budget.add_rows(int(counts.sum(dtype=np.float64)), len(rows) + 1)
-        repeated = np.repeat(np.arange(len(time)), counts)
+            budget.add_rows(count, len(rows) + 1)
         # The earliest window of each row comes first.
-        window_index = np.repeat(np.cumsum(counts), counts) - np.arange(1, len(repeated) + 1)
-        before_time = since_last_start[repeated] + window_index * plan.slide
+        window_starts = plan.slide * np.arange(most - 1, -1, -1)
+        before_time = (since_last_start[:, np.newaxis] + window_starts).ravel()
+        repeated = np.repeat(np.arange(len(time)), most)
+        if count < len(repeated):
+            is_window = np.ones((len(time), most), np.bool_)
+            is_window[:, 0] = has_all
+            before_time, repeated = before_time[is_window.ravel()], repeated[is_window.ravel()]
         result = np.empty((len(rows) + 1, len(repeated)), np.int64)
         rows.take(repeated, axis=1, out=result[:-1], mode="clip")
         repeated_time = result[plan.time]
@@ -81,7 +88,7 @@ class HoppingWindowsOperator:
             )
         np.subtract(repeated_time, before_time, out=result[-1])
         # The rows are sorted, and the starts of each row as well.
-        return ZSet(result, weights[repeated])
+        return ZSet(result, weights.take(repeated))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Assign the windows of a delta.
