@@ -103,8 +103,12 @@ MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.125
 # Two runs in memory are merged if the result has at most limit / MERGED_RUN_DIVISOR bytes. For this
 # estimate, a row takes BYTES_PER_VALUE for each column.
 MERGED_RUN_DIVISOR: Final = 16
-# The directory in memory of a mapped run has at most 1 / INDEX_DIVISOR of the words of the run.
-INDEX_DIVISOR: Final = 128
+# The directory in memory of a mapped run has at most 1 / MIN_INDEX_DIVISOR of the words of the run.
+# All of them together have at most limit / INDEX_LIMIT_DIVISOR, except that a directory need not
+# have less than 1 / MAX_INDEX_DIVISOR of the words: an entry for each page of values.
+MIN_INDEX_DIVISOR: Final = 128
+INDEX_LIMIT_DIVISOR: Final = 16
+MAX_INDEX_DIVISOR: Final = 4096
 BYTES_PER_VALUE: Final = 16
 # Two runs with at most this many rows together are always merged, so that there are few runs.
 MIN_MERGE_ROWS: Final = 1 << 14
@@ -479,8 +483,20 @@ class MemoryLimit:
             part = find_part(self._files, parts, reference, name_of_parts(key))
             # The contents were checked when this process wrote or loaded the file.
             run = decode_run(self._files, part, reference, is_new=False)
-            self._indexed_runs[key, reference] = _with_index(run, mapped)
+            max_words = len(run.buffer) // self._index_divisor(manifest)
+            self._indexed_runs[key, reference] = _with_index(run, mapped, max_words)
         return self._indexed_runs[key, reference]
+
+    def _index_divisor(self, manifest: Manifest) -> int:
+        """Return how many words of a mapped run have one word in its directory in memory."""
+        state_bytes = sum(
+            part.size
+            for orders in manifest.traces.values()
+            for references in orders.values()
+            for part in references
+        )
+        divisor = INDEX_LIMIT_DIVISOR * state_bytes // self._limit
+        return min(max(divisor, MIN_INDEX_DIVISOR), MAX_INDEX_DIVISOR)
 
     def _map(self, name: str, checksum: FileChecksum) -> tuple[MappedMemory, list[SegmentPart]]:
         """Return the map of a file and its parts; O(parts) if it is not mapped yet."""
@@ -510,14 +526,14 @@ def parse_memory_limit(limit: int | str | None) -> int | None:
     return size
 
 
-def _with_index(run: Run, mapped: MappedMemory) -> Run:
+def _with_index(run: Run, mapped: MappedMemory, max_words: int) -> Run:
     """Return a mapped run with an index in memory; the pages read for it are released."""
     start = run.address - _address_of(mapped)
 
     def release_pages(first: int, end: int) -> None:
         mapped.release_pages(start + 8 * first, start + 8 * end)
 
-    return run.with_index(max(len(run.buffer) // INDEX_DIVISOR, 2), release_pages)
+    return run.with_index(max(max_words, 2), release_pages)
 
 
 def _address_of(mapped: MappedMemory) -> int:

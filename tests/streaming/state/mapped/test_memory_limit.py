@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from circuits.state import dictionary_sweep
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values import sweep
 from dbsp_wcoj.values.interner import Interner
@@ -33,7 +34,12 @@ from streaming.state.mapped import resident_pages
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.mapped_file import MappedFile
-from streaming.state.mapped.memory_limit import MemoryLimit
+from streaming.state.mapped.memory_limit import (
+    INDEX_LIMIT_DIVISOR,
+    MAX_INDEX_DIVISOR,
+    MIN_INDEX_DIVISOR,
+    MemoryLimit,
+)
 from streaming.state.mapped.page_faults import expect_single_pages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
@@ -445,6 +451,23 @@ def test_the_index_of_each_mapped_part_is_built_once_and_again_after_a_restart(
             sink.close()
     # The lists keep the runs, so no two of them have the same address.
     assert len(indexed) == len({run.address for run in indexed}) < read
+
+
+@pytest.mark.parametrize("limit", [1 << 13, 1 << 16, 1 << 19])
+def test_indexes_in_memory_have_a_small_share_of_the_limit_and_of_their_runs(tmp_path, limit):
+    sink = edge_sink(tmp_path, memory_limit=limit)
+    columns = np.random.default_rng(3).integers(0, 20_000, (2, 20_000))
+    table = pa.table({"a": columns[0], "b": columns[1], "weight": np.ones(20_000, np.int64)})
+    sink(Frame(table, "q"), 0)
+    runs = [run for a in arrangements(sink) for run in a.spine.runs if run.index is not None]
+    assert len(runs) >= 2
+    header_bytes = sum(8 * run.index[run_layout.DIRECTORY] for run in runs)
+    index_bytes = sum(run.index.nbytes for run in runs) - header_bytes
+    mapped_bytes = sum(run.nbytes for run in runs)
+    least = mapped_bytes // MAX_INDEX_DIVISOR
+    most = min(max(limit // INDEX_LIMIT_DIVISOR, least), mapped_bytes // MIN_INDEX_DIVISOR)
+    assert most / 4 < index_bytes <= most
+    sink.close()
 
 
 def test_a_mapped_file_that_was_cut_short_is_named_before_it_is_read(tmp_path):
