@@ -397,6 +397,8 @@ def _compact_json(clause: Clause, node: exp.Expr, value: Expression) -> Expressi
     """
     if not is_text(value.type):
         raise clause.source.unsupported(node, "JSON of a list of JSON", "use json_agg()")
+    if clause.json_kind(value) == "jsonb":
+        return value  # its normal form has no blanks
     return call_json(clause, node, "json_value", value, string_literal("[]"))
 
 
