@@ -395,6 +395,12 @@ def _compact_json(clause: Clause, node: exp.Expr, value: Expression) -> Expressi
     Raises:
         UnsupportedSqlError: The value is a list of JSON.
     """
+    if pa.types.is_struct(value.type):
+        parts = []
+        for name in map(string_literal, (field.name for field in value.type)):
+            parts += [name, clause.call(node, "struct_field", value, name)]
+        text = json_text(clause, node, clause.call(node, "make_struct", *parts), "to_json")
+        return clause.call(node, "case", clause.call(node, "is_null", value), NULL, text)
     if not is_text(value.type):
         raise clause.source.unsupported(node, "JSON of a list of JSON", "use json_agg()")
     if clause.json_kind(value) == "jsonb":

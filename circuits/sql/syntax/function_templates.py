@@ -343,6 +343,10 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             parameters, text = TEMPLATES[name]
         else:
             continue
+        if text.endswith(", max_depth := 2)") and not is_duckdb:
+            place = call.find_ancestor(exp.Select, exp.Table, exp.Lateral)
+            if isinstance(place, exp.Select):  # in its list, PostgreSQL makes one column of rows
+                text = text.replace(", max_depth := 2", "")
         if is_duckdb and name in ("decode", "encode", "convert_from"):
             continue  # DuckDB has functions of these names with other arguments
         if name == "to_char":

@@ -58,6 +58,8 @@ POSTGRES_ONLY = [
     "WHERE jsonb_typeof(j) = 'array'",
     "SELECT jsonb_build_array(e.key, e.value) AS r FROM t, jsonb_each(j) AS e WHERE a < 3",
     "SELECT to_jsonb(ARRAY[j, j]) AS r FROM t",
+    "SELECT a, (jsonb_each(j)).key AS k, (jsonb_each(j)).value AS v FROM t WHERE a < 3",
+    "SELECT to_jsonb(u.e) AS r FROM (SELECT jsonb_each(j) AS e FROM t WHERE a < 3) AS u",
 ]
 # Equal values of jsonb are equal, however they are written.
 EQUALITIES = [
