@@ -110,6 +110,7 @@ TEMPLATES: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "CASE WHEN regexp_like(s, p) THEN regexp_extract(s, p) END",
     ),
     # Dates
+    "date_sub": (("d", "i"), "d - i"),
     "doy": (("d",), "dayofyear(d)"),
     "format_date": (("f", "d"), "strftime(d, f)"),
     "format_time": (("f", "t"), "strftime(DATE '1970-01-01' + t, f)"),
