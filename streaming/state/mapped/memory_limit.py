@@ -14,10 +14,6 @@ A large part is mapped, a small one is read to memory. Later steps add runs in m
 them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapped files are merged
 by the compactor of the directory. Its result is mapped after the commit whose manifest names it.
 
-A mapped run has its directory in memory, a smaller one than that of the file (`Run.with_index`), so
-a search reads three pages instead of four: of the values, of the offsets, and of the rows. It is
-built once, when the run replaces those in memory; after a restart, by the first commit.
-
 A quarter of the limit is for runs and dictionaries in memory. If they exceed this quarter after a
 commit, `MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in
 memory by their parts, until an eighth of the limit is in use. If all of them are not enough, it
@@ -28,8 +24,8 @@ nothing.
 version no longer needs, so that the disk space of removed files is freed.
 
 The rest, and what runs and dictionaries leave of their quarter, is for the resident pages of mapped
-runs (`streaming.state.mapped.resident_pages`): the values and offsets of the first level of a large
-run are about a fifth of it, and each step reads many of their pages.
+runs (`streaming.state.mapped.resident_pages`): the index of a large run is about a third of it, and
+each step reads most of the pages of the index.
 The pages of dictionaries are removed only after a commit, at most once in
 `COMMITS_BETWEEN_RELEASES`, if the state in memory and all resident pages together exceed the limit.
 They are not removed during a step: each string that is encoded reads pages at random positions, and
@@ -103,12 +99,6 @@ MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.125
 # Two runs in memory are merged if the result has at most limit / MERGED_RUN_DIVISOR bytes. For this
 # estimate, a row takes BYTES_PER_VALUE for each column.
 MERGED_RUN_DIVISOR: Final = 16
-# The directory in memory of a mapped run has at most 1 / MIN_INDEX_DIVISOR of the words of the run.
-# All of them together have at most limit / INDEX_LIMIT_DIVISOR, except that a directory need not
-# have less than 1 / MAX_INDEX_DIVISOR of the words: an entry for each page of values.
-MIN_INDEX_DIVISOR: Final = 128
-INDEX_LIMIT_DIVISOR: Final = 16
-MAX_INDEX_DIVISOR: Final = 4096
 BYTES_PER_VALUE: Final = 16
 # Two runs with at most this many rows together are always merged, so that there are few runs.
 MIN_MERGE_ROWS: Final = 1 << 14
@@ -155,8 +145,6 @@ class MemoryLimit:
         # The mapped files by name, and the names of those that each arrangement uses.
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
-        # The runs of the mapped parts.
-        self._indexed_runs: dict[tuple[ArrangementKey, SegmentReference], Run] = {}
         self._dictionary_memory = DictionaryMemory(files, self._min_mapped_bytes)
         self._min_page_bytes = round(limit * (1 - MAX_HEAP_SHARE))
         self._pages = ResidentPages(self._min_page_bytes)
@@ -178,7 +166,6 @@ class MemoryLimit:
             self._verification.stop()
             self._verification = None
         self._maps.clear()
-        self._indexed_runs.clear()
         self._pages.watch(())
         self._files_of.clear()
 
@@ -300,7 +287,7 @@ class MemoryLimit:
         # An arrangement that is not needed any more has no runs.
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
-        keys += self._find_renamed() + self._find_unindexed()
+        keys += self._find_renamed()
         dictionary_sizes = {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}
         dictionary_bytes = sum(sum(size) for size in dictionary_sizes.values())
         excess = self._excess(sum(sizes.values()) + dictionary_bytes)
@@ -372,16 +359,15 @@ class MemoryLimit:
         dictionary_heap_bytes = sum(entry.heap_bytes for entry in dictionaries)
         dictionary_bytes = sum(entry.nbytes for entry in dictionaries)
         mapped = [
-            run
+            run.nbytes
             for trace in self._circuit.graph.traces.values()
             for arrangement in trace.arrangements
             for run in arrangement.spine.runs
             if run.is_mapped
         ]
-        index_bytes = sum(run.index.nbytes for run in mapped if run.index is not None)
         return MemoryUse(
-            run_heap_bytes + index_bytes + dictionary_heap_bytes,
-            sum(run.nbytes for run in mapped) + dictionary_bytes - dictionary_heap_bytes,
+            run_heap_bytes + dictionary_heap_bytes,
+            sum(mapped) + dictionary_bytes - dictionary_heap_bytes,
             len(mapped),
         )
 
@@ -397,15 +383,6 @@ class MemoryLimit:
             for arrangement in trace.arrangements
             if (name, arrangement.order) not in self._files_of
             and any(run.is_mapped for run in arrangement.spine.runs)
-        ]
-
-    def _find_unindexed(self) -> list[ArrangementKey]:
-        """Return the arrangements with mapped runs without an index in memory, after a restart."""
-        return [
-            (name, arrangement.order)
-            for name, trace in self._circuit.graph.traces.items()
-            for arrangement in trace.arrangements
-            if any(run.is_mapped and not run.is_indexed for run in arrangement.spine.runs)
         ]
 
     def _limit_merges(self) -> None:
@@ -456,9 +433,6 @@ class MemoryLimit:
         self._files_of |= names_of
         used = frozenset[str]().union(*self._files_of.values())
         self._maps = {name: entry for name, entry in self._maps.items() if name in used}
-        self._indexed_runs = {
-            (key, part): run for (key, part), run in self._indexed_runs.items() if part.file in used
-        }
         self._watch_pages()
         self._trusted.record(
             {
@@ -478,25 +452,10 @@ class MemoryLimit:
         """Return a part as a run: mapped if it is large, else in memory."""
         if reference.size < self._min_mapped_bytes:
             return reader.read_run(key, reference)
-        if (key, reference) not in self._indexed_runs:
-            mapped, parts = self._map(reference.file, manifest.files[reference.file])
-            part = find_part(self._files, parts, reference, name_of_parts(key))
-            # The contents were checked when this process wrote or loaded the file.
-            run = decode_run(self._files, part, reference, is_new=False)
-            max_words = len(run.buffer) // self._index_divisor(manifest)
-            self._indexed_runs[key, reference] = _with_index(run, mapped, max_words)
-        return self._indexed_runs[key, reference]
-
-    def _index_divisor(self, manifest: Manifest) -> int:
-        """Return how many words of a mapped run have one word in its directory in memory."""
-        state_bytes = sum(
-            part.size
-            for orders in manifest.traces.values()
-            for references in orders.values()
-            for part in references
-        )
-        divisor = INDEX_LIMIT_DIVISOR * state_bytes // self._limit
-        return min(max(divisor, MIN_INDEX_DIVISOR), MAX_INDEX_DIVISOR)
+        _, parts = self._map(reference.file, manifest.files[reference.file])
+        part = find_part(self._files, parts, reference, name_of_parts(key))
+        # The contents were checked when this process wrote or loaded the file.
+        return decode_run(self._files, part, reference, is_new=False)
 
     def _map(self, name: str, checksum: FileChecksum) -> tuple[MappedMemory, list[SegmentPart]]:
         """Return the map of a file and its parts; O(parts) if it is not mapped yet."""
@@ -526,23 +485,9 @@ def parse_memory_limit(limit: int | str | None) -> int | None:
     return size
 
 
-def _with_index(run: Run, mapped: MappedMemory, max_words: int) -> Run:
-    """Return a mapped run with an index in memory; the pages read for it are released."""
-    start = run.address - _address_of(mapped)
-
-    def release_pages(first: int, end: int) -> None:
-        mapped.release_pages(start + 8 * first, start + 8 * end)
-
-    return run.with_index(max(max_words, 2), release_pages)
-
-
-def _address_of(mapped: MappedMemory) -> int:
-    return int(np.asarray(mapped.memory).__array_interface__["data"][0])
-
-
 def _leaves_of(mapped: MappedMemory, parts: Iterable[SegmentPart]) -> list[PageRange]:
     """Return where the leaves of the mapped runs of a file are; O(parts)."""
-    file = _address_of(mapped)
+    file = np.asarray(mapped.memory).__array_interface__["data"][0]
     leaves = []
     for part in parts:
         if split_part_name(part.name)[1] is None:
