@@ -317,8 +317,9 @@ def _check_cells(cells: CellVersions, pipeline: Pipeline) -> None:
         if read_cell_manifest(manifest).fingerprint != expected.get(stage):
             raise StateMismatchError(
                 f"the cells of stage {stage} belong to another circuit than this version "
-                "compiles the views to: use the version that wrote the state, or delete the "
-                "state directory together with the checkpoint to start again"
+                "compiles the views to: use the version that wrote the state; or convert the state "
+                "with that version, dbsp-wcoj rescale STATE --embedded, and start once with this "
+                "version and mode='embedded', which computes what the new plan lacks"
             )
 
 

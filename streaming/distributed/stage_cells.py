@@ -80,7 +80,8 @@ class StageCells:
             if manifest.fingerprint != circuit.fingerprint:
                 raise StateMismatchError(
                     f"cell {cell} of stage {self.stage.number} belongs to another circuit than "
-                    "this version compiles the views to: use the version that wrote the state"
+                    "this version compiles the views to: use the version that wrote the state; or "
+                    "convert the state with that version, dbsp-wcoj rescale STATE --embedded"
                 )
             circuit.load(read_state(self.files, manifest))
             states[cell] = export_state(circuit, find_stateful_operator(circuit))

@@ -571,7 +571,9 @@ def read_program(
     raise StateMismatchError(
         f"{files.location}/{name} has other views than version {manifest.batch_id}, or this "
         "version of the package compiles them differently, so the change of the views cannot "
-        "be computed: start once with the views and the version of the package that wrote it"
+        "be computed: start once with the views and the version of the package that wrote it; a "
+        "state in cells can be converted with that version, dbsp-wcoj rescale STATE --embedded, "
+        "and then goes on with this one"
     )
 
 
