@@ -236,7 +236,8 @@ class SlicedBackfill:
 
         Returns:
             The number of rows that were read in addition to the changes, or that the state of the
-            new views has dropped because a watermark advances.
+            new views has dropped because a watermark advances. It can be above ``max_rows`` only
+            for rows that are dropped: an event time is dropped as a whole.
 
         Raises:
             DbspWcojError: The new views fail for the rows. The backfill cannot go on; call

@@ -38,7 +38,8 @@ MIN_CAPACITY = 64
 def resized(numbers, count, capacity):
     """Return a new array of length ``capacity`` that begins with the first numbers."""
     result = np.empty(capacity, np.int64)
-    result[:count] = numbers[:count]
+    for i in range(count):
+        result[i] = numbers[i]
     return result
 
 
@@ -46,7 +47,9 @@ def resized(numbers, count, capacity):
 def resized_rows(rows, count, capacity):
     """Return new rows, shape ``(columns, capacity)``, that begin with the first rows."""
     result = np.empty((rows.shape[0], capacity), np.int64)
-    result[:, :count] = rows[:, :count]
+    for column in range(rows.shape[0]):
+        for row in range(count):
+            result[column, row] = rows[column, row]
     return result
 
 
@@ -260,8 +263,8 @@ def look_up_prefixes(
                 old_sum = limit if before >= limit - old_sum else old_sum + before
                 new_sum = limit if after >= limit - new_sum else new_sum + after
     return (
-        resized(prefix_index, written, written),
+        prefix_index[:written],
         resized_rows(rows, written, written),
-        resized(old, written, written),
-        resized(new, written, written),
+        old[:written],
+        new[:written],
     )

@@ -68,18 +68,15 @@ def split_at_step(group_indices, rows, old, new, groups):
     split_rows = np.empty((columns, size), np.int64)
     weights = np.empty(size, np.int64)
     written = 0
-    for row in range(count):
-        if old[row] != 0:
-            indices[written] = group_indices[row]
-            split_rows[:, written] = rows[:, row]
-            weights[written] = old[row]
-            written += 1
-    for row in range(count):
-        if new[row] != 0:
-            indices[written] = group_indices[row] + groups
-            split_rows[:, written] = rows[:, row]
-            weights[written] = new[row]
-            written += 1
+    for is_new in range(2):
+        row_weights = new if is_new else old
+        for row in range(count):
+            if row_weights[row] != 0:
+                indices[written] = group_indices[row] + is_new * groups
+                weights[written] = row_weights[row]
+                for column in range(columns):
+                    split_rows[column, written] = rows[column, row]
+                written += 1
     return indices, split_rows, weights
 
 
