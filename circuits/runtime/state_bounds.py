@@ -367,7 +367,8 @@ class BoundedStep:
             self._oldest[position] = sessions.operator.drop_closed_sessions(
                 steps, previous_limit, limit, previous_start
             )
-            self._advance(sessions.start, self.value(sessions.start) or previous_start)
+            start = self.value(sessions.start)
+            self._advance(sessions.start, previous_start if start is None else start)
             return StagedGroup(steps.values())
         for bound in traces:
             step = self._drop(bound, steps.get(id(bound.trace)))
@@ -439,9 +440,11 @@ def check_window_close(
         assert isinstance(node.plan, WindowClose)
         views = ", ".join(map(repr, views_of()[position]))
         text = f"view {views}: {node.plan.place}EMIT ON WINDOW CLOSE"
-        if bounds is None and keyed_inputs:
+        names = _input_names(nodes, position)
+        keyed = [name for name in keyed_inputs if name in names]
+        if keyed:
             raise InputOptionsError(
-                f"{text} needs an input whose old rows do not change; a row of {keyed_inputs[0]!r} "
+                f"{text} needs an input whose old rows do not change; a row of {keyed[0]!r} "
                 "replaces the earlier row of its key, however old that row is: add the event "
                 "time to the key, or declare no key"
             )
@@ -456,3 +459,17 @@ def check_window_close(
             "earlier value in each column of the view: select the start or the end of the window, "
             "or the event time of an input with lateness"
         )
+
+
+def _input_names(nodes: Sequence[Node], position: int) -> set[str]:
+    """Return the names of the inputs that a node reads."""
+    names: set[str] = set()
+    positions, visited = [position], {position}
+    while positions:
+        node = nodes[positions.pop()]
+        if node.is_input:
+            names.add(node.name)
+        new = set(node.inputs) - visited
+        visited |= new
+        positions.extend(new)
+    return names

@@ -337,7 +337,8 @@ class SlicedBackfill:
         Complexity:
             O(traces + joins + rows to return): the traces keep their runs.
         """
-        assert self.is_complete
+        if not self.is_complete:
+            raise ProgramChangeError("the new views do not have all rows yet: call advance again")
         self._step = None  # an interrupted call is not repeated
         graph = self.change.graph
         deltas = {

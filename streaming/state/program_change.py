@@ -138,7 +138,7 @@ class ChangeOptions:
 
     def with_tables(self) -> ChangeOptions:
         """Return the options with Arrow tables instead of DataFrames."""
-        return replace(self, backfill={k: _table_of(v) for k, v in self.backfill.items()})
+        return replace(self, backfill={k: _table_of(k, v) for k, v in self.backfill.items()})
 
 
 class EarlyFiles(Protocol):
@@ -323,13 +323,6 @@ def change_program(
         ProgramChangeError: Rows that are needed are neither kept nor given.
         StateDamagedError: The version is damaged.
     """
-    for view in unwritten:
-        log.warning(
-            "view %r: its target holds none of its rows, so the whole view is written with "
-            "micro-batch %d",
-            view,
-            manifest.batch_id + 1,
-        )
     change = plan_change(
         files,
         manifest,
@@ -344,6 +337,13 @@ def change_program(
     applied = apply_change(
         change, options, now, where=where, batch_id=manifest.batch_id, unwritten=unwritten
     )
+    for view in unwritten:
+        log.warning(
+            "view %r: its target holds none of its rows, so the whole view is written with "
+            "micro-batch %d",
+            view,
+            manifest.batch_id + 1,
+        )
     return PendingChange.of(manifest, applied)
 
 
@@ -390,7 +390,7 @@ def compute_change(
     The arguments and errors are those of `apply_change`.
     """
     check_allowed(change, options, where=where, batch_id=batch_id, unwritten=unwritten)
-    tables = {name: _table_of(options.backfill[name]) for name in change.given_inputs}
+    tables = {name: _table_of(name, options.backfill[name]) for name in change.given_inputs}
     return change.compute(tables, now=now)
 
 
@@ -549,12 +549,13 @@ def read_program(
             them to another plan, so that the fingerprint is not that of the version.
 
     Raises:
+        StateDamagedError: The file of the views is damaged or missing.
         StateMismatchError: The program cannot be compiled again, or gets another fingerprint.
     """
     name = definition_name(files, manifest)
     try:
         spec = read_definition(files, functions, name=name)
-    except StateMismatchError:
+    except (StateMismatchError, StateDamagedError):
         raise
     except StateError as error:
         raise StateMismatchError(
@@ -642,8 +643,12 @@ def _reused_manifest(manifest: Manifest, change: ProgramChange) -> Manifest:
     )
 
 
-def _table_of(rows: Any) -> pa.Table:
+def _table_of(name: str, rows: Any) -> pa.Table:
     """Return the rows of a backfill: an Arrow table, or what ``toArrow`` of a DataFrame returns."""
-    table = rows if isinstance(rows, pa.Table) else rows.toArrow()
-    assert isinstance(table, pa.Table)
+    table = rows.toArrow() if hasattr(rows, "toArrow") else rows
+    if not isinstance(table, pa.Table):
+        raise ProgramChangeError(
+            f"backfill of {name!r} is a {type(rows).__name__}: give a batch DataFrame of Spark, or "
+            "an Arrow table such as pa.table(...) or pa.Table.from_pandas(...)"
+        )
     return table

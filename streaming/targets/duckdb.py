@@ -7,7 +7,7 @@
     dates, times, timestamps                         DATE, TIME, TIMESTAMP; also of nanoseconds
     lists, structs, maps                             T[], STRUCT(...), MAP(K, V)
     durations (number of units)                      BIGINT
-    intervals with months                            VARCHAR
+    intervals with months, ENUM, VARIANT             VARCHAR
 
 DuckDB reads Arrow tables, so no Python object is created for a value. While a process has a file
 open for writing, no other process can open it. Therefore the target opens a connection for each
@@ -26,6 +26,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import types
 
+from circuits.types.arrow_types import VARIANT, is_nested, part_types, with_parts
 from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import TargetError
 from streaming.targets.dialect import insert_statement, on_conflict
@@ -36,9 +37,12 @@ __all__ = ["DuckDb"]
 MAX_DIGITS: Final = 38
 #: The name under which a statement reads the Arrow table of its rows.
 _ROWS: Final = "dbsp_wcoj_rows"
-#: Parts of the messages for errors after which a retry may succeed: another process has
-#: the file open, or another transaction of this process was faster.
-TRANSIENT: Final = ("could not set lock", "conflict", "failed to commit")
+#: Parts of the messages for errors after which a retry may succeed: another process has the file
+#: open, or another part of this process has it open read-only, or its transaction was faster.
+TRANSIENT: Final = (
+    *("could not set lock", "different configuration"),
+    *("conflict", "failed to commit"),
+)
 
 
 class DuckDb:
@@ -65,27 +69,40 @@ class DuckDb:
         return pa.table(list(columns), names=[f"c{i}" for i in range(len(columns))])
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
-        condition = (
+        table = (
             "FROM {}() WHERE database_name = current_database() "
             "AND schema_name = coalesce(?, current_schema()) AND lower(table_name) = lower(?)"
         )
         with contextlib.closing(connection.cursor()) as cursor:
             cursor.execute(
                 "SELECT column_name, data_type, NOT is_nullable AND column_default IS NULL "
-                + condition.format("duckdb_columns"),
+                + table.format("duckdb_columns"),
                 (schema, name),
             )
             columns = cursor.fetchall()
             cursor.execute(
-                f"SELECT constraint_column_names {condition.format('duckdb_constraints')} "
+                f"SELECT constraint_column_names {table.format('duckdb_constraints')} "
                 "AND constraint_type IN ('UNIQUE', 'PRIMARY KEY')",
                 (schema, name),
             )
-            unique = tuple(frozenset(names) for (names,) in cursor.fetchall())
+            unique = [frozenset(names) for (names,) in cursor.fetchall()]
+            # The parts of an index are names of columns, quoted if need be, and other expressions.
+            cursor.execute(
+                f"SELECT expressions::VARCHAR[] {table.format('duckdb_indexes')} AND is_unique",
+                (schema, name),
+            )
+            indexes = cursor.fetchall()
         if not columns:
             return None
+        names = {text: column for column, *_ in columns for text in (column, self.quoted(column))}
+        unique += [
+            frozenset(names[part] for part in parts)
+            for (parts,) in indexes
+            if names.keys() >= set(parts)
+        ]
         required = frozenset(column for column, _, is_required in columns if is_required)
-        return TableShape({column: type_ for column, type_, _ in columns}, required, unique)
+        column_types = {column: type_ for column, type_, _ in columns}
+        return TableShape(column_types, required, tuple(unique))
 
     def begin(self, connection: Any, cursor: Any) -> None:
         cursor.execute("BEGIN")
@@ -143,7 +160,8 @@ class DuckDb:
         execute = getattr(source, "execute", None)
         if execute is None:  # an error
             return ""
-        return str(execute("SELECT path FROM duckdb_databases() WHERE NOT internal").fetchone()[0])
+        current = "SELECT path FROM duckdb_databases() WHERE database_name = current_database()"
+        return execute(current).fetchone()[0] or "memory"
 
     def reason_of(self, error: Exception) -> str:
         return " ".join(str(error).split())
@@ -157,7 +175,13 @@ class DuckDb:
 
 
 def _stored_type(type_: pa.DataType) -> pa.DataType:
-    """Return the Arrow type of the values that DuckDB receives for a type."""
+    """Return the Arrow type of the values that DuckDB receives for a type.
+
+    >>> _stored_type(pa.list_(pa.duration("ns"))), _stored_type(pa.decimal128(5, -2))
+    (ListType(list<item: int64>), Decimal128Type(decimal128(7, 0)))
+    """
+    if is_nested(type_):
+        return with_parts(type_, [_stored_type(part) for part in part_types(type_)])
     if types.is_float16(type_):
         return pa.float32()
     if types.is_decimal(type_):
@@ -165,7 +189,8 @@ def _stored_type(type_: pa.DataType) -> pa.DataType:
         return pa.decimal128(min(type_.precision + scale - type_.scale, MAX_DIGITS), scale)
     if types.is_duration(type_):
         return pa.int64()
-    return pa.string() if types.is_interval(type_) or types.is_null(type_) else type_
+    is_text = types.is_interval(type_) or types.is_null(type_) or type_.id == VARIANT.id
+    return pa.string() if is_text else type_
 
 
 @cache
@@ -181,7 +206,7 @@ def _type_name(type_: pa.DataType) -> str:
         with duckdb.connect() as connection:
             empty = pa.table({"a": pa.array([], type_)})
             return str(connection.from_arrow(empty).types[0])
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowNotImplementedError) as error:
         raise TargetError(
             f"DuckDB has no type for {type_}: cast it, or write to_json(...), in the view"
         ) from error

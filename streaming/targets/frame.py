@@ -3,7 +3,7 @@
 ::
 
     def on_delta(frame, batch_id):
-        frame.write.mode("append").saveAsTable("waiting")
+        frame.write.mode("overwrite").parquet(f"waiting/batch={batch_id}")
 
 The frame reads the Parquet files of the delta with a given schema, so Spark infers nothing, and the
 rows do not pass through the driver. Without files, or if Spark cannot read their types
@@ -13,9 +13,9 @@ If the function fails, Spark cannot know whether it had an effect. Spark repeats
 and the target calls the function again with the same rows and id. So the function must be
 idempotent by batch id.
 
-A function with a third parameter, ``is_whole``, can replace the rows of a view: if it is True, the
-frame is the whole view, or the first slice of it, and the function removes all rows that it wrote
-before (`streaming.targets.target.ReplacingTarget`).
+A function with a third parameter of the name ``is_whole`` can replace the rows of a view: if it is
+True, the frame is the whole view, or the first slice of it, and the function removes all rows that
+it wrote before (`streaming.targets.target.ReplacingTarget`).
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ def takes_whole_views(function: Callable[..., object]) -> bool:
     False
     """
     try:
-        return IS_WHOLE in inspect.signature(function).parameters
+        parameter = inspect.signature(function).parameters.get(IS_WHOLE)
     except (TypeError, ValueError):  # some functions that are written in C have no signature
         return False
+    return parameter is not None and parameter.kind is not parameter.POSITIONAL_ONLY
 
 
 def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:

@@ -37,7 +37,9 @@ rows), except in mode ``complete``.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -206,8 +208,11 @@ class SqlTarget:
                     pause,
                     extra={"fields": _retry_fields(delta, failure, attempts, pause)},
                 )
-            if pause is None or self._interrupted.wait(pause):
-                raise self._error(delta, failure, attempts, is_commit_unknown) from failure.cause
+            is_interrupted = pause is not None and self._interrupted.wait(pause)
+            if pause is None or is_interrupted:
+                raise self._error(
+                    delta, failure, attempts, is_commit_unknown, is_interrupted=is_interrupted
+                ) from failure.cause
 
     def _check(self, delta: ViewDelta) -> _Failure | None:
         try:
@@ -266,9 +271,10 @@ class SqlTarget:
         """Return why no connection could be opened."""
         dialect = _dialect_by_class(error)
         if dialect is None:
-            reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
-            is_transient = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
             # The text and the traceback of the error may contain any argument of the connection.
+            number = (error.errno or 0) if isinstance(error, OSError) else 0
+            reason = f": {os.strerror(number)}" if number in errno.errorcode else ""
+            is_transient = isinstance(error, ConnectionError | TimeoutError | socket.gaierror)
             return _Failure(
                 None,
                 self.address or "the database",
@@ -290,7 +296,13 @@ class SqlTarget:
         return " at ".join(filter(None, (dialect.name, address or self.address)))
 
     def _error(
-        self, delta: ViewDelta, failure: _Failure, attempts: RetryAttempts, is_commit_unknown: bool
+        self,
+        delta: ViewDelta,
+        failure: _Failure,
+        attempts: RetryAttempts,
+        is_commit_unknown: bool,
+        *,
+        is_interrupted: bool,
     ) -> TargetError:
         outcome = (
             "the outcome of the commit is not known; the query checks it when it starts again"
@@ -298,6 +310,11 @@ class SqlTarget:
             else "none of its rows is in the table"
         )
         table = f"table {self.name_for(delta.view)!r}"
+        if is_interrupted:
+            return TargetError(
+                f"{delta}, {table}: {failure.place}: {failure.reason}; interrupted before the next "
+                f"attempt; {outcome}. Start the query again"
+            )
         if failure.is_transient:
             tries = f"{attempts.count} attempt{'s' * (attempts.count > 1)}"
             return TargetError(
@@ -438,13 +455,14 @@ class _TableWrite:
     def read_last_batch(self, connection: Any) -> int:
         """Return the last micro-batch of the view in an existing table, or `NO_BATCH`."""
         dialect = self.dialect
-        for name in (self.name, self._batches_name):
-            if dialect.shape_of(connection, name, self.schema) is None:
-                return NO_BATCH
-        with contextlib.closing(connection.cursor()) as cursor:
-            records = self._read_records(cursor)
-        dialect.rollback(connection)  # ends the transaction that some drivers begin for a query
-        return self._find_batch(records)
+        try:
+            for name in (self.name, self._batches_name):
+                if dialect.shape_of(connection, name, self.schema) is None:
+                    return NO_BATCH
+            with contextlib.closing(connection.cursor()) as cursor:
+                return self._find_batch(self._read_records(cursor))
+        finally:
+            dialect.rollback(connection)  # ends the transaction that some drivers begin for a query
 
     def _find_batch(self, records: Sequence[tuple[str, str, int]]) -> int:
         """Return the last micro-batch of the view in records, or `NO_BATCH`."""
@@ -492,11 +510,13 @@ class _TableWrite:
         delta, placeholder = self.delta, self.dialect.placeholder
         columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
         key_columns = ", ".join(f"{column} TEXT NOT NULL" for column in columns[:3])
-        cursor.execute(
-            f"CREATE TABLE IF NOT EXISTS {self.batches} ({key_columns}, "
-            f"{columns[3]} BIGINT NOT NULL, PRIMARY KEY ({', '.join(columns[:3])}))",
-            (),
-        )
+        # Some databases refuse CREATE without the right to it, also if the table exists.
+        if self.dialect.shape_of(connection, self._batches_name, self.schema) is None:
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self.batches} ({key_columns}, "
+                f"{columns[3]} BIGINT NOT NULL, PRIMARY KEY ({', '.join(columns[:3])}))",
+                (),
+            )
         records = self._read_records(cursor)
         if self.dialect.shape_of(connection, self.name, self.schema) is None:
             cursor.execute(self._create_statement(), ())

@@ -156,6 +156,19 @@ def test_a_query_without_a_closing_column_is_refused_with_the_reason(text, optio
         compile_sql(text + EMIT, SCHEMAS, input_options=options)
 
 
+def test_an_input_with_keys_is_named_although_another_input_bounds_the_state():
+    lateness = Lateness("ts", 5)
+    options = {
+        "a": InputOptions(keys=("k",), lateness=lateness),
+        "b": InputOptions(lateness=lateness),
+    }
+    schemas = dict.fromkeys("ab", "k BIGINT, ts BIGINT")
+    views = f"CREATE VIEW v AS SELECT ts FROM b{EMIT}; CREATE VIEW w AS SELECT ts FROM {{}}{EMIT}"
+    compile_sql(views.format("b"), schemas, input_options=options)
+    with pytest.raises(InputOptionsError, match=r"'w'.*a row of 'a' replaces the earlier row"):
+        compile_sql(views.format("a"), schemas, input_options=options)
+
+
 def test_the_clause_is_read_only_at_the_end_of_a_statement():
     with pytest.raises(SqlError):
         compile_sql(f"SELECT * FROM (SELECT ts FROM a{EMIT})", SCHEMAS, input_options=OPTIONS)

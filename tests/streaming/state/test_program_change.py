@@ -120,6 +120,12 @@ def test_a_backfill_of_an_unknown_input_is_an_error_although_the_views_are_the_s
         run(job, PATHS, 2, change=unknown)
 
 
+def test_rows_of_a_backfill_that_are_no_table_are_an_error_that_says_so():
+    options = ChangeOptions(backfill={"e": [{"src": 1}]})
+    with pytest.raises(ProgramChangeError, match="backfill of 'e' is a list: give a batch"):
+        options.with_tables()
+
+
 def test_the_state_that_is_taken_over_is_not_written_again(job):
     run(job, PATHS, 0, 1)
     before = read_manifest(files(job), 1)

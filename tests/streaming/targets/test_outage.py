@@ -191,6 +191,8 @@ def test_a_wait_for_the_database_can_be_interrupted():
     writing.join(60)
     assert not writing.is_alive()
     assert "ConnectionRefusedError: Connection refused" in str(failures[0])
+    assert "interrupted before the next attempt" in str(failures[0])
+    assert "gave up" not in str(failures[0])
 
 
 def test_a_restarted_server_gets_the_missed_rows(postgres_server, caplog):

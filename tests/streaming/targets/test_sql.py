@@ -7,13 +7,16 @@ import itertools
 import pickle
 import sqlite3
 from collections import Counter
+from decimal import Decimal
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from circuits.types.arrow_types import EnumType
 from streaming.errors import TargetError
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
@@ -134,6 +137,26 @@ def test_a_lost_connection_is_reopened_a_limited_number_of_times(database):
         target.write(ViewDelta("v", 2, ROW_1))
     assert len(opened) - before in (2, 3)  # SQLite keeps no connection
     target.close()
+
+
+def test_a_role_that_may_not_create_tables_writes_to_existing_ones(postgres):
+    import psycopg
+
+    table, role = new_table_name(), f"writer_{new_table_name()}"
+    owner = SqlTarget(lambda: psycopg.connect(postgres), table)
+    owner.write(ViewDelta("v", 0, ROW_1))
+    owner.close()
+    with psycopg.connect(postgres) as connection:
+        connection.execute(f"CREATE ROLE {role}")
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        connection.execute(f"GRANT SELECT, INSERT, UPDATE ON {table}, dbsp_wcoj_batches TO {role}")
+
+    target = SqlTarget(lambda: psycopg.connect(postgres, options=f"-c role={role}"), table)
+    target.write(ViewDelta("v", 1, ROW_1))
+    target.close()
+    with psycopg.connect(postgres) as connection:
+        connection.execute("GRANT CREATE ON SCHEMA public TO PUBLIC")
+        assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (2,)
 
 
 def test_a_session_that_the_server_ended_is_opened_again(postgres):
@@ -370,3 +393,33 @@ def test_a_list_is_an_array_or_a_list_and_refused_by_sqlite(database):
         part = "{1,2}" if database.name == "postgres" else [1, 2]
         assert database.rows(f'SELECT part FROM "{table}"') == [(part,)]
     target.close()
+
+
+def test_nested_durations_and_texts_of_labels_are_stored_by_duckdb():
+    columns = {
+        "waits": pa.array([[1_000_001]], pa.list_(pa.duration("ns"))),
+        "moods": pa.array([["sad"]]).cast(pa.list_(EnumType(["sad", "ok"]))),
+        "sums": pa.array([[Decimal("1E+4")]], pa.list_(pa.decimal128(5, -2))),
+        "weight": pa.array([1]),
+    }
+    name = f":memory:{new_table_name()}"
+    with duckdb.connect(name) as connection:
+        SqlTarget(lambda: duckdb.connect(name)).write(ViewDelta("v", 0, pa.table(columns)))
+        rows = connection.execute("SELECT waits, moods, sums FROM v").fetchall()
+    assert rows == [([1_000_001], ["sad"], [Decimal(10_000)])]
+
+
+def test_a_unique_index_of_duckdb_is_a_constraint():
+    name = f":memory:{new_table_name()}"
+    rows = pa.table({"a b": [1], "n": [2], "weight": [1]})
+    with duckdb.connect(name) as connection:
+        connection.execute('CREATE TABLE v ("a b" BIGINT, n BIGINT)')
+        connection.execute("CREATE UNIQUE INDEX i ON v((n + 1))")
+        target = SqlTarget(lambda: duckdb.connect(name))
+        with pytest.raises(TargetError, match=r"no unique constraint on \(a b\)"):
+            target.check(ViewDelta("v", 0, rows, "upsert", ("a b",)))
+        connection.execute('CREATE UNIQUE INDEX j ON v("a b")')
+        target.check(ViewDelta("v", 0, rows, "upsert", ("a b",)))
+        for batch_id in (0, 1):
+            target.write(ViewDelta("v", batch_id, rows, "upsert", ("a b",)))
+        assert connection.execute("SELECT * FROM v").fetchall() == [(1, 2)]
