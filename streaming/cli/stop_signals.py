@@ -28,7 +28,8 @@ class StopSignals:
     def __init__(self, on_first_signal: Callable[[], object]) -> None:
         self._on_first_signal = on_first_signal
         self._has_arrived = False
-        self._interrupts = False
+        self._interrupts = False  # True in `interrupt_at_once`
+        self._was_interrupted = False  # whether a signal arrived there
 
     @property
     def has_arrived(self) -> bool:
@@ -49,17 +50,26 @@ class StopSignals:
         """Let a signal interrupt the context, which must not call Java.
 
         Raises:
-            KeyboardInterrupt: A signal arrives in the context, or has arrived before.
+            KeyboardInterrupt: A signal arrives in the context, or has arrived before. This replaces
+                an error: code in C that calls Python, such as the compiler of the kernels, drops
+                the interrupt and may then fail.
         """
-        self._interrupts = True
+        self.check()
+        self._interrupts, self._was_interrupted = True, False
         try:
-            self.check()
             yield
+        except Exception as error:
+            if self._was_interrupted:
+                raise KeyboardInterrupt from error
+            raise
         finally:
             self._interrupts = False
+        if self._was_interrupted:
+            raise KeyboardInterrupt
 
     def record(self, number: int, frame: FrameType | None) -> None:
         """Record the first signal; interrupt at a second one, or in `interrupt_at_once`."""
+        self._was_interrupted |= self._interrupts
         if self._interrupts or self._has_arrived:
             raise KeyboardInterrupt
         self._has_arrived = True

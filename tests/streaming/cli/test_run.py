@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -201,6 +202,18 @@ def test_a_signal_can_interrupt_a_part_without_java_and_end_only_this_part():
             os.kill(os.getpid(), signal.SIGTERM)
             raise AssertionError("not reached")
         assert not signals.has_arrived
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_interrupt_that_code_in_c_drops_is_not_lost(fails):
+    with pytest.raises(KeyboardInterrupt), defer_signals(list) as signals:
+        with signals.interrupt_at_once():
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+                raise AssertionError("not reached")
+            if fails:
+                raise RuntimeError("no compiled object")
+        raise AssertionError("not reached")
 
 
 @pytest.mark.slow
