@@ -1,4 +1,4 @@
-"""Sums, differences and products of numbers, computed from their codes without decoding.
+"""Sums, differences, products and casts to double of numbers, from their codes without decoding.
 
 ================================ ==================================================================
 int64                            the numbers are the codes
@@ -8,8 +8,9 @@ double                           the codes are bit casts of the numbers (`dbsp_w
 cast to double                   of integers and decimals whose digits are exact in a double
 ================================ ==================================================================
 
-Integers are computed only if the least and the greatest argument show that every result fits its
-type. Otherwise there is no result here, and Arrow computes the expression and raises its errors.
+Integers and decimals are computed only if the greatest absolute values of the arguments show that
+every result fits its type, or is exact in a double. Otherwise there is no result here, and Arrow
+computes the expression and raises its errors.
 
 Cost: a few passes of numpy per call, without an Arrow array.
 """
@@ -190,9 +191,14 @@ def _add(
 
 
 def numbers_of_codes(codes: Codes) -> tuple[Codes, Mask | None, int]:
-    """Return the integers of codes with 0 for NULL, the rows with NULL, and the greatest size."""
+    """Return the integers of codes with 0 for NULL, the rows with NULL, and the greatest size.
+
+    The size is the absolute value, 0 if there are no codes.
+    """
     if isinstance(codes, int):
         return codes, None, abs(codes)
+    if not codes.size:
+        return codes, None, 0
     least = int(codes.min())
     is_null = None
     if least == NULL:

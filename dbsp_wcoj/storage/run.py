@@ -210,9 +210,11 @@ class Run:
             on_chunk: Called after some megabytes have been read, for example to give back their
                 memory.
 
-        Kernels follow the positions in a run without checks. So a run that was read from a file
-        should be checked once, if somebody else may have written it. `from_words` has checked that
-        the sections are within the buffer.
+        Kernels follow the positions in a run without checks, and search with its directory, its
+        bitmap and its greatest absolute weight. So a run that was read from a file should be
+        checked once, if somebody else may have written it. `from_words` has checked that the
+        sections are within the buffer. A run without damage has the results of `Run.of` for its
+        rows; only its greatest absolute weight may be too great.
 
         Complexity:
             O(words).
@@ -236,25 +238,60 @@ class Run:
                 children = header[entry + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_NODES]
                 if starts[0] != 0 or starts[-1] != children or _has_descent(starts, None, on_chunk):
                     return f"the offsets of level {level} do not fit level {level + 1}"
-        return self._find_directory_damage(header, on_chunk)
+        return self._find_weight_damage(on_chunk) or self._find_directory_damage(header, on_chunk)
+
+    def _find_weight_damage(self, on_chunk: Callable[[], object]) -> str:
+        """Describe a weight of 0, or above the greatest absolute weight; "" if there is none."""
+        limit = self.max_abs_weight
+        start = int(self.buffer[run_layout.WEIGHT_SUMS])
+        if not start:
+            weight = int(self.buffer[run_layout.UNIFORM_WEIGHT])
+            is_damaged = self.rows > 0 and not 0 < abs(weight) <= limit
+            return f"weights of {weight}, at most {limit}" if is_damaged else ""
+        sums = self.buffer[start : start + self.rows + 1]
+        if sums[0] != 0:
+            return "the sums of weights do not begin with 0"
+        for begin in range(0, self.rows, CHECK_CHUNK_NUMBERS):
+            weights = np.diff(sums[begin : begin + CHECK_CHUNK_NUMBERS + 1])  # modulo 2**64
+            if not weights.all():
+                return "a weight is 0"
+            if max(-int(weights.min()), int(weights.max())) > limit:
+                return f"a weight is greater than {limit}"
+            on_chunk()
+        return ""
 
     def _find_directory_damage(self, header: Sequence[int], on_chunk: Callable[[], object]) -> str:
         position, size = header[run_layout.DIRECTORY], header[run_layout.DIRECTORY_SIZE]
+        has_bitmap = self.arity == 1 and header[run_layout.BITMAP]
         if not position:
-            return ""
+            return "a bitmap without a directory" if has_bitmap else ""
         nodes = header[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES]
+        shift, lowest = header[run_layout.DIRECTORY_SHIFT], header[run_layout.LOWEST_VALUE]
         entries = self.buffer[position : position + size]
-        if not 0 <= header[run_layout.DIRECTORY_SHIFT] < 64 or size < 2 or nodes < 1:
-            return f"a directory of {size} entries with shift {header[run_layout.DIRECTORY_SHIFT]}"
-        is_within = entries[0] == 0 and entries[-1] <= nodes
+        if not 0 <= shift < 64 or size < 2 or nodes < 1:
+            return f"a directory of {size} entries with shift {shift}"
+        is_within = entries[0] == 0 and entries[-1] == nodes
         if not is_within or _has_descent(entries, None, on_chunk, allow_equal=True):
             return "the directory does not fit level 0"
-        if self.arity == 1 and header[run_layout.BITMAP]:
-            return self._find_bitmap_damage(header, on_chunk)
-        return ""
+        values = self.level_values(0)
+        if values[0] < lowest or (int(values[-1]) - lowest) >> shift >= size - 1:
+            return "the directory does not fit the values of level 0"
+        # Entry j is the number of nodes before bucket j, if each node is within its own bucket.
+        for begin in range(0, nodes, CHECK_CHUNK_NUMBERS):
+            chunk = values[begin : begin + CHECK_CHUNK_NUMBERS]
+            distances = (chunk - lowest).view(np.uint64)  # modulo 2**64
+            buckets = (distances >> np.uint64(shift)).astype(np.int64)
+            positions = np.arange(begin, begin + len(chunk))
+            if (entries[buckets] > positions).any() or (entries[buckets + 1] <= positions).any():
+                return "the directory does not fit the values of level 0"
+            on_chunk()
+        return self._find_bitmap_damage(header, on_chunk) if has_bitmap else ""
 
     def _find_bitmap_damage(self, header: Sequence[int], on_chunk: Callable[[], object]) -> str:
-        size = bitmap_words(header[run_layout.DIRECTORY_SIZE], header[run_layout.DIRECTORY_SHIFT])
+        shift = header[run_layout.DIRECTORY_SHIFT]
+        if shift > run_layout.MAX_BITMAP_SHIFT:
+            return f"a bitmap and a directory with shift {shift}"
+        size = bitmap_words(header[run_layout.DIRECTORY_SIZE], shift)
         start = header[run_layout.BITMAP]
         bitmap = self.buffer[start : start + size]
         values = self.level_values(0)
@@ -311,7 +348,7 @@ class Run:
         return [header, *(buffer[start : start + size] for _, start, size in sections[1:])]
 
     @property
-    def only_inserts(self) -> bool:
+    def has_equal_positive_weights(self) -> bool:
         """Return whether all rows have the same weight, above 0."""
         buffer = self.buffer
         return not buffer[run_layout.WEIGHT_SUMS] and bool(buffer[run_layout.UNIFORM_WEIGHT] > 0)
@@ -346,7 +383,7 @@ class Run:
 
     @property
     def total_weight(self) -> int:
-        """The sum of the weights of all rows, modulo 2**64; O(1).
+        """The sum of the weights of all rows, modulo 2**64 as a signed number; O(1).
 
         >>> Run.of(ZSet.from_rows([(1, 5), (4, 5)], [2, 3]), np.arange(2)).total_weight
         5
@@ -354,7 +391,8 @@ class Run:
         start = int(self.buffer[run_layout.WEIGHT_SUMS])
         if start:
             return int(self.buffer[start + self.rows])
-        return self.rows * int(self.buffer[run_layout.UNIFORM_WEIGHT])
+        total = self.rows * int(self.buffer[run_layout.UNIFORM_WEIGHT])
+        return (total + 2**63) % 2**64 - 2**63
 
     @property
     def arity(self) -> int:
@@ -416,6 +454,9 @@ class Run:
         Args:
             key: A value for each column, in the run's own order; such a row need not exist.
 
+        Raises:
+            DbspWcojError: The key has more or fewer values than the run has columns.
+
         Complexity:
             O(columns * log rows).
 
@@ -423,6 +464,11 @@ class Run:
         >>> [run.count_up_to(key) for key in [(0, 9), (1, 5), (1, 9), (4, 5)]]
         [0, 1, 2, 3]
         """
+        if len(key) != self.arity:
+            raise DbspWcojError(
+                f"a key of {len(key)} values, but the run has {self.arity} columns: "
+                "give a value for each column"
+            )
         first, end = 0, len(self.level_values(0))
         for level, value in enumerate(key):
             values = self.level_values(level)

@@ -240,7 +240,7 @@ class Spine:
             is_unread = (
                 lookups is not None
                 and run.rows >= max(MIN_UNREAD_ROWS, ROWS_PER_LOOKUP * lookups)
-                and run.only_inserts
+                and run.has_equal_positive_weights
             )
             self._settle(first_new, is_unread=is_unread)
         finally:

@@ -233,7 +233,7 @@ class Compactor:
         Args:
             manifest: The current version, whose step is committed.
             dictionaries: The values of each dictionary.
-            rows: The number of rows in memory of each trace.
+            rows: About the number of rows of each trace.
             file_name: Returns an unused name, for the result.
         """
         self._must_rewrite = False
@@ -242,7 +242,11 @@ class Compactor:
         for name, orders in manifest.traces.items():
             for order, references in orders.items():
                 stored = sum(part.rows for part in references)
-                live = rows.get(name, stored)
+                largest = max((part.rows for part in references), default=0)
+                # No row is twice in a part, and a row of another part cancels at most one of the
+                # largest part. So a trace that was written to a single part is not written again
+                # before other parts have a fifth of its rows, even if ``rows`` is too small.
+                live = max(rows.get(name, stored), largest - (stored - largest))
                 if stored > MAX_STORED_ROWS_RATIO * live + MIN_REMOVED_ROWS:
                     removed_rows[PartGroup((name, order), references)] = stored - live
         # The first one is written now. If it were always the same one, the others would grow.

@@ -1,10 +1,10 @@
 """Memory limit: keeps large runs and dictionaries in maps of files instead of in memory.
 
 The state consists of arrangements and dictionaries. An arrangement is a relation in one column
-order, stored as a list of sorted runs. The directory stores the same rows as parts of files; a part
-has the layout of a run (`streaming.state.segment`). After a commit, the parts of an arrangement
-contain the same rows in all as its runs in memory, although they may be divided differently. So the
-parts can replace the runs, as after a restart. For example, in rows::
+order, stored as a list of sorted runs. The state directory stores the same rows as parts of files;
+a part has the layout of a run (`streaming.state.segment`). After a commit, the parts of an
+arrangement contain the same rows in all as its runs in memory, although they may be divided
+differently. So the parts can replace the runs, as after a restart. For example, in rows::
 
     runs in memory     100,000,000     9,000     700
     parts on disk       90,000,000     8,000,000     2,000,000     9,000     700
@@ -12,7 +12,8 @@ parts can replace the runs, as after a restart. For example, in rows::
 
 A large part is mapped, a small one is read to memory. Later steps add runs in memory, and merge
 them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapped files are merged
-by the compactor of the directory. Its result is mapped after the commit whose manifest names it.
+by the compactor of the state directory. Its result is mapped after the commit whose manifest names
+it.
 
 A quarter of the limit is for runs and dictionaries in memory. If they exceed this quarter after a
 commit, `MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in
@@ -42,7 +43,7 @@ Cost: O(runs) for each commit. To replace the runs of an arrangement, its small 
 stay within the limit, only arrangements are chosen whose memory shrinks at least by half.
 
 Alternatives considered: writing each run to a file when it is moved out of memory. It would double
-what is written to disk, because the directory has the same rows already.
+what is written to disk, because the state directory has the same rows already.
 """
 
 from __future__ import annotations
@@ -96,9 +97,9 @@ MAX_HEAP_PART_BYTES: Final = 1 << 20
 # possible, after runs are replaced. The rest of the limit is for resident pages of maps.
 MAX_HEAP_SHARE: Final = 0.25
 MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.125
-# Two runs in memory are merged if the result has at most limit / MERGED_RUN_DIVISOR bytes. For this
-# estimate, a row takes BYTES_PER_VALUE for each column.
+# Two runs in memory are merged if the result has at most limit / MERGED_RUN_DIVISOR bytes.
 MERGED_RUN_DIVISOR: Final = 16
+# The bytes of a row for each column, in the estimate of the size of a merged run.
 BYTES_PER_VALUE: Final = 16
 # Two runs with at most this many rows together are always merged, so that there are few runs.
 MIN_MERGE_ROWS: Final = 1 << 14
@@ -181,7 +182,7 @@ class MemoryLimit:
         """
         self.forget()
         self._trusted.read()
-        # The small runs in the files of dictionaries are read to memory.
+        # All runs in files that also have parts of dictionaries are read to memory.
         read_files = {
             part.file for references in manifest.dictionaries.values() for part in references
         }
@@ -312,6 +313,7 @@ class MemoryLimit:
                     self._files.location,
                     error,
                 )
+                excess = self._excess(sum(self._heap_bytes().values()) + dictionary_bytes)
             sizes = self._heap_bytes()
         memories = self._dictionary_memory.choose(dictionary_sizes, excess)
         if memories:
@@ -328,16 +330,24 @@ class MemoryLimit:
 
         Mapped runs are not merged, so they may have many rows that cancel each other. If all rows
         of a trace have positive weights, it has at most as many rows as the sum of the weights.
+        The runs do not say whether this is so, because a negative weight in one of them may be that
+        of a deletion. So the estimate is too small for a trace that has rows with weights of both
+        signs, such as the state of a sum; `Compactor.reclaim_space` also counts the stored rows.
 
         Args:
             rows: The rows in the runs of each trace.
         """
         estimates = dict(rows)
-        for name, _ in self._files_of:
+        for name in {name for name, _ in self._files_of} & rows.keys():
             trace = self._circuit.graph.traces.get(name)
-            if trace is not None and trace.arrangements:
-                total = sum(run.total_weight for run in trace.arrangements[0].spine.runs)
-                estimates[name] = min(rows[name], total) if total >= 0 else rows[name]
+            if trace is None or not trace.arrangements:
+                continue
+            runs = trace.arrangements[0].spine.runs
+            if sum(run.rows * run.max_abs_weight for run in runs) >= 2**63:
+                continue  # the sum of the weights may have wrapped
+            total = sum(run.total_weight for run in runs)
+            if total >= 0:
+                estimates[name] = min(rows[name], total)
         return estimates
 
     def _excess(self, heap_bytes: int) -> float:

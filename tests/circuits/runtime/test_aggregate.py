@@ -151,9 +151,9 @@ def test_a_decimal_sum_is_an_error_beyond_38_digits():
 def test_a_count_beyond_int64_is_an_error_that_names_the_aggregate_and_changes_nothing():
     operator, _ = operator_of([INT], (), [("count", None, False)])
     step(operator, ZSet.from_rows([(1,)], [2**62]), first=True)
-    with pytest.raises(WeightOverflowError, match=r"count\(\*\)"):
+    with pytest.raises(WeightOverflowError, match=r"count\(\*\).*: use smaller weights or values"):
         step(operator, ZSet.from_rows([(2,)], [2**62]))
-    with pytest.raises(WeightOverflowError, match=r"count\(\*\)"):
+    with pytest.raises(WeightOverflowError, match=r"count\(\*\).*: use smaller weights or values"):
         step(operator, ZSet.from_rows([(3,), (4,)], [2**62, 2**62]))
     assert step(operator, ZSet.from_rows([(1,)], [-(2**62)])) == {(2**62,): -1, (0,): 1}
 

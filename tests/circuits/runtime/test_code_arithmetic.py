@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from circuits.errors import EvaluationError, SchemaError
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime import code_evaluation
+from circuits.runtime.code_arithmetic import arithmetic_of, numbers_of_codes
 from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.row_batch import RowBatch
@@ -107,3 +109,16 @@ def test_these_expressions_make_no_arrow_arrays(
 
     monkeypatch.setattr(code_evaluation, "evaluate", refuse)
     assert len(CodeEvaluator(batch, None).codes(expression)) == 2
+
+
+def test_no_codes_have_no_null_and_a_size_of_0() -> None:
+    codes = np.empty(0, np.int64)
+    numbers, is_null, size = numbers_of_codes(codes)
+    assert isinstance(numbers, np.ndarray)
+    assert (len(numbers), is_null, size) == (0, None, 0)
+    for expression in (call("multiply", PRICE, DISCOUNT), Call("cast", (PRICE,), FLOAT)):
+        arithmetic = arithmetic_of(expression)
+        assert arithmetic is not None
+        results = arithmetic.compute([codes] * len(expression.arguments))
+        assert isinstance(results, np.ndarray)
+        assert len(results) == 0

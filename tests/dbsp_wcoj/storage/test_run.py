@@ -214,3 +214,18 @@ def test_words_that_are_no_run_are_refused():
             broken[position] = value
             with pytest.raises(DbspWcojError, match="pass all words of Run"):
                 Run.from_words(broken)
+
+
+def test_the_total_weight_wraps_for_equal_and_for_different_weights():
+    equal = build({(n, 0): 2**62 for n in range(3)})
+    different = build({(n, 0): 2**62 + (n == 2) for n in range(3)})
+    assert equal.total_weight == 3 * 2**62 - 2**64
+    assert different.total_weight == 3 * 2**62 + 1 - 2**64
+    assert build({(n, 0): -1 for n in range(3)}).total_weight == -3
+
+
+@pytest.mark.parametrize("key", [(), (1,), (1, 5, 0)])
+def test_a_key_of_another_length_is_refused(key):
+    run = build({(1, 5): 1, (1, 6): 1, (4, 5): 1})
+    with pytest.raises(DbspWcojError, match=f"{len(key)} values, but the run has 2 columns"):
+        run.count_up_to(key)

@@ -168,7 +168,7 @@ class AggregateOperator:
         if not len(delta) and not initial:
             return ZSet.empty(len(self.keys) + len(self.calls)), None
         if self.is_sliceable:
-            partial = self._linear.partial_rows(delta.row_array, delta.weight_array)
+            partial = self._linear.partial_rows(delta.row_array, delta.weight_array, ())
             return self.prepare_partial(partial, context)
         staged: list[Staged] = []
         value_deltas = []
@@ -193,7 +193,7 @@ class AggregateOperator:
 
     def partial_rows(self, rows: Int64Array, weights: Int64Array) -> ZSet:
         """Compute the partial aggregate of a slice of the rows, which may be in any order."""
-        return self._linear.partial_rows(rows, weights)
+        return self._linear.partial_rows(rows, weights, ())
 
     def prepare_partial(self, partial: ZSet, context: StepContext) -> Result:
         """Return the result of `prepare`, given the sum of `partial_rows` of the delta.

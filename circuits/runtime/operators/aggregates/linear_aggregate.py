@@ -24,7 +24,8 @@ state is a trace with a few rows per group, regardless of the size of the group.
 rows of weight zero, so a column without NULLs has no row for its slot of NULLs. An aggregate with
 ``distinct`` reads the delta of the set of the column's values instead of the delta of the input.
 
-Cost: O(slots) per row of the delta, O(slots log N) per changed group and run.
+Cost: O(slots) per row of the delta, O(slots log N) per changed group and run, for N rows of the
+trace.
 """
 
 from __future__ import annotations
@@ -171,8 +172,8 @@ class LinearAggregate:
         return lambda state, counts, present: encoder.codes(state.digits(slot), counts, present)
 
     def _add_comoment(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
-        # x and y are NULL in the same rows (`comoment`). For comoment(x, x) the argument has one
-        # column, so y is the last column in all cases.
+        # x and y are NULL in the same rows (`comoment`), and both are doubles, so ``exact`` splits
+        # both. For comoment(x, x) the argument has one column, so y is always the last column.
         x, y = call.arguments[0], call.arguments[-1]
 
         def split(codes: Int64Array, weights: Int64Array) -> Digits:
@@ -192,12 +193,15 @@ class LinearAggregate:
 
     @property
     def distinct_slots(self) -> dict[tuple[int, ...], int]:
-        """The slot of each list of columns that some call aggregates with ``distinct``."""
+        """The slot of each list of columns that some call aggregates with ``distinct``.
+
+        A row of `value_sets` has this slot. In the state, it has the number of distinct values.
+        """
         slots = self._count_slots.items()
         return {columns: slot for (columns, distinct), slot in slots if distinct}
 
     def partial_rows(
-        self, rows: Int64Array, weights: Int64Array, value_rows: Sequence[ZSet] = ()
+        self, rows: Int64Array, weights: Int64Array, value_rows: Sequence[ZSet]
     ) -> ZSet:
         """Compute the partial aggregate of some rows: rows (keys, slot).
 
@@ -205,7 +209,7 @@ class LinearAggregate:
             rows: The columns of rows of the input, or of a delta of the input, in any order.
             weights: The weights of the rows.
             value_rows: The sets of values of `distinct_slots`, or a delta of these sets, as rows
-                (keys, slot, values) (`value_sets`).
+                (keys, slot, values) (`value_sets`). Empty only if no call has ``distinct``.
 
         Raises:
             WeightOverflowError: A weight would leave int64.
@@ -323,7 +327,7 @@ class LinearAggregate:
         )
         return WeightOverflowError(
             f"a count or sum in the state of {names or 'count(*)'} leaves int64: {error}; "
-            f"nothing was changed: scale the weights"
+            f"nothing was changed: use smaller weights or values"
         )
 
 

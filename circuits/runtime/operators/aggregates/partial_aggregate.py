@@ -60,11 +60,11 @@ class PartialAggregateOperator:
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Compute the partial aggregate of a Z-set."""
         (zset,) = inputs
-        return self._linear.partial_rows(zset.row_array, zset.weight_array)
+        return self._linear.partial_rows(zset.row_array, zset.weight_array, ())
 
     def partial_rows(self, rows: Int64Array, weights: Int64Array) -> ZSet:
         """Compute the partial aggregate of a slice of the rows, which may be in any order."""
-        return self._linear.partial_rows(rows, weights)
+        return self._linear.partial_rows(rows, weights, ())
 
     def prepare_partial(self, partial: ZSet, context: StepContext) -> Result:
         """Return the result of `prepare`, given the sum of `partial_rows` of all slices."""

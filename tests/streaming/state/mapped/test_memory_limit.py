@@ -33,7 +33,7 @@ from streaming.state.mapped import resident_pages
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.mapped_file import MappedFile
-from streaming.state.mapped.memory_limit import MemoryLimit
+from streaming.state.mapped.memory_limit import MAX_HEAP_SHARE_AFTER_REPLACEMENT, MemoryLimit
 from streaming.state.mapped.page_faults import expect_single_pages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
@@ -341,6 +341,49 @@ def test_rows_that_cancel_do_not_stay_in_mapped_runs(tmp_path):
     sink.close()
 
 
+SUMS = "SELECT k, sum(a) AS a, sum(b) AS b FROM r GROUP BY k"
+NUMBERS = pa.schema([pa.field(name, pa.int64(), False) for name in "kab"])
+
+
+def test_a_state_with_negative_weights_is_not_written_again_and_again(tmp_path):
+    circuit = compile_sql(SUMS, {"r": NUMBERS})
+    files = LocalFiles(tmp_path)
+    with (
+        closing(ViewSink(circuit, state_dir=files, memory_limit=NOTHING)) as sink,
+        patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
+        patch.object(compaction, "MIN_REMOVED_ROWS", 100),
+    ):
+        names = []
+        for number in range(20):
+            keys = range(1000) if number == 0 else [number]
+            rows = [(key, 1, -1) for key in keys]
+            sink(Frame(table_of(NUMBERS, rows, [1] * len(rows)), "q"), number)
+            (state,) = [
+                parts
+                for orders in read_manifest(files, number).traces.values()
+                for parts in orders.values()
+                if sum(part.rows for part in parts) > 2000
+            ]
+            names.append(max(state, key=lambda part: part.rows).file)
+        # The sums of a and b cancel each other, so the sum of all weights is a third of the rows.
+        (arrangement,) = [a for a in arrangements(sink) if a.spine.rows > 2000]
+        assert sum(run.total_weight for run in arrangement.spine.runs) == 1019
+        assert len(set(names)) == 1
+
+
+def test_the_sum_of_weights_limits_no_rows_if_it_may_have_wrapped(tmp_path):
+    circuit = compile_sql("SELECT a, b FROM e", {"e": EDGE}, materialize=True)
+    with closing(ViewSink(circuit, state_dir=tmp_path)) as sink:
+        rows = [(row, row) for row in range(4)]
+        weights = [2**62, 2**62, 2**62, 2**62 + 1]  # 1 in all, modulo 2**64
+        sink(Frame(table_of(EDGE, rows, weights), "q"), 0)
+        limit = MemoryLimit(LocalFiles(tmp_path), sink.circuit, NOTHING)
+        limit.after_commit(read_manifest(LocalFiles(tmp_path), 0))
+        rows = {name: trace.rows for name, trace in sink.circuit.graph.traces.items()}
+        assert limit.live_rows(rows) == rows
+        assert limit.live_rows({}) == {}
+
+
 def resident_bytes(folder):
     """Return the bytes of the mapped files of a folder that are in the memory of this process."""
     total, is_in_folder = 0, False
@@ -643,6 +686,29 @@ def test_runs_stay_in_memory_if_files_cannot_be_mapped(tmp_path, monkeypatch, ca
     check(sink, 4)
     assert "Too many open files" in caplog.text
     sink.close()
+
+
+def test_dictionaries_are_moved_instead_of_runs_whose_files_cannot_be_mapped(tmp_path, monkeypatch):
+    asked = []
+    choose = DictionaryMemory.choose
+
+    def note(self, sizes, excess):
+        asked.append(excess)
+        return choose(self, sizes, excess)
+
+    def refuse(self, name, size):
+        raise OSError(24, "Too many open files", name)
+
+    with closing(sink_on(tmp_path)) as sink:
+        feed(sink, *range(6))
+        dictionaries = sink.circuit.graph.registry.dictionaries.values()
+        heap_bytes = sum(a.spine.heap_bytes for a in arrangements(sink))
+        heap_bytes += sum(sum(DictionarySize.of(entry)) for entry in dictionaries)
+        monkeypatch.setattr(DictionaryMemory, "choose", note)
+        monkeypatch.setattr(LocalFiles, "map", refuse)
+        limit = MemoryLimit(LocalFiles(tmp_path), sink.circuit, 1)
+        limit.after_commit(read_manifest(LocalFiles(tmp_path), 5))
+        assert asked == [heap_bytes - MAX_HEAP_SHARE_AFTER_REPLACEMENT]
 
 
 def test_the_runs_of_an_arrangement_without_files_are_not_replaced(tmp_path):
