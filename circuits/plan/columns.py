@@ -36,8 +36,8 @@ JSON_KIND: Final = b"dbsp_wcoj.json"
 class Field:
     """The name and the type of a column; ``nullable`` False means that it contains no NULL.
 
-    ``json_kind`` is "json" or "jsonb" if the texts in it are JSON (of a list, its elements), else
-    empty. It follows from the rest of a plan, so it is not part of the identity of a field.
+    ``json_kind`` says which texts in it are JSON, as in `circuits.plan.json_values`; it is empty
+    if none is. It follows from the rest of a plan, so it is not part of the identity of a field.
     """
 
     name: str

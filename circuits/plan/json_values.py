@@ -3,48 +3,124 @@
 A function that builds JSON has to know which of its parts are JSON: their texts are inserted
 without quotes. A column is JSON if its table declares it so, or if an expression computes it as
 JSON. The property `Field.json_kind` passes from node to node with the columns.
+
+The kind of a text is "json" or "jsonb"; that of a list, or of the values of a map, is the kind of
+its elements. The kind of a struct is a text of JSON: an object with the kinds of its fields by
+their positions, such as ``{"0": "json"}``. An empty text is the kind of all other values.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from typing import Final
 
-from circuits.plan.columns import Fields
+import pyarrow as pa
+
+from circuits.plan.columns import Field, Fields
 from circuits.plan.expressions import Call, Column, Expression, Literal
 
-__all__ = ["JSON_KEEPING_AGGREGATES", "json_kind_of"]
+__all__ = ["JSON_KEEPING_AGGREGATES", "common_json_kind", "json_kind_of", "struct_json_kind"]
 
 # The functions that return JSON, or lists or structs of JSON. Each may have the prefix last_, for
 # documents in which the last of two members of one name counts.
 _JSON_FUNCTIONS: Final = frozenset(
     (
-        *("json_at_path", "json_concat", "json_delete_name", "json_delete_path"),
-        *(
-            "json_delete_position",
-            "json_elements",
-            "json_entries",
-            "json_insert",
-            "json_matches",
-            "json_members",
-        ),
-        *("json_merge_patch", "json_set", "json_strip_nulls", "json_value"),
-        *("to_json", "to_json_without_null"),
+        "json_at_path",
+        "json_concat",
+        "json_delete_name",
+        "json_delete_path",
+        "json_delete_position",
+        "json_elements",
+        "json_insert",
+        "json_matches",
+        "json_merge_patch",
+        "json_set",
+        "json_strip_nulls",
+        "json_value",
+        "to_json",
+        "to_json_without_null",
     )
 )
-# The functions that return one of their arguments, or a part of it.
-_SELECTIONS: Final = frozenset(("coalesce", "nullif"))
-_PARTS: Final = frozenset(("list_element", "list_get", "list_reverse", "list_slice", "list_sort"))
+# The functions that return one of their arguments, or the elements of all of them.
+_COMBINATIONS: Final = frozenset(
+    (
+        "coalesce",
+        "greatest",
+        "least",
+        "list_append",
+        "list_append_or_null",
+        "list_concat",
+        "list_concat_or_null",
+        "list_prepend",
+        "list_prepend_or_null",
+        "list_union",
+        "make_list",
+        "map_concat",
+    )
+)
+# The functions that return their first argument, or a part of it.
+_PARTS: Final = frozenset(
+    (
+        "list_any_value",
+        "list_compact",
+        "list_distinct",
+        "list_distinct_with_null",
+        "list_element",
+        "list_element_strict",
+        "list_except",
+        "list_filter",
+        "list_first",
+        "list_flatten",
+        "list_flatten_or_null",
+        "list_get",
+        "list_get_strict",
+        "list_intersect",
+        "list_last",
+        "list_max",
+        "list_min",
+        "list_mode",
+        "list_remove",
+        "list_repeat",
+        "list_reverse",
+        "list_select",
+        "list_slice",
+        "list_slice_step",
+        "list_sort",
+        "list_sort_by",
+        "list_sort_desc",
+        "list_sort_desc_nulls_first",
+        "list_sort_nulls_first",
+        "list_where",
+        "map_value",
+        "map_values",
+        "nullif",
+    )
+)
 #: The aggregate and window functions that return one or all of the values.
 JSON_KEEPING_AGGREGATES: Final = frozenset(
     (
-        *("any_value", "array_agg", "first", "first_value", "lag", "last", "last_value", "lead"),
-        *("list", "max", "max_by", "min", "min_by", "mode", "nth_value"),
+        "any_value",
+        "array_agg",
+        "first",
+        "first_value",
+        "lag",
+        "last",
+        "last_value",
+        "lead",
+        "list",
+        "max",
+        "max_by",
+        "min",
+        "min_by",
+        "mode",
+        "nth_value",
     )
 )
 
 
 def json_kind_of(expression: Expression, fields: Fields) -> str:
-    """Return "json" or "jsonb" if the texts in a value are JSON, else an empty text.
+    """Return the kind of JSON of a value; an empty text if no text in it is known to be JSON.
 
     Args:
         expression: The value.
@@ -59,21 +135,93 @@ def json_kind_of(expression: Expression, fields: Fields) -> str:
         return "jsonb"
     if name in _JSON_FUNCTIONS:
         return json_kind_of(arguments[0], fields) or "json"
+    if name in ("json_entries", "json_members"):
+        kind = json_kind_of(arguments[0], fields) or "json"
+        # The other fields are texts such as the name; "atom" is a value that has no parts.
+        members = enumerate(expression.type.value_type)
+        return struct_json_kind({i: kind for i, part in members if part.name in ("value", "atom")})
+    if name in ("make_struct", "list_zip"):
+        parts = arguments[1::2] if name == "make_struct" else arguments
+        return struct_json_kind({i: json_kind_of(part, fields) for i, part in enumerate(parts)})
     if name == "struct_field":
-        is_member_value = _field_name(*arguments) in ("value", "atom")
-        return json_kind_of(arguments[0], fields) if is_member_value else ""
+        return _field_kind(json_kind_of(arguments[0], fields), _field_index(*arguments))
+    if name == "make_map":
+        return json_kind_of(arguments[1], fields)
+    if name == "map_from_entries":
+        return _field_kind(json_kind_of(arguments[0], fields), 1)
+    if name == "map_entries":
+        return struct_json_kind({1: json_kind_of(arguments[0], fields)})
+    if name == "cast":  # the names of the fields of list_zip()
+        is_zip = isinstance(arguments[0], Call) and arguments[0].function == "list_zip"
+        return json_kind_of(arguments[0], fields) if is_zip else ""
+    if name in ("list_transform", "list_reduce"):
+        return _kind_by_lambda(name, arguments, fields)
     if name in _PARTS:
         return json_kind_of(arguments[0], fields)
     if name == "case":
         arguments = (*arguments[1::2], arguments[-1])
-    elif name not in _SELECTIONS:
+    elif name == "list_resize":
+        arguments = (arguments[0], *arguments[2:])
+    elif name not in _COMBINATIONS:
         return ""
-    values = [part for part in arguments if not (isinstance(part, Literal) and part.value is None)]
-    kinds = [json_kind_of(part, fields) for part in values]
-    return kinds[0] if kinds and all(kinds) else ""
+    return common_json_kind(json_kind_of(part, fields) for part in arguments)
 
 
-def _field_name(struct: Expression, field: Expression) -> str:
-    """Return the lower-case name of a field that is given by its name or position."""
+def common_json_kind(kinds: Iterable[str]) -> str:
+    """Return the kind of JSON of a value that has one of these kinds.
+
+    A text beside JSON is JSON, too, as in DuckDB; PostgreSQL takes only literals there.
+
+    >>> common_json_kind(["jsonb", "json"]), common_json_kind(["", "json"])
+    ('jsonb', 'json')
+    >>> common_json_kind(['{"0": "json"}', '{"1": "json"}'])
+    '{"0": "json", "1": "json"}'
+    """
+    known = [kind for kind in kinds if kind]
+    structs = [json.loads(kind) for kind in known if kind.startswith("{")]
+    if len(structs) < len(known):
+        return next(kind for kind in known if not kind.startswith("{"))
+    members = sorted({index for struct in structs for index in struct})
+    return struct_json_kind(
+        {int(i): common_json_kind(struct.get(i, "") for struct in structs) for i in members}
+    )
+
+
+def struct_json_kind(kinds: Mapping[int, str]) -> str:
+    """Return the kind of a struct, given those of its fields by their positions."""
+    kept = {index: kind for index, kind in kinds.items() if kind}
+    return json.dumps(kept) if kept else ""
+
+
+def _field_kind(kind: str, index: int) -> str:
+    """Return the kind of a field of a struct of a kind."""
+    return str(json.loads(kind).get(str(index), "")) if kind.startswith("{") else ""
+
+
+def _field_index(struct: Expression, field: Expression) -> int:
+    """Return the position of a field that is given by its name or position; -1 if unknown."""
     key = field.value if isinstance(field, Literal) else ""
-    return str(struct.type.field(key).name if isinstance(key, int) else key).casefold()
+    if isinstance(key, int):
+        return key
+    names = [part.name.casefold() for part in struct.type]
+    return names.index(str(key).casefold()) if str(key).casefold() in names else -1
+
+
+def _kind_by_lambda(name: str, arguments: tuple[Expression, ...], fields: Fields) -> str:
+    """Return the kind of the value of `list_transform` or `list_reduce`.
+
+    The first two columns of the body are the element and its position, or the value so far and
+    the element. Its other columns are the last arguments.
+    """
+    values, body, *others = arguments
+    if not isinstance(body, Literal) or not isinstance(body.value, Expression):
+        return ""
+    element = json_kind_of(values, fields)
+    parameters = [element, ""]
+    if name == "list_reduce":
+        start, *others = others
+        parameters = [json_kind_of(start, fields), element]
+    kinds = [*parameters, *(json_kind_of(part, fields) for part in others)]
+    row = tuple(Field("", pa.null(), json_kind=kind) for kind in kinds)
+    kind = json_kind_of(body.value, row)
+    return common_json_kind([kind, parameters[0]]) if name == "list_reduce" else kind

@@ -74,7 +74,7 @@ from circuits.plan.expressions import (
 )
 from circuits.plan.fixpoint import Fixpoint, RecursiveDistinct, RecursiveReference
 from circuits.plan.frontier import NEVER, ColumnBounds, Frontier, apply_function, shifted
-from circuits.plan.json_values import JSON_KEEPING_AGGREGATES, json_kind_of
+from circuits.plan.json_values import JSON_KEEPING_AGGREGATES, common_json_kind, json_kind_of
 from circuits.plan.monotone_functions import constant_shift, monotone_argument
 from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
 from circuits.plan.temporal_filter import TemporalFilter
@@ -317,7 +317,7 @@ class Union(NaryNode):
             replace(
                 first,
                 nullable=any(part.nullable for part in (first, *others)),
-                json_kind=first.json_kind if all(part.json_kind for part in others) else "",
+                json_kind=common_json_kind(part.json_kind for part in (first, *others)),
             )
             for first, *others in columns
         )

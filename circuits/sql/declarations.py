@@ -336,8 +336,10 @@ class _TableReader:
             if has_required_field(node.kind):
                 part = f"NOT NULL in the type of column {name!r}"
                 self._add_notice(node, part, "the fields are not checked")
-            if node.kind.this in (exp.DType.JSON, exp.DType.JSONB):
-                self._json_kinds[name] = json_kind_of_type(self._source, node.kind)
+            kind = json_kind_of_type(self._source, node.kind)
+            if node.kind.this != exp.DType.JSONB:
+                kind = kind.replace("jsonb", "json")  # within a list, it is not in normal form
+            self._json_kinds[name] = kind
             if self._source.is_postgres and node.kind.this in PADDED_TEXTS:
                 effect = "blanks at the end of its values count; CAST(c AS CHAR(n)) leaves them out"
                 self._add_notice(node, f"the padding of CHAR column {name!r}", effect)

@@ -27,7 +27,7 @@ from circuits.sql.binding.enums import enum_of_text
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
 from circuits.sql.expressions.variants.casts import from_variant, to_variant
-from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type, interval_fields
+from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type, interval_fields, json_kind_of_type
 from circuits.types.arrow_types import VARIANT, is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.enum_type import EnumType
@@ -121,6 +121,10 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         cast = clause.call(node, "try", cast) if is_lenient else cast
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
+    is_parameter = isinstance(value, Column) and value.index >= FIRST_PARAMETER
+    may_be_json = bool(clause.json_kind(value)) or (is_parameter and not source.is_spark)
+    if cast is value and may_be_json and not json_kind_of_type(source, node.to):
+        cast = Call("cast", (value,), target)  # a text, and no JSON
     if source.is_postgres and pa.types.is_string(target):
         cast = _limit_length(clause, node, cast)
     literal_error = source.error(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Final, TypeGuard
 
 import pyarrow as pa
 import sqlglot
@@ -12,6 +12,7 @@ from sqlglot import exp
 
 from circuits.errors import SchemaError
 from circuits.plan.expressions import Call, Expression, Literal
+from circuits.plan.json_values import JSON_KEEPING_AGGREGATES, common_json_kind
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.expressions.spark.documents import read_options, read_schema
@@ -19,6 +20,7 @@ from circuits.sql.syntax.source import SqlSource
 from circuits.sql.syntax.types import json_kind_of_type
 from circuits.types.arrow_types import VARIANT, has_variant
 from circuits.types.ddl import field_of, schema_of_ddl
+from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = [
@@ -49,12 +51,12 @@ def _path_arguments(
             raise clause.source.unsupported(
                 node, "a path that begins with '/'", "write it as '$.name[0]'"
             )
-        steps = [path.this] if path.is_string else [int(path.this)]
+        steps = [path.this] if path.is_string else [_position(clause, path)]
         return [string_literal(json.dumps(steps))]
     if isinstance(path, exp.Neg) and isinstance(path.this, exp.Literal) and not path.this.is_string:
         clause.source.allow_arguments(path, "this")  # a position from the end
         clause.source.allow_arguments(path.this, "this", "is_string")
-        return [string_literal(json.dumps([-int(path.this.this)]))]
+        return [string_literal(json.dumps([-_position(clause, path.this)]))]
     if not isinstance(path, exp.JSONPath):
         raise clause.source.unsupported(
             path, "a path that is not constant", "write it as '$.name[0]'"
@@ -73,6 +75,15 @@ def _path_arguments(
             construct = "a path with wildcards" if _wildcard(step) else "this part of a path"
             raise clause.source.unsupported(node, construct, "write the keys and positions")
     return [string_literal(json.dumps(steps))]
+
+
+def _position(clause: Clause, literal: exp.Literal) -> int:
+    """Return the position in an array that a number in a path gives."""
+    if not literal.this.isdecimal():
+        raise clause.source.unsupported(
+            literal, f"the position {literal.this} in a path", "write an integer"
+        )
+    return int(literal.this)
 
 
 #: The steps of `circuits.types.functions.nested.json_paths` for wildcards.
@@ -110,8 +121,14 @@ def constant_path(
     clause.source.allow_arguments(literal, "this", "is_string")
     parsed: exp.Expr | None = exp.Literal.string(text)
     if text.startswith("$"):
-        parsed = exp.Literal.string(text.replace("[#-", "[-"))
-        parsed = sqlglot.Dialect.get_or_raise(clause.source.dialect).to_json_path(parsed)
+        # In a name in quotes, [#- is no position from the end.
+        pieces = re.split(r'("(?:[^"\\]|\\.)*")', text)
+        pieces[::2] = [piece.replace("[#-", "[-") for piece in pieces[::2]]
+        parsed = exp.Literal.string("".join(pieces))
+        dialect = sqlglot.Dialect.get_or_raise(clause.source.dialect)
+        # DuckDB's reader of paths leaves a text with [# as it is.
+        is_plain = '"' not in text
+        parsed = (dialect if is_plain else sqlglot.Dialect()).to_json_path(parsed)
         if not isinstance(parsed, exp.JSONPath):
             raise clause.source.unsupported(node, f"the path {text!r}", "write it as '$.name[0]'")
     return _path_arguments(clause, node, parsed)
@@ -123,8 +140,8 @@ def call_json(clause: Clause, node: exp.Expr, function: str, *arguments: Express
     Of two members of an object with one name, the first one counts in DuckDB, and the last one in
     PostgreSQL, Flink and Spark.
     """
-    is_duckdb = not (clause.source.is_spark or clause.source.is_postgres)
-    return clause.call(node, function if is_duckdb else f"last_{function}", *arguments)
+    first_member_counts = not (clause.source.is_spark or clause.source.is_postgres)
+    return clause.call(node, function if first_member_counts else f"last_{function}", *arguments)
 
 
 def _json_reader(function: str, list_function: str = "") -> Reader:
@@ -171,6 +188,8 @@ def _json_reader_of_name(duckdb_function: str, spark_function: str = "") -> Read
     """Return the reader of a call that is one function in DuckDB, and maybe another in Spark."""
 
     def read(clause: Clause, node: exp.Anonymous) -> Expression:
+        if not 1 <= len(node.expressions) <= 2:
+            raise clause.source.error(node, f"{node.name}() takes a JSON text and maybe a path")
         value, *path = node.expressions
         function = duckdb_function
         if spark_function and clause.source.is_spark:
@@ -178,7 +197,7 @@ def _json_reader_of_name(duckdb_function: str, spark_function: str = "") -> Read
         steps: list[Expression] = []
         if path:
             literal = path[0]
-            if not isinstance(literal, exp.Literal) or len(path) > 1:
+            if not isinstance(literal, exp.Literal):
                 raise clause.source.unsupported(
                     node, "a path that is not constant", "write it as '$.name[0]'"
                 )
@@ -294,14 +313,21 @@ _JSON_FUNCTIONS: Final = frozenset(
 
 
 def written_json_kind(source: SqlSource, node: exp.Expr) -> str | None:
-    """Return the kind of JSON that an expression has by its syntax; None if that does not say it.
+    """Return the kind of JSON that an expression has by its syntax.
 
     A cast says what a value is, and so does a function of JSON.
+
+    Returns:
+        The kind as in `circuits.plan.json_values`: an empty text says that the value is no JSON.
+        None if the syntax does not say it; then the columns that the expression reads decide.
     """
     node = node.unalias().unnest()
     if isinstance(node, exp.Cast):
-        is_json_type = node.to.this in (exp.DType.JSON, exp.DType.JSONB)
-        return json_kind_of_type(source, node.to) if is_json_type else ""
+        return json_kind_of_type(source, node.to)
+    if isinstance(node, exp.Array) and node.expressions:
+        kinds = [written_json_kind(source, part) for part in node.expressions]
+        known = [kind for kind in kinds if kind is not None]
+        return common_json_kind(known) or None if len(known) == len(kinds) else None
     if isinstance(node, exp.Anonymous) and node.name.casefold() in _JSON_FUNCTIONS:
         return "jsonb" if node.name.casefold().startswith("jsonb_") else "json"
     if isinstance(node, exp.ParseJSON) and node.args.get("is_literal"):
@@ -310,7 +336,7 @@ def written_json_kind(source: SqlSource, node: exp.Expr) -> str | None:
 
 
 def json_kind(clause: Clause, node: exp.Expr, value: Expression) -> str:
-    """Return "json" or "jsonb" if the texts in a value are JSON, else an empty text.
+    """Return the kind of JSON of a value, as in `circuits.plan.json_values`; empty if it has none.
 
     Args:
         clause: The clause of the value.
@@ -323,15 +349,18 @@ def json_kind(clause: Clause, node: exp.Expr, value: Expression) -> str:
     node = node.unnest()
     branches = _branches(node)
     if branches:
-        kinds = [json_kind(clause, branch, clause.read(branch)) for branch in branches]
-        return kinds[0] if all(kinds) else ""
+        return common_json_kind(
+            json_kind(clause, branch, clause.read(branch)) for branch in branches
+        )
+    if isinstance(node, exp.Bracket) and is_list(clause.read(node.this).type):
+        return json_kind(clause, node.this, clause.read(node.this))
     return clause.json_kind(value) or ("json" if isinstance(node, exp.JSONExtract) else "")
 
 
-# Functions that return one of the values of their argument, or a list of them.
-_SELECTING_FUNCTIONS: Final = (
-    *(exp.Max, exp.Min, exp.AnyValue, exp.First, exp.Last, exp.ArrayAgg),
-    *(exp.FirstValue, exp.LastValue, exp.NthValue, exp.Lag, exp.Lead),
+# Functions that return one of the values of their argument, or a list of them. In the table of
+# names, LIST is a constructor; the aggregate is an `exp.ArrayAgg`.
+_SELECTING_FUNCTIONS: Final = tuple(
+    exp.FUNCTION_BY_NAME[name.upper()] for name in sorted(JSON_KEEPING_AGGREGATES - {"list"})
 )
 
 
@@ -352,6 +381,10 @@ def _branches(node: exp.Expr) -> list[exp.Expr]:
         branches = [node.this, *node.expressions]
     elif isinstance(node, exp.Case):
         branches = [*(part.args["true"] for part in node.args["ifs"]), node.args.get("default")]
+    elif isinstance(node, exp.Greatest | exp.Least):
+        branches = [node.this, *node.expressions]
+    elif isinstance(node, exp.Nullif):
+        branches = [node.this]
     elif isinstance(node, exp.If):
         branches = [node.args["true"], node.args.get("false")]
     return [branch for branch in branches if branch is not None and branch != exp.null()]
@@ -366,10 +399,11 @@ def json_text(clause: Clause, node: exp.Expr, value: Expression, function: str) 
         value: The value.
         function: The function for values that are not JSON.
     """
-    if clause.json_kind(value):
-        return _compact_json(clause, node, value)
-    if not (isinstance(value, Call) and value.function in ("make_struct", "make_list")):
-        return clause.call(node, function, value)
+    if not _is_written_in_parts(value):
+        has_json = clause.json_kind(value)
+        return (
+            _compact_json(clause, node, value) if has_json else clause.call(node, function, value)
+        )
     is_struct = value.function == "make_struct"
     parts = value.arguments[1::2] if is_struct else value.arguments
     if not any(_contains_json(clause, part) for part in parts):
@@ -393,23 +427,33 @@ def _compact_json(clause: Clause, node: exp.Expr, value: Expression) -> Expressi
     """Return JSON without blanks.
 
     Raises:
-        UnsupportedSqlError: The value is a list of JSON.
+        UnsupportedSqlError: The value is a list of JSON, and no expression such as ``[j, k]``.
     """
-    if pa.types.is_struct(value.type):
+    is_known = bool(clause.json_kind(value))  # else, only a cast says that it is JSON
+    if _is_written_in_parts(value) and is_known:
+        return json_text(clause, node, value, "to_json")
+    if pa.types.is_struct(value.type) and is_known:
         parts = []
         for name in map(string_literal, (field.name for field in value.type)):
             parts += [name, clause.call(node, "struct_field", value, name)]
         text = json_text(clause, node, clause.call(node, "make_struct", *parts), "to_json")
         return clause.call(node, "case", clause.call(node, "is_null", value), NULL, text)
     if not is_text(value.type):
+        if pa.types.is_struct(value.type):
+            remedy = "convert its fields, or use json_object()"
+            raise clause.source.unsupported(node, "JSON of a cast to a struct of JSON", remedy)
         raise clause.source.unsupported(node, "JSON of a list of JSON", "use json_agg()")
     if clause.json_kind(value) == "jsonb":
         return value  # its normal form has no blanks
     return call_json(clause, node, "json_value", value, string_literal("[]"))
 
 
+def _is_written_in_parts(value: Expression) -> TypeGuard[Call]:
+    return isinstance(value, Call) and value.function in ("make_struct", "make_list")
+
+
 def _contains_json(clause: Clause, value: Expression) -> bool:
-    if isinstance(value, Call) and value.function in ("make_struct", "make_list"):
+    if _is_written_in_parts(value):
         return any(_contains_json(clause, part) for part in value.arguments)
     return bool(clause.json_kind(value))
 
@@ -441,15 +485,38 @@ def check_has_no_json(clause: Clause, node: exp.Expr, *, in_map: bool = False) -
             )
 
 
+def _check_hides_no_json(clause: Clause, node: exp.Expr, value: Expression) -> None:
+    """Refuse a part of a list, struct or map, if a cast in it makes a text to JSON.
+
+    Such a text is no JSON in the plan, so to_json() would quote it.
+    """
+    if not isinstance(value, Call) or not value.function.startswith(_PART_PREFIXES):
+        return
+    for cast in node.find_all(exp.Cast):
+        if written_json_kind(clause.source, cast):
+            raise clause.source.unsupported(
+                cast,
+                "a cast to JSON within the argument of to_json()",
+                "leave it out there, and cast the part of the list or struct to JSON",
+            )
+
+
+#: How the names of the functions begin that return a part of a list, struct or map.
+_PART_PREFIXES: Final = ("list_", "struct_", "map_")
+
+
 def value_as_json(clause: Clause, node: exp.Expr, value: Expression, function: str) -> Expression:
     """Return the value of an expression as JSON by a function such as to_json."""
+    inner = node.unnest()
+    if not (clause.source.is_spark or is_text(value.type)):
+        check_has_no_json(clause, inner)
     if json_kind(clause, node, value):
-        is_compact = isinstance(node.unnest(), exp.Anonymous | exp.JSONExtract)
+        is_compact = isinstance(inner, exp.JSONExtract) or (
+            isinstance(inner, exp.Anonymous) and inner.name.casefold() in _JSON_FUNCTIONS
+        )
         return value if is_compact else _compact_json(clause, node, value)
-    if is_text(value.type):
-        return clause.call(node, function, value)
     if not clause.source.is_spark:
-        check_has_no_json(clause, node)
+        _check_hides_no_json(clause, inner, value)
     return json_text(clause, node, value, function)
 
 
@@ -461,16 +528,31 @@ def row_as_json(clause: Clause, node: exp.Expr, row: exp.Expr, function: str) ->
     """
     value = clause.read(row)
     text = value_as_json(clause, row, value, function)
-    select = row.find_ancestor(exp.Select)
-    joins = select.args.get("joins") or [] if select is not None else []
-    has_outer_join = any(join.side for join in joins)
-    if not (clause.source.is_postgres and has_outer_join and isinstance(row, exp.Column)):
+    if not (clause.source.is_postgres and isinstance(row, exp.Column) and _may_be_unmatched(row)):
         return text
     if not isinstance(value, Call) or value.function != "make_struct":
         return text
     are_null = [clause.call(node, "is_null", part) for part in value.arguments[1::2]]
     is_unmatched = are_null[0] if len(are_null) == 1 else clause.call(node, "and", *are_null)
     return clause.call(node, "case", is_unmatched, NULL, text)
+
+
+def _may_be_unmatched(row: exp.Column) -> bool:
+    """Return whether an outer join of the query may add rows without a row of a table."""
+    select = row.find_ancestor(exp.Select)
+    source = select.args.get("from_") if select is not None else None
+    if select is None or source is None:
+        return False
+    name = row.name.casefold()
+    is_joined = source.this.alias_or_name.casefold() == name
+    may_be_unmatched = False
+    for join in select.args.get("joins") or []:
+        is_this = join.this.alias_or_name.casefold() == name
+        if is_this:
+            is_joined, may_be_unmatched = True, join.side in ("LEFT", "FULL")
+        elif is_joined:
+            may_be_unmatched = may_be_unmatched or join.side in ("RIGHT", "FULL")
+    return may_be_unmatched or not is_joined
 
 
 def _to_json_reader(function: str) -> Reader:

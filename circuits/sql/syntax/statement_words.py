@@ -212,7 +212,8 @@ def _strip_statement_set(tokens: list[Token], _: StatementWords) -> list[Token]:
         return tokens[4:]
     if words[:3] == ["BEGIN", "STATEMENT", "SET"]:
         return tokens[3:]
-    return [] if words[:2] in (["END", ";"], ["END", ""]) else tokens
+    is_end = words[:2] == ["END", ";"] or (words[0] == "END" and len(tokens) == 1)
+    return [] if is_end else tokens
 
 
 def _read_source_as_table(tokens: list[Token], _: StatementWords) -> list[Token]:
@@ -227,7 +228,7 @@ def _read_source_as_table(tokens: list[Token], _: StatementWords) -> list[Token]
         columns += 2
     if _word(tokens, columns) == "(":
         end = _after_parentheses(tokens, columns)
-        if _word(tokens, end) in ("", ";", "APPEND", "FORMAT", "WITH"):
+        if end >= len(tokens) or _word(tokens, end) in (";", "APPEND", "FORMAT", "WITH"):
             tokens[kind] = _replace(tokens[kind], TokenType.TABLE, "TABLE")
     return tokens
 

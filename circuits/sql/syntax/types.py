@@ -14,6 +14,7 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.errors import SqlError
+from circuits.plan.json_values import struct_json_kind
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.remedies import type_remedy
 from circuits.sql.syntax.source import SqlSource
@@ -126,7 +127,19 @@ def arrow_type(source: SqlSource, node: exp.DataType) -> pa.DataType:
 
 
 def json_kind_of_type(source: SqlSource, node: exp.DataType) -> str:
-    """Return "jsonb" for PostgreSQL's type of normalised JSON, and "json" for others."""
+    """Return the kind of JSON of the values of a type, as in `circuits.plan.json_values`.
+
+    That of PostgreSQL's type of normalised JSON is "jsonb".
+    """
+    parts = [part for part in node.expressions if isinstance(part, exp.DataType | exp.ColumnDef)]
+    types = [part if isinstance(part, exp.DataType) else part.kind for part in parts]
+    kinds = ["" if type is None else json_kind_of_type(source, type) for type in types]
+    if node.this in (exp.DType.ARRAY, exp.DType.LIST, exp.DType.MAP) and kinds:
+        return kinds[-1]
+    if node.this == exp.DType.STRUCT:
+        return struct_json_kind(dict(enumerate(kinds)))
+    if node.this not in (exp.DType.JSON, exp.DType.JSONB):
+        return ""
     return "jsonb" if source.is_postgres and node.this == exp.DType.JSONB else "json"
 
 

@@ -50,8 +50,46 @@ DUCKDB_ONLY = [
     "SELECT to_json({'j': j, 'n': {'k': [j]}}) AS r FROM t",
     "SELECT json_array(max(a), any_value(j)) AS r FROM t WHERE a = 1",
     "SELECT to_json(to_json(j)) AS r FROM t",
+    "SELECT to_json([j, k][1]) AS r FROM (SELECT j, j -> 'a' AS k FROM t) AS u",
+    "SELECT to_json({'a': j}.a) AS r FROM t",
+    "SELECT to_json(struct_pack(x := s, y := [j]).y[1]) AS r FROM t",
+    "SELECT json_array(list_first([j, NULL]), list_last([j])) AS r FROM t",
+    "SELECT json_array(list_concat([j], [j])[2], list_append([j], j)[2]) AS r FROM t",
+    "SELECT json_array(list_distinct([j])[1], list_reverse([j])[1]) AS r FROM t",
+    "SELECT json_array(list_filter([j], lambda x: x IS NOT NULL)[1]) AS r FROM t",
+    "SELECT json_array(list_transform([j], lambda x: x)[1]) AS r FROM t",
+    "SELECT json_array(list_transform([j], lambda x: x::VARCHAR)[1]) AS r FROM t",
+    "SELECT json_array(list_transform([s], lambda x: j)[1]) AS r FROM t",
+    "SELECT json_array(list_reduce([j, j], lambda x, y: y)) AS r FROM t WHERE a = 1",
+    "SELECT json_array(map {'a': j}['a'], map_values(map {'a': j})[1]) AS r FROM t",
+    "SELECT json_array(flatten([[j], [j]])[1], list_resize([j], 2)[1]) AS r FROM t",
+    "SELECT json_array(greatest(j, '[3]'), least(j, j -> 'a')) AS r FROM t",
+    "SELECT json_array(coalesce(j, '[3]'), CASE WHEN a = 2 THEN '[4]' ELSE j END) AS r FROM t",
+    "SELECT json_array(nullif(j, '12'), nullif(s, 'x'), nullif(j, s)) AS r FROM t WHERE a = 2",
+    "SELECT json_array(max_by(j, s), min_by(j, s), arg_max(j, a)) AS r FROM t",
+    "SELECT json_array(mode(j), max_by(j::VARCHAR, a)) AS r FROM t WHERE a = 1",
+    "SELECT json_array(array_agg(j)[1]) AS r FROM t WHERE a = 1",
+    "SELECT json_array(u.l[1]) AS r FROM (SELECT [j, '[1]'] AS l FROM t) AS u",
+    "SELECT json_array(u.l[1], u.m[1]) AS r "
+    "FROM (SELECT [j::VARCHAR] AS l, [s::JSON] AS m FROM t WHERE a = 2) AS u",
+    "SELECT json_array(u.s.j, u.s.s, u.s) AS r FROM (SELECT {'s': s, 'j': j} AS s FROM t) AS u",
+    "SELECT json_array(u.g) AS r FROM (SELECT greatest(j, j) AS g FROM t) AS u",
+    "SELECT json_array(u.g) AS r FROM (SELECT nullif(j, '12') AS g FROM t) AS u",
+    "SELECT json_array(u.l[1]) AS r FROM (SELECT CAST(['{\"a\": 1}'] AS JSON[]) AS l FROM t) AS u",
+    "SELECT to_json([j::VARCHAR]) AS r FROM t",
+    "SELECT to_json([coalesce(json_extract(j, '$.a'), s::JSON)]) AS r FROM t WHERE a = 2",
+    "SELECT to_json({'a': j::VARCHAR, 'b': [j]}) AS r FROM t",
+    "SELECT to_json(e.value) AS r, to_json(e.key) AS k FROM t, json_each(j) AS e WHERE a < 3",
 ]
 POSTGRES_ONLY = [
+    "SELECT jsonb_build_array((ARRAY[j, j])[1], greatest(j, j), nullif(j, '12')) AS r FROM t",
+    "SELECT jsonb_build_array(u.l[1]) AS r FROM (SELECT ARRAY[j] AS l FROM t) AS u",
+    "SELECT to_jsonb(t) AS r FROM (SELECT NULL::int AS a, NULL::text AS b) AS t "
+    "LEFT JOIN (SELECT a AS c FROM t) AS u ON t.a = u.c",
+    "SELECT to_jsonb(x) AS r, to_jsonb(u) AS r2 FROM (SELECT a, s FROM t) AS x "
+    "LEFT JOIN (SELECT a AS c FROM t WHERE a > 2) AS u ON x.a = u.c",
+    "SELECT to_jsonb(x) AS r, to_jsonb(u) AS r2 FROM (SELECT a, s FROM t WHERE a > 2) AS x "
+    "RIGHT JOIN (SELECT a AS c FROM t) AS u ON x.a = u.c",
     "SELECT s, jsonb_agg(j ORDER BY a) AS r FROM t GROUP BY s",
     "SELECT jsonb_object_agg(a, j) AS r FROM t WHERE a IS NOT NULL",
     "SELECT jsonb_build_object('x', e.value) AS r FROM t, jsonb_array_elements(j) AS e "
@@ -195,3 +233,24 @@ def test_json_of_a_list_of_json_is_refused():
     text = "CREATE TABLE t (j JSON); SELECT to_json(array_agg(j)) AS r FROM t"
     with pytest.raises(UnsupportedSqlError, match=r"JSON of a list of JSON .*use json_agg\(\)"):
         compile_sql(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("list_first(['{}'::JSON])", r"column 53: a cast to JSON within the argument"),
+        ("{'a': '{}'::JSON}.a", r"column \d+: a cast to JSON within the argument"),
+        ("list_concat([j], [j])", r"JSON of a list of JSON .*use json_agg\(\)"),
+        ("CAST({'a': '{}'} AS STRUCT(a JSON))", r"JSON of a cast to a struct of JSON"),
+    ],
+)
+def test_json_that_would_be_quoted_is_refused(value, message):
+    with pytest.raises(UnsupportedSqlError, match=message):
+        compile_sql(f"CREATE TABLE t (j JSON); SELECT to_json({value}) AS r FROM t")
+
+
+def test_a_column_of_a_list_of_json_holds_json():
+    circuit = compile_sql("CREATE TABLE t (l JSON[]); SELECT to_json(l[1]) AS r FROM t")
+    assert circuit.step({"t": [{"l": ['{"a": 1}']}]})["view"].to_pylist() == [
+        {"r": '{"a":1}', "weight": 1}
+    ]

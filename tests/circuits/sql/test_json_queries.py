@@ -428,3 +428,29 @@ def test_spark_reads_repeated_members_and_single_quotes(spark):
     assert {row["j"]: tuple(row.values())[1:-1] for row in delta} == expected
     retraction = circuit.step({"t": [{**row, "weight": -1} for row in rows]})["view"]
     assert retraction["weight"].to_pylist() == [-1] * len(rows)
+
+
+def test_a_name_in_quotes_in_a_path_is_taken_as_it_is():
+    document = '{"a[#-1]": 5, "b": {"x [#-1] \\\\" [#-2]": [6, 7]}}'.replace("\\\\", "\\")
+    for path in ('$."a[#-1]"', '$."b"[#-1]', '$.b."none[#-1]"', '$."b"'):
+        text = f"SELECT json_extract(d, '{path}') AS v FROM t"
+        (row,) = compile_sql(text, SCHEMA).step({"t": [{"d": document}]})["view"].to_pylist()
+        query = f"SELECT json_extract(d, '{path}')::VARCHAR FROM (SELECT $1 AS d)"
+        assert [(row["v"],)] == DATABASE.execute(query, [document]).fetchall()
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("json_valid()", r"line 1, column 8: json_valid\(\) takes a JSON text"),
+        ("json_array_length()", r"line 1, column 8: json_array_length\(\) takes a JSON text"),
+        ("json_array_length(d, 'a', 'b')", r"line 1, column 8: json_array_length\(\) takes"),
+        ("d -> 1.5", r"line 1, column 13: the position 1.5 in a path"),
+        ("d -> -1.5", r"line 1, column 14: the position 1.5 in a path"),
+        ("json_extract(d, 1e3)", r"line 1, column 24: the position 1e3 in a path"),
+        ("json_keys(d, 1.5)", r"line 1, column 21: the position 1.5 in a path"),
+    ],
+)
+def test_malformed_calls_of_functions_of_json_give_their_position(expression, message):
+    with pytest.raises(SqlError, match=message):
+        compile_sql(f"SELECT {expression} AS v FROM t", SCHEMA)

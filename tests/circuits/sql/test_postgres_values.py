@@ -407,3 +407,36 @@ def test_a_jsonb_nested_too_deeply_is_an_error_of_its_row():
             EvaluationError, match=r"jsonb_of_text\(s\) .*: it is nested too deeply"
         ):
             circuit.step({"t": [{"s": "[" * depth + "]" * depth}]})
+
+
+def test_texts_of_lists_have_the_blanks_of_postgresql(server):
+    elements = ["\u00a0a", "\x0b", "\x0c b", "a\n", "\u2003", "\x85", "\x1c"]
+    schema = {"t": pa.schema([("l", pa.list_(pa.string()))])}
+    circuit = compile_sql(
+        "SELECT l::text AS s, l::text::text[] AS l FROM t", schema, dialect="postgres"
+    )
+    (row,) = circuit.step({"t": [{"l": elements}]})["view"].to_pylist()
+    written = "ARRAY[" + ", ".join(f"'{element}'" for element in elements) + "]"
+    ((expected,),) = server("all_rows", f"SELECT {written}::text").elements()
+    assert row == {"s": expected, "l": elements, "weight": 1}
+
+
+@pytest.mark.parametrize(
+    "text", ["{a\\ }", "{ a\\ b  ,c }", "{a\\\nb}", '{"a\\\nb"}', "{NU\\LL}", "{a\\\\ }"]
+)
+def test_escapes_in_the_texts_of_lists_are_those_of_postgresql(server, text):
+    schema = {"t": pa.schema([("s", pa.string())])}
+    circuit = compile_sql("SELECT s::text[] AS l FROM t", schema, dialect="postgres")
+    (row,) = circuit.step({"t": [{"s": text}]})["view"].to_pylist()
+    # The elements as texts: the connection returns lists as tuples.
+    joined = "array_to_string('" + text + "'::text[], '|')"
+    ((expected,),) = server("all_rows", f"SELECT {joined}").elements()
+    assert "|".join(row["l"]) == expected
+
+
+def test_a_list_with_null_in_place_of_a_list_is_read_as_it_is_written():
+    schema = {"t": pa.schema([("l", pa.list_(pa.list_(pa.int32())))])}
+    text = "SELECT l::text AS s, l::text::int[][] AS l FROM t"
+    circuit = compile_sql(text, schema, dialect="postgres")
+    (row,) = circuit.step({"t": [{"l": [None, [1]]}]})["view"].to_pylist()
+    assert row == {"s": "{NULL,{1}}", "l": [None, [1]], "weight": 1}

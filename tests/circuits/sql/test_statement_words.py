@@ -537,3 +537,12 @@ def test_rows_of_values_may_have_the_word_row(dialect: str):
         t=[{"a": 1}, {"a": 2}, {"a": 3}],
     )
     assert views == {"view": [(1, "x"), (2, "y")]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["END 'abc'", 'END "abc"', "CREATE SOURCE s (a INT) 'abc'", 'CREATE SOURCE s (a INT) "x"'],
+)
+def test_a_quoted_token_after_a_known_statement_is_an_error(text):
+    with pytest.raises(SqlError, match="line 1"):
+        compile_sql(f"{text}; CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t")

@@ -33,8 +33,16 @@ from circuits.types.functions.type_rules import is_binary, is_interval, is_text,
 __all__ = ["FUNCTIONS", "list_of_text"]
 
 _TEXT: Final = pa.string()
-_NEEDS_QUOTES: Final = r'[{}",\\\s]|^$|^(?i:null)$'
-_TOKEN: Final = re.compile(r'\s*(?:([{},])|"((?:[^"\\]|\\.)*)"|((?:[^{}",\\]|\\.)+))', re.DOTALL)
+# PostgreSQL's blanks. The class \s has others, which differ between Python and RE2.
+_BLANKS: Final = " \t\n\r\v\f"
+_NEEDS_QUOTES: Final = rf'[{{}}",\\{_BLANKS}]|^$|^(?i:null)$'
+_TOKEN: Final = re.compile(
+    rf'[{_BLANKS}]*(?:([{{}},])|"((?:[^"\\]|\\.)*)"|((?:[^{{}}",\\]|\\.)+))', re.DOTALL
+)
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+# The blanks after an element that has no quotes; those before it belong to no token. An escaped
+# blank is part of the element.
+_ELEMENT: Final = re.compile(rf"((?:\\.|[^\\])*?)[{_BLANKS}]*", re.DOTALL)
 
 
 def _list_texts(values: pa.Array) -> pa.Array:
@@ -95,10 +103,12 @@ def _read_list(text: str, depth: int) -> list[Any]:
     ['1', None, 'a " b']
     >>> _read_list("{{1},{2,3}}", 2)
     [['1'], ['2', '3']]
+    >>> _read_list("{NULL,{1}}", 2)  # as this module writes it; PostgreSQL has no such array
+    [None, ['1']]
     """
     error = ValueError(f"{text!r} is not a list such as {'{' * depth}1,2{'}' * depth}")
     levels: list[list[Any]] = []
-    position, end = 0, len(text.rstrip())
+    position, end = 0, len(text.rstrip(_BLANKS))
     result: list[Any] | None = None
     expects_element = True
     while position < end:
@@ -118,12 +128,15 @@ def _read_list(text: str, depth: int) -> list[Any]:
             expects_element = False
         elif sign == "," and levels and not expects_element:
             expects_element = True
-        elif sign is None and expects_element and len(levels) == depth:
-            word = (plain or "").strip()
+        elif sign is None and expects_element and levels:
+            match_of_word = _ELEMENT.fullmatch(plain or "")
+            word = match_of_word[1] if match_of_word else ""
             if quoted is None and not word:
                 raise error
             is_null = quoted is None and word.upper() == "NULL"
-            levels[-1].append(None if is_null else re.sub(r"\\(.)", r"\1", quoted or word))
+            if len(levels) < depth and not is_null:
+                raise error
+            levels[-1].append(None if is_null else _ESCAPE.sub(r"\1", quoted or word))
             expects_element = False
         else:
             raise error
