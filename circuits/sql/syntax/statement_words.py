@@ -23,7 +23,7 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``(a - b) DAY TO SECOND``                  a call of an interval of days, or of months (Feldera)
 ``SELECT ... MINUS SELECT ...``            ``SELECT ... EXCEPT SELECT ...`` (Spark, Feldera, Oracle)
 ``RETURNS INT NOT NULL``                   ``RETURNS INT`` (Feldera)
-``CREATE STREAM s AS SELECT ...``          ``CREATE VIEW s AS SELECT ...`` (ksqlDB); also ``TABLE``
+``CREATE STREAM s AS ... EMIT CHANGES``    ``CREATE VIEW s AS ...`` (ksqlDB); also ``TABLE``
 ``SELECT ... EMIT CHANGES``                ``SELECT ...``: a view emits its changes (ksqlDB)
 ``CREATE OR REFRESH ...``                  ``CREATE ...`` (Databricks)
 ``CREATE STREAMING TABLE v AS SELECT ...`` ``CREATE VIEW v AS SELECT ...`` (Databricks)
@@ -36,7 +36,9 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``CREATE TYPE a AS (x INT)``               left out; ``a`` is ``STRUCT(x INT)`` in the statements
 ========================================== =======================================================
 
-A part of a declaration that is left out gives a notice.
+A part of a declaration that is left out gives a notice. A streaming table has a name of one part,
+which AS follows. A word after a difference in the list of SELECT, as in ``(a - b) day, c``, is an
+alias.
 
 The least fixpoint of a set of equations is the same in Materialize and in SQL as long as each
 equation names a recursive relation at most once and without an aggregate, which
@@ -80,6 +82,10 @@ _AFTER_FIELDS: Final = {
     *(TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE),
     *(TokenType.AND, TokenType.OR, TokenType.IS, TokenType.BETWEEN, TokenType.IN),
 }
+# The words that begin the clauses of a query.
+_CLAUSES: Final = frozenset(
+    ("SELECT", "FROM", "JOIN", "ON", "WHERE", "GROUP", "HAVING", "QUALIFY", "ORDER", "LIMIT")
+)
 # Objects without an effect on the rows of a view, and where the caller does their work.
 _UNUSED_OBJECTS: Final = {
     "CONNECTION": "the caller passes the rows",
@@ -192,8 +198,15 @@ def _name_recursive_views(tokens: list[Token], result: StatementWords) -> list[T
     kept: list[Token] = []
     for index, token in enumerate(tokens):
         is_recursive = _word(tokens, index) == "RECURSIVE" and _word(tokens, index + 1) == "VIEW"
-        if is_recursive and index + 2 < len(tokens):
-            result.recursive_views.add(tokens[index + 2].text.casefold())
+        name = index + 2
+        while _word(tokens, name) in _CREATE_MODIFIERS:
+            name += 1
+        end = name + 1
+        while _word(tokens, end) == ".":
+            end += 2
+        if is_recursive and name < len(tokens):
+            parts = [part.text.casefold() for part in tokens[name:end]]
+            result.recursive_views.add("".join(parts))
         else:
             kept.append(token)
     return [] if is_declaration else kept
@@ -268,7 +281,8 @@ def _read_array_types(tokens: list[Token], words: StatementWords) -> list[Token]
             tokens[index - 1].token_type in Parser.TYPE_TOKENS | {TokenType.R_PAREN}
             or tokens[index - 1].text.casefold() in words.types
         )
-        if _word(tokens, index) == "ARRAY" and is_type and _word(tokens, index + 1) not in "<[":
+        is_suffix = _word(tokens, index + 1) not in ("<", "[", "(")  # ARRAY(INT) is a type
+        if _word(tokens, index) == "ARRAY" and is_type and is_suffix:
             result.append(_replace(tokens[index], TokenType.L_BRACKET, "["))
             result.append(_replace(tokens[index], TokenType.R_BRACKET, "]"))
         else:
@@ -301,7 +315,7 @@ def _read_interval_differences(tokens: list[Token], _: StatementWords) -> list[T
             starts.append(index)
         elif tokens[index].token_type == TokenType.R_PAREN and starts:
             start = starts.pop()
-            end = _end_of_fields(tokens, index, starts)
+            end = _end_of_fields(tokens, start, index, starts)
             minus = _place_of_minus(tokens, start, index) if end else 0
             if minus:
                 name = _INTERVALS[_word(tokens, index + 1).removesuffix("S")]
@@ -313,10 +327,10 @@ def _read_interval_differences(tokens: list[Token], _: StatementWords) -> list[T
     return tokens
 
 
-def _end_of_fields(tokens: list[Token], end: int, starts: list[int]) -> int:
+def _end_of_fields(tokens: list[Token], start: int, end: int, starts: list[int]) -> int:
     """Return the index after ``MONTH`` or ``DAY TO SECOND`` behind a parenthesis; 0 without them.
 
-    A word before the end of a subquery, a comma or FROM is an alias.
+    In the list of SELECT, a word before a comma, FROM or the end of the query is an alias.
     """
     if _word(tokens, end + 1).removesuffix("S") not in _INTERVALS:
         return 0
@@ -325,8 +339,30 @@ def _end_of_fields(tokens: list[Token], end: int, starts: list[int]) -> int:
         return end + 4 if is_unit else 0
     following = tokens[end + 2].token_type if end + 2 < len(tokens) else None
     is_in_query = not starts or _word(tokens, starts[-1] + 1) in _QUERY_STARTS
-    is_last = following == TokenType.R_PAREN and not is_in_query
-    return end + 2 if is_last or following in _AFTER_FIELDS else 0
+    may_be_alias = is_in_query and _may_have_alias(tokens, starts[-1] + 1 if starts else 0, start)
+    return end + 2 if not may_be_alias or following in _AFTER_FIELDS else 0
+
+
+def _may_have_alias(tokens: list[Token], first: int, end: int) -> bool:
+    """Return whether an item that begins at ``end`` may have an alias.
+
+    That is so in the lists of SELECT and FROM, but not within CASE.
+
+    Args:
+        tokens: The tokens.
+        first: The first token of the query, or of the statement.
+        end: The first token of the item.
+    """
+    clause, open_cases = "SELECT", 0
+    for index in _outside_parentheses(tokens[:end], first):
+        word = _word(tokens, index)
+        if word == "CASE":
+            open_cases += 1
+        elif word == "END":
+            open_cases -= 1
+        elif word in _CLAUSES and [_word(tokens, index - 1), word] != ["DISTINCT", "ON"]:
+            clause, open_cases = word, 0
+    return clause in ("SELECT", "FROM", "JOIN") and open_cases <= 0
 
 
 def _place_of_minus(tokens: list[Token], start: int, end: int) -> int:
@@ -334,7 +370,8 @@ def _place_of_minus(tokens: list[Token], start: int, end: int) -> int:
     is_call = start > 0 and tokens[start - 1].token_type in _OPERAND_ENDS
     inside = _outside_parentheses(tokens[:end], start + 1)
     places = [place for place in inside if tokens[place].token_type == TokenType.DASH]
-    is_difference = len(places) == 1 and places[0] > start + 1 and not is_call
+    is_query = _word(tokens, start + 1) in _QUERY_STARTS
+    is_difference = len(places) == 1 and places[0] > start + 1 and not (is_call or is_query)
     return places[0] if is_difference else 0
 
 

@@ -546,3 +546,54 @@ def test_rows_of_values_may_have_the_word_row(dialect: str):
 def test_a_quoted_token_after_a_known_statement_is_an_error(text):
     with pytest.raises(SqlError, match="line 1"):
         compile_sql(f"{text}; CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a FROM t WHERE INTERVAL '1' DAY < (a - b) DAY",
+        "SELECT a FROM t WHERE INTERVAL '1' DAY < (a - b) DAY;",
+        "SELECT a FROM t WHERE INTERVAL '1' DAY < (a - b) DAY GROUP BY a",
+        "SELECT a FROM t WHERE INTERVAL '1' DAY < (a - b) DAY ORDER BY a LIMIT 9",
+        "SELECT a FROM (SELECT a FROM t WHERE INTERVAL '1' DAY < (a - b) DAY) q",
+        "SELECT a FROM t WHERE CASE WHEN a > b THEN (a - b) DAY ELSE NULL END > INTERVAL '1' DAY",
+        "SELECT a FROM t WHERE coalesce((a - b) DAY, (b - a) DAY) > INTERVAL '1' DAY",
+        "SELECT t.a FROM t JOIN t u ON t.a = u.a AND INTERVAL '1' DAY < (t.a - u.b) DAY",
+        "SELECT a FROM (SELECT DISTINCT ON (a) (b - b) day, a, "
+        "CASE WHEN a > b THEN (a - b) DAY END AS i FROM t) q WHERE i > INTERVAL '1' DAY",
+    ],
+)
+def test_a_unit_of_a_difference_may_be_the_last_word_of_a_clause(query: str):
+    circuit = compile_sql(f"CREATE TABLE t (a TIMESTAMP, b TIMESTAMP); {query}", dialect="postgres")
+    first, last = datetime(2024, 1, 1), datetime(2024, 1, 5)
+    rows = [{"a": last, "b": first}, {"a": first, "b": first}]
+    assert circuit.step({"t": rows})["view"].column("a").to_pylist() == [last]
+
+
+@pytest.mark.parametrize("query", ["(SELECT a - b AS d FROM t) day", "t, (SELECT 3 - 1 AS d) day"])
+def test_a_unit_after_a_query_in_from_is_an_alias(query: str):
+    circuit = compile_sql(f"CREATE TABLE t (a INT, b INT); SELECT day.d FROM {query}")
+    assert circuit.step({"t": [{"a": 5, "b": 3}]})["view"].to_pylist() == [{"d": 2, "weight": 1}]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "DECLARE RECURSIVE VIEW s.v (n INT); CREATE VIEW s.v AS",
+        "DECLARE RECURSIVE VIEW IF NOT EXISTS s.v (n INT); CREATE VIEW s.v AS",
+        "CREATE RECURSIVE VIEW s.v AS",
+    ],
+)
+def test_a_recursive_view_may_have_a_name_of_several_parts(start: str):
+    views, _ = run(
+        f"CREATE TABLE t (n INT); {start} SELECT n FROM t UNION SELECT n + 1 FROM s.v WHERE n < 3;",
+        "postgres",
+        t=[{"n": 1}],
+    )
+    assert list(map(sorted, views.values())) == [[(1,), (2,), (3,)]]
+
+
+def test_a_column_with_the_name_of_a_type_may_be_an_array():
+    text = "CREATE TABLE t (date ARRAY(INTEGER)); SELECT cardinality(date) AS n FROM t"
+    views, _ = run(text, "trino", t=[{"date": [1, 2]}])
+    assert views == {"view": [(2,)]}
