@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, substitute
+from circuits.plan.expressions import Call, Column, Expression, substitute
 from circuits.sql.binding.clause import FIRST_PARAMETER, LEVEL_COLUMNS, Clause, Reader
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.spark.lists import unless_null
@@ -29,11 +29,16 @@ STRUCT_COLUMN_OFFSET: Final = 50
 
 
 def _read_lambda(
-    clause: Clause, node: exp.Expr, types: Sequence[pa.DataType], lambda_node: exp.Expr
+    clause: Clause,
+    node: exp.Expr,
+    types: Sequence[pa.DataType],
+    lambda_node: exp.Expr,
+    values: Sequence[Expression] = (),
 ) -> tuple[Expression, tuple[int, ...]]:
     """Return the body of a lambda, and the numbers of its parameters, which have these types.
 
-    In Spark, any other expression is the value of the lambda for all elements.
+    In Spark, any other expression is the value of the lambda for all elements. The first
+    parameters are JSON if these values of the row are.
     """
     # The number of lambdas around this one.
     level = len({c.index // LEVEL_COLUMNS for c in clause.parameters.values()})
@@ -51,7 +56,12 @@ def _read_lambda(
             node, f"a lambda of {len(names)} parameters; it takes 1 to {len(types)}"
         )
     parameters = {name: Column(first + k, types[k]) for k, name in enumerate(names)}
-    inner = replace(clause, parameters={**clause.parameters, **parameters})
+    values_of_row = dict(zip(parameters.values(), values, strict=False))
+    inner = replace(
+        clause,
+        parameters={**clause.parameters, **parameters},
+        json_kind=lambda value: clause.json_kind(_substitute(value, values_of_row)),
+    )
     body = lambda_node.this
     if any(column.parts[0].name.casefold() in names for column in body.find_all(exp.Column)):
         # sqlglot takes X in ``x -> X + 1`` as a column.
@@ -87,7 +97,8 @@ def _call_with_lambda(
         raise clause.source.error(node, f"{function} takes a list, not a value of {value.type}")
     position_type = pa.int32() if clause.source.is_spark else pa.int64()
     types = [value.type.value_type, position_type]
-    body, parameters = _read_lambda(clause, node, types, lambda_node)
+    element = Call("list_element", (value, integer_literal(1)), value.type.value_type)
+    body, parameters = _read_lambda(clause, node, types, lambda_node, [element])
     # The body reads the position as an INT from 0 in Spark, and from 1 in DuckDB. `lambda_call`
     # passes it as int64 from 0.
     position: Expression = Column(parameters[1], pa.int64())
@@ -173,7 +184,8 @@ def _reduce(
     if not is_list(value.type):
         raise clause.source.error(node, f"a reduction takes a list, not a value of {value.type}")
     types = [start.type, value.type.value_type]
-    body, parameters = _read_lambda(clause, node, types, lambda_node)
+    element = Call("list_element", (value, integer_literal(1)), value.type.value_type)
+    body, parameters = _read_lambda(clause, node, types, lambda_node, [start, element])
     with clause.source.errors_at(node):
         return lambda_call("list_reduce", value, body, parameters, start)
 

@@ -60,6 +60,10 @@ DUCKDB_ONLY = [
     "SELECT json_array(list_transform([j], lambda x: x)[1]) AS r FROM t",
     "SELECT json_array(list_transform([j], lambda x: x::VARCHAR)[1]) AS r FROM t",
     "SELECT json_array(list_transform([s], lambda x: j)[1]) AS r FROM t",
+    "SELECT list_transform([j], lambda x: json_array(x, x::VARCHAR))[1] AS r FROM t WHERE a < 3",
+    "SELECT list_transform([j], lambda x: "
+    "list_transform([{'x': x}], lambda y: to_json(y.x))[1])[1] AS r FROM t WHERE a < 3",
+    "SELECT list_reduce([j, j], lambda x, y: json_array(x, y)) AS r FROM t WHERE a < 3",
     "SELECT json_array(list_reduce([j, j], lambda x, y: y)) AS r FROM t WHERE a = 1",
     "SELECT json_array(map {'a': j}['a'], map_values(map {'a': j})[1]) AS r FROM t",
     "SELECT json_array(flatten([[j], [j]])[1], list_resize([j], 2)[1]) AS r FROM t",
