@@ -31,6 +31,7 @@ __all__ = [
     "iso_texts",
     "no_type_error",
     "on_conflict",
+    "quote_name",
     "rows_of",
     "values_clause",
     "values_of",
@@ -137,6 +138,15 @@ def delete_statement(
     conditions = [f"{key} = {placeholder}" for key in keys]
     conditions += [f"{name} IS NULL" for name in nulls]
     return f"DELETE FROM {table} WHERE {' AND '.join(conditions)}"
+
+
+def quote_name(name: str) -> str:
+    """Return a name of SQL in double quotes.
+
+    >>> quote_name('two "words" here')
+    '"two ""words"" here"'
+    """
+    return '"' + name.replace('"', '""') + '"'
 
 
 def insert_statement(table: str, columns: Sequence[str], source: str) -> str:

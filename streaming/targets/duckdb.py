@@ -29,7 +29,7 @@ from pyarrow import types
 from circuits.types.arrow_types import VARIANT, is_nested, part_types, with_parts
 from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import TargetError
-from streaming.targets.dialect import insert_statement, on_conflict
+from streaming.targets.dialect import insert_statement, on_conflict, quote_name
 from streaming.targets.table_check import TableShape
 
 __all__ = ["DuckDb"]
@@ -53,7 +53,7 @@ class DuckDb:
     keeps_connection = False
 
     def quoted(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
+        return quote_name(name)
 
     def type_of(self, type_: pa.DataType) -> str:
         return _type_name(_stored_type(type_))

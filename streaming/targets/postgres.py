@@ -36,6 +36,7 @@ from streaming.targets.dialect import (
     iso_texts,
     no_type_error,
     on_conflict,
+    quote_name,
     rows_of,
     values_clause,
     values_of,
@@ -76,7 +77,7 @@ class Postgres:
 
     def quoted(self, name: str) -> str:
         # In a statement with placeholders, psycopg reads %% as %.
-        return '"' + name.replace('"', '""').replace("%", "%%") + '"'
+        return quote_name(name).replace("%", "%%")
 
     def type_of(self, type_: pa.DataType) -> str:
         match family_of(type_):
@@ -110,7 +111,7 @@ class Postgres:
         return rows_of(columns)
 
     def shape_of(self, connection: Any, name: str, schema: str | None) -> TableShape | None:
-        quoted = ".".join('"' + part.replace('"', '""') + '"' for part in (schema, name) if part)
+        quoted = ".".join(quote_name(part) for part in (schema, name) if part)
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT attname, format_type(atttypid, atttypmod), attnotnull AND NOT atthasdef "

@@ -33,6 +33,7 @@ from streaming.targets.dialect import (
     iso_texts,
     no_type_error,
     on_conflict,
+    quote_name,
     rows_of,
     values_clause,
     values_of,
@@ -60,7 +61,7 @@ class Sqlite:
     keeps_connection = False
 
     def quoted(self, name: str) -> str:
-        return '"' + name.replace('"', '""') + '"'
+        return quote_name(name)
 
     def type_of(self, type_: pa.DataType) -> str:
         if is_nested(type_):

@@ -58,7 +58,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 __all__ = ["StatementWords", "rewrite_statements", "split_statements"]
 
-# What can be the first word of a query, or stand before it after MINUS.
+# The words that begin a query. ALL and DISTINCT may stand between MINUS and the query.
 _QUERY_STARTS: Final = {"SELECT", "VALUES", "WITH", "TABLE", "ALL", "DISTINCT"}
 # The last token of a name, a literal or a query in parentheses.
 _OPERAND_ENDS: Final = {
@@ -76,7 +76,7 @@ _INTERVALS: Final = {
     **dict.fromkeys(("YEAR", "QUARTER", "MONTH"), "interval_of_months"),
     **dict.fromkeys(("WEEK", "DAY", "HOUR", "MINUTE", "SECOND"), "interval_of_days"),
 }
-# What follows a unit, but no alias.
+# The tokens that show that the word before them is a unit of time: no alias can stand there.
 _AFTER_FIELDS: Final = {
     *(TokenType.ALIAS, TokenType.PLUS, TokenType.DASH, TokenType.STAR, TokenType.SLASH),
     *(TokenType.EQ, TokenType.NEQ, TokenType.LT, TokenType.LTE, TokenType.GT, TokenType.GTE),
@@ -315,8 +315,8 @@ def _read_interval_differences(tokens: list[Token], _: StatementWords) -> list[T
             starts.append(index)
         elif tokens[index].token_type == TokenType.R_PAREN and starts:
             start = starts.pop()
-            end = _end_of_fields(tokens, start, index, starts)
-            minus = _place_of_minus(tokens, start, index) if end else 0
+            end = _find_end_of_fields(tokens, start, index, starts)
+            minus = _find_minus(tokens, start, index) if end else 0
             if minus:
                 name = _INTERVALS[_word(tokens, index + 1).removesuffix("S")]
                 tokens[minus] = _replace(tokens[minus], TokenType.COMMA, ",")
@@ -327,7 +327,7 @@ def _read_interval_differences(tokens: list[Token], _: StatementWords) -> list[T
     return tokens
 
 
-def _end_of_fields(tokens: list[Token], start: int, end: int, starts: list[int]) -> int:
+def _find_end_of_fields(tokens: list[Token], start: int, end: int, starts: list[int]) -> int:
     """Return the index after ``MONTH`` or ``DAY TO SECOND`` behind a parenthesis; 0 without them.
 
     In the list of SELECT, a word before a comma, FROM or the end of the query is an alias.
@@ -365,7 +365,7 @@ def _may_have_alias(tokens: list[Token], first: int, end: int) -> bool:
     return clause in ("SELECT", "FROM", "JOIN") and open_cases <= 0
 
 
-def _place_of_minus(tokens: list[Token], start: int, end: int) -> int:
+def _find_minus(tokens: list[Token], start: int, end: int) -> int:
     """Return the index of the minus in ``(a - b)``; 0 for other contents, and for a call."""
     is_call = start > 0 and tokens[start - 1].token_type in _OPERAND_ENDS
     inside = _outside_parentheses(tokens[:end], start + 1)

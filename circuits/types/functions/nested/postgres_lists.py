@@ -150,10 +150,7 @@ def _list_rule(name: str, arguments: Arguments, target_type: pa.DataType | None)
     depth = arguments[1]
     if not is_text(arguments[0].type) or not isinstance(depth, Literal):
         raise argument_error(name, arguments, "it takes a text and the number of levels")
-    result = _TEXT
-    for _ in range(depth.value):
-        result = pa.list_(result)
-    return arguments, result
+    return arguments, _list_type(depth.value)
 
 
 def list_of_text(texts: pa.Array | pa.ChunkedArray, depth: int) -> pa.Array:
@@ -163,10 +160,15 @@ def list_of_text(texts: pa.Array | pa.ChunkedArray, depth: int) -> pa.Array:
         ArrowInvalid: A text is not a list of this depth.
     """
     column = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    return _list_kernel([column, pa.scalar(depth)], _list_type(depth))
+
+
+def _list_type(depth: int) -> pa.DataType:
+    """Return the type of lists of texts with so many levels."""
     result = _TEXT
     for _ in range(depth):
         result = pa.list_(result)
-    return _list_kernel([column, pa.scalar(depth)], result)
+    return result
 
 
 _list_kernel = per_distinct_row(_read_list)
