@@ -8,6 +8,7 @@ is_true                          the truth of its argument (`circuits.runtime.pr
 case of comparisons              the codes of the chosen columns and literals
 add, subtract, multiply          arithmetic on the codes of numbers (`code_arithmetic`)
 time_bucket, date_add            arithmetic on ticks, if no row overflows or is infinite
+formats of a timestamp           the codes of the texts, one for each day, hour, minute or second
 all others                       evaluated in Arrow (`circuits.runtime.evaluation`), then encoded
 ================================ ==================================================================
 
@@ -41,12 +42,15 @@ from circuits.runtime.predicates import (
 from circuits.runtime.row_batch import RowBatch, keeps_codes
 from circuits.types.codecs.codec import NULL, Codecs
 from circuits.types.functions.casting.time_units import DAY_US, INFINITE, MAX_TIMESTAMP_DAY
+from circuits.types.functions.dates.date_formats import finest_unit, format_seconds
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["CodeEvaluator"]
 
 _TICKS_PER_MICROSECOND = {"us": 1, "ns": 1000}
+# The units that `finest_unit` returns, except microseconds.
+_SECONDS = {"day": 86_400, "hour": 3_600, "minute": 60, "second": 1}
 
 
 class CodeEvaluator:
@@ -104,6 +108,8 @@ class CodeEvaluator:
                 return self._bucket(call)
             case "date_add" if arguments[0].type == call.type:
                 return self._add_microseconds(call)
+            case "strftime" | "date_format":
+                return self._format(call)
         arithmetic = _arithmetic_of(call, codecs)
         return None if arithmetic is None else self._compute(call, arithmetic)
 
@@ -169,6 +175,39 @@ class CodeEvaluator:
             return None
         return with_nulls(ticks + added_ticks, is_null)
 
+    def _format(self, call: Call) -> Int64Array | None:
+        """Return the codes of a format of a column; None if Arrow has to compute them.
+
+        The text is the same in a whole day, hour, minute or second, so each of them that occurs is
+        formatted once.
+        """
+        timestamp, pattern = call.arguments
+        seconds = _seconds_of_format(call, self._batch.codecs)
+        if seconds is None or not isinstance(timestamp, Column) or not self._batch.rows:
+            return None
+        assert isinstance(pattern, Literal)
+        ticks, is_null, greatest = numbers_of_codes(self._batch.codes(timestamp.index))
+        if greatest > _largest_ticks(timestamp.type):
+            return None
+        assert isinstance(ticks, np.ndarray)
+        units = ticks // (seconds * 10**6)
+        present = units if is_null is None else units[~is_null]
+        distinct, position_of_row = _distinct_numbers(present)
+        try:
+            texts = [
+                format_seconds(call.function, pattern.value, number * seconds)
+                for number in distinct.tolist()
+            ]
+        except (ValueError, OverflowError):  # Arrow raises the error of the row
+            return None
+        codec = self._batch.codecs.codec(call.type)
+        codes = codec.encode(pa.array(texts, call.type))[position_of_row]
+        if is_null is None:
+            return codes
+        result = np.full(len(is_null), NULL)
+        result[~is_null] = codes
+        return result
+
 
 @cached_by_codecs
 def _arithmetic_of(call: Call, codecs: Codecs) -> Arithmetic | None:
@@ -184,6 +223,27 @@ def _chooses_codes(case: Call, codecs: Codecs) -> bool:
         or (isinstance(value, Column) and keeps_codes(value.type, case.type, codecs))
         for value in (*pairs[1::2], otherwise)
     )
+
+
+@cached_by_codecs
+def _seconds_of_format(call: Call, codecs: Codecs) -> int | None:
+    """Return the seconds of the unit in which a format of a timestamp has one text, if known."""
+    timestamp, pattern = call.arguments
+    if timestamp.type != pa.timestamp("us") or not isinstance(pattern, Literal):
+        return None
+    if pattern.value is None:
+        return None
+    try:
+        return _SECONDS.get(finest_unit(call.function, pattern.value))
+    except ValueError:  # Arrow raises the error if there is a row
+        return None
+
+
+def _distinct_numbers(numbers: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """Return the distinct numbers, and for each number its position among them."""
+    if len(numbers) and (numbers == numbers[0]).all():
+        return numbers[:1], np.zeros(len(numbers), np.int64)
+    return np.unique(numbers, return_inverse=True)
 
 
 def _largest_ticks(data_type: pa.DataType) -> int:

@@ -43,16 +43,24 @@ FROM_CODES = [
         Literal(None, TEXT),
     ),
     call("greatest", X, number(1)),
+    call("strftime", AT, Literal("%Y-%m-%d", TEXT)),
+    call("date_format", AT, Literal("HH:mm:ss", TEXT)),
 ]
 FROM_VALUES = [
     call("date_add", AT, number(1), number(0), number(0)),
     call("case", call("gt", call("divide", number(4), X), number(0)), X, number(0)),
+    call("strftime", AT, Literal("%f", TEXT)),
+    call("strftime", AT, Literal("%", TEXT)),
+    call("strftime", AT, NAME),
+    call("strftime", AT_NS, Literal("%H", TEXT)),
 ]
+DAY_US = 86_400_000_000
 
 NUMBERS = st.one_of(
     st.none(),
     st.integers(-9, 9),
     st.sampled_from([2**63 - 1, 2**63 - 2, 2**63 - 12, 1 - 2**63, 12 - 2**63]),
+    st.sampled_from([DAY_US - 1, DAY_US, -DAY_US, -DAY_US - 1, 10**18]),
 )
 ROWS = st.lists(
     st.tuples(NUMBERS, st.sampled_from([None, "a", "b"]), NUMBERS, NUMBERS), min_size=1, max_size=6

@@ -30,7 +30,15 @@ from circuits.types.functions.dates.date_patterns import (
 from circuits.types.functions.function import Function, Kernel, Values
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
-__all__ = ["FUNCTIONS", "format_java", "parse_java"]
+__all__ = ["FUNCTIONS", "finest_unit", "format_java", "format_seconds", "parse_java"]
+
+#: The functions that format a timestamp, and how each reads its pattern.
+_COMPILERS: Final[dict[str, Callable[[str], tuple[FormatField, ...]]]] = {
+    "date_format": java_format,
+    "strftime": c_format,
+}
+
+_EPOCH: Final = datetime(1970, 1, 1)
 
 
 def _pad_number(value: int, field: FormatField) -> str:
@@ -115,9 +123,13 @@ def _utc_text(name: str, width: int) -> str:
             return "UTC" if width < 4 else "Coordinated Universal Time"
 
 
+def _write(timestamp: datetime, fields: tuple[FormatField, ...]) -> str:
+    return "".join(_format_field(timestamp, field) for field in fields)
+
+
 def _format_kernel(compile_format: Callable[[str], tuple[FormatField, ...]]) -> Kernel:
     def write(timestamp: datetime, pattern: str) -> str:
-        return "".join(_format_field(timestamp, field) for field in compile_format(pattern))
+        return _write(timestamp, compile_format(pattern))
 
     format_distinct = per_distinct_row(write)
 
@@ -141,9 +153,45 @@ _FIELD_UNITS: Final = {
 }
 
 
+def finest_unit(function: str, pattern: str) -> str:
+    """Return the unit of time in which a format has one text: ``day`` down to ``microsecond``.
+
+    Args:
+        function: ``date_format`` or ``strftime``.
+        pattern: The format.
+
+    Raises:
+        ValueError: The pattern is wrong.
+
+    >>> finest_unit("strftime", "%Y-%m-%d"), finest_unit("date_format", "HH:mm")
+    ('day', 'minute')
+    """
+    return _finest_unit(_COMPILERS[function](pattern))
+
+
+@lru_cache(maxsize=4096)
+def format_seconds(function: str, pattern: str, seconds: int) -> str:
+    """Return the text of the time that is some seconds after the start of 1970.
+
+    The arguments ``function`` and ``pattern`` are those of `finest_unit`.
+
+    Raises:
+        ValueError: The pattern is wrong.
+        OverflowError: The year is not from 1 to 9999.
+
+    >>> format_seconds("strftime", "%Y-%m-%d", 86_400)
+    '1970-01-02'
+    """
+    return _write(_EPOCH + timedelta(seconds=seconds), _COMPILERS[function](pattern))
+
+
+def _finest_unit(fields: tuple[FormatField, ...]) -> str:
+    return max((_FIELD_UNITS.get(field.name, "day") for field in fields), key=_UNITS.index)
+
+
 def _truncate(values: pa.Array, fields: tuple[FormatField, ...]) -> pa.Array:
     """Return the times without the parts that none of the fields shows."""
-    unit = max((_FIELD_UNITS.get(field.name, "day") for field in fields), key=_UNITS.index)
+    unit = _finest_unit(fields)
     return values if unit == _UNITS[-1] else floor_temporal(values, unit)
 
 
@@ -339,7 +387,7 @@ FUNCTIONS = (
         "date_format",
         "a in the format b of Java: yyyy-MM-dd HH:mm:ss",
         _FORMAT_RULE,
-        _format_kernel(java_format),
+        _format_kernel(_COMPILERS["date_format"]),
     ),
     _parse_function(
         "date_parse",
@@ -360,7 +408,7 @@ FUNCTIONS = (
         "strftime",
         "a in the format b of C: %Y-%m-%d %H:%M:%S",
         _FORMAT_RULE,
-        _format_kernel(c_format),
+        _format_kernel(_COMPILERS["strftime"]),
     ),
     _parse_function(
         "strptime",
