@@ -296,6 +296,7 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "map_from_entries": "map_from_entries([{'k': 'a', 'v': 1}])",
         "map_concat": "spark: map_concat(map('a', 1), map('b', 2))",
         "nested_text": "CAST({'x': [1, NULL], 'y': 'a, b'} AS VARCHAR)",
+        "nested_of_text": "CAST('[1, NULL]' AS INT[])",
         "map_merge": "map_concat(MAP {'a': 1}, MAP {'a': 2})",
         "sorted_list_histogram": "list_histogram(['b', 'a', 'b'])",
         "list_histogram_bins": "histogram(n, [0, 5])",

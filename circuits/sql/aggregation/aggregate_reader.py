@@ -11,13 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from difflib import get_close_matches
 from typing import Any, Final
 
 import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
-from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES
+from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES, AGGREGATE_WORDS
 from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause
 from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.ordering import SortKey, read_argument_order
@@ -163,10 +164,10 @@ class AggregateReader:
                 node, f"{self.name}() needs a window; write {self.name}(...) OVER (...)"
             )
         if definition is None:
+            similar = get_close_matches(self.name.lower(), sorted(AGGREGATE_WORDS), n=3)
             known = ", ".join(sorted(self._definitions))
-            raise self.source.unsupported(
-                node, f"aggregate {self.name}()", f"there are: {known}", self.name
-            )
+            advice = f"did you mean {' or '.join(similar)}?" if similar else f"there are: {known}"
+            raise self.source.unsupported(node, f"aggregate {self.name}()", advice, self.name)
         return definition
 
     def _read_argument_nodes(self) -> list[exp.Expr]:

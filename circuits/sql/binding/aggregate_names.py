@@ -1,5 +1,7 @@
 """The names of aggregate functions: by the class of sqlglot's tree, or by the word in the text.
 
+The names of window functions are here, too, for advice about a name that is unknown.
+
 Both dialects share one table. A synonym of another system maps to the name that
 `circuits.sql.aggregation.aggregate_calls` defines.
 """
@@ -12,7 +14,7 @@ from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["AGGREGATE_CLASSES", "AGGREGATE_NAMES"]
+__all__ = ["AGGREGATE_CLASSES", "AGGREGATE_NAMES", "AGGREGATE_WORDS"]
 
 #: Names of functions that sqlglot parses as `exp.Anonymous`, with the name of the definition.
 AGGREGATE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
@@ -116,5 +118,25 @@ AGGREGATE_CLASSES: Final[Mapping[type[exp.Expr], str]] = MappingProxyType(
         exp.Sum: "sum",
         exp.Variance: "var_samp",
         exp.VariancePop: "var_pop",
+    }
+)
+
+_WINDOW_FUNCTIONS: Final = (
+    *("cume_dist", "dense_rank", "first_value", "lag", "last_value", "lead", "nth_value", "ntile"),
+    *("percent_rank", "rank", "row_number"),
+)
+
+#: All names of aggregate and window functions in texts.
+AGGREGATE_WORDS: Final[frozenset[str]] = frozenset(
+    {
+        *AGGREGATE_NAMES,
+        *AGGREGATE_CLASSES.values(),
+        *(
+            name.lower()
+            for tree in AGGREGATE_CLASSES
+            if issubclass(tree, exp.Func)
+            for name in tree.sql_names()
+        ),
+        *_WINDOW_FUNCTIONS,
     }
 )

@@ -18,7 +18,7 @@ from sqlglot import exp
 
 from circuits.errors import UnsupportedSqlError
 from circuits.plan.expressions import Column, Expression, Literal
-from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES
+from circuits.sql.binding.aggregate_names import AGGREGATE_NAMES, AGGREGATE_WORDS
 from circuits.sql.binding.enums import (
     EXTREMES,
     adapt_enums,
@@ -381,7 +381,8 @@ class Clause:
         if remedy:
             return remedy
         name = self.source.name_in_text(node).lower()
-        names = sorted({*self.readers.function_names(is_spark=self.source.is_spark)} - {name})
+        functions_of_rows = self.readers.function_names(is_spark=self.source.is_spark)
+        names = sorted({*functions_of_rows, *AGGREGATE_WORDS} - {name})
         similar = get_close_matches(name, names, n=3)
         if similar:
             return f"did you mean {' or '.join(similar)}? {_PYTHON_ADVICE}"

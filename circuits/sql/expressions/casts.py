@@ -108,6 +108,9 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
     if source.is_postgres and is_list(target) and is_text(value.type):
         levels = integer_literal(_levels_of(target))
         value = clause.call(node, "postgres_list", value, levels)
+    if source.dialect == "duckdb" and is_nested(target) and is_text(value.type):
+        parts = clause.call(node, "nested_of_text", value, Literal(None, target))
+        value = clause.call(node, "try", parts) if is_lenient else parts
     if source.is_postgres and pa.types.is_string(target):
         value = dialect_text(clause, node, value)
     is_rounded = pa.types.is_floating(value.type) and pa.types.is_integer(target)

@@ -327,8 +327,6 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             column = exp.Column(this=exp.to_identifier(node.this.name))
             column.meta.update(node.meta)
             node.replace(exp.Abs(this=column))
-    for cast in list(tree.find_all(exp.Cast)):
-        _read_list_text(cast)
     for interval in reversed(list(tree.find_all(exp.MakeInterval))):
         if not is_duckdb:
             _build_interval(interval, parse)
@@ -470,26 +468,6 @@ def _unit_of(node: exp.Expr) -> str:
     """Return the unit of time that a word names; empty for any other expression."""
     is_word = isinstance(node, exp.Column | exp.Var) and not node.args.get("table")
     return node.name.casefold() if is_word and node.name.casefold() in _UNITS else ""
-
-
-def _read_list_text(cast: exp.Cast) -> None:
-    """Replace ``'{1,2}'::int[]``, which is a list in PostgreSQL, by the cast of a list."""
-    text = cast.this
-    if not cast.to.is_type(exp.DType.ARRAY) or not text.is_string:
-        return
-    if re.fullmatch(r"\{\s*\}", text.name):
-        parts = []
-    elif match := re.fullmatch(r"\{([^{}\"\\]*)\}", text.name):
-        parts = [part.strip() for part in match[1].split(",")]
-    else:
-        return
-    elements = [
-        exp.null() if part.upper() == "NULL" else exp.Literal.string(part) for part in parts
-    ]
-    values = exp.Array(expressions=elements)
-    for node in values.walk():
-        node.meta.update(text.meta)
-    cast.set("this", values)
 
 
 def _read_some_as_any(comparison: exp.Binary) -> None:

@@ -81,3 +81,68 @@ def test_a_text_that_is_not_known_is_refused():
     value = "[TIMESTAMP '2024-01-01' - TIMESTAMP '2023-01-01']"
     with pytest.raises(SqlError, match="list"):
         compile_sql(f"SELECT CAST({value} AS VARCHAR) AS x", {})
+
+
+CASTS = [
+    "'[1, NULL]'::INT[]",
+    "' [ ] '::INT[]",
+    "'[,1]'::VARCHAR[]",
+    """'[a, "b c", ''d,e'', null, "null", NULL ]'::VARCHAR[]""",
+    "'[[1],[2,3],null,[]]'::INT[][]",
+    r"""'[a\,b, "a\"b", ''c\''d'']'::VARCHAR[]""",
+    """'[a"b"c, "a" "b", {x, y}, (a,b), a:b, "" ]'::VARCHAR[]""",
+    """'{a: 1, ''b'': "x y"}'::STRUCT(a INT, b VARCHAR)""",
+    "'{a:b:c}'::STRUCT(a VARCHAR, b INT)",
+    "'(1, a)'::STRUCT(a INT, b VARCHAR)",
+    "'(1)'::STRUCT(a INT, b INT)",
+    "'()'::STRUCT(a INT, b INT)",
+    "'( 1 , )'::STRUCT(a INT, b INT)",
+    """'{"a": {"b": 2}}'::STRUCT(a STRUCT(b INT))""",
+    "'[{a: [1,2]}, null, {}]'::STRUCT(a INT[])[]",
+    "'{a=1, b=NULL}'::MAP(VARCHAR, INT)",
+    "'{1=[1,2], 2=[]}'::MAP(INT, INT[])",
+    "'{}'::MAP(VARCHAR, INT)",
+    "'[2020-01-01 10:00:00, null]'::TIMESTAMP[]",
+    "'[1, 2]'::INT[2]",
+    "TRY_CAST('[1,x]' AS INT[])",
+    "TRY_CAST('[1' AS INT[])",
+    "(NULL::VARCHAR)::INT[]",
+    "l::VARCHAR::VARCHAR[]",
+    "n::VARCHAR::INT[][]",
+]
+
+
+@pytest.mark.parametrize("cast", CASTS)
+def test_a_text_that_is_cast_to_a_nested_type_is_read_as_in_duckdb(cast):
+    rows = [{"l": ["a", None, "null", 'b"', "c'd", "", " e", "f,[", "\\"], "n": [[1], None]}]
+    table = pa.Table.from_pylist(rows, schema=SCHEMA)
+    DATABASE.register("u", table)
+    query = f"SELECT {cast} AS x FROM u"
+    (actual,) = compile_sql(query, {"u": SCHEMA}).step({"u": table})["view"].to_pylist()
+    (expected,) = DATABASE.sql(query).to_arrow_table().to_pylist()
+    assert actual["x"] == expected["x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "type"),
+    [
+        ("{1,NULL}", "INT[]"),
+        ("[1", "INT[]"),
+        ("[1]]", "INT[]"),
+        ("[1,]", "INT[]"),
+        ("abc", "INT[]"),
+        ("", "INT[]"),
+        ("[''a'''']", "VARCHAR[]"),
+        ("{a: 1, c: 2}", "STRUCT(a INT, b VARCHAR)"),
+        ("{A: 1}", "STRUCT(a INT)"),
+        ("(1,2,3)", "STRUCT(a INT, b INT)"),
+        ("{a: 1}", "MAP(VARCHAR, INT)"),
+        ("{a=1, a=2}", "MAP(VARCHAR, INT)"),
+    ],
+)
+def test_a_text_that_is_no_nested_value_is_an_error_as_in_duckdb(text, type):
+    DATABASE.register("u", pa.Table.from_pylist([{}], schema=SCHEMA))
+    with pytest.raises(duckdb.Error):
+        DATABASE.execute(f"SELECT '{text}'::{type}").fetchall()
+    with pytest.raises(SqlError, match=r"line 1, column 8: .* is not a"):
+        compile_sql(f"SELECT '{text}'::{type} AS x FROM u", {"u": SCHEMA})

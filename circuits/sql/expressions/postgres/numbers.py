@@ -90,9 +90,14 @@ def _read_round(clause: Clause, node: exp.Round) -> Expression:
     return clause.call(node, "round", value, *digits)
 
 
-def bits_of(value: Expression) -> int:
-    """Return the number of bits of an integer in PostgreSQL, where a short constant has 32."""
-    if isinstance(value, Literal) and value.value is not None:
+def bits_of(node: exp.Expr, value: Expression) -> int:
+    """Return the number of bits of an integer in PostgreSQL, where a short constant has 32.
+
+    A constant that is cast has the bits of the type.
+    """
+    while isinstance(node, exp.Paren | exp.Neg | exp.BitwiseNot):
+        node = node.this
+    if isinstance(value, Literal) and value.value is not None and not isinstance(node, exp.Cast):
         return 32 if -(2**31) <= value.value < 2**31 else 64
     return int(value.type.bit_width)
 
@@ -106,7 +111,7 @@ def _read_hex(clause: Clause, node: exp.Anonymous) -> Expression:
         raise clause.source.error(
             node, f"to_hex() takes an integer, not {value.type}; write encode(x, 'hex') for bytes"
         )
-    if bits_of(value) <= 32:
+    if bits_of(node.expressions[0], value) <= 32:
         value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
     return clause.call(node, "lower", clause.call(node, "hex_integer", value))
 

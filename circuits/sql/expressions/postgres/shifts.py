@@ -4,6 +4,7 @@
 
     -1 << 1       -2: a number may be negative, and may lose bits
     1 << 33       2: an int keeps its 32 bits, and the distance counts modulo 32
+    1::int8 << 33 8589934592
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def _shift_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Binary) -> Expression:
         clause.source.allow_arguments(node, "this", "expression", "requires_int128")
         value, distance = clause.read(node.left), clause.read(node.right)
-        if not pa.types.is_integer(value.type) or (bits := bits_of(value)) == 64:
+        if not pa.types.is_integer(value.type) or (bits := bits_of(node.left, value)) == 64:
             return clause.call(node, function, value, distance)
         distance = clause.call(node, "bit_and_of", distance, integer_literal(31))
         shifted = clause.call(node, function, value, distance)
