@@ -8,34 +8,41 @@ views, at once or in slices, and drops views; sometimes it starts with changed v
 random call to the file system or a target, before, during or after it; or its parent kills it after
 a random time. The next job goes on with the views of the directory.
 
-A target is a folder with a file for each micro-batch. A file that is written again must have the
-same rows. After some micro-batches, the sum of the files of each view equals the view of all rows
-so far, as DuckDB computes it. If a view is still being published in slices, the sum is a part of
-the view after the previous micro-batch.
+A target is a folder with a file for each micro-batch, which a target, a function, or a function
+that can replace a view writes; some views are published in mode ``complete``. A file that is
+written again must have the same rows. After some micro-batches, the sum of the files of each view
+equals the view of all rows so far, as DuckDB computes it. If a view is still being published in
+slices, the sum is a part of the view after the previous micro-batch.
 
-At the end the number of kills is printed as JSON, by what the job did: ``start`` with changed views
-that were not committed yet, ``add`` or ``drop`` before the micro-batch that commits, ``slices``, or
-``none`` of these.
+In every second history, the input has lateness: a micro-batch has late rows, which change nothing,
+and a view may publish the groups that are closed.
+
+At the end the number of kills is printed as JSON: all, those of inputs with lateness, and all by
+what the job did: ``start`` with changed views that were not committed yet, ``add`` or ``drop``
+before the micro-batch that commits, ``slices``, or ``none`` of these.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from random import Random
+from unittest.mock import patch
 
 import duckdb
 import pyarrow as pa
 
-from circuits import Circuit, InputOptions, compile_sql
+from circuits import Circuit, InputOptions, Lateness, compile_sql
 from circuits.program_edits import add_views, remove_view
 from dbsp_wcoj import warm_up
-from streaming import ChangeOptions, Output, ViewSink, stored_circuit
+from streaming import ChangeOptions, Output, ViewDelta, ViewSink, stored_circuit
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.killed_process import (
     SCHEMA,
@@ -44,6 +51,7 @@ from tests.support.killed_process import (
     Plan,
     Source,
     run_process,
+    table_of,
 )
 
 KILLS_PER_HISTORY = 20
@@ -56,6 +64,61 @@ TEMPLATES = (
     "SELECT src, max(dst) AS m FROM e WHERE src > {} GROUP BY src",
     "SELECT src, dst, upper(name) AS name FROM e WHERE dst > {}",
 )
+#: Views over an input with lateness by ``dst``; the last one publishes closed groups.
+LATE_TEMPLATES = (
+    *TEMPLATES,
+    "SELECT dst // {} AS w, count(*) AS n, max(src) AS m FROM e GROUP BY 1",
+    "SELECT dst // {0} AS w, count(*) AS n FROM e GROUP BY 1 EMIT ON WINDOW CLOSE",
+)
+CLOSED = re.compile(r"(.* dst // (\d+) .*) EMIT ON WINDOW CLOSE")
+LATENESS = 40
+#: The kinds of outputs. The last letter of the name of a view is that of its output.
+FOLDER, FUNCTION, REPLACING_FUNCTION, COMPLETE = "tfrc"
+
+
+class LateSource(Source):
+    """Micro-batches whose times ``dst`` advance; some rows are late."""
+
+    def __init__(self, seed: str) -> None:
+        super().__init__(seed)
+        self.watermarks: list[int] = []
+
+    def live_after(self, number: int) -> list[tuple]:
+        rows: Counter = Counter()
+        for n in range(number + 1):
+            late_before = self.watermarks[n - 1] if n else -LATENESS
+            for row in self.table(n).to_pylist():
+                if row["dst"] >= late_before:
+                    rows[row["src"], row["dst"], row["name"]] += row["weight"]
+        return list(rows.elements())
+
+    def _next(self) -> pa.Table:
+        number = len(self.watermarks)
+        late_before = self.watermarks[-1] if number else -LATENESS
+        changes = []
+        for _ in range(30):
+            on_time = [row for row in self.live if row[1] >= late_before]
+            dice = self._random.random()
+            if self.live and dice < 0.2:
+                is_late = dice < 0.02 or not on_time
+                row = self._random.choice(self.live if is_late else on_time)
+                changes.append((*row, -1))
+                if row[1] >= late_before:
+                    self.live.remove(row)
+                continue
+            time = max(0, 9 * number + self._random.randrange(-60, 30))
+            row = (self._random.randrange(60), time, f"name {self._random.randrange(500)}")
+            changes.append((*row, 1))
+            if time >= late_before:
+                self.live.append(row)
+        times = [row[1] for row in changes if row[1] >= late_before]
+        self.watermarks.append(max([late_before, *(time - LATENESS for time in times)]))
+        return table_of(changes)
+
+
+def pass_delta(session: object, delta: ViewDelta) -> ViewDelta:
+    """Give a function the delta itself, without Spark."""
+    return delta
 
 
 class Job:
@@ -67,12 +130,16 @@ class Job:
         life: The number of this job, for its random choices.
         plan: When it dies.
         out: Receives what it does, one letter for each change of it.
+        is_late: True if the input has lateness.
     """
 
-    def __init__(self, place: Path, seed: str, life: int, plan: Plan, out: int) -> None:
+    def __init__(
+        self, place: Path, seed: str, life: int, plan: Plan, out: int, *, is_late: bool
+    ) -> None:
         self.place, self.plan, self._out = place, plan, out
         self.random = Random(f"job {seed} {life}")
-        self.source = Source(seed)
+        self.is_late = is_late
+        self.source = LateSource(seed) if is_late else Source(seed)
         self._commits = place / "commits"
         self._new_views = 100 * life
         self._doing = ""
@@ -121,6 +188,10 @@ class Job:
         with duckdb.connect() as connection:
             connection.register("e", e)
             query = (self.place / "queries" / view).read_text()
+            closed = CLOSED.fullmatch(query)
+            if closed is not None:
+                watermark = self.source.watermarks[number]
+                query = f"FROM ({closed[1]}) WHERE (w + 1) * {closed[2]} <= {watermark}"
             return Counter(connection.sql(query).fetchall())
 
     @property
@@ -138,8 +209,10 @@ class Job:
                 circuit = self._changed(circuit)
                 self._tell("S")
         else:
-            keep = {"e": InputOptions(keep="all")}
-            circuit = compile_sql(self._statement("first"), {"e": SCHEMA}, input_options=keep)
+            lateness = Lateness("dst", LATENESS) if self.is_late else None
+            options = {"e": InputOptions(keep="all", lateness=lateness)}
+            columns = "src bigint, dst bigint not null, name string"
+            circuit = compile_sql(self._statement("first"), {"e": columns}, input_options=options)
         return ViewSink(
             circuit,
             [self._output(view) for view in circuit.outputs],
@@ -152,7 +225,8 @@ class Job:
         if len(spec.plans) > 2 and self.random.random() < 0.5:
             spec = remove_view(spec, self.random.choice(sorted(spec.plans)))
         if len(spec.plans) < 5:
-            spec = add_views(spec, self._statement(self._new_name()))
+            view = self._new_name()
+            spec = add_views(spec, self._statement(view), materialize=materialized(view))
         return Circuit(spec)
 
     def _change(self, sink: ViewSink) -> dict[Future[int], str]:
@@ -162,32 +236,61 @@ class Job:
         view = self._new_name(views)
         rows = self.random.choice([None, None, None, 20, 40, 200])
         change = ChangeOptions(rows_per_batch=rows)
-        future = sink.add_view(self._statement(view), [self._output(view)], change=change)
+        future = sink.add_view(
+            self._statement(view),
+            [self._output(view)],
+            materialize=materialized(view),
+            change=change,
+        )
         self._added[view] = future
         return {future: "A" if rows is None else "B"}
 
     def _new_name(self, present: Collection[str] = ()) -> str:
         """Return a new name; or one of which a target may have rows, or a part of them."""
-        absent = {folder.name for folder in self.place.glob("v*")} - set(present)
+        names = {folder.name for folder in self.place.glob("v*")} - set(present)
+        absent = sorted(name for name in names if name[-1] != FUNCTION)  # it keeps its rows
         if absent and present and self.random.random() < 0.5:
-            return self.random.choice(sorted(absent))
+            return self.random.choice(absent)
         self._new_views += 1
-        return f"v{self._new_views}"
+        kinds = [FOLDER, FOLDER, FUNCTION, REPLACING_FUNCTION, COMPLETE]
+        return f"v{self._new_views}{self.random.choice(kinds)}"
 
     def _statement(self, view: str) -> str:
-        query = self.random.choice(TEMPLATES).format(self.random.randrange(1, 20))
+        templates = LATE_TEMPLATES if self.is_late else TEMPLATES
+        if view[-1] == COMPLETE:  # a view of closed groups is not published whole
+            templates = TEMPLATES
+        query = self.random.choice(templates).format(self.random.randrange(1, 20))
         folder = self.place / "queries"
         folder.mkdir(exist_ok=True)
         (folder / view).write_text(query)
         return f"CREATE VIEW {view} AS {query};"
 
     def _output(self, view: str) -> Output:
-        return Output(view, FolderTarget(self.place / view, self.plan))
+        folder, kind = FolderTarget(self.place / view, self.plan), view[-1]
+
+        def write_frame(frame: ViewDelta, batch_id: int) -> None:
+            assert frame.batch_id == batch_id
+            folder.write(replace(frame, previous=None))  # it cannot replace a view
+
+        def write_replacing(frame: ViewDelta, batch_id: int, is_whole: bool) -> None:
+            assert (frame.batch_id, frame.is_whole) == (batch_id, is_whole)
+            folder.write(frame)
+
+        if kind == FUNCTION:
+            return Output(view, write_frame)
+        if kind == REPLACING_FUNCTION:
+            return Output(view, write_replacing)
+        return Output(view, folder, "complete" if kind == COMPLETE else "delta")
 
     def _tell(self, doing: str) -> None:
         if doing != self._doing:
             self._doing = doing
             os.write(self._out, doing.encode())
+
+
+def materialized(view: str) -> list[str]:
+    """Return the view if its output needs the whole view."""
+    return [view] if view[-1] == COMPLETE else []
 
 
 NAMES: Mapping[str, str] = {
@@ -201,14 +304,16 @@ NAMES: Mapping[str, str] = {
 
 
 def run_job(
-    place: Path, seed: str, life: int, random: Random, *, is_calm: bool
+    place: Path, seed: str, life: int, random: Random, *, is_calm: bool, is_late: bool
 ) -> tuple[bool, str]:
     """Run a job until it dies or ends; return whether it was killed, and what it did then."""
     calls = None if is_calm or random.random() < 0.4 else random.randrange(60)
     plan = Plan(calls, random.choice(["before", "during", "after"]))
 
     def body(out: int) -> None:
-        Job(place, seed, life, plan, out).run(2 if is_calm else 10, is_calm=is_calm)
+        job = Job(place, seed, life, plan, out, is_late=is_late)
+        with patch("streaming.targets.frame.frame_of", pass_delta):
+            job.run(2 if is_calm else 10, is_calm=is_calm)
 
     is_timed = calls is None and not is_calm
     is_killed, doing = run_process(body, delay=random.uniform(0, 2) if is_timed else None)
@@ -219,21 +324,24 @@ def main(place: Path, kills: int, seed: str) -> None:
     warm_up()
     counts: Counter = Counter()
     lives = 0
-    history = 0
+    history = late_kills = 0
     while counts.total() < kills:
         folder = place / f"history-{history}"
         folder.mkdir(parents=True)
         random = Random(f"kills {seed} {history}")
-        before = counts.total()
+        before, is_late = counts.total(), history % 2 == 1
+        name = f"{seed} {history}"
         while counts.total() < min(kills, before + KILLS_PER_HISTORY):
             lives += 1
-            is_killed, doing = run_job(folder, f"{seed} {history}", lives, random, is_calm=False)
+            is_killed, doing = run_job(folder, name, lives, random, is_calm=False, is_late=is_late)
             if is_killed:
                 counts[NAMES[doing]] += 1
-        run_job(folder, f"{seed} {history}", lives + 1, random, is_calm=True)
+        run_job(folder, name, lives + 1, random, is_calm=True, is_late=is_late)
+        late_kills += is_late * (counts.total() - before)
         lives += 1
         history += 1
-    print(json.dumps({"kills": counts.total(), "jobs": lives, "during": dict(counts)}))
+    report = {"kills": counts.total(), "late": late_kills, "jobs": lives, "during": dict(counts)}
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -182,10 +182,15 @@ class Source:
                 row = tuple(self._random.randrange(self._values) for _ in range(2))
                 self.live.append((*row, f"name {self._random.randrange(self._names)}"))
                 changes.append((*self.live[-1], 1))
-        schema = SCHEMA.append(pa.field("weight", pa.int64()))
-        columns = zip(*changes, strict=True)
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
-        return pa.Table.from_arrays(arrays, schema=schema)
+        return table_of(changes)
+
+
+def table_of(changes: list[tuple]) -> pa.Table:
+    """Return rows of `SCHEMA`, each with its weight, as a table."""
+    schema = SCHEMA.append(pa.field("weight", pa.int64()))
+    columns = zip(*changes, strict=True)
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def run_process(
