@@ -130,7 +130,8 @@ class SlicedBackfill:
         # The last step whose delta the slices have; None while a slice is computed.
         self._step: int | None = self._old_graph.steps
         # False until the watermarks of the new graph have caught up with those of the old one.
-        self._has_watermarks = change.graph.state_bounds is None
+        # Before the first step there are no rows, and the backfill is complete at once.
+        self._has_watermarks = change.graph.state_bounds is None or change.backfill.is_empty
         # The number of rows that remain to be dropped until then, without those of later steps of
         # the old circuit; None until all rows have been read.
         self._rows_to_drop: int | None = None

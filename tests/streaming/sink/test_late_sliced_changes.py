@@ -76,6 +76,16 @@ def state_dir(request, tmp_path):
     return None if request.param == "memory" else tmp_path / "state"
 
 
+def test_views_that_are_added_before_the_first_micro_batch_have_its_rows(state_dir):
+    job = Job(state_dir)
+    committed = job.add(rows_per_batch=6)
+    job.feed()
+    assert committed.result(0) == 0
+    for _ in range(3):
+        job.feed()
+        job.check("counts", "windows", "closed")
+
+
 def test_late_rows_are_in_no_slice_and_closed_windows_are_published_once(state_dir):
     job = Job(state_dir)
     for _ in range(12):
