@@ -18,7 +18,7 @@ from dbsp_wcoj.zset import Int64Array
 __all__ = ["MIN_SLICED_ROWS", "MIN_UNSORTED_ROWS", "EncodedRows"]
 
 #: A table with fewer rows is sorted at once.
-MIN_UNSORTED_ROWS = 1 << 14
+MIN_UNSORTED_ROWS = 1 << 12
 #: Fewer rows are one slice: more slices would not save time or memory.
 MIN_SLICED_ROWS = 1 << 17
 

@@ -45,12 +45,14 @@ from circuits.runtime.linear_stage import (
     AggregatingOperator,
     LinearStage,
     find_stages,
+    find_unsorted_maps,
     run_stage,
 )
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operator_names import operator_name
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
+from circuits.runtime.operators.linear import MapOperator
 from circuits.runtime.operators.operator import Operator, Result, StepContext
 from circuits.runtime.operators.registry import (
     BUDGETED_OPERATORS,
@@ -60,6 +62,7 @@ from circuits.runtime.operators.registry import (
 )
 from circuits.runtime.publication import publish
 from circuits.runtime.read_columns import read_columns
+from circuits.runtime.row_batch import UnsortedRows
 from circuits.runtime.state_bounds import BoundedStep, StateBounds, check_window_close
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
@@ -140,6 +143,7 @@ class Schedule(NamedTuple):
         no_deltas: An empty delta of each node.
         reads_now: True if the rows of a node depend on the time of the step.
         stages: The inputs whose rows can be taken in slices, by name.
+        unsorted_maps: The maps whose rows need no order (`find_unsorted_maps`).
     """
 
     readers: Sequence[Sequence[int]]
@@ -149,6 +153,7 @@ class Schedule(NamedTuple):
     no_deltas: Sequence[ZSet]
     reads_now: bool
     stages: Mapping[str, LinearStage]
+    unsorted_maps: frozenset[int]
 
 
 @dataclass
@@ -487,11 +492,15 @@ class Graph:
         chains: list[FilterChain | None] = [None] * len(self.nodes)
         # Otherwise the state of a node may be bounded, or its delta is computed twice.
         keeps_results = any(checked.keeps_results for checked in self.checked_inputs.values())
+        unsorted_maps: frozenset[int] = frozenset()
         if bounds is None and not keeps_results:
+            unsorted_maps = find_unsorted_maps(self.nodes, published)
             for position, chain in find_chains(self.nodes, published, self.codecs).items():
                 chains[position] = chain
         no_deltas = [node.empty for node in self.nodes]
-        return Schedule(readers, always, is_plain, chains, no_deltas, reads_now, stages)
+        return Schedule(
+            readers, always, is_plain, chains, no_deltas, reads_now, stages, unsorted_maps
+        )
 
     @property
     def missing_row_counter(self) -> MissingRowCounter:
@@ -691,6 +700,8 @@ class _GraphStepExecution:
         # The results of linear stages, and the number of rows of their inputs, filters and maps.
         self._stage_results: dict[int, ZSet] = {}
         self._stage_rows: dict[int, int] = {}
+        # The rows of maps that need no order, instead of their deltas.
+        self._unsorted: dict[int, UnsortedRows] = {}
 
     def run(self) -> GraphStep:
         """Compute the deltas of all nodes, in execution order."""
@@ -712,7 +723,8 @@ class _GraphStepExecution:
         chains = schedule.chains
         # An observer sees each node.
         runs_chains = self._backfill is None and graph.observer is None and not OBSERVERS
-        stage_rows = self._stage_rows
+        unsorted_maps = schedule.unsorted_maps if runs_chains else frozenset()
+        stage_rows, unsorted = self._stage_rows, self._unsorted
         position = pending.find(1)
         end = clock()
         while position >= 0:
@@ -722,6 +734,8 @@ class _GraphStepExecution:
             chain = chains[position]
             if chain is not None and runs_chains and not stage_rows:
                 self._run_chain(chain, pending, rows)
+            elif position in unsorted_maps and not stage_rows:
+                self._run_map(position, pending, rows)
             else:
                 node = nodes[position]
                 # An input of a plain operator has changed, or this is the first step.
@@ -730,7 +744,12 @@ class _GraphStepExecution:
                     input_deltas = (
                         [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
                     )
-                    delta, staged = prepare_node(position, node, input_deltas, self._context)
+                    prepare = None
+                    if unsorted and inputs and inputs[0] in unsorted:
+                        prepare = self._prepare_unsorted(node)
+                    delta, staged = prepare_node(
+                        position, node, input_deltas, self._context, prepare=prepare
+                    )
                     if staged is not None:
                         self._changes.append(staged)
                 else:
@@ -797,6 +816,33 @@ class _GraphStepExecution:
         for reader in graph.schedule.readers[last]:
             pending[reader] = 1
 
+    def _run_map(self, position: int, pending: bytearray, rows: list[int]) -> None:
+        """Compute the rows of a map that only aggregates read."""
+        graph, budget = self._graph, self._context.budget
+        node = graph.nodes[position]
+        delta = self._deltas[node.inputs[0]]
+        pending[position] = 0
+        if not len(delta.weight_array):  # in a first step
+            return
+        assert isinstance(node.operator, MapOperator)
+        budget.start_operator(position)
+        self._unsorted[position] = node.operator.map_unsorted(delta, budget)
+        rows[position] = len(delta.weight_array)
+        budget.finish_operator(rows[position], node.empty.arity)
+        for reader in graph.schedule.readers[position]:
+            pending[reader] = 1
+
+    def _prepare_unsorted(
+        self, node: Node
+    ) -> Callable[[Sequence[ZSet], StepContext], Result] | None:
+        """Return how to prepare an aggregate whose rows have no order; None for other nodes."""
+        operator = node.operator
+        rows = self._unsorted.get(node.inputs[0]) if node.inputs else None
+        if rows is None:
+            return None
+        assert isinstance(operator, AggregatingOperator)
+        return lambda _, context: operator.prepare([rows], context)
+
     def _delta_of(self, position: int, node: Node) -> ZSet:
         """Return the delta of a node; stage the change of its state, and of its shared trace."""
         if node.is_nested:
@@ -827,10 +873,11 @@ class _GraphStepExecution:
         input_deltas = [deltas[i] for i in node.inputs]
         # A result changes only if an input changes, with two exceptions: the first step inserts
         # constants, which have no inputs; and some results depend on the time of the step.
-        if context.first or reads_time or any(map(len, input_deltas)):
+        prepare = self._prepare_unsorted(node) if self._unsorted else None
+        if context.first or reads_time or prepare is not None or any(map(len, input_deltas)):
             if node.plan.reads_watermarks and bounded_step is not None:
                 context = replace(context, closing=bounded_step.closing(position))
-            delta, staged = prepare_node(position, node, input_deltas, context)
+            delta, staged = prepare_node(position, node, input_deltas, context, prepare=prepare)
         if bounded_step is not None:
             staged = bounded_step.drop_operator_rows(position, staged)
         if staged is not None and isinstance(node.operator, Integrate):
@@ -884,9 +931,11 @@ class _GraphStepExecution:
         graph, budget = self._graph, self._context.budget
         budget.add_input_rows(len(rows), node.empty.arity)
         stage = graph.schedule.stages[node.name]
-        result = run_stage(stage, graph.nodes, rows, budget, graph.clock)
+        unsorted_maps = graph.schedule.unsorted_maps
+        result = run_stage(stage, graph.nodes, rows, budget, graph.clock, unsorted_maps)
         budget.start_operator(position)  # the rows and bytes of the members no longer count
         self._stage_results.update(result.results)
+        self._unsorted.update(result.unsorted)
         self._stage_rows.update({**result.rows, position: len(rows)})
         for member, seconds in result.seconds.items():
             self._seconds[member] += seconds

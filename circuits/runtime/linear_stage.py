@@ -43,7 +43,7 @@ from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggregateOperator
 from circuits.runtime.operators.linear import FilterOperator, MapOperator
 from circuits.runtime.operators.operator import Operator
-from circuits.runtime.row_batch import RowSlice
+from circuits.runtime.row_batch import RowSlice, UnsortedRows
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.zset import add_in_order, consolidated_rows
@@ -54,6 +54,7 @@ __all__ = [
     "LinearStage",
     "StageResult",
     "find_stages",
+    "find_unsorted_maps",
     "run_stage",
 ]
 
@@ -97,11 +98,49 @@ class StageResult(NamedTuple):
         rows: The number of rows that each filter and map has emitted; equal rows are counted once
             if the delta is in ``results``.
         seconds: The seconds that each member has taken.
+        unsorted: The rows of maps that need no order; such a map is not in ``results``.
     """
 
     results: Mapping[int, ZSet]
     rows: Mapping[int, int]
     seconds: Mapping[int, float]
+    unsorted: Mapping[int, UnsortedRows]
+
+
+def find_unsorted_maps(nodes: Sequence[Node], published: Collection[int]) -> frozenset[int]:
+    """Find the maps whose rows only aggregates read: aggregates take rows in any order.
+
+    A map sorts its results by all columns, which often takes longer than to compute them.
+
+    Args:
+        nodes: The nodes, each after its inputs.
+        published: The positions of the views.
+    """
+    readers = _readers(nodes)
+
+    def needs_no_order(position: int) -> bool:
+        node = nodes[position]
+        return (
+            isinstance(node.operator, MapOperator)
+            and not (node.is_nested or node.is_arranged or position in published)
+            and bool(readers[position])
+            and all(_is_aggregate(nodes[reader]) for reader in readers[position])
+        )
+
+    return frozenset(filter(needs_no_order, range(len(nodes))))
+
+
+def _is_aggregate(node: Node) -> bool:
+    return isinstance(node.operator, AggregatingOperator) and not node.is_nested
+
+
+def _readers(nodes: Sequence[Node]) -> list[list[int]]:
+    """Return, for each node, the positions of the nodes that read it."""
+    readers: list[list[int]] = [[] for _ in nodes]
+    for position, node in enumerate(nodes):
+        for source in node.inputs:
+            readers[source].append(position)
+    return readers
 
 
 def find_stages(nodes: Sequence[Node], published: Collection[int]) -> dict[str, LinearStage]:
@@ -114,10 +153,7 @@ def find_stages(nodes: Sequence[Node], published: Collection[int]) -> dict[str, 
     Complexity:
         O(nodes).
     """
-    readers: list[list[int]] = [[] for _ in nodes]
-    for position, node in enumerate(nodes):
-        for source in node.inputs:
-            readers[source].append(position)
+    readers = _readers(nodes)
     stages = {}
     for position, node in enumerate(nodes):
         members = _members(nodes, readers, position) if node.is_input else set[int]()
@@ -157,6 +193,7 @@ def run_stage(
     rows: EncodedRows,
     budget: Budget,
     clock: Callable[[], float],
+    unsorted_maps: Collection[int] = (),
 ) -> StageResult:
     """Run the operators of a stage, one slice of the input after another.
 
@@ -166,6 +203,8 @@ def run_stage(
         rows: The rows of the input, at least one.
         budget: The limits of the step.
         clock: Returns the time in seconds.
+        unsorted_maps: As `find_unsorted_maps`. Their rows are sorted only if there are several
+            slices, because equal rows are then kept once.
 
     Raises:
         EvaluationError: An expression has no value for a row.
@@ -181,6 +220,7 @@ def run_stage(
     seconds = dict.fromkeys(stage.members, 0.0)
     sizes = dict.fromkeys(stage.members, 0)  # bytes that each member has used for all slices so far
     slice_rows = len(rows) if len(rows) < MIN_SLICED_ROWS else SLICE_ROWS
+    unsorted: dict[int, UnsortedRows] = {}
     for start in range(0, len(rows), slice_rows):
         stop = min(start + slice_rows, len(rows))
         columns = [column[start:stop] for column in rows.columns]
@@ -200,7 +240,9 @@ def run_stage(
                 row_counts[member] += len(output)
                 if len(output):
                     slices[member] = output
-                    if member in stage.results:
+                    if member in unsorted_maps and slice_rows == len(rows):
+                        unsorted[member] = UnsortedRows(output.to_array(), output.weight_array)
+                    elif member in stage.results:
                         weights = output.weight_array.copy()
                         parts[member].append(consolidated_rows(output.to_array(), weights))
             sizes[member] = budget.operator_bytes
@@ -211,11 +253,11 @@ def run_stage(
         operator = nodes[member].operator
         if isinstance(operator, AggregatingOperator):
             results[member] = add_in_order(parts.pop(member), operator.partial_arity)
-        elif member in stage.results:
+        elif member in stage.results and member not in unsorted:
             results[member] = add_in_order(parts.pop(member), nodes[member].empty.arity)
             row_counts[member] = len(results[member])
         seconds[member] += clock() - before
-    return StageResult(results, row_counts, seconds)
+    return StageResult(results, row_counts, seconds, unsorted)
 
 
 def _apply(operator: Operator | None, rows: RowSlice, budget: Budget) -> RowSlice:

@@ -7,6 +7,7 @@ the codes. Other expressions read the values as Arrow arrays. Each column is dec
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +17,7 @@ from circuits.plan.expressions import Expression
 from circuits.types.codecs.codec import Codec, Codecs
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["RowBatch", "RowSlice", "Rows", "keeps_codes"]
+__all__ = ["RowBatch", "RowSlice", "Rows", "UnsortedRows", "keeps_codes"]
 
 
 class Rows(Protocol):
@@ -31,6 +32,22 @@ class Rows(Protocol):
         """The weights, one per row."""
 
     def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnsortedRows:
+    """Rows in any order, for operators that need no order; a row may occur more than once.
+
+    Attributes:
+        row_array: The codes, of shape ``(columns, rows)``.
+        weight_array: The weights, one per row.
+    """
+
+    row_array: Int64Array
+    weight_array: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.weight_array)
 
 
 class RowSlice:

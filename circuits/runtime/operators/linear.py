@@ -32,7 +32,7 @@ from circuits.plan.nodes import Fields
 from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.predicates import true_rows
-from circuits.runtime.row_batch import RowBatch, Rows
+from circuits.runtime.row_batch import RowBatch, Rows, UnsortedRows
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
@@ -101,13 +101,20 @@ class MapOperator:
         (delta,) = deltas
         return self._map(delta, context.budget), None
 
+    def map_unsorted(self, zset: ZSet, budget: Budget | None) -> UnsortedRows:
+        """Map a Z-set that has rows, without sorting the results; as `evaluate` otherwise."""
+        if self.columns is not None:
+            rows = zset.row_array.take(self.columns, axis=0)
+        else:
+            rows = self.compute(zset, budget)
+        return UnsortedRows(rows, zset.weight_array)
+
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
-        if self.columns is not None:
-            rows = zset.row_array.take(self.columns, axis=0)
-            return consolidated_rows(rows, zset.weight_array.copy())
-        return consolidated_rows(self.compute(zset, budget), zset.weight_array.copy())
+        return consolidated_rows(
+            self.map_unsorted(zset, budget).row_array, zset.weight_array.copy()
+        )
 
     def compute(self, rows: Rows, budget: Budget | None) -> Int64Array:
         """Return a new array of the results for each row, in the order of the rows."""

@@ -8,15 +8,21 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from circuits import EvaluationError, StepLimitError, StepLimits, compile_sql
 from circuits.circuit import Circuit
 from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, MIN_UNSORTED_ROWS
-from circuits.runtime.linear_stage import SLICE_ROWS
+from circuits.runtime.linear_stage import SLICE_ROWS, find_unsorted_maps
+from circuits.runtime.operators import linear
 from circuits.runtime.row_batch import RowSlice
+from dbsp_wcoj import ZSet
 from dbsp_wcoj.observer import SORT, observing
+from dbsp_wcoj.zset import consolidated_rows
 
 ROWS = MIN_SLICED_ROWS + 4321
+FEW = MIN_UNSORTED_ROWS - 1
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("kind", pa.string()), ("price", pa.decimal128(12, 2)), ("n", pa.int64())]
 )
@@ -34,6 +40,8 @@ VIEWS = {
     "joined": JOIN,
     "counted": "SELECT count(*) AS c, sum(n) AS total FROM items",
     "kinds_of_n": "SELECT DISTINCT kind, n FROM items WHERE n < 4",
+    "distinct_kinds": "SELECT n / 2 AS half, count(DISTINCT kind) AS kinds, max(price * n) AS most "
+    "FROM items GROUP BY n / 2",
     "mapped": "SELECT n, n / 2 AS half FROM items WHERE price > 90",
 }
 
@@ -102,8 +110,8 @@ def test_one_large_step_equals_many_small_ones(rows: int) -> None:
 
     sliced = [large.step({"items": table, "kinds": KINDS})]
     parts = [small.step({"kinds": KINDS})]
-    for start in range(0, rows, 10_000):
-        parts.append(small.step({"items": table.slice(start, 10_000)}))
+    for start in range(0, rows, FEW):
+        parts.append(small.step({"items": table.slice(start, FEW)}))
 
     assert contents(sliced) == contents(parts)
     more = items(2, rows)
@@ -111,8 +119,8 @@ def test_one_large_step_equals_many_small_ones(rows: int) -> None:
     sliced.append(large.step({"items": table.append_column("weight", pa.array([-1] * rows))}))
     fresh = circuit_of(VIEWS)
     expected = [fresh.step({"kinds": KINDS})]
-    for start in range(0, rows, 10_000):
-        expected.append(fresh.step({"items": more.slice(start, 10_000)}))
+    for start in range(0, rows, FEW):
+        expected.append(fresh.step({"items": more.slice(start, FEW)}))
     assert contents(sliced) == contents(expected)
 
 
@@ -124,8 +132,8 @@ def test_weights_count_as_repeated_rows() -> None:
     step = weighted.step({"items": table.append_column("weight", weights), "kinds": KINDS})
     expected = [repeated.step({"kinds": KINDS})]
     rows = table.take(pa.array(np.repeat(np.arange(ROWS), weights.to_numpy())))
-    for start in range(0, len(rows), 10_000):
-        expected.append(repeated.step({"items": rows.slice(start, 10_000)}))
+    for start in range(0, len(rows), FEW):
+        expected.append(repeated.step({"items": rows.slice(start, FEW)}))
 
     assert contents([step]) == contents(expected)
 
@@ -166,6 +174,74 @@ def test_a_step_of_one_slice_sorts_only_the_rows_that_pass_a_filter() -> None:
         circuit.step({"items": table})
 
     assert sorted_rows.sorts == [table.column("n").to_pylist().count(5)]
+
+
+AGGREGATED_MAP = (
+    "SELECT abs(k) AS k, count(*) AS rows, count(x * x) AS present, "
+    "count(DISTINCT x * x) AS squares, sum(DISTINCT x * x) AS total, min(x * x) AS least "
+    "FROM t GROUP BY abs(k)"
+)
+CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from([-1, 1, 2]), st.sampled_from([None, -2, 1, 2]), st.sampled_from([-2, -1, 1])
+    ),
+    max_size=5,
+)
+
+
+def aggregate_in_python(weights: Counter[tuple[int, int | None]]) -> set[tuple[object, ...]]:
+    """The rows of AGGREGATED_MAP; values of negative weight are absent."""
+    rows: set[tuple[object, ...]] = set()
+    for k in {k for k, _ in weights}:
+        values = {x: weight for (key, x), weight in weights.items() if key == k}
+        present = sum(weight for x, weight in values.items() if x is not None)
+        squares = [x for x, weight in values.items() if x is not None and weight > 0]
+        if sum(values.values()) > 0:
+            total = sum(squares) if squares else None
+            least = min(squares) if squares else None
+            rows.add((k, sum(values.values()), present, len(squares), total, least))
+    return rows
+
+
+@given(steps=st.lists(CHANGES, min_size=1, max_size=4))
+def test_an_aggregate_of_a_map_is_that_of_all_rows(steps: list[list[tuple[int, int, int]]]) -> None:
+    circuit = compile_sql(AGGREGATED_MAP, {"t": "k bigint, x bigint"})
+    assert find_unsorted_maps(circuit.graph.nodes, set(circuit.graph.views.values()))
+    weights: Counter[tuple[int, int | None]] = Counter()
+    outputs = []
+    for changes in steps:
+        rows = [{"k": k, "x": x, "weight": weight} for k, x, weight in changes]
+        outputs.append(circuit.step({"t": rows}))
+        for k, x, weight in changes:
+            weights[abs(k), None if x is None else x * x] += weight
+        assert contents(outputs)["view"] == Counter(aggregate_in_python(weights))
+
+
+def test_a_map_that_only_aggregates_read_is_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit = compile_sql(AGGREGATED_MAP, {"t": "k bigint, x bigint"})
+    circuit.step({"t": [{"k": 1, "x": 1}]})
+    sorts: list[int] = []
+
+    def sort(rows: np.ndarray, weights: np.ndarray) -> ZSet:
+        sorts.append(len(weights))
+        return consolidated_rows(rows, weights)
+
+    monkeypatch.setattr(linear, "consolidated_rows", sort)
+    circuit.step({"t": [{"k": k, "x": k} for k in range(9)]})
+
+    assert sorts == []
+
+
+def test_a_map_that_is_a_view_or_joined_is_sorted() -> None:
+    mapped = "CREATE VIEW mapped AS SELECT abs(k) AS k FROM t;"
+    counted = "CREATE VIEW counted AS SELECT k, count(*) AS n FROM mapped GROUP BY k;"
+    joined = "CREATE VIEW joined AS SELECT a.k FROM mapped a JOIN t b ON a.k = b.k;"
+    for outputs, is_unsorted in ((["counted"], True), (["mapped", "counted"], False)):
+        circuit = compile_sql(mapped + counted, {"t": "k bigint"}, outputs=outputs)
+        published = {circuit.graph.views[name] for name in outputs}
+        assert bool(find_unsorted_maps(circuit.graph.nodes, published)) is is_unsorted
+    circuit = compile_sql(mapped + counted + joined, {"t": "k bigint"})
+    assert not find_unsorted_maps(circuit.graph.nodes, set())
 
 
 def test_a_load_sorts_no_more_rows_than_a_slice_at_once() -> None:

@@ -45,6 +45,7 @@ from circuits.runtime.operators.aggregates.min_max import MinMax
 from circuits.runtime.operators.aggregates.ordered_aggregate import OrderedAggregate, state_key
 from circuits.runtime.operators.aggregates.value_sets import value_sets
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Budget, Trace, ZSet
@@ -153,10 +154,11 @@ class AggregateOperator:
         result = np.concatenate((groups, columns))[:, exists]
         return consolidated_rows(result, np.ones(result.shape[1], np.int64))
 
-    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
+    def prepare(self, deltas: Sequence[ZSet | UnsortedRows], context: StepContext) -> Result:
         """Compute the change of the result rows of the groups in the delta.
 
-        The first step also inserts the one row of an aggregate without keys.
+        The rows of the delta may be in any order. The first step also inserts the one row of an
+        aggregate without keys.
 
         Raises:
             WeightOverflowError: A weight of the state would leave int64.
@@ -177,8 +179,13 @@ class AggregateOperator:
             value_deltas.append(value_delta)
             if change is not None:
                 staged.append(change)
-        groups = changed_groups(delta, self.keys)
         slot_rows = self._linear.partial_rows(delta.row_array, delta.weight_array, value_deltas)
+        if self._ordered_aggregates:
+            groups = changed_groups(delta, self.keys)
+        elif len(slot_rows) or initial:  # a group whose slots do not change has the same results
+            groups = changed_groups(slot_rows, range(len(self.keys)))
+        else:
+            return ZSet.empty(len(self.keys) + len(self.calls)), StagedGroup(staged)
         return self._prepare_groups(groups, delta, slot_rows, staged, context)
 
     @property
@@ -208,7 +215,7 @@ class AggregateOperator:
     def _prepare_groups(
         self,
         groups: Int64Array,
-        delta: ZSet,
+        delta: ZSet | UnsortedRows,
         slot_rows: ZSet,
         staged: list[Staged],
         context: StepContext,

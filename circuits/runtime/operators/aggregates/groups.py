@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.arrow_buffers import BoolArray
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.values.group_changes import distinct_keys, replaced_results
@@ -14,7 +15,7 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 __all__ = ["changed_groups", "changed_rows", "group_rows"]
 
 
-def changed_groups(delta: ZSet, keys: Sequence[int]) -> Int64Array:
+def changed_groups(delta: ZSet | UnsortedRows, keys: Sequence[int]) -> Int64Array:
     """Return the distinct keys of a delta, sorted, of shape ``(keys, groups)``.
 
     Without key columns there is one group.
@@ -24,7 +25,7 @@ def changed_groups(delta: ZSet, keys: Sequence[int]) -> Int64Array:
     """
     if not keys:
         return np.empty((0, 1), np.int64)
-    if tuple(keys) == tuple(range(len(keys))):  # the rows are sorted by the keys
+    if isinstance(delta, ZSet) and tuple(keys) == tuple(range(len(keys))):  # sorted by the keys
         groups: Int64Array = distinct_keys(np.ascontiguousarray(delta.row_array), len(keys))
         return groups
     ones = np.ones(len(delta), np.int64)

@@ -22,6 +22,7 @@ import numpy as np
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import OrderedRows, first_positions
 from circuits.runtime.operators.sort_columns import OrderedColumn
+from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.trace import Staged
@@ -73,7 +74,7 @@ class MinMax:
             else {self._rows.rows.arity - 1: self._ordered_column.codec}
         )
 
-    def to_stored_rows(self, zset: ZSet) -> ZSet:
+    def to_stored_rows(self, zset: ZSet | UnsortedRows) -> ZSet:
         """Return the rows in the layout of the trace, without NULLs.
 
         The columns are the keys, the sort columns of the value, and the code of the value, which is

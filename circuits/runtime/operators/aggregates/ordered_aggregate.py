@@ -37,6 +37,7 @@ from circuits.runtime.operators.aggregates.group_functions import (
 from circuits.runtime.operators.aggregates.ranked_rows import RankedRows
 from circuits.runtime.operators.ordered_rows import OrderedRows
 from circuits.runtime.operators.row_order import RowOrder
+from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj import Budget, Trace, ZSet
 from dbsp_wcoj.storage.rank_search import RankSearch
@@ -113,7 +114,7 @@ class OrderedAggregate:
         """The columns of the trace whose codes come from a dictionary."""
         return self._order.coded_columns
 
-    def to_stored_rows(self, zset: ZSet) -> ZSet:
+    def to_stored_rows(self, zset: ZSet | UnsortedRows) -> ZSet:
         """Return the rows that the function reads, in the layout of the trace."""
         rows, weights = zset.row_array, zset.weight_array
         present = np.flatnonzero(np.all(rows[self._required] != NULL, axis=0))

@@ -34,6 +34,7 @@ from circuits.plan.physical_nodes import FinalAggregate, PartialAggregate
 from circuits.runtime.operators.aggregates.groups import changed_groups, changed_rows, group_rows
 from circuits.runtime.operators.aggregates.linear_aggregate import GroupSlots, LinearAggregate
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
@@ -57,8 +58,8 @@ class PartialAggregateOperator:
         self._linear = _linear_aggregate(plan, keys, codecs)
         self.partial_arity = len(keys) + 1
 
-    def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Compute the partial aggregate of a Z-set."""
+    def evaluate(self, inputs: Sequence[ZSet | UnsortedRows]) -> ZSet:
+        """Compute the partial aggregate of a Z-set, or of rows in any order."""
         (zset,) = inputs
         return self._linear.partial_rows(zset.row_array, zset.weight_array, ())
 
@@ -70,8 +71,8 @@ class PartialAggregateOperator:
         """Return the result of `prepare`, given the sum of `partial_rows` of all slices."""
         return partial, None
 
-    def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Compute the partial aggregate of a delta."""
+    def prepare(self, deltas: Sequence[ZSet | UnsortedRows], context: StepContext) -> Result:
+        """Compute the partial aggregate of a delta, whose rows may be in any order."""
         return self.evaluate(deltas), None
 
 

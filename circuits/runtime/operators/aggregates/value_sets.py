@@ -25,6 +25,7 @@ import numpy as np
 
 from circuits.runtime.operators.distinct import DistinctOperator, one_if_positive
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.codec import NULL, Codec, dictionary_columns
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -60,7 +61,7 @@ class ValueSets:
         """Return the sets of a Z-set, as rows (keys, slot, values)."""
         return self._distinct.evaluate([self._value_rows(zset)])
 
-    def prepare(self, delta: ZSet, context: StepContext) -> Result:
+    def prepare(self, delta: ZSet | UnsortedRows, context: StepContext) -> Result:
         """Return the change of the sets, as rows (keys, slot, values).
 
         Raises:
@@ -68,7 +69,7 @@ class ValueSets:
         """
         return self._distinct.prepare([self._value_rows(delta)], context)
 
-    def _value_rows(self, zset: ZSet) -> ZSet:
+    def _value_rows(self, zset: ZSet | UnsortedRows) -> ZSet:
         """Return the rows (keys, slot, values) of all values that are not NULL."""
         values: Int64Array = zset.row_array[self._columns]  # by set, column and row
         sets, rows = np.nonzero(np.all(values != NULL, axis=1))
