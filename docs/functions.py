@@ -340,6 +340,9 @@ EXAMPLES: Final[Mapping[str, Mapping[str, str]]] = {
         "json_kind": "'[1]' IS JSON ARRAY",
         "from_json": """from_json('{"a": 1}', '{"a": "INT", "b": "VARCHAR"}')""",
         "to_json": "to_json({'x': 1, 'y': NULL})",
+        "last_to_json": """postgres: to_json(ARRAY['{"a": 1, "a": 2}'::json])""",
+        "as_json": "json_object('x', json_array(1))",
+        "json_of_text": "'[1]'::JSON",
     },
     "JSON and CSV in dialect spark": {
         "schema_of_json": "schema_of_json('[{\"col\":0}]')",

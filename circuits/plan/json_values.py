@@ -12,15 +12,24 @@ their positions, such as ``{"0": "json"}``. An empty text is the kind of all oth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
-import pyarrow as pa
-
-from circuits.plan.columns import Field, Fields
+from circuits.plan.columns import Fields
 from circuits.plan.expressions import Call, Column, Expression, Literal
 
-__all__ = ["JSON_KEEPING_AGGREGATES", "common_json_kind", "json_kind_of", "struct_json_kind"]
+__all__ = [
+    "JSON_KEEPING_AGGREGATES",
+    "common_json_kind",
+    "field_json_kind",
+    "json_kind_of",
+    "struct_json_kind",
+    "without_json_marks",
+]
+
+KindOfColumn: TypeAlias = Callable[[int], str]
+NO_KINDS: Final[Mapping[int, str]] = MappingProxyType({})
 
 # The functions that return JSON, or lists or structs of JSON. Each may have the prefix last_, for
 # documents in which the last of two members of one name counts.
@@ -38,10 +47,14 @@ _JSON_FUNCTIONS: Final = frozenset(
         "json_set",
         "json_strip_nulls",
         "json_value",
-        "to_json",
-        "to_json_without_null",
     )
 )
+_KIND_BY_FUNCTION: Final = {
+    "json_of_text": "json",
+    "jsonb_of_text": "jsonb",
+    "to_json": "json",
+    "to_json_without_null": "json",
+}
 # The functions that return one of their arguments, or the elements of all of them.
 _COMBINATIONS: Final = frozenset(
     (
@@ -95,6 +108,7 @@ _PARTS: Final = frozenset(
         "map_value",
         "map_values",
         "nullif",
+        "try",
     )
 )
 #: The aggregate and window functions that return one or all of the values.
@@ -119,52 +133,75 @@ JSON_KEEPING_AGGREGATES: Final = frozenset(
 )
 
 
-def json_kind_of(expression: Expression, fields: Fields) -> str:
+def json_kind_of(
+    expression: Expression, fields: Fields, others: Mapping[int, str] = NO_KINDS
+) -> str:
     """Return the kind of JSON of a value; an empty text if no text in it is known to be JSON.
 
     Args:
         expression: The value.
         fields: The columns that it reads.
+        others: The kinds of columns with other numbers.
     """
+
+    def kind_of_column(index: int) -> str:
+        return fields[index].json_kind if index < len(fields) else others.get(index, "")
+
+    return _kind(expression, kind_of_column)
+
+
+def _kind(expression: Expression, kind_of_column: KindOfColumn) -> str:
     if isinstance(expression, Column):
-        return fields[expression.index].json_kind if expression.index < len(fields) else ""
+        return kind_of_column(expression.index)
     if not isinstance(expression, Call):
         return ""
     name, arguments = expression.function.removeprefix("last_"), expression.arguments
-    if name == "jsonb_of_text":
-        return "jsonb"
+    if name in _KIND_BY_FUNCTION:
+        return _KIND_BY_FUNCTION[name]
+    if name == "as_json":
+        return str(arguments[1].value) if isinstance(arguments[1], Literal) else ""
     if name in _JSON_FUNCTIONS:
-        return json_kind_of(arguments[0], fields) or "json"
+        return _kind(arguments[0], kind_of_column) or "json"
     if name in ("json_entries", "json_members"):
-        kind = json_kind_of(arguments[0], fields) or "json"
+        kind = _kind(arguments[0], kind_of_column) or "json"
         # The other fields are texts such as the name; "atom" is a value that has no parts.
         members = enumerate(expression.type.value_type)
         return struct_json_kind({i: kind for i, part in members if part.name in ("value", "atom")})
     if name in ("make_struct", "list_zip"):
         parts = arguments[1::2] if name == "make_struct" else arguments
-        return struct_json_kind({i: json_kind_of(part, fields) for i, part in enumerate(parts)})
+        return struct_json_kind({i: _kind(part, kind_of_column) for i, part in enumerate(parts)})
     if name == "struct_field":
-        return _field_kind(json_kind_of(arguments[0], fields), _field_index(*arguments))
+        return field_json_kind(_kind(arguments[0], kind_of_column), _field_index(*arguments))
     if name == "make_map":
-        return json_kind_of(arguments[1], fields)
+        return _kind(arguments[1], kind_of_column)
     if name == "map_from_entries":
-        return _field_kind(json_kind_of(arguments[0], fields), 1)
+        return field_json_kind(_kind(arguments[0], kind_of_column), 1)
     if name == "map_entries":
-        return struct_json_kind({1: json_kind_of(arguments[0], fields)})
+        return struct_json_kind({1: _kind(arguments[0], kind_of_column)})
     if name == "cast":  # the names of the fields of list_zip()
         is_zip = isinstance(arguments[0], Call) and arguments[0].function == "list_zip"
-        return json_kind_of(arguments[0], fields) if is_zip else ""
+        return _kind(arguments[0], kind_of_column) if is_zip else ""
     if name in ("list_transform", "list_reduce"):
-        return _kind_by_lambda(name, arguments, fields)
+        return _kind_by_lambda(name, arguments, kind_of_column)
     if name in _PARTS:
-        return json_kind_of(arguments[0], fields)
+        return _kind(arguments[0], kind_of_column)
     if name == "case":
         arguments = (*arguments[1::2], arguments[-1])
     elif name == "list_resize":
         arguments = (arguments[0], *arguments[2:])
     elif name not in _COMBINATIONS:
         return ""
-    return common_json_kind(json_kind_of(part, fields) for part in arguments)
+    return common_json_kind(_kind(part, kind_of_column) for part in arguments)
+
+
+def without_json_marks(expression: Expression) -> Expression:
+    """Return an expression without the calls of ``as_json``, which change no value."""
+    if not isinstance(expression, Call):
+        return expression
+    if expression.function == "as_json":
+        return without_json_marks(expression.arguments[0])
+    arguments = tuple(map(without_json_marks, expression.arguments))
+    return Call(expression.function, arguments, expression.type)
 
 
 def common_json_kind(kinds: Iterable[str]) -> str:
@@ -193,7 +230,7 @@ def struct_json_kind(kinds: Mapping[int, str]) -> str:
     return json.dumps(kept) if kept else ""
 
 
-def _field_kind(kind: str, index: int) -> str:
+def field_json_kind(kind: str, index: int) -> str:
     """Return the kind of a field of a struct of a kind."""
     return str(json.loads(kind).get(str(index), "")) if kind.startswith("{") else ""
 
@@ -207,7 +244,9 @@ def _field_index(struct: Expression, field: Expression) -> int:
     return names.index(str(key).casefold()) if str(key).casefold() in names else -1
 
 
-def _kind_by_lambda(name: str, arguments: tuple[Expression, ...], fields: Fields) -> str:
+def _kind_by_lambda(
+    name: str, arguments: tuple[Expression, ...], kind_of_column: KindOfColumn
+) -> str:
     """Return the kind of the value of `list_transform` or `list_reduce`.
 
     The first two columns of the body are the element and its position, or the value so far and
@@ -216,12 +255,11 @@ def _kind_by_lambda(name: str, arguments: tuple[Expression, ...], fields: Fields
     values, body, *others = arguments
     if not isinstance(body, Literal) or not isinstance(body.value, Expression):
         return ""
-    element = json_kind_of(values, fields)
+    element = _kind(values, kind_of_column)
     parameters = [element, ""]
     if name == "list_reduce":
         start, *others = others
-        parameters = [json_kind_of(start, fields), element]
-    kinds = [*parameters, *(json_kind_of(part, fields) for part in others)]
-    row = tuple(Field("", pa.null(), json_kind=kind) for kind in kinds)
-    kind = json_kind_of(body.value, row)
+        parameters = [_kind(start, kind_of_column), element]
+    kinds = [*parameters, *(_kind(part, kind_of_column) for part in others)]
+    kind = _kind(body.value, lambda index: kinds[index] if index < len(kinds) else "")
     return common_json_kind([kind, parameters[0]]) if name == "list_reduce" else kind

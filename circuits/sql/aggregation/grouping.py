@@ -25,6 +25,7 @@ from sqlglot import exp
 
 from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of
+from circuits.plan.json_values import JSON_KEEPING_AGGREGATES
 from circuits.plan.nodes import (
     Aggregate,
     AggregateCall,
@@ -326,7 +327,10 @@ class Grouping:
             self._check_own_columns(node, call)
             if call not in self._aggregates:
                 self._aggregates.append(call)
-            return Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
+            value = Column(FIRST_AGGREGATE + self._aggregates.index(call), call.type)
+            if call.function in JSON_KEEPING_AGGREGATES and call.arguments:
+                self.builder.json_kinds[value.index] = self.builder.json_kind(call.arguments[0])
+            return value
 
         def read(**options: Reader) -> Expression:
             return read_aggregate(self.builder.clause("an aggregate", **options), node, register)
@@ -410,7 +414,9 @@ class Grouping:
 
     def _add_subquery(self, subquery: SubqueryValue) -> Expression:
         self._subqueries.append(subquery)
-        return Column(FIRST_SUBQUERY + len(self._subqueries) - 1, subquery.type)
+        value = Column(FIRST_SUBQUERY + len(self._subqueries) - 1, subquery.type)
+        self.builder.json_kinds[value.index] = subquery.json_kind
+        return value
 
 
 def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:

@@ -23,7 +23,8 @@ import pyarrow as pa
 from circuits.plan.expressions import Expression
 from circuits.sql.aggregation.aggregate_reader import AggregateDefinition, AggregateReader
 from circuits.sql.binding.ordering import SortKey
-from circuits.sql.expressions.duckdb_json import json_of
+from circuits.sql.expressions.json_functions.constructors import json_of
+from circuits.sql.expressions.json_functions.values import mark_json
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.syntax.json_syntax import LEAVES_NULLS_OUT
 from circuits.types.arrow_types import is_nested
@@ -78,7 +79,8 @@ def _join(
     if reader.is_spark:
         joined = reader.call("coalesce", joined, string_literal(""))
     whole = reader.call("concat", string_literal(start), joined, string_literal(end))
-    return reader.call("case", reader.call("is_null", joined), NULL, whole)
+    value = reader.call("case", reader.call("is_null", joined), NULL, whole)
+    return mark_json(reader.clause, value)
 
 
 #: The functions by name.

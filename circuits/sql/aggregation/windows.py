@@ -17,6 +17,7 @@ from sqlglot import exp
 
 from circuits.plan.expression_text import column_names
 from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.json_values import JSON_KEEPING_AGGREGATES
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, WindowCall
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
@@ -114,10 +115,12 @@ class Windows:
 
     Args:
         named: The windows of its WINDOW clause, by name without case.
+        json_kinds: Receives the kind of JSON of each placeholder that has one.
     """
 
-    def __init__(self, named: Mapping[str, exp.Window]) -> None:
+    def __init__(self, named: Mapping[str, exp.Window], json_kinds: dict[int, str]) -> None:
         self._named = named
+        self._json_kinds = json_kinds
         self._calls: list[_Call] = []
         self._used: set[str] = set()
         # The columns of the result of ``plan``, by the number of a placeholder, or of a column of
@@ -147,7 +150,10 @@ class Windows:
                 )
             if call not in self._calls:
                 self._calls.append(call)
-            return Column(FIRST_WINDOW + self._calls.index(call), call.type)
+            value = Column(FIRST_WINDOW + self._calls.index(call), call.type)
+            if call.function in JSON_KEEPING_AGGREGATES and call.arguments:
+                self._json_kinds[value.index] = clause.json_kind(call.arguments[0])
+            return value
 
         return self._read_call(inner, node, register)
 

@@ -92,6 +92,10 @@ class SubqueryValue(Protocol):
     def type(self) -> pa.DataType:
         """The type of the value."""
 
+    @property
+    def json_kind(self) -> str:
+        """The kind of JSON of the value, as in `circuits.plan.json_values`."""
+
     def join(
         self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
     ) -> tuple[PlanNode, Expression]:
@@ -160,6 +164,8 @@ class SelectBuilder:
         self._subquery_values: dict[exp.Expr, Expression] = {}
         # The columns with the truth values of comparisons with the current time.
         self.truths_by_comparison: dict[Expression, Column] = {}
+        # The kinds of JSON of placeholders of aggregates and window functions, by their numbers.
+        self.json_kinds: dict[int, str] = {}
 
     @property
     def is_linked(self) -> bool:
@@ -214,7 +220,9 @@ class SelectBuilder:
 
         Spark has no type for JSON: it is a text there.
         """
-        return "" if self.source.is_spark else json_kind_of(value, self.plan.fields)
+        if self.source.is_spark:
+            return ""
+        return json_kind_of(value, self.plan.fields, self.json_kinds)
 
     def unnest(self, clause: Clause, node: exp.Expr) -> Expression:
         """Replace the rows by one row per element of a list, and return the element.

@@ -55,7 +55,6 @@ class Selection:
             joined with (`circuits.sql.queries.decorrelation`); else None.
         domain_columns: The columns of these values in the plan.
         distinct_on: The expressions of DISTINCT ON: one row for each of their values.
-        json_kinds: The kind of JSON of each column of the list by its syntax; None if unknown.
     """
 
     node: exp.Select
@@ -70,7 +69,6 @@ class Selection:
     domain: Domain | None = None
     domain_columns: tuple[Expression, ...] = ()
     distinct_on: tuple[Expression, ...] = ()
-    json_kinds: tuple[str | None, ...] = ()
 
     @property
     def expressions(self) -> Iterator[Expression]:

@@ -24,6 +24,7 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.binding.enums import enum_of_text
+from circuits.sql.expressions.json_functions.values import mark_json, value_as_json
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
 from circuits.sql.expressions.variants.casts import from_variant, to_variant
@@ -87,6 +88,9 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         # As in Feldera, an impossible cast is NULL; in Spark and Snowflake, it is an error.
         is_lenient = is_lenient or not (source.is_spark or source.dialect == "snowflake")
         return from_variant(clause, node, value, target, cast_by_dialect, lenient=is_lenient)
+    is_json = bool(json_kind_of_type(source, node.to)) and pa.types.is_string(target)
+    if is_json and not (source.is_spark or is_text(value.type) or pa.types.is_null(value.type)):
+        return value_as_json(clause, node, value, "to_json")
     if source.is_postgres and node.to.this == exp.DType.DECIMAL and not node.to.expressions:
         target = unlimited_numeric(value.type)
     if source.is_spark and is_nested(value.type) and is_nested(target):
@@ -124,14 +128,13 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         cast = clause.call(node, "try", cast) if is_lenient else cast
     else:
         cast = clause.call(node, "try_cast" if is_lenient else "cast", value, type=target)
-    is_parameter = isinstance(value, Column) and value.index >= FIRST_PARAMETER
-    may_be_json = bool(clause.json_kind(value)) or (is_parameter and not source.is_spark)
-    if cast is value and may_be_json and not json_kind_of_type(source, node.to):
-        cast = Call("cast", (value,), target)  # a text, and no JSON
+    if not source.is_spark:
+        cast = _with_json_kind(clause, node, value, cast, lenient=is_lenient)
     if source.is_postgres and pa.types.is_string(target):
         cast = _limit_length(clause, node, cast)
+    type_in_text = "JSON" if is_json else target
     literal_error = source.error(
-        node, f"{given} is not a valid {target}; correct it, or use TRY_CAST"
+        node, f"{given} is not a valid {type_in_text}; correct it, or use TRY_CAST"
     )
     if source.is_spark and _is_invalid_spark_integer(value, target):
         raise literal_error
@@ -143,6 +146,23 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         except EvaluationError:
             raise literal_error from None
     return cast
+
+
+def _with_json_kind(
+    clause: Clause, node: exp.Cast, value: Expression, cast: Expression, *, lenient: bool
+) -> Expression:
+    """Return the result of a cast so that its texts are JSON if, and only if, its type is."""
+    kind, value_kind = json_kind_of_type(clause.source, node.to), clause.json_kind(value)
+    if not kind:
+        is_parameter = isinstance(value, Column) and value.index >= FIRST_PARAMETER
+        is_unchanged = cast is value and (bool(value_kind) or is_parameter)
+        return Call("cast", (value,), cast.type) if is_unchanged else cast
+    if is_text(cast.type) and kind == "jsonb":
+        return cast  # `circuits.sql.expressions.postgres.json` returns the normal form
+    if is_text(value.type) and kind == "json" and not value_kind:
+        cast = clause.call(node, "json_of_text", cast)
+        cast = clause.call(node, "try", cast) if lenient else cast
+    return mark_json(clause, cast, kind)
 
 
 def _levels_of(data_type: pa.DataType) -> int:

@@ -29,7 +29,7 @@ from circuits.sql.expressions.named_functions import (
 )
 from circuits.types.arrow_types import VARIANT, is_nested, part_types
 from circuits.types.enum_type import EnumType
-from circuits.types.functions.type_rules import is_interval, is_number
+from circuits.types.functions.type_rules import is_interval, is_number, is_text
 
 __all__ = ["READERS_BY_NAME"]
 
@@ -76,6 +76,8 @@ def _typeof(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expres
         )
     if isinstance(argument, exp.Cast) and argument.to.this == exp.DType.INT128:
         return string_literal("HUGEINT")
+    if is_text(value_type) and clause.json_kind(value):
+        return string_literal("JSON")
     return string_literal(_type_name(clause, node, value_type))
 
 

@@ -73,10 +73,11 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
 def _read_row(clause: Clause, node: exp.Tuple | exp.Anonymous) -> Expression:
     """Read ``(a, b)`` or ``row(a, b)`` as a struct, with the field names that the dialect gives."""
     clause.source.allow_arguments(node, "this", "expressions")
+    prefix = "f" if clause.source.is_postgres else "element"
+    prefix = "col" if clause.source.is_spark else prefix
     arguments: list[Expression] = []
     for number, part in enumerate(node.expressions, 1):
-        name = f"col{number}" if clause.source.is_spark else f"element{number}"
-        value = part
+        name, value = f"{prefix}{number}", part
         if clause.source.is_spark and isinstance(part, exp.Column):
             name = part.name
         elif clause.source.is_spark and isinstance(part, exp.Alias):  # (a AS x, b AS y)

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.json_queries import read_is_json
+from circuits.sql.expressions.json_functions.queries import read_is_json
 from circuits.sql.expressions.list_comparisons import (
     compare_with_list,
     is_list_comparison,

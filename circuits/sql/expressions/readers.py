@@ -21,11 +21,8 @@ from circuits.sql.expressions import (
     date_units,
     dates,
     duckdb_functions,
-    duckdb_json,
     duckdb_lists,
     duckdb_texts,
-    json_queries,
-    json_values,
     lambdas,
     literals,
     nested,
@@ -35,6 +32,7 @@ from circuits.sql.expressions import (
     spark_functions,
     time_buckets,
 )
+from circuits.sql.expressions.json_functions import constructors, paths, queries
 from circuits.sql.expressions.named_functions import merge_tables
 from circuits.sql.expressions.postgres import json as postgres_json
 from circuits.sql.expressions.postgres import lists as postgres_lists
@@ -54,8 +52,8 @@ _COMMON_BY_NAME: Final = merge_tables(
     time_buckets.READERS_BY_NAME,
     nested.READERS_BY_NAME,
     lambdas.READERS_BY_NAME,
-    json_queries.READERS_BY_NAME,
-    json_values.READERS_BY_NAME,
+    queries.READERS_BY_NAME,
+    paths.READERS_BY_NAME,
     variants.READERS_BY_NAME,
 )
 READERS: Final = ReaderTable(
@@ -71,13 +69,13 @@ READERS: Final = ReaderTable(
         time_buckets.READERS,
         nested.READERS,
         lambdas.READERS,
-        json_values.READERS,
+        paths.READERS,
         variants.READERS,
     ),
     by_name=merge_tables(
         _COMMON_BY_NAME,
         duckdb_functions.READERS_BY_NAME,
-        duckdb_json.READERS_BY_NAME,
+        constructors.READERS_BY_NAME,
         duckdb_lists.READERS_BY_NAME,
         duckdb_texts.READERS_BY_NAME,
     ),

@@ -295,6 +295,10 @@ class _Membership:
     def type(self) -> pa.DataType:
         return pa.bool_()
 
+    @property
+    def json_kind(self) -> str:
+        return ""
+
     def join(
         self, plan: PlanNode, rewrite: Callable[[Expression], Expression]
     ) -> tuple[PlanNode, Expression]:

@@ -24,6 +24,7 @@ from circuits.plan.expressions import (
     Literal,
     substitute,
 )
+from circuits.plan.json_values import json_kind_of
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
@@ -111,6 +112,10 @@ class _ScalarValue:
     @property
     def type(self) -> pa.DataType:
         return self.value.type
+
+    @property
+    def json_kind(self) -> str:
+        return json_kind_of(self.value, self.plan.fields)
 
     def join(
         self, plan: PlanNode, rewrite: Callable[[Expression], Expression]

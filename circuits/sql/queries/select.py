@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Final
 
 import pyarrow as pa
@@ -32,7 +31,7 @@ from circuits.plan.expressions import (
     conjuncts,
     substitute,
 )
-from circuits.plan.json_values import json_kind_of
+from circuits.plan.json_values import json_kind_of, without_json_marks
 from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Values, columns
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.aggregation.grouping import (
@@ -89,7 +88,6 @@ from circuits.sql.expressions.current_time import (
     read_timed_condition,
     reads_now,
 )
-from circuits.sql.expressions.json_values import written_json_kind
 from circuits.sql.expressions.literals import integer_literal
 from circuits.sql.queries.column_patterns import expand_items
 from circuits.sql.queries.conditions import has_query, restrict
@@ -181,7 +179,7 @@ class _SelectReader:
         self.source = builder.source
         self.aliases = dict(builder.aliases)
         self.grouping = Grouping(builder) if is_grouped(node) else None
-        self.windows = Windows(self._named_windows())
+        self.windows = Windows(self._named_windows(), builder.json_kinds)
         self.qualify_parts: list[exp.Expr] = []  # except the bound of ``self.row_number``
         self.row_number, self.kept_numbers = self._find_row_number(row_number_bounds)
         self.items = self._read_items()
@@ -213,7 +211,6 @@ class _SelectReader:
             distinct_on=tuple(
                 normalize_interval(self._value_over_groups(value)) for value in distinct_on
             ),
-            json_kinds=tuple(written_json_kind(self.source, item.node) for item in self.items),
         )
         return self._over_windows(selection) if self.windows else selection
 
@@ -647,8 +644,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
             plan = _filter(selection, plan, condition)
     # `_select_numbered_rows` replaces this 0 by the row number.
     values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
-    written_kinds = (*(None for _ in domain_keys), *selection.json_kinds)
-    plan = _map_columns(plan, values, _column_names(selection), written_kinds)
+    plan = _map_columns(plan, values, _column_names(selection))
     if row_number is not None:
         plan = _select_numbered_rows(plan, expressions, row_number, domain_keys)
         # A row_number() counts all rows, so other conditions of QUALIFY come after it.
@@ -770,21 +766,11 @@ def _over_outputs(
     return replace(value, arguments=tuple(arguments))
 
 
-def _map_columns(
-    plan: PlanNode,
-    expressions: list[Expression],
-    names: tuple[str, ...],
-    json_kinds: tuple[str | None, ...] = (),
-) -> PlanNode:
-    """Map each row to the expressions; those without a name become hidden columns.
-
-    ``json_kinds`` are those of `Selection` for the first expressions.
-    """
+def _map_columns(plan: PlanNode, expressions: list[Expression], names: tuple[str, ...]) -> PlanNode:
+    """Map each row to the expressions; those without a name become hidden columns."""
     all_names = (*names, *column_names(expressions[len(names) :], plan.fields))
-    kinds = tuple(
-        json_kind_of(value, plan.fields) if kind is None else kind
-        for value, kind in zip_longest(expressions, json_kinds)
-    )
+    kinds = tuple(json_kind_of(value, plan.fields) for value in expressions)
+    expressions = [without_json_marks(value) for value in expressions]
     if plan == ONE_ROW and all(isinstance(value, Literal) for value in expressions):
         types = [expression.type for expression in expressions]
         fields = tuple(

@@ -39,7 +39,7 @@ from circuits.plan.unnest import Unnest
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import ScopeColumn, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
-from circuits.sql.expressions.json_values import call_json
+from circuits.sql.expressions.json_functions.values import call_json
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import is_nested

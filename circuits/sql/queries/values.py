@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Expression, Literal, columns_of
+from circuits.plan.json_values import common_json_kind, json_kind_of, without_json_marks
 from circuits.plan.nodes import Field, Map, PlanNode, Union, Values, columns
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.environment import DerivedTable, Environment
 from circuits.sql.binding.scope import Scope
 from circuits.types import functions
-from circuits.types.arrow_types import is_nested
 
 __all__ = ["read_values"]
 
@@ -57,12 +57,14 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                     row_values[number] = functions.call(
                         "cast", row_values[number], type=common_type
                     )
-        fields.append(Field(f"{prefix}{first_number + number}", common_type))
+        kind = common_json_kind(json_kind_of(value, ()) for value in column)
+        fields.append(Field(f"{prefix}{first_number + number}", common_type, json_kind=kind))
+    rows = [[without_json_marks(value) for value in values] for values in rows]
     if domain is not None:
         return DerivedTable(_map_each_row(domain.plan, rows, fields), domain=domain)
     for values in rows:
         for value in values:
-            if not isinstance(value, Literal) and not is_nested(value.type):
+            if columns_of(value):
                 raise source.unsupported(node, f"{value} in VALUES", "write constants")
     if not all(isinstance(value, Literal) for values in rows for value in values):
         # Lists, structs and maps are calls.
@@ -73,6 +75,8 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
 
 def _map_each_row(plan: PlanNode, rows: list[list[Expression]], fields: list[Field]) -> PlanNode:
     """Return the rows of VALUES for each row of a plan, after its columns."""
-    names = tuple(field.name for field in (*plan.fields, *fields))
-    maps = [Map(plan, (*columns(plan), *values), names) for values in rows]
+    all_fields = (*plan.fields, *fields)
+    names = tuple(field.name for field in all_fields)
+    kinds = tuple(field.json_kind for field in all_fields)
+    maps = [Map(plan, (*columns(plan), *values), names, kinds) for values in rows]
     return maps[0] if len(maps) == 1 else Union(tuple(maps))

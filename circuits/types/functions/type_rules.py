@@ -68,6 +68,14 @@ def is_text(data_type: pa.DataType) -> bool:
     return family_of(data_type) is Family.STRING
 
 
+def is_row_without_names(data_type: pa.DataType) -> bool:
+    """Return True for the type of ``row(a, b)`` in DuckDB, whose fields have no names there."""
+    if not pa.types.is_struct(data_type):
+        return False
+    names = [field.name for field in data_type]
+    return names == [f"element{number}" for number in range(1, len(names) + 1)]
+
+
 def is_binary(data_type: pa.DataType) -> bool:
     """Return True for a binary type."""
     return family_of(data_type) is Family.BINARY

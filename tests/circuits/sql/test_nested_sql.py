@@ -212,10 +212,12 @@ def test_every_function_of_nested_values_is_compared_with_an_oracle():
     names = {function.name for family in FAMILIES for function in family.FUNCTIONS}
     tested_below = {"list_element_strict"}  # its errors
     tested_in_json_queries = {"json_kind", "json_scalar"}
+    tested_in_json_columns = {"as_json", "json_of_text"}
     tested_in_function_templates = {"json_elements", "json_members"}
     # Those of PostgreSQL: `test_postgres_values.py` and `test_json_queries.py`.
     tested_in_postgres = {name for name in names if name.startswith("last_")}
     tested_elsewhere = tested_below | tested_in_json_queries | tested_in_function_templates
+    tested_elsewhere |= tested_in_json_columns
     assert names - called - tested_elsewhere - tested_in_postgres == set()
 
 
@@ -310,20 +312,6 @@ def test_an_input_whose_results_are_kept_may_be_unnested():
     row = {"at": datetime(2024, 1, 1), "a": [1, 1]}
     assert circuit.step({"e": [row]})["w"].column("n").to_pylist() == [2]
     assert "unnest" in circuit.explain()
-
-
-@pytest.mark.parametrize(
-    ("part", "value"),
-    [
-        ("s::JSON", "[{}]"),
-        *((part, "{{'a': {}}}") for part in ("s::JSON", "json_array(s)")),
-        *((part, "MAP {{'a': {}}}") for part in ("to_json([s])", "s::JSON", "json_array(s)")),
-    ],
-)
-def test_json_within_the_argument_of_to_json_is_refused(part, value):
-    query = f"SELECT to_json({value.format(part)}) AS j FROM t"
-    with pytest.raises(UnsupportedSqlError, match="JSON within the argument of to_json"):
-        compile_sql(query, {"t": "s string"})
 
 
 @pytest.mark.parametrize("part", ["to_json([s])", "s::JSON", "(s -> '$.a')", "[(s -> '$.a')]"])

@@ -14,9 +14,10 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions import casts, dates, duckdb_json, scalar_functions
-from circuits.sql.expressions.json_values import json_kind
-from circuits.sql.expressions.literals import NULL, string_literal
+from circuits.sql.expressions import casts, dates, scalar_functions
+from circuits.sql.expressions.json_functions import constructors
+from circuits.sql.expressions.json_functions.values import mark_json
+from circuits.sql.expressions.literals import string_literal
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS"]
@@ -24,12 +25,7 @@ __all__ = ["READERS"]
 
 def _kind(clause: Clause, node: exp.Expr) -> str:
     """Return "json" or "jsonb" if an expression is JSON, else an empty text."""
-    node = node.unnest()
-    if isinstance(node, exp.DPipe | exp.Sub):
-        return _kind(clause, node.this)
-    if isinstance(node, exp.JSONExtract | exp.JSONBExtract | exp.JSONBDeleteAtPath):
-        return _kind(clause, node.this) or "json"
-    return json_kind(clause, node, clause.read(node) if isinstance(node, exp.Column) else NULL)
+    return clause.json_kind(clause.read(node))
 
 
 def _may_be_json(node: exp.Expr, is_json: bool) -> bool:
@@ -102,7 +98,7 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     kind = node.to.this
     is_plain_text_value = is_text(value.type) and clause.json_kind(value) != "jsonb"
     if kind == exp.DType.JSONB and is_plain_text_value:
-        return clause.call(node, "jsonb_of_text", value)
+        return mark_json(clause, clause.call(node, "jsonb_of_text", value), "jsonb")
     is_plain_text = kind in (exp.DType.TEXT, exp.DType.VARCHAR) and not node.to.expressions
     if is_plain_text and is_text(value.type) and _kind(clause, node.this) == "jsonb":
         return clause.call(node, "jsonb_text", value)
@@ -117,9 +113,8 @@ def _read_pretty(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``jsonb_build_object('name', value, ...)``, in the normal form of a jsonb."""
-    return clause.call(
-        node, "jsonb_of_text", duckdb_json.READERS_BY_NAME[node.name.lower()](clause, node)
-    )
+    value = constructors.READERS_BY_NAME[node.name.lower()](clause, node)
+    return mark_json(clause, clause.call(node, "jsonb_of_text", value), "jsonb")
 
 
 READERS_BY_NAME: Final[dict[str, Reader]] = {

@@ -10,6 +10,8 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import cast_by_dialect
+from circuits.sql.expressions.json_functions.values import call_json, mark_json
+from circuits.sql.expressions.literals import string_literal
 from circuits.sql.expressions.spark.documents import read_schema
 from circuits.sql.expressions.variants.casts import from_variant
 from circuits.sql.expressions.variants.paths import part_at, read_path
@@ -18,6 +20,8 @@ from circuits.types.arrow_types import VARIANT, is_nested
 
 __all__ = ["READERS", "READERS_BY_NAME"]
 
+#: The path to the whole text.
+_WHOLE: Final = string_literal("[]")
 _MIN_ARGUMENTS, _MAX_ARGUMENTS = 2, 3
 
 
@@ -25,7 +29,10 @@ def _read_parse_json(clause: Clause, node: exp.ParseJSON) -> Expression:
     clause.source.allow_arguments(node, "this", "safe", "is_literal")
     text = clause.read(node.this)
     if node.args.get("is_literal"):  # JSON '...': the type JSON is a text
-        return text
+        return mark_json(clause, text)
+    if clause.source.dialect == "duckdb" and clause.source.name_in_text(node).lower() == "json":
+        checked = clause.call(node, "json_of_text", text)
+        return mark_json(clause, call_json(clause, node, "json_value", checked, _WHOLE))
     raises = clause.source.is_spark or clause.source.dialect == "snowflake"
     is_lenient = bool(node.args.get("safe")) or not raises
     return clause.call(node, "try_parse_variant" if is_lenient else "parse_variant", text)

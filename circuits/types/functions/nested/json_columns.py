@@ -26,14 +26,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as arrow
 
+from circuits.plan.json_values import field_json_kind
 from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.arrow_buffers import expand_encoding
-from circuits.types.functions.type_rules import is_text
+from circuits.types.functions.type_rules import is_row_without_names, is_text
 
 __all__ = ["JsonStyle", "json_column", "map_values", "quote_text", "quote_texts"]
 
 #: The characters that JSON escapes.
 _ESCAPED = r'["\\\x00-\x1f]'
+
+
+def _unchanged(texts: pa.Array) -> pa.Array:
+    return texts
 
 
 @dataclass(frozen=True)
@@ -45,11 +50,15 @@ class JsonStyle:
             for integers, booleans and texts.
         write_keys: Returns the keys of maps as texts without quotes; not called for texts.
         keeps_null_fields: False to omit the fields of structs that are NULL.
+        writes_rows_as_lists: True to write a struct whose fields have no names as a list.
+        write_documents: Returns texts that are JSON, not a normal form, as JSON without blanks.
     """
 
     write_scalars: Callable[[pa.Array], pa.Array]
     write_keys: Callable[[pa.Array], pa.Array]
     keeps_null_fields: bool = True
+    writes_rows_as_lists: bool = False
+    write_documents: Callable[[pa.Array], pa.Array] = _unchanged
 
     @staticmethod
     def of_values(
@@ -66,19 +75,27 @@ class JsonStyle:
         )
 
 
-def json_column(array: pa.Array, style: JsonStyle) -> pa.Array:
+def json_column(array: pa.Array, style: JsonStyle, kind: str = "") -> pa.Array:
     """Return each value of an array as JSON; NULL for NULL.
+
+    Args:
+        array: The values.
+        style: How values are written that are no JSON.
+        kind: Which texts in the values are JSON, as in `circuits.plan.json_values`. They are not
+            quoted.
 
     Raises:
         pa.ArrowInvalid: It contains a date or timestamp that Python cannot represent.
     """
     array = expand_encoding(array)
     if arrow.is_struct(array.type):
-        texts = _write_structs(array, style)
+        texts = _write_structs(array, style, kind)
     elif arrow.is_map(array.type):
-        texts = _write_maps(array, style)
+        texts = _write_maps(array, style, kind)
     elif is_nested(array.type):
-        texts = _write_lists(array, style)
+        texts = _write_lists(array, style, kind)
+    elif kind and is_text(array.type):
+        return array if kind == "jsonb" else style.write_documents(array)
     else:
         return _write_scalars(array, style)
     return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string()))
@@ -93,35 +110,39 @@ def quote_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _write_structs(array: pa.Array, style: JsonStyle) -> pa.Array:
+def _write_structs(array: pa.Array, style: JsonStyle, kind: str) -> pa.Array:
+    is_list = style.writes_rows_as_lists and is_row_without_names(array.type)
+    start, end = "[]" if is_list else "{}"
     members = []
     for index, field in enumerate(array.type):
-        texts = json_column(array.field(index), style)
-        member = _join(f",{quote_text(field.name)}:", pc.fill_null(texts, "null"))
+        texts = json_column(array.field(index), style, field_json_kind(kind, index))
+        name = "," if is_list else f",{quote_text(field.name)}:"
+        member = _join(name, pc.fill_null(texts, "null"))
         if not style.keeps_null_fields:
             member = pc.if_else(texts.is_valid(), member, "")
         members.append(member)
     if not members:
-        return pa.repeat(pa.scalar("{}"), len(array))
+        return pa.repeat(pa.scalar(start + end), len(array))
     # Each member begins with a comma, and the first comma is left out.
-    return _join("{", pc.utf8_slice_codeunits(_join(*members), 1), "}")
+    return _join(start, pc.utf8_slice_codeunits(_join(*members), 1), end)
 
 
-def _write_maps(array: pa.Array, style: JsonStyle) -> pa.Array:
+def _write_maps(array: pa.Array, style: JsonStyle, kind: str) -> pa.Array:
     first, count = _element_range(array)
     keys, items = (part.slice(first, count) for part in (array.keys, array.items))
     keys = expand_encoding(keys)
     if not is_text(keys.type):
         keys = style.write_keys(keys)
-    entries = _join(quote_texts(keys), ":", pc.fill_null(json_column(items, style), "null"))
+    entries = _join(quote_texts(keys), ":", pc.fill_null(json_column(items, style, kind), "null"))
     return _join("{", _join_elements(array, entries), "}")
 
 
-def _write_lists(array: pa.Array, style: JsonStyle) -> pa.Array:
+def _write_lists(array: pa.Array, style: JsonStyle, kind: str) -> pa.Array:
     if arrow.is_fixed_size_list(array.type):
         array = _with_offsets(array)
     first, count = _element_range(array)
-    elements = pc.fill_null(json_column(array.values.slice(first, count), style), "null")
+    elements = json_column(array.values.slice(first, count), style, kind)
+    elements = pc.fill_null(elements, "null")
     return _join("[", _join_elements(array, elements), "]")
 
 

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache, partial
@@ -38,6 +39,7 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.nested.json_columns import JsonStyle, json_column, quote_text
+from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.texts.bytes_parts import escape_bytes
 from circuits.types.functions.type_rules import is_binary, is_interval, is_text
 
@@ -462,7 +464,7 @@ def to_json_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     """The type rule of functions that write a value as JSON; an interval cannot be written."""
-    require(name, arguments, 1, 1)
+    require(name, arguments, 1, 2)
     if _has_interval(arguments[0].type):
         raise argument_error("to_json", arguments, "it takes no intervals; cast them to a text")
     if has_variant(arguments[0].type):
@@ -478,8 +480,29 @@ def _has_interval(data_type: pa.DataType) -> bool:
     return is_interval(data_type)
 
 
-def _to_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    return json_column(fill_rows(arguments[0], 1), _STYLE)
+def _to_json(
+    arguments: Sequence[Values], result_type: pa.DataType, *, keeps_all_members: bool
+) -> Values:
+    kind = arguments[1].as_py() if len(arguments) > 1 else ""
+    style = _STYLE if keeps_all_members else _LAST_MEMBERS_STYLE
+    return json_column(fill_rows(arguments[0], row_count(arguments)), style, kind)
+
+
+def _as_json_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 2, 2)
+    return arguments, arguments[0].type
+
+
+def _as_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    return arguments[0]
+
+
+def _checked_json(text: str) -> str:
+    if parse_json(text) is MISSING:
+        raise ValueError("the text is no JSON")
+    return text
 
 
 #: DuckDB writes decimals of at most this precision as doubles.
@@ -509,7 +532,23 @@ def _write_scalar(value: Any, data_type: pa.DataType) -> str:
     return quote_text(_cast_to_text(value, data_type))
 
 
-_STYLE: Final = JsonStyle.of_values(_write_scalar, _cast_to_text, keeps_null_fields=True)
+def _document_writer(*, keeps_all_members: bool) -> Callable[[pa.Array], pa.Array]:
+    """Return a function that writes texts of JSON without blanks; NULL for another text."""
+
+    def write(text: str) -> str | None:
+        return _json_of(parse_json(text, keeps_all_members=keeps_all_members))
+
+    return lambda texts: map_distinct(texts, write, pa.string())
+
+
+_STYLE: Final = replace(
+    JsonStyle.of_values(_write_scalar, _cast_to_text, keeps_null_fields=True),
+    writes_rows_as_lists=True,
+    write_documents=_document_writer(keeps_all_members=True),
+)
+_LAST_MEMBERS_STYLE: Final = replace(
+    _STYLE, write_documents=_document_writer(keeps_all_members=False)
+)
 
 
 def _functions(prefix: str, note: str, *, keeps_all_members: bool) -> tuple[Function, ...]:
@@ -577,6 +616,12 @@ def _functions(prefix: str, note: str, *, keeps_all_members: bool) -> tuple[Func
                 _from_json_rule,
                 convert,
             ),
+            (
+                "to_json",
+                "the value a as JSON; b says which texts in it are JSON",
+                to_json_rule,
+                partial(_to_json, keeps_all_members=keeps_all_members),
+            ),
         )
     )
 
@@ -604,5 +649,11 @@ FUNCTIONS = (
         _from_json_rule,
         partial(_from_json, is_spark=True, keeps_all_members=False),
     ),
-    Function("to_json", "the value a as JSON", to_json_rule, _to_json),
+    Function(
+        "json_of_text",
+        "the text a, which must be JSON",
+        Signature("t", pa.string()),
+        per_distinct_row(_checked_json),
+    ),
+    Function("as_json", "the value a; b says which texts in it are JSON", _as_json_rule, _as_json),
 )

@@ -37,7 +37,12 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.numbers.number_formats import java_floats
-from circuits.types.functions.type_rules import is_binary, is_interval, kernel_type
+from circuits.types.functions.type_rules import (
+    is_binary,
+    is_interval,
+    is_row_without_names,
+    kernel_type,
+)
 
 __all__ = ["FUNCTIONS", "spark_texts"]
 
@@ -111,7 +116,7 @@ def _duckdb_part(values: pa.Array) -> pa.Array:
 def _duckdb_struct(values: pa.Array) -> pa.Array:
     names = [field.name for field in values.type]
     parts = [_duckdb_part(part) for part in values.flatten()]
-    if names == [f"element{number + 1}" for number in range(len(names))]:  # a row without names
+    if is_row_without_names(values.type):
         return _enclose("(", pc.binary_join_element_wise(*parts, ", "), ")")
     quoted = ["'" + re.sub(r"(['\\])", r"\\\1", name) + "': " for name in names]
     fields = [

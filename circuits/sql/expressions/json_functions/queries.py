@@ -28,7 +28,8 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.json_values import call_json, constant_path
+from circuits.sql.expressions.json_functions.paths import constant_path
+from circuits.sql.expressions.json_functions.values import call_json
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.syntax.json_syntax import HAS_JSON_CLAUSES
 from circuits.sql.syntax.types import arrow_type

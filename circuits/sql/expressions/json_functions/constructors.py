@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.json_values import (
+from circuits.sql.expressions.json_functions.values import (
     call_json,
     join_texts,
     row_as_json,

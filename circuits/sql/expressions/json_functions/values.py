@@ -1,0 +1,110 @@
+"""Values as JSON, which is text here: JSON in a value is not quoted.
+
+Which texts are JSON is a matter of the plan (`circuits.plan.json_values`): a cast to JSON checks a
+text by ``json_of_text``, and a text that is put together as JSON is marked by ``as_json``.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from circuits.plan.expressions import Call, Expression
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.literals import NULL, string_literal
+from circuits.types.arrow_types import VARIANT
+from circuits.types.functions.type_rules import is_text
+
+__all__ = ["call_json", "join_texts", "mark_json", "row_as_json", "to_json_reader", "value_as_json"]
+
+
+def call_json(clause: Clause, node: exp.Expr, function: str, *arguments: Expression) -> Expression:
+    """Return a call of a function of a JSON text.
+
+    Of two members of an object with one name, the first one counts in DuckDB, and the last one in
+    PostgreSQL, Flink and Spark.
+    """
+    first_member_counts = not (clause.source.is_spark or clause.source.is_postgres)
+    return clause.call(node, function if first_member_counts else f"last_{function}", *arguments)
+
+
+def mark_json(clause: Clause, value: Expression, kind: str = "json") -> Expression:
+    """Return a value whose texts are JSON of a kind, as in `circuits.plan.json_values`."""
+    if clause.source.is_spark or clause.json_kind(value) == kind:
+        return value
+    return Call("as_json", (value, string_literal(kind)), value.type)  # a literal has no kind
+
+
+def join_texts(
+    clause: Clause, node: exp.Expr, parts: list[Expression], start: str, end: str
+) -> Expression:
+    """Return JSON texts with commas in between, as JSON."""
+    separated = [piece for part in parts for piece in (string_literal(","), part)][1:]
+    whole = clause.call(node, "concat", string_literal(start), *separated, string_literal(end))
+    return mark_json(clause, whole)
+
+
+def value_as_json(clause: Clause, node: exp.Expr, value: Expression, function: str) -> Expression:
+    """Return a value as JSON by a function such as to_json; JSON in it is not quoted."""
+    kind = clause.json_kind(value)
+    if not kind:
+        return mark_json(clause, clause.call(node, function, value))
+    if is_text(value.type) and (kind == "jsonb" or _has_no_blanks(value)):
+        return value
+    return mark_json(clause, call_json(clause, node, "to_json", value, string_literal(kind)))
+
+
+def _has_no_blanks(value: Expression) -> bool:
+    """Return whether a text of JSON is known to be as this module writes it."""
+    names = ("as_json", "json_value", "to_json")
+    return isinstance(value, Call) and value.function.removeprefix("last_") in names
+
+
+def row_as_json(clause: Clause, node: exp.Expr, row: exp.Expr, function: str) -> Expression:
+    """Return a value as JSON by a function.
+
+    In the dialects of PostgreSQL, the row of a table that an outer join has not matched is NULL:
+    all its columns are NULL, by which it is recognised.
+    """
+    value = clause.read(row)
+    text = value_as_json(clause, node, value, function)
+    if not (clause.source.is_postgres and isinstance(row, exp.Column) and _may_be_unmatched(row)):
+        return text
+    if not isinstance(value, Call) or value.function != "make_struct":
+        return text
+    are_null = [clause.call(node, "is_null", part) for part in value.arguments[1::2]]
+    is_unmatched = are_null[0] if len(are_null) == 1 else clause.call(node, "and", *are_null)
+    return clause.call(node, "case", is_unmatched, NULL, text)
+
+
+def _may_be_unmatched(row: exp.Column) -> bool:
+    """Return whether an outer join of the query may add rows without a row of a table."""
+    select = row.find_ancestor(exp.Select)
+    source = select.args.get("from_") if select is not None else None
+    if select is None or source is None:
+        return False
+    name = row.name.casefold()
+    is_joined = source.this.alias_or_name.casefold() == name
+    may_be_unmatched = False
+    for join in select.args.get("joins") or []:
+        is_this = join.this.alias_or_name.casefold() == name
+        if is_this:
+            is_joined, may_be_unmatched = True, join.side in ("LEFT", "FULL")
+        elif is_joined:
+            may_be_unmatched = may_be_unmatched or join.side in ("RIGHT", "FULL")
+    return may_be_unmatched or not is_joined
+
+
+def to_json_reader(function: str) -> Reader:
+    """Return the reader of a function of one value that returns it as JSON."""
+
+    def read(clause: Clause, node: exp.Expr) -> Expression:
+        clause.source.allow_arguments(node, "this", "expressions")
+        arguments = node.expressions if isinstance(node, exp.Anonymous) else [node.this]
+        if len(arguments) != 1:
+            raise clause.source.unsupported(node, "options of to_json()", "give one value")
+        value = clause.read(arguments[0])
+        if value.type == VARIANT:
+            return clause.call(node, "variant_json", value)
+        return row_as_json(clause, node, arguments[0], function)
+
+    return read
