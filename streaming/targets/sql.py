@@ -74,6 +74,9 @@ _DIALECTS: Final[dict[str, Dialect]] = {
     "duckdb": DuckDb(),
 }
 
+#: What `SqlTarget.write` does with a table, for errors.
+_WRITE: Final = "write it to"
+
 log = logging.getLogger(__name__)
 
 
@@ -143,7 +146,7 @@ class SqlTarget:
                 are not from this view and state directory.
         """
         with self._lock:
-            self._run(delta, _TableWrite.run)
+            self._run(delta, _TableWrite.run, _WRITE)
 
     def last_batch(self, delta: ViewDelta) -> int:
         """Return the last micro-batch of the table; see `RecordingTarget`. Retries like `write`.
@@ -153,7 +156,11 @@ class SqlTarget:
         """
         batches: list[int] = []
         with self._lock:
-            self._run(delta, lambda write, link: batches.append(write.read_last_batch(link)))
+            self._run(
+                delta,
+                lambda write, link: batches.append(write.read_last_batch(link)),
+                "read its last micro-batch from",
+            )
         return batches[-1]
 
     def check(self, delta: ViewDelta) -> None:
@@ -191,10 +198,16 @@ class SqlTarget:
         """Return the name of the table of a view, without schema."""
         return expand_template(self.table, view, quoted=False)
 
-    def _run(self, delta: ViewDelta, action: Callable[[_TableWrite, Any], None]) -> None:
-        """Call a function of the transaction and a connection, again if it fails temporarily."""
+    def _run(
+        self, delta: ViewDelta, action: Callable[[_TableWrite, Any], None], purpose: str
+    ) -> None:
+        """Call a function of the transaction and a connection, again if it fails temporarily.
+
+        ``purpose`` says in errors what the function does with the table.
+        """
         attempts, is_commit_unknown = RetryAttempts(self.retry), False
         while (failure := self._attempt(delta, action)) is not None:
+            is_commit_unknown &= not failure.has_read_records  # they show what was committed
             is_commit_unknown |= failure.is_commit_unknown
             pause = attempts.next_pause() if failure.is_transient else None
             if pause is not None:
@@ -210,8 +223,14 @@ class SqlTarget:
                 )
             is_interrupted = pause is not None and self._interrupted.wait(pause)
             if pause is None or is_interrupted:
+                outcome = (
+                    "the outcome of the commit is not known; the query checks it when it starts "
+                    "again"
+                    if is_commit_unknown
+                    else "none of its rows is in the table"
+                )
                 raise self._error(
-                    delta, failure, attempts, is_commit_unknown, is_interrupted=is_interrupted
+                    delta, failure, attempts, outcome, purpose, is_interrupted=is_interrupted
                 ) from failure.cause
 
     def _check(self, delta: ViewDelta) -> _Failure | None:
@@ -264,7 +283,9 @@ class SqlTarget:
                 place,
                 f"{type(error).__name__}: {redact(' '.join(str(error).split()))}",
                 is_transient=is_lost or dialect.is_transient(error),
-                is_commit_unknown=writing is not None and writing.is_committing,
+                # A connection that is open reports a commit that the database refused.
+                is_commit_unknown=is_lost and writing is not None and writing.is_committing,
+                has_read_records=writing is not None and writing.has_read_records,
             )
 
     def _connection_failure(self, error: Exception) -> _Failure:
@@ -300,15 +321,11 @@ class SqlTarget:
         delta: ViewDelta,
         failure: _Failure,
         attempts: RetryAttempts,
-        is_commit_unknown: bool,
+        outcome: str,
+        purpose: str,
         *,
         is_interrupted: bool,
     ) -> TargetError:
-        outcome = (
-            "the outcome of the commit is not known; the query checks it when it starts again"
-            if is_commit_unknown
-            else "none of its rows is in the table"
-        )
         table = f"table {self.name_for(delta.view)!r}"
         if is_interrupted:
             return TargetError(
@@ -327,8 +344,12 @@ class SqlTarget:
                 f"{delta}, {table}: {failure.place}: {failure.reason}; {outcome}. Check how the "
                 "connection is made, and start the query again"
             )
+        if purpose != _WRITE:
+            return TargetError(
+                f"{delta}: {failure.place} refused to {purpose} {table}: {failure.reason}"
+            )
         return TargetError(
-            f"{delta}: {failure.place} refused to write it to {table}: {failure.reason}; "
+            f"{delta}: {failure.place} refused to {purpose} {table}: {failure.reason}; "
             f"{outcome}. The table must have the columns of the view, for upserts a unique "
             "constraint on its keys; drop it, and the target creates it again"
         )
@@ -370,6 +391,7 @@ class _Failure:
         reason: The reason of the failure, in one line without secrets.
         is_transient: True if another attempt may succeed.
         is_commit_unknown: True if the transaction may have been committed nevertheless.
+        has_read_records: True if it read which micro-batches had been committed before.
     """
 
     cause: Exception | None
@@ -377,6 +399,7 @@ class _Failure:
     reason: str
     is_transient: bool
     is_commit_unknown: bool = False
+    has_read_records: bool = False
 
 
 def _retry_fields(
@@ -398,6 +421,7 @@ class _TableWrite:
     """The transaction that writes one micro-batch to one table."""
 
     is_committing = False
+    has_read_records = False
 
     def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
         table = convert_columns(delta.table, plain_type, subject=str(delta))
@@ -478,6 +502,7 @@ class _TableWrite:
             (self.name,),
         )
         records: list[tuple[str, str, int]] = cursor.fetchall()
+        self.has_read_records = True
         return records
 
     def _last_batch(self, records: Sequence[tuple[str, str, int]]) -> int:

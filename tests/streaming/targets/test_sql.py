@@ -8,6 +8,7 @@ import pickle
 import sqlite3
 from collections import Counter
 from decimal import Decimal
+from typing import ClassVar
 
 import duckdb
 import numpy as np
@@ -137,6 +138,57 @@ def test_a_lost_connection_is_reopened_a_limited_number_of_times(database):
         target.write(ViewDelta("v", 2, ROW_1))
     assert len(opened) - before in (2, 3)  # SQLite keeps no connection
     target.close()
+
+
+class CursorThatFailsToCommit(sqlite3.Cursor):
+    """Its database refuses to commit, or is lost meanwhile, as ``failures`` says."""
+
+    failures: ClassVar[list[str]] = []
+
+    def execute(self, statement, *arguments):
+        if statement == "COMMIT" and self.failures:
+            if self.failures.pop(0) == "lost":
+                super().execute("ROLLBACK")
+                self.connection.close()
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        return super().execute(statement, *arguments)
+
+
+class ConnectionThatFailsToCommit(sqlite3.Connection):
+    def cursor(self):
+        return super().cursor(CursorThatFailsToCommit)
+
+
+@pytest.mark.parametrize(
+    ("failures", "outcome"),
+    [
+        (["refused", "refused"], "none of its rows is in the table"),
+        (["lost", "lost"], "the outcome of the commit is not known"),
+        # The second attempt reads that the first one has not committed.
+        (["lost", "refused"], "none of its rows is in the table"),
+    ],
+)
+def test_an_error_says_what_is_known_of_the_commit(tmp_path, failures, outcome):
+    def connect():
+        return sqlite3.connect(tmp_path / "t.db", factory=ConnectionThatFailsToCommit)
+
+    target = SqlTarget(connect, "t", retry=Retry(max_attempts=2, first_pause_seconds=0))
+    target.write(ViewDelta("v", 0, ROW_1))
+    CursorThatFailsToCommit.failures = list(failures)
+    with pytest.raises(TargetError, match=outcome):
+        target.write(ViewDelta("v", 1, ROW_1))
+
+
+def test_an_error_of_a_read_is_not_reported_as_one_of_a_write(tmp_path):
+    with contextlib.closing(sqlite3.connect(tmp_path / "t.db")) as connection:
+        connection.execute("CREATE TABLE t (k INTEGER)")
+        connection.execute("CREATE VIEW dbsp_wcoj_batches AS SELECT * FROM missing")
+    target = SqlTarget(lambda: sqlite3.connect(tmp_path / "t.db"), "t")
+    message = r"refused to read its last micro-batch from table 't': .*no such table: .*missing"
+    with pytest.raises(TargetError, match=message + "$"):
+        target.last_batch(ViewDelta("v", 0, ROW_1))
 
 
 def test_a_role_that_may_not_create_tables_writes_to_existing_ones(postgres):
