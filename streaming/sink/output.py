@@ -59,8 +59,9 @@ class Output:
             Without a target the changes are only in the state directory and in ``ViewSink.last``.
         mode: ``"delta"``: the changed rows with weights. ``"upsert"``: for each key that the
             micro-batch changes, its current row (weight 1), or a tombstone (weight -1) if the key
-            was deleted; every key must have one row. ``"complete"``: the whole view after each
-            micro-batch, for small views.
+            was deleted; every key must have one row. ``"append"``: the new rows without weights,
+            of a view that loses no rows. ``"complete"``: the whole view after each micro-batch,
+            for small views.
         keys: The key columns, in mode ``"upsert"``.
 
     Raises:

@@ -3,6 +3,7 @@
 ::
 
     delta      append the rows, with weight
+    append     append the rows, no weight
     upsert     MERGE by the keys: update, insert, or delete for a tombstone; no weight
     complete   overwrite with the whole view, with weight
 
@@ -30,6 +31,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -195,14 +197,14 @@ class DeltaTarget:
         )
         replaces_earlier_rows = delta.is_whole and last_batch is not None
         if delta.mode == "complete" or replaces_earlier_rows:
-            rows = table.select(_columns(delta, table))
+            rows = _rows(delta, table)
             _append(delta_table, rows, properties, mode="overwrite")
         elif not table.num_rows:
             return
         elif delta.mode == "upsert":
             _merge(delta_table, table, delta.keys, properties)
         else:
-            _append(delta_table, table, properties, mode="append")
+            _append(delta_table, _rows(delta, table), properties, mode="append")
 
     def _open(self, path: str, delta: ViewDelta, table: pa.Table) -> DeltaTable:
         from deltalake import DeltaTable
@@ -364,9 +366,16 @@ def _merge(
 
 
 def _columns(delta: ViewDelta, table: pa.Table) -> list[str]:
-    """Return the columns of the Delta table, without the weight in mode ``upsert``."""
+    """Return the columns of the Delta table: without the weight in modes without one."""
     names: list[str] = table.column_names
-    return names if delta.mode != "upsert" else [name for name in names if name != WEIGHT]
+    return names if delta.output_mode.has_weight else [name for name in names if name != WEIGHT]
+
+
+def _rows(delta: ViewDelta, table: pa.Table) -> pa.Table:
+    """Return the rows of the Delta table that a table with weights stands for."""
+    if delta.mode == "append":
+        return replace(delta, table=table).added_rows()
+    return table.select(_columns(delta, table))
 
 
 def _quote(name: str) -> str:

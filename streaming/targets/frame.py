@@ -23,7 +23,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -79,7 +79,9 @@ def takes_whole_views(function: Callable[..., object]) -> bool:
 
 
 def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
-    """Return the delta as a DataFrame: the columns of the view and ``weight``.
+    """Return the delta as a DataFrame: the columns of the view, and ``weight``.
+
+    In mode ``append`` the rows have no weight.
 
     Raises:
         TargetError: No type of Spark contains one of the values.
@@ -87,6 +89,8 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
     Complexity:
         If the delta has files, Spark reads them only when it evaluates the frame.
     """
+    if delta.mode == "append":
+        delta = replace(delta, table=delta.added_rows(), files=())
     fields = [pa.field(field.name, lake_type(field.type)) for field in delta.table.schema]
     schema: StructType = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
     if delta.files and all(map(_is_readable_as_lake_type, delta.table.schema.types)):

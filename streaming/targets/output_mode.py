@@ -3,10 +3,15 @@
 ::
 
     delta       the changed rows with weights; the deltas add up to the view
+    append      the new rows without weights, of a view that loses no rows
     upsert      for each touched key its current row (weight 1), or a tombstone (weight -1)
     complete    the whole view, rows with weights
 
     OutputMode("upsert", ["nr"])
+
+A view loses no rows if, for example, it filters or joins inputs that only grow, or contains each
+window once when it is closed. A step that removes a row is an error in mode ``append``, before
+anything is written; so targets need no column for the weight.
 
 In a delta an update is two rows: the old row with weight -1 and the new row with weight 1. In mode
 ``upsert`` it is one row, for targets that keep a row per key. Law: the last upsert of each key,
@@ -18,7 +23,8 @@ delta alone is not enough, because an earlier step may have inserted another row
 to write are the rows that the look-up returns; a touched key without a row is a tombstone. Keys are
 compared as in GROUP BY: NULL equals NULL and NaN equals NaN.
 
-Cost: ``delta`` nothing; ``upsert`` O(touched keys) and the look-up; ``complete`` the view.
+Cost: ``delta`` and ``append`` nothing; ``upsert`` O(touched keys) and the look-up; ``complete`` the
+view.
 
 Alternatives considered: remembering the rows of each key here. The view is materialized already.
 """
@@ -49,8 +55,8 @@ __all__ = [
     "replacing_upserts",
 ]
 
-Mode = Literal["delta", "upsert", "complete"]
-OUTPUT_MODES: Final = ("delta", "upsert", "complete")
+Mode = Literal["delta", "append", "upsert", "complete"]
+OUTPUT_MODES: Final[tuple[Mode, ...]] = ("delta", "append", "upsert", "complete")
 MAX_VALUE_CHARS: Final = 60  # the longest value in a message
 
 
@@ -111,7 +117,12 @@ class OutputMode:
     @property
     def needs_view(self) -> bool:
         """Return whether the view must be materialized."""
-        return self.mode != "delta"
+        return self.mode in ("upsert", "complete")
+
+    @property
+    def has_weight(self) -> bool:
+        """Return whether a table of a target has the column ``weight``."""
+        return self.mode in ("delta", "complete")
 
     def check(self, view: str, columns: Sequence[str]) -> None:
         """Check that the keys are columns of the view.
@@ -137,20 +148,22 @@ the view; columns are nr, items
         Args:
             view: The name of the view, for messages.
             delta: The consolidated delta of the step, rows with ``weight``.
-            after: The view after the step; not needed in mode ``delta``.
+            after: The view after the step; not needed in modes ``delta`` and ``append``.
 
         Returns:
             A table of the columns of ``delta``.
 
         Raises:
-            TargetError: The view is not materialized, or in mode ``upsert`` a touched key has
-                several rows or a weight other than 1.
+            TargetError: The view is not materialized, in mode ``upsert`` a touched key has
+                several rows or a weight other than 1, or in mode ``append`` a row is removed.
 
         Complexity:
             O(rows of the delta and of the result), and one look-up of the touched keys or one scan
             of the view.
         """
-        if self.mode == "delta":
+        if self.mode == "append":
+            _check_only_inserts(view, delta)
+        if not self.needs_view:
             return delta
         if after is None:
             raise TargetError(
@@ -197,6 +210,17 @@ the view; columns are nr, items
             + "; add a column that distinguishes them to the keys (other columns: "
             f"{', '.join(others) or 'none'}), make the view unique by GROUP BY, or use "
             "mode='delta' or mode='complete'. Nothing was written"
+        )
+
+
+def _check_only_inserts(view: str, delta: pa.Table) -> None:
+    removed = delta.filter(pc.less(delta.column(WEIGHT), 0)).slice(0, 1)
+    if removed.num_rows:
+        (row,) = format_unrepresentable(removed).to_pylist()
+        raise TargetError(
+            f"view {view!r}: mode 'append' only adds rows, but this step removes "
+            f"{_format_row(row)}; use mode='delta', or mode='upsert' with the keys of the view. "
+            "Nothing was written"
         )
 
 

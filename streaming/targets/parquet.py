@@ -18,7 +18,7 @@ its file contains the difference: in mode ``delta`` the rows with the weights th
 mode ``upsert`` also a tombstone for each key that is no longer in the view. So the rename of this
 one file replaces the view, and the earlier files stay.
 
-In modes ``delta`` and ``upsert`` the first column is ``batch_id``; the sum of the weights of equal
+In all other modes the first column is ``batch_id``; the sum of the weights of equal
 rows, or the last row of each key by ``batch_id``, is the view. The metadata of each file names the
 mode and its keys, because files of two modes do not add up to a view.
 
@@ -116,6 +116,8 @@ class ParquetTarget:
             has_files, last_batch = self._read_view(files, delta)
             delta = self._replace_view(files, delta, last_batch)
             if self._needs_write(files, delta, has_files, last_batch):
+                if delta.mode == "append":
+                    delta = replace(delta, table=delta.added_rows())
                 table = delta.with_batch_id() if has_batch_id else delta.table
                 _replace_file(files, _name(delta), self._encode(table, delta))
         except OSError as error:
@@ -193,6 +195,8 @@ class ParquetTarget:
             table = replacing_upserts(held, delta.table, delta.keys)
         else:
             table = _difference(delta, held)
+        if delta.mode == "append":
+            delta.output_mode.changes(delta.view, table)  # no rows of the files may be removed
         return replace(delta, table=table)
 
     @staticmethod
@@ -296,6 +300,8 @@ def _read_earlier(files: Files, delta: ViewDelta) -> pa.Table:
     tables = [empty_table(schema)]
     for name in [match[0] for match in matches if int(match[1]) < delta.batch_id]:
         table = pq.read_table(pa.BufferReader(pa.py_buffer(files.read(name))))
+        if delta.mode == "append":
+            table = table.append_column(WEIGHT, pa.repeat(pa.scalar(1), table.num_rows))
         columns = [column for column in table.column_names if column != BATCH_ID]
         try:
             tables.append(table.select(columns).cast(schema))

@@ -8,6 +8,7 @@
       record this micro-batch                           in dbsp_wcoj_batches
       whole view: DELETE the rows of the view           the first one, or again after a loss
       delta      append (batch_id, row_number, the row, weight)
+      append     append the row, no weight
       upsert     one row per key, no weight: INSERT ... ON CONFLICT (keys) DO UPDATE; DELETE
       complete   DELETE all, insert the rows with weight
     commit
@@ -588,7 +589,7 @@ class _TableWrite:
         added = (BATCH_ID, ROW_NUMBER) if self.delta.mode == "delta" else ()
         columns = dict.fromkeys(added, "BIGINT NOT NULL")
         for field in self.delta.table.schema:
-            if field.name == WEIGHT and self.delta.mode == "upsert":
+            if field.name == WEIGHT and not self.delta.output_mode.has_weight:
                 continue
             try:
                 columns[field.name] = self.dialect.type_of(field.type)
@@ -615,7 +616,7 @@ class _TableWrite:
             for nulls, part in _by_nulls(delta.table, delta.keys):
                 yield from self._upsert(part, nulls)
             return
-        table = delta.table
+        table = delta.added_rows() if delta.mode == "append" else delta.table
         if delta.mode == "delta":
             numbers = pa.array(np.arange(table.num_rows))
             table = delta.with_batch_id().add_column(1, ROW_NUMBER, numbers)

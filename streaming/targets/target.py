@@ -42,8 +42,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
+import numpy as np
 import pyarrow as pa
 
+from circuits.schema import WEIGHT
 from streaming.errors import MissedBatchesError, TargetError
 from streaming.targets.output_mode import Mode, OutputMode
 
@@ -77,7 +79,8 @@ class ViewDelta:
         batch_id: The micro-batch, from 0.
         table: Rows with the int64 column ``weight``. In mode ``delta`` the consolidated changes; in
             mode ``upsert`` at most one row per key, the current row with weight 1 or a deleted row
-            with weight -1; in mode ``complete`` the whole view.
+            with weight -1; in mode ``append`` the new rows, of weights above 0; in mode
+            ``complete`` the whole view.
         mode: See `streaming.targets.output_mode`.
         keys: The key columns, in mode ``upsert``.
         state_id: Identity of the state directory that counts the batch ids.
@@ -107,6 +110,17 @@ class ViewDelta:
     def output_mode(self) -> OutputMode:
         """The mode with its keys."""
         return OutputMode(self.mode, self.keys)
+
+    def added_rows(self) -> pa.Table:
+        """Return the rows of mode ``append``: each as often as its weight says, and no weight.
+
+        >>> ViewDelta("v", 0, pa.table({"n": [1, 2], "weight": [2, 1]}), "append"
+        ...     ).added_rows().to_pylist()
+        [{'n': 1}, {'n': 1}, {'n': 2}]
+        """
+        weights = self.table.column(WEIGHT).to_numpy()
+        rows = self.table.drop_columns([WEIGHT])
+        return rows if (weights == 1).all() else rows.take(np.repeat(np.arange(len(rows)), weights))
 
     def check_only_writer(self, writer: str, place: str) -> None:
         """Check, in mode ``complete``, that no other state directory writes the target as well.

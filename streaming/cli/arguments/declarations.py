@@ -84,8 +84,8 @@ def run(
         optional(
             metavar="[VIEW=]KIND[:LOCATION]",
             help="The target of the changes: console, parquet:DIR, delta:DIR, sqlite:FILE#TABLE, "
-            "duckdb:FILE#TABLE, postgres:DSN#TABLE. Append ,keys=COLUMN for one row per key, or "
-            ",mode=complete.",
+            "duckdb:FILE#TABLE, postgres:DSN#TABLE. Append ,keys=COLUMN for one row per key, "
+            ",mode=append for rows without weights, or ,mode=complete.",
         ),
     ] = None,
     state: Annotated[

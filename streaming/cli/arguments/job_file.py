@@ -67,6 +67,7 @@ from streaming.cli.arguments.query_text import query_file
 from streaming.cli.arguments.sink import DATABASES, KINDS, SinkArgument, output_mode_of, retry_of
 from streaming.cli.arguments.source import SETTINGS, SourceArgument
 from streaming.cli.arguments.toml_table import TomlTable, read_toml
+from streaming.targets.output_mode import OUTPUT_MODES
 
 __all__ = ["Job", "is_job_file", "read_job", "read_outputs"]
 
@@ -173,7 +174,7 @@ def read_outputs(root: TomlTable) -> Iterator[SinkArgument]:
             table.report("target", f"the key is missing: write one of {', '.join(KINDS)}")
         location = table.text("dsn") if kind == "postgres" else table.path("path")
         name = table.text("table") if kind in DATABASES else None
-        mode, keys = table.choice("mode", ("delta", "upsert", "complete")), table.texts("keys")
+        mode, keys = table.choice("mode", OUTPUT_MODES), table.texts("keys")
         attempts = table.integer("retry_attempts", minimum=1)
         seconds = table.number("retry_seconds")
         if not table.report_unknown_keys() or kind is None:

@@ -9,12 +9,13 @@
     [VIEW=]duckdb:FILE[#TABLE]              a table of DuckDB
     [VIEW=]postgres:DSN[#TABLE]             a table of PostgreSQL; DSN may be empty (PGHOST, ...)
 
-Append ``,keys=nr,region`` for one row per key instead of changes, or ``,mode=complete`` for the
-whole view in each micro-batch. ``{view}`` in a location is replaced by the name of the view. If
-several views share a sink and its location has no ``{view}``, the name is appended. If a database
-does not answer, the write is retried at most ``,retry_attempts=20`` times within
-``,retry_seconds=120``. Put a password into PGPASSWORD or a password file, because other users of
-the machine can read the arguments of a command.
+Append ``,keys=nr,region`` for one row per key instead of changes, ``,mode=append`` for rows without
+weights, of a view that loses no rows, or ``,mode=complete`` for the whole view in each micro-batch.
+``{view}`` in a location is replaced by the name of the view. If several views share a sink and its
+location has no ``{view}``, the name is appended. If a database does not answer, the write is
+retried at most ``,retry_attempts=20`` times within ``,retry_seconds=120``. Put a password into
+PGPASSWORD or a password file, because other users of the machine can read the arguments of a
+command.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from streaming.sink.output import Output
 from streaming.targets.console import ConsoleTarget
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.folder_checks import check_writable
-from streaming.targets.output_mode import OutputMode
+from streaming.targets.output_mode import OUTPUT_MODES, OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
@@ -349,12 +350,11 @@ def output_mode_of(mode: str | None, keys: Sequence[str] | None, *, label: str) 
     mode = mode or ("delta" if keys is None else "upsert")
     if mode == "upsert" and keys is not None:
         return OutputMode("upsert", keys)
-    if mode == "complete" and keys is None:
-        return OutputMode("complete")
-    if mode == "delta" and keys is None:
-        return OutputMode()
+    for known in OUTPUT_MODES:
+        if mode == known != "upsert" and keys is None:
+            return OutputMode(known)
     raise TargetError(
-        f"{label}: write mode=delta, mode=complete, or keys=COLUMN for one row per key"
+        f"{label}: write mode=delta, mode=append, mode=complete, or keys=COLUMN for one row per key"
     )
 
 

@@ -143,7 +143,7 @@ def test_an_unknown_key_column_is_refused_and_the_columns_named():
 @pytest.mark.parametrize(
     ("mode", "keys"),
     [
-        ("append", ()),
+        ("append", ("k",)),
         ("delta", ("k",)),
         ("complete", ("k",)),
         ("upsert", ()),
