@@ -37,7 +37,7 @@ from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import TargetError
 from streaming.state.parquet import stored_type
 
-__all__ = ["convert_columns", "lake_type", "parquet_type", "plain_type"]
+__all__ = ["contains_type", "convert_columns", "lake_type", "parquet_type", "plain_type"]
 
 
 def convert_columns(
@@ -99,3 +99,64 @@ def plain_type(type_: pa.DataType) -> pa.DataType:
     if type_ == pa.string_view():
         return pa.string()
     return pa.binary() if type_ == pa.binary_view() else type_
+
+
+def contains_type(type_: pa.DataType, other: pa.DataType) -> bool:
+    """Return True if a type of a table contains all values of a type of `lake_type`.
+
+    Every type fits a text. The precision of a decimal includes its scale.
+    """
+    if types.is_nested(type_) or types.is_nested(other):
+        return _has_equal_parts(type_, other)
+    if type_ == other or _is_text(type_):
+        return True
+    if _is_bytes(type_) and _is_bytes(other):
+        return True
+    if types.is_timestamp(type_) and types.is_timestamp(other):
+        return True  # both have microseconds, and the zone is UTC
+    if types.is_floating(type_):
+        narrower = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
+        return type_ == pa.float64() and other in narrower
+    digits, other_digits = _digits_of(type_), _digits_of(other)
+    if digits is None or other_digits is None:
+        return False
+    return all(mine >= others for mine, others in zip(digits, other_digits, strict=True))
+
+
+def _has_equal_parts(type_: pa.DataType, other: pa.DataType) -> bool:
+    """Return True if two types are nested in the same way, and each part contains the other's."""
+    if type_.num_fields != other.num_fields or types.is_struct(type_) != types.is_struct(other):
+        return False
+    if types.is_map(type_) != types.is_map(other):
+        return False
+    if types.is_map(type_):
+        return contains_type(type_.key_type, other.key_type) and contains_type(
+            type_.item_type, other.item_type
+        )
+    parts = [(type_.field(i), other.field(i)) for i in range(type_.num_fields)]
+    return bool(parts) and all(
+        contains_type(part.type, other_part.type)
+        and (not types.is_struct(type_) or part.name == other_part.name)
+        for part, other_part in parts
+    )
+
+
+def _digits_of(type_: pa.DataType) -> tuple[int, int] | None:
+    """Return how many digits a number has before and after the decimal point; None if no number."""
+    if types.is_decimal(type_):
+        return type_.precision - type_.scale, type_.scale
+    if types.is_integer(type_):
+        return {8: 3, 16: 5, 32: 10, 64: 19}[type_.bit_width], 0
+    return None
+
+
+def _is_text(type_: pa.DataType) -> bool:
+    return type_ in (pa.string(), pa.large_string(), pa.string_view())
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    return types.is_fixed_size_binary(type_) or type_ in (
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary_view(),
+    )

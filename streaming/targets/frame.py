@@ -90,7 +90,7 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
         If the delta has files, Spark reads them only when it evaluates the frame.
     """
     if delta.mode == "append":
-        delta = replace(delta, table=delta.added_rows(), files=())
+        delta = replace(delta, table=delta.written_rows(), files=())
     fields = [pa.field(field.name, lake_type(field.type)) for field in delta.table.schema]
     schema: StructType = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
     if delta.files and all(map(_is_readable_as_lake_type, delta.table.schema.types)):

@@ -117,7 +117,7 @@ class ParquetTarget:
             delta = self._replace_view(files, delta, last_batch)
             if self._needs_write(files, delta, has_files, last_batch):
                 if delta.mode == "append":
-                    delta = replace(delta, table=delta.added_rows())
+                    delta = replace(delta, table=delta.written_rows())
                 table = delta.with_batch_id() if has_batch_id else delta.table
                 _replace_file(files, _name(delta), self._encode(table, delta))
         except OSError as error:

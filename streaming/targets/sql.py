@@ -616,7 +616,7 @@ class _TableWrite:
             for nulls, part in _by_nulls(delta.table, delta.keys):
                 yield from self._upsert(part, nulls)
             return
-        table = delta.added_rows() if delta.mode == "append" else delta.table
+        table = delta.written_rows() if delta.mode == "append" else delta.table
         if delta.mode == "delta":
             numbers = pa.array(np.arange(table.num_rows))
             table = delta.with_batch_id().add_column(1, ROW_NUMBER, numbers)

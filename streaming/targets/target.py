@@ -111,15 +111,24 @@ class ViewDelta:
         """The mode with its keys."""
         return OutputMode(self.mode, self.keys)
 
-    def added_rows(self) -> pa.Table:
-        """Return the rows of mode ``append``: each as often as its weight says, and no weight.
+    def written_columns(self) -> list[str]:
+        """Return the columns of the table of a target: without the weight in modes without one."""
+        names: list[str] = self.table.column_names
+        return names if self.output_mode.has_weight else [n for n in names if n != WEIGHT]
+
+    def written_rows(self) -> pa.Table:
+        """Return the rows as a target stores them that inserts all of them.
+
+        In mode ``append`` each row is there as often as its weight says.
 
         >>> ViewDelta("v", 0, pa.table({"n": [1, 2], "weight": [2, 1]}), "append"
-        ...     ).added_rows().to_pylist()
+        ...     ).written_rows().to_pylist()
         [{'n': 1}, {'n': 1}, {'n': 2}]
         """
+        rows = self.table.select(self.written_columns())
+        if self.mode != "append":
+            return rows
         weights = self.table.column(WEIGHT).to_numpy()
-        rows = self.table.drop_columns([WEIGHT])
         return rows if (weights == 1).all() else rows.take(np.repeat(np.arange(len(rows)), weights))
 
     def check_only_writer(self, writer: str, place: str) -> None:

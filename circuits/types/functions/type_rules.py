@@ -73,7 +73,7 @@ def is_row_without_names(data_type: pa.DataType) -> bool:
     if not pa.types.is_struct(data_type):
         return False
     names = [field.name for field in data_type]
-    return names == [f"element{number}" for number in range(1, len(names) + 1)]
+    return bool(names) and names == [f"element{number}" for number in range(1, len(names) + 1)]
 
 
 def is_binary(data_type: pa.DataType) -> bool:

@@ -485,7 +485,7 @@ def _to_json(
 ) -> Values:
     kind = arguments[1].as_py() if len(arguments) > 1 else ""
     style = _STYLE if keeps_all_members else _LAST_MEMBERS_STYLE
-    return json_column(fill_rows(arguments[0], row_count(arguments)), style, kind)
+    return json_column(fill_rows(arguments[0], 1), style, kind)
 
 
 def _as_json_rule(
