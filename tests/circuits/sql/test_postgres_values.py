@@ -188,7 +188,8 @@ QUERIES = [
     "SELECT a, a << 1, a << 31, a << 33, a >> 1, a >> 40, b << 1, b << 64, b >> 70, "
     "b >> -1, a::int2 << 15, a::int2 >> 1, -1 << 1, 1 << 31, 1 << 40, 5 >> 33, 1 << a FROM t",
     "SELECT 1::bigint << 33, 1::int << 33, 1::int2 << 15, (1::int8) << 64, -1::int8 << 40, "
-    "CAST(1 AS bigint) << (a & 31), (1 + 1)::int8 << 33, to_hex(-1::int8), to_hex((-1)::int) FROM t",
+    "CAST(1 AS bigint) << (a & 31), (1 + 1)::int8 << 33, to_hex(-1::int8), to_hex((-1)::int) "
+    "FROM t",
     # Of two members of a name, the last one counts.
     """SELECT j ->> 'b', j -> 'a' ->> 'b', (j - 'a') ->> 'b', (j || '{"c": 1, "c": 2}') ->> 'c',
         j @> '{"b": 2}', jsonb_strip_nulls(j) ->> 'b', jsonb_typeof(j -> 'c')
