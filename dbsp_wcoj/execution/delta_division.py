@@ -23,7 +23,7 @@ import numpy as np
 
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
-from dbsp_wcoj.zset import ZSet
+from dbsp_wcoj.zset import Int64Array, ZSet
 
 __all__ = ["count_parts", "divide_run"]
 
@@ -59,29 +59,33 @@ def divide_run(run: Run, parts: int) -> Iterator[Run]:
 
     Args:
         run: At least two columns and one row.
-        parts: The number of ranges, at least 1. The ranges have about equally many rows; there are
-            fewer ranges if many rows have the same value.
+        parts: The number of ranges, from 1 to 256. The ranges have about equally many rows; there
+            are fewer ranges if many rows have the same value.
 
     Yields:
         Runs with at least one row each, in the column order of ``run``.
 
     Complexity:
-        O(rows * parts).
+        O(rows * (parts + log rows)) time; memory for a byte per row, and for one part.
 
     >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 9), (2, 5), (3, 9)]), np.arange(2))
     >>> [part.read()[0].tolist() for part in divide_run(run, 2)]
     [[[1, 2], [5, 5]], [[1, 3], [9, 9]]]
     """
-    columns, weights = run.read()
-    values = columns[1]
+    # A run of two columns has these values; they are not copied.
+    values = run.level_values(1) if run.arity == 2 else run.read()[0][1]
     stride = max(len(values) // (SAMPLED_VALUES_PER_PART * parts), 1)
     sample = np.sort(values[::stride])
     bounds = np.unique(sample[np.arange(1, parts) * len(sample) // parts])
-    numbers = np.searchsorted(bounds, values, side="right")
+    numbers = np.searchsorted(bounds, values, side="right").astype(np.uint8)
+    del values
     order = np.arange(run.arity)
     for number in range(len(bounds) + 1):
         is_in_part = numbers == number
         if is_in_part.any():
-            # The rows of a part stay sorted and distinct.
-            rows = ZSet(np.ascontiguousarray(columns[:, is_in_part]), weights[is_in_part])
-            yield Run.of(rows, order)
+            yield Run.of(_rows_at(run, np.flatnonzero(is_in_part)), order)
+
+
+def _rows_at(run: Run, positions: Int64Array) -> ZSet:
+    """Return the rows at some ascending positions; they stay sorted and distinct."""
+    return ZSet(run.rows_at(positions), run.weights_at(positions))

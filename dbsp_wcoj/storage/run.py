@@ -11,7 +11,8 @@ there may be a directory, which speeds up searches in level 0, running sums of t
 one column a bitmap of the values.
 Kernels read a run by its address; the `Run` keeps the buffer alive. All positions are relative to
 the start of the buffer, so its words can be written to a file (`Run.to_words`) and read from a
-memory map of that file (`Run.from_words`). `Merge` merges two runs into one, a piece at a time.
+memory map of that file (`Run.from_words`). A mapped run can have a header and a smaller directory
+in memory (`Run.with_index`). `Merge` merges two runs into one, a piece at a time.
 
 Memory of a relation of two columns with weights of 1: 8 bytes per row, and for each distinct value
 of the first column 16 bytes plus at most 16 of directory.
@@ -42,6 +43,9 @@ UNLIMITED_FUEL: Final = 2**62
 # Runs with at most this many rows in total are merged by a single call.
 MAX_SINGLE_CALL_ROWS: Final = 1024
 
+# The greatest shift of a directory in memory.
+MAX_DIRECTORY_SHIFT: Final = 62
+
 # `Run.find_damage` compares this many numbers at a time, to bound its memory.
 CHECK_CHUNK_NUMBERS: Final = 1 << 18
 
@@ -56,9 +60,11 @@ class Run:
     Attributes:
         pages: The memory of the buffer, if it can be freed in slices.
         is_mapped: True if the buffer is a shared memory map of a file, not memory of the process.
+        index: A header and a directory in memory of the process (`with_index`); None if the kernels
+            read those of the buffer.
     """
 
-    __slots__ = ("address", "buffer", "is_mapped", "max_abs_weight", "pages", "rows")
+    __slots__ = ("address", "buffer", "index", "is_mapped", "max_abs_weight", "pages", "rows")
 
     def __init__(
         self,
@@ -69,8 +75,10 @@ class Run:
         pages: SmallPages | None = None,
         *,
         is_mapped: bool = False,
+        index: Int64Array | None = None,
     ) -> None:
         """Store a finished buffer and fields of its header."""
+        self.index = index
         self.buffer = buffer
         self.pages = pages
         self.is_mapped = is_mapped
@@ -136,7 +144,7 @@ class Run:
         """The sum of the runs from position ``first`` on, at once; it may have no rows.
 
         Args:
-            runs: All runs of a spine.
+            runs: All runs of a spine, without an index.
             table: The number of runs, then their addresses.
             first: The position of the first run to merge; at least one more follows.
 
@@ -159,7 +167,9 @@ class Run:
             O(rows log runs).
         """
         is_small = sum([run.rows for run in runs]) <= MAX_SINGLE_CALL_ROWS
-        if merge is None and len(runs) > 1 and is_small:
+        # The kernel reads each run as an array from its address on, so it cannot follow an index.
+        is_array = all([run.index is None for run in runs])
+        if merge is None and len(runs) > 1 and is_small and is_array:
             table = np.array([len(runs), *[run.address for run in runs]], np.int64)
             return Run.merged_tail(runs, table, 0)
         # Always merge the two runs with the fewest rows. The index breaks ties.
@@ -202,6 +212,73 @@ class Run:
         address = int(words.__array_interface__["data"][0])
         rows, largest = int(words[run_layout.ROWS]), int(words[run_layout.MAX_ABS_WEIGHT])
         return Run(words, address, rows, largest, is_mapped=is_mapped)
+
+    def with_index(
+        self, max_words: int, on_chunk: Callable[[int, int], object] = lambda start, end: None
+    ) -> Run:
+        """Return a run with the same rows, whose header and directory are in memory.
+
+        A search in a mapped run then reads no page of the header and the directory of the buffer.
+        The directory in memory has every 2ᵏ-th entry of the other one, so a search compares up to
+        k + 1 values more, which are neighbours. All positions of the header in memory are relative
+        to its own address, and lead to the sections of the buffer. They are negative if the header
+        is above the buffer.
+
+        A run of one column, or of few values, is returned as it is. One column can have a bitmap,
+        whose range is that of the directory in the buffer.
+
+        Args:
+            max_words: The words of the directory in memory; at least 2.
+            on_chunk: Called with the start and end of each piece of the buffer that was read.
+
+        Complexity:
+            O(entries of the directory in the buffer).
+
+        >>> run = Run.of(ZSet.from_rows([(n, 0) for n in range(64)]), np.arange(2))
+        >>> len(run.with_index(5).index) - len(run.with_index(3).index)
+        2
+        """
+        if self.is_indexed:
+            return self
+        header = self.buffer[: _header_words(self.arity)].copy()
+        sections = _sections(header.tolist())
+        start, size = int(header[run_layout.DIRECTORY]), int(header[run_layout.DIRECTORY_SIZE])
+        shift = int(header[run_layout.DIRECTORY_SHIFT])
+        k = 0
+        while (size - 2 >> k) + 2 > max_words and shift + k < MAX_DIRECTORY_SHIFT:
+            k += 1
+        # The last entry is the number of nodes.
+        entries = (size - 2 >> k) + 2
+        index = np.empty(len(header) + entries, np.int64)
+        directory = index[len(header) :]
+        piece = max(CHECK_CHUNK_NUMBERS >> k, 1)
+        for first in range(0, entries - 1, piece):
+            end = min(first + piece, entries - 1)
+            read = slice(start + (first << k), start + min(end << k, size))
+            directory[first:end] = self.buffer[read][:: 1 << k]
+            on_chunk(read.start, read.stop)
+        directory[-1] = header[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES]
+        address = int(index.__array_interface__["data"][0])
+        for pointers, position, _ in sections[1:]:
+            header[list(pointers)] = position + (self.address - address) // 8
+        header[run_layout.DIRECTORY] = len(header)
+        header[run_layout.DIRECTORY_SIZE] = entries
+        header[run_layout.DIRECTORY_SHIFT] = shift + k
+        index[: len(header)] = header
+        return Run(
+            self.buffer,
+            address,
+            self.rows,
+            self.max_abs_weight,
+            self.pages,
+            is_mapped=self.is_mapped,
+            index=index,
+        )
+
+    @property
+    def is_indexed(self) -> bool:
+        """True if `with_index` would return this run: it has an index, or cannot have one."""
+        return self.index is not None or self.arity == 1 or not self.buffer[run_layout.DIRECTORY]
 
     def find_damage(self, on_chunk: Callable[[], object] = lambda: None) -> str:
         """Describe a contradiction between the sections; return "" if there is none.
@@ -510,6 +587,18 @@ class Run:
                 offsets = buffer[start : start + int(buffer[parent + run_layout.LEVEL_NODES])]
                 positions = np.searchsorted(offsets, positions, side="right") - 1
         return columns
+
+    def weights_at(self, positions: Int64Array) -> Int64Array:
+        """The weights of the rows at some positions, from 0.
+
+        Complexity:
+            O(positions).
+        """
+        start = int(self.buffer[run_layout.WEIGHT_SUMS])
+        if not start:
+            return np.full(len(positions), self.buffer[run_layout.UNIFORM_WEIGHT])
+        sums = self.buffer[start : start + self.rows + 1]
+        return sums[positions + 1] - sums[positions]
 
 
 class Merge:

@@ -232,7 +232,7 @@ def look_up_prefixes(
                     cursors[level, j] = i + 1
                     weight = load(address[r], UNIFORM_WEIGHT)
                     sums = load(address[r], WEIGHT_SUMS)
-                    if sums > 0:
+                    if sums != 0:
                         weight = wrapping_subtract(
                             load(address[r], sums + i + 1), load(address[r], sums + i)
                         )

@@ -26,7 +26,7 @@ from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 def weight_before(run, position):
     """Return the sum of the weights of the first ``position`` rows of a run, modulo 2**64."""
     sums = load(run, WEIGHT_SUMS)
-    if sums > 0:
+    if sums != 0:
         return wrapping_subtract(load(run, sums + position), load(run, sums))
     return load(run, UNIFORM_WEIGHT) * position
 

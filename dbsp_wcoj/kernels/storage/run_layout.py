@@ -17,7 +17,9 @@ A run of arity ``k`` is one int64 array::
   once; insertions (1) and deletions (-1) make such runs.
 
 A pointer of zero means that the section is absent. All positions are words from the start of the
-buffer, so a buffer can be written to a file and mapped again without change.
+buffer, so a buffer can be written to a file and mapped again without change. Functions that read a
+run by its address also accept a copy of its header and directory elsewhere in memory
+(`dbsp_wcoj.storage.run.Run.with_index`); then positions may be negative.
 """
 
 ARITY = 0  # number of columns

@@ -53,7 +53,7 @@ def look_up_weights(columns, order, table):
             if first >= 0:
                 weight = load(run, run_layout.UNIFORM_WEIGHT)
                 sums = load(run, run_layout.WEIGHT_SUMS)
-                if sums > 0:
+                if sums != 0:
                     # Running sums may wrap around; the difference of two is still exact.
                     weight = wrapping_subtract(load(run, sums + first + 1), load(run, sums + first))
                 weights[i] = add(weights[i], weight)

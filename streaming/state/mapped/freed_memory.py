@@ -36,6 +36,8 @@ FREE_MEMORY_DIVISOR: Final = 32
 # Freed memory is returned if the process has more than limit / UNUSED_BYTES_DIVISOR beyond the
 # state in memory and what remained after an earlier return.
 UNUSED_BYTES_DIVISOR: Final = 32
+# The share of the limit that the process may keep in all.
+KEPT_SHARE: Final = 1 / FREE_MEMORY_DIVISOR + 1 / UNUSED_BYTES_DIVISOR
 
 
 class FreedMemory:

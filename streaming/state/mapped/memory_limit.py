@@ -15,6 +15,10 @@ them with each other, but not with mapped runs (`dbsp_wcoj.storage.spine`). Mapp
 by the compactor of the state directory. Its result is mapped after the commit whose manifest names
 it.
 
+A mapped run has its directory in memory, a smaller one than that of the file (`Run.with_index`), so
+a search reads three pages instead of four: of the values, of the offsets, and of the rows. It is
+built once, when the run replaces those in memory; after a restart, by the first commit.
+
 A quarter of the limit is for runs and dictionaries in memory. If they exceed this quarter after a
 commit, `MemoryLimit.after_commit` replaces the runs of the arrangements with the most bytes in
 memory by their parts, until an eighth of the limit is in use. If all of them are not enough, it
@@ -24,9 +28,10 @@ nothing.
 `MemoryLimit.after_commit` also replaces the runs of an arrangement that maps a file which the
 version no longer needs, so that the disk space of removed files is freed.
 
-The rest, and what runs and dictionaries leave of their quarter, is for the resident pages of mapped
-runs (`streaming.state.mapped.resident_pages`): the index of a large run is about a third of it, and
-each step reads most of the pages of the index.
+An eighth is for freed memory that the process keeps (`streaming.state.mapped.freed_memory`) and for
+the results of merges. The rest, and what runs and dictionaries leave of their quarter, is for the
+resident pages of mapped runs (`streaming.state.mapped.resident_pages`): the values and offsets of
+the first level of a large run are about a fifth of it, and each step reads many of their pages.
 The pages of dictionaries are removed only after a commit, at most once in
 `COMMITS_BETWEEN_RELEASES`, if the state in memory and all resident pages together exceed the limit.
 They are not removed during a step: each string that is encoded reads pages at random positions, and
@@ -62,7 +67,7 @@ from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
-from streaming.state.mapped.freed_memory import FreedMemory
+from streaming.state.mapped.freed_memory import KEPT_SHARE, FreedMemory
 from streaming.state.mapped.resident_pages import (
     PageRange,
     ResidentPages,
@@ -99,6 +104,17 @@ MAX_HEAP_SHARE: Final = 0.25
 MAX_HEAP_SHARE_AFTER_REPLACEMENT: Final = 0.125
 # Two runs in memory are merged if the result has at most limit / MERGED_RUN_DIVISOR bytes.
 MERGED_RUN_DIVISOR: Final = 16
+# The share of the limit for memory that is no part of the state: freed memory that the process
+# keeps, and the result of a merge while its runs are in memory, too.
+MAX_SPARE_SHARE: Final = KEPT_SHARE + 1 / MERGED_RUN_DIVISOR
+# The directory in memory of a mapped run has at most 1 / MIN_INDEX_DIVISOR of the words of the run.
+# All of them together have at most limit / INDEX_LIMIT_DIVISOR, except that a directory need not
+# have less than 1 / MAX_INDEX_DIVISOR of the words: an entry for each page of values.
+MIN_INDEX_DIVISOR: Final = 128
+INDEX_LIMIT_DIVISOR: Final = 16
+MAX_INDEX_DIVISOR: Final = 4096
+# The share of the limit that is left for resident pages of maps in any case.
+MIN_PAGE_SHARE: Final = 1 - MAX_HEAP_SHARE - MAX_SPARE_SHARE - 1 / INDEX_LIMIT_DIVISOR
 # The bytes of a row for each column, in the estimate of the size of a merged run.
 BYTES_PER_VALUE: Final = 16
 # Two runs with at most this many rows together are always merged, so that there are few runs.
@@ -146,8 +162,10 @@ class MemoryLimit:
         # The mapped files by name, and the names of those that each arrangement uses.
         self._maps: dict[str, tuple[MappedMemory, list[SegmentPart]]] = {}
         self._files_of: dict[ArrangementKey, frozenset[str]] = {}
+        # The runs of the mapped parts.
+        self._indexed_runs: dict[tuple[ArrangementKey, SegmentReference], Run] = {}
         self._dictionary_memory = DictionaryMemory(files, self._min_mapped_bytes)
-        self._min_page_bytes = round(limit * (1 - MAX_HEAP_SHARE))
+        self._min_page_bytes = round(limit * MIN_PAGE_SHARE)
         self._pages = ResidentPages(self._min_page_bytes)
         # Resident pages of files that are not those of the state, such as libraries.
         self._other_file_bytes = resident_file_bytes()
@@ -167,6 +185,7 @@ class MemoryLimit:
             self._verification.stop()
             self._verification = None
         self._maps.clear()
+        self._indexed_runs.clear()
         self._pages.watch(())
         self._files_of.clear()
 
@@ -288,7 +307,7 @@ class MemoryLimit:
         # An arrangement that is not needed any more has no runs.
         self._files_of = {key: names for key, names in self._files_of.items() if key in sizes}
         keys = [key for key, names in self._files_of.items() if not names <= manifest.files.keys()]
-        keys += self._find_renamed()
+        keys += self._find_renamed() + self._find_unindexed()
         dictionary_sizes = {name: DictionarySize.of(entry) for name, entry in dictionaries.items()}
         dictionary_bytes = sum(sum(size) for size in dictionary_sizes.values())
         excess = self._excess(sum(sizes.values()) + dictionary_bytes)
@@ -322,7 +341,8 @@ class MemoryLimit:
         self._limit_merges()
         self._release_dictionaries()
         # Dictionaries in memory may take more than their share.
-        self._pages.after_commit(max(self._limit - self.use.heap_bytes, self._min_page_bytes))
+        page_bytes = round(self._limit * (1 - MAX_SPARE_SHARE)) - self.use.heap_bytes
+        self._pages.after_commit(max(page_bytes, self._min_page_bytes))
         self._freed_memory.after_commit(self.use.heap_bytes)
 
     def live_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
@@ -369,15 +389,16 @@ class MemoryLimit:
         dictionary_heap_bytes = sum(entry.heap_bytes for entry in dictionaries)
         dictionary_bytes = sum(entry.nbytes for entry in dictionaries)
         mapped = [
-            run.nbytes
+            run
             for trace in self._circuit.graph.traces.values()
             for arrangement in trace.arrangements
             for run in arrangement.spine.runs
             if run.is_mapped
         ]
+        index_bytes = sum(run.index.nbytes for run in mapped if run.index is not None)
         return MemoryUse(
-            run_heap_bytes + dictionary_heap_bytes,
-            sum(mapped) + dictionary_bytes - dictionary_heap_bytes,
+            run_heap_bytes + index_bytes + dictionary_heap_bytes,
+            sum(run.nbytes for run in mapped) + dictionary_bytes - dictionary_heap_bytes,
             len(mapped),
         )
 
@@ -393,6 +414,15 @@ class MemoryLimit:
             for arrangement in trace.arrangements
             if (name, arrangement.order) not in self._files_of
             and any(run.is_mapped for run in arrangement.spine.runs)
+        ]
+
+    def _find_unindexed(self) -> list[ArrangementKey]:
+        """Return the arrangements with mapped runs without an index in memory, after a restart."""
+        return [
+            (name, arrangement.order)
+            for name, trace in self._circuit.graph.traces.items()
+            for arrangement in trace.arrangements
+            if any(run.is_mapped and not run.is_indexed for run in arrangement.spine.runs)
         ]
 
     def _limit_merges(self) -> None:
@@ -443,6 +473,9 @@ class MemoryLimit:
         self._files_of |= names_of
         used = frozenset[str]().union(*self._files_of.values())
         self._maps = {name: entry for name, entry in self._maps.items() if name in used}
+        self._indexed_runs = {
+            (key, part): run for (key, part), run in self._indexed_runs.items() if part.file in used
+        }
         self._watch_pages()
         self._trusted.record(
             {
@@ -462,10 +495,25 @@ class MemoryLimit:
         """Return a part as a run: mapped if it is large, else in memory."""
         if reference.size < self._min_mapped_bytes:
             return reader.read_run(key, reference)
-        _, parts = self._map(reference.file, manifest.files[reference.file])
-        part = find_part(self._files, parts, reference, name_of_parts(key))
-        # The contents were checked when this process wrote or loaded the file.
-        return decode_run(self._files, part, reference, is_new=False)
+        if (key, reference) not in self._indexed_runs:
+            mapped, parts = self._map(reference.file, manifest.files[reference.file])
+            part = find_part(self._files, parts, reference, name_of_parts(key))
+            # The contents were checked when this process wrote or loaded the file.
+            run = decode_run(self._files, part, reference, is_new=False)
+            max_words = len(run.buffer) // self._index_divisor(manifest)
+            self._indexed_runs[key, reference] = _with_index(run, mapped, max_words)
+        return self._indexed_runs[key, reference]
+
+    def _index_divisor(self, manifest: Manifest) -> int:
+        """Return how many words of a mapped run have one word in its directory in memory."""
+        state_bytes = sum(
+            part.size
+            for orders in manifest.traces.values()
+            for references in orders.values()
+            for part in references
+        )
+        divisor = INDEX_LIMIT_DIVISOR * state_bytes // self._limit
+        return min(max(divisor, MIN_INDEX_DIVISOR), MAX_INDEX_DIVISOR)
 
     def _map(self, name: str, checksum: FileChecksum) -> tuple[MappedMemory, list[SegmentPart]]:
         """Return the map of a file and its parts; O(parts) if it is not mapped yet."""
@@ -495,9 +543,23 @@ def parse_memory_limit(limit: int | str | None) -> int | None:
     return size
 
 
+def _with_index(run: Run, mapped: MappedMemory, max_words: int) -> Run:
+    """Return a mapped run with an index in memory; the pages read for it are released."""
+    start = run.address - _address_of(mapped)
+
+    def release_pages(first: int, end: int) -> None:
+        mapped.release_pages(start + 8 * first, start + 8 * end)
+
+    return run.with_index(max(max_words, 2), release_pages)
+
+
+def _address_of(mapped: MappedMemory) -> int:
+    return int(np.asarray(mapped.memory).__array_interface__["data"][0])
+
+
 def _leaves_of(mapped: MappedMemory, parts: Iterable[SegmentPart]) -> list[PageRange]:
     """Return where the leaves of the mapped runs of a file are; O(parts)."""
-    file = np.asarray(mapped.memory).__array_interface__["data"][0]
+    file = _address_of(mapped)
     leaves = []
     for part in parts:
         if split_part_name(part.name)[1] is None:

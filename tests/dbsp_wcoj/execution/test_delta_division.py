@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -82,6 +83,21 @@ def test_steps_over_mapped_runs_in_parts_equal_recomputation(formula, scenario):
             for name, delta in deltas.items():
                 states[name] = naive.add(states[name], delta)
             assert total == naive.evaluate(query, states)
+
+
+def test_dividing_a_run_copies_only_the_rows_of_one_part():
+    rows = 1 << 17
+    numbers = np.arange(rows)
+    run = Run.of(ZSet.from_columns([numbers, numbers * 7919 % rows]), np.arange(2))
+    tracemalloc.start()
+    try:
+        divided = sum(part.rows for part in divide_run(run, 32))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert divided == rows
+    # A copy of all rows and their weights would take 24 bytes per row.
+    assert peak < 20 * rows
 
 
 @pytest.mark.parametrize("head", ["n()", "q(a, c)"])

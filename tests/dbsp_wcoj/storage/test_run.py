@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DbspWcojError
+from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.search import root_find
+from dbsp_wcoj.storage import run as run_module
 from dbsp_wcoj.storage.run import MAX_SINGLE_CALL_ROWS, Merge, Run
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
+
+
+@numba.njit
+def find_children(run, values):
+    """Return, for each value of the first column, whether it is there, and its range of rows."""
+    found = np.zeros((len(values), 3), np.int64)
+    nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
+    offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
+    for index in range(len(values)):
+        node, is_found = root_find(run, 0, nodes, values[index])
+        if is_found:
+            found[index] = 1, load(offsets, node), load(offsets, node + 1)
+    return found
 
 
 def build(delta: dict, arity: int = 2) -> Run:
@@ -145,6 +162,44 @@ def test_a_large_run_of_a_merge_is_packed_with_its_directory_and_weights():
     words = run.to_words()
     assert len(words) < len(run.buffer)
     assert rows_of(read_copy(words)) == add(*deltas)
+
+
+# The ends of the range of int64, and values between them with small and large gaps.
+FIRST_VALUES = st.one_of(
+    st.integers(0, 80), st.integers(0, 5000), st.sampled_from([-(2**63), 2**63 - 1, -(2**62)])
+)
+
+
+@LAW
+@given(
+    rows=st.sets(st.tuples(FIRST_VALUES, st.integers(0, 3)), min_size=1, max_size=120),
+    searched=st.lists(FIRST_VALUES, max_size=20),
+    max_words=st.integers(2, 40),
+)
+def test_searches_by_an_index_in_memory_find_the_same_rows(rows, searched, max_words):
+    run = build(dict.fromkeys(rows, 1))
+    indexed = run.with_index(max_words)
+    assert (indexed.index is None) == (run.buffer[run_layout.DIRECTORY] == 0)
+    assert indexed.with_index(max_words) is indexed
+    assert rows_of(indexed) == rows_of(run)
+    assert np.array_equal(indexed.to_words(), run.to_words())
+    values = np.unique(np.array([*searched, *[first for first, _ in rows]], np.int64))
+    found = find_children(run.address, values)
+    assert found[:, 0].sum() == len({first for first, _ in rows})
+    assert np.array_equal(find_children(indexed.address, values), found)
+
+
+def test_an_index_in_memory_is_as_small_as_it_has_to_be_and_is_built_in_pieces(monkeypatch):
+    monkeypatch.setattr(run_module, "CHECK_CHUNK_NUMBERS", 64)
+    run = build({(3 * number, 0): 1 for number in range(1000)})
+    words = int(run.buffer[run_layout.DIRECTORY_SIZE])
+    pieces = []
+    indexed = run.with_index(100, lambda start, end: pieces.append((start, end)))
+    assert 50 < indexed.index[run_layout.DIRECTORY_SIZE] <= 100
+    start = int(run.buffer[run_layout.DIRECTORY])
+    assert pieces[0][0] == start and start + words - 1 <= pieces[-1][1] <= start + words
+    assert all(0 < end - first <= 64 for first, end in pieces)
+    assert [end for _, end in pieces[:-1]] == [first for first, _ in pieces[1:]]
 
 
 def test_the_run_of_a_delta_is_packed_without_a_copy():

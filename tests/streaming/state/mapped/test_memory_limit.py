@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from circuits.state import dictionary_sweep
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values import sweep
 from dbsp_wcoj.values.interner import Interner
@@ -33,7 +34,15 @@ from streaming.state.mapped import resident_pages
 from streaming.state.mapped.dictionary_memory import DictionaryMemory, DictionarySize
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.mapped_file import MappedFile
-from streaming.state.mapped.memory_limit import MAX_HEAP_SHARE_AFTER_REPLACEMENT, MemoryLimit
+from streaming.state.mapped.memory_limit import (
+    INDEX_LIMIT_DIVISOR,
+    MAX_HEAP_SHARE_AFTER_REPLACEMENT,
+    MAX_INDEX_DIVISOR,
+    MAX_SPARE_SHARE,
+    MIN_INDEX_DIVISOR,
+    MIN_PAGE_SHARE,
+    MemoryLimit,
+)
 from streaming.state.mapped.page_faults import expect_single_pages
 from streaming.state.part_reader import PartReader
 from streaming.state.segment import SegmentPart, encode_segment
@@ -431,7 +440,7 @@ def test_a_step_touches_no_rows_of_mapped_runs_outside_of_its_range_of_values(
 
 
 @pytest.mark.usefixtures("single_pages")
-def test_a_step_makes_at_most_four_pages_resident_for_each_look_up(tmp_path, monkeypatch):
+def test_a_step_makes_at_most_three_pages_resident_for_each_look_up(tmp_path, monkeypatch):
     monkeypatch.setattr(resident_pages, "CHECK_INTERVAL_S", 1e6)
     monkeypatch.setattr(compaction, "MIN_LARGE_PART_BYTES", 1 << 60)
     sink = edge_sink(tmp_path, memory_limit=1 << 23)
@@ -452,11 +461,78 @@ def test_a_step_makes_at_most_four_pages_resident_for_each_look_up(tmp_path, mon
         step(rows, 4)
         touched = resident_bytes(tmp_path) // mmap.PAGESIZE
     # Each of three terms of the join, and the strict check, looks up two values of each row. The
-    # pages of one look-up: of the directory, the values, the offsets, and the rows.
+    # pages of one look-up: of the values, the offsets, and the rows; the directory is in memory.
     mapped = [run for run in runs if run.is_mapped]
-    assert len(mapped) >= 2
-    assert touched <= 4 * 2 * 4 * rows + len(mapped)
+    assert len(mapped) >= 2 and all(run.index is not None for run in mapped)
+    assert touched <= 3 * 2 * 4 * rows + len(mapped)
     assert sum(run.nbytes for run in mapped) // mmap.PAGESIZE > 4 * touched
+    sink.close()
+
+
+def test_the_index_of_each_mapped_part_is_built_once_and_again_after_a_restart(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(compaction, "MIN_LARGE_PART_BYTES", 1 << 60)
+    indexed: list[Run] = []
+
+    def with_index(run, *arguments):
+        indexed.append(run)
+        return original(run, *arguments)
+
+    original = Run.with_index
+    monkeypatch.setattr(Run, "with_index", with_index)
+    random = np.random.default_rng(2)
+    read = 0
+    for number in range(6):
+        if number % 3 == 0:
+            indexed.clear()
+            sink = edge_sink(tmp_path, memory_limit=NOTHING)
+        columns = random.integers(0, 5000, (2, 1000))
+        table = pa.table({"a": columns[0], "b": columns[1], "weight": np.ones(1000, np.int64)})
+        sink(Frame(table, "q"), number)
+        mapped = [run for a in arrangements(sink) for run in a.spine.runs if run.arity == 2]
+        assert all(run.index is not None for run in mapped)
+        read += len(mapped)
+        if number % 3 == 2:
+            sink.close()
+    # The lists keep the runs, so no two of them have the same address.
+    assert len(indexed) == len({run.address for run in indexed}) < read
+
+
+@pytest.mark.parametrize("limit", [1 << 13, 1 << 16, 1 << 19])
+def test_indexes_in_memory_have_a_small_share_of_the_limit_and_of_their_runs(tmp_path, limit):
+    sink = edge_sink(tmp_path, memory_limit=limit)
+    columns = np.random.default_rng(3).integers(0, 20_000, (2, 20_000))
+    table = pa.table({"a": columns[0], "b": columns[1], "weight": np.ones(20_000, np.int64)})
+    sink(Frame(table, "q"), 0)
+    runs = [run for a in arrangements(sink) for run in a.spine.runs if run.index is not None]
+    assert len(runs) >= 2
+    header_bytes = sum(8 * run.index[run_layout.DIRECTORY] for run in runs)
+    index_bytes = sum(run.index.nbytes for run in runs) - header_bytes
+    mapped_bytes = sum(run.nbytes for run in runs)
+    least = mapped_bytes // MAX_INDEX_DIVISOR
+    most = min(max(limit // INDEX_LIMIT_DIVISOR, least), mapped_bytes // MIN_INDEX_DIVISOR)
+    assert most / 4 < index_bytes <= most
+    sink.close()
+
+
+def test_resident_pages_leave_room_for_the_state_in_memory_and_for_freed_memory(
+    tmp_path, monkeypatch
+):
+    limits: list[int] = []
+    monkeypatch.setattr(
+        resident_pages.ResidentPages, "after_commit", lambda pages, limit: limits.append(limit)
+    )
+    limit = 1 << 19
+    sink = edge_sink(tmp_path, memory_limit=limit)
+    random = np.random.default_rng(4)
+    least = limit * MIN_PAGE_SHARE
+    for number in range(30):
+        columns = random.integers(0, 2000, (2, 700))
+        table = pa.table({"a": columns[0], "b": columns[1], "weight": np.ones(700, np.int64)})
+        sink(Frame(table, "q"), number)
+        rest = limit * (1 - MAX_SPARE_SHARE) - sink.metrics[-1].heap_bytes
+        assert limits.pop() == pytest.approx(max(rest, least), abs=1)
     sink.close()
 
 
