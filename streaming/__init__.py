@@ -111,6 +111,7 @@ if TYPE_CHECKING:
     from streaming.state.records.dead_letter_files import DeadLetterRetention
     from streaming.targets.console import ConsoleTarget
     from streaming.targets.delta import DeltaTarget
+    from streaming.targets.iceberg import IcebergTarget
     from streaming.targets.memory import MemoryTarget
     from streaming.targets.parquet import ParquetTarget
     from streaming.targets.retry import Retry
@@ -145,6 +146,7 @@ __all__ = [
     "FailedError",
     "FeedError",
     "FunctionError",
+    "IcebergTarget",
     "InputOptions",
     "InputOptionsError",
     "IterationError",
@@ -319,6 +321,7 @@ _NAMES_OF_MODULES: Final = {
     ),
     "streaming.targets.console": ("ConsoleTarget",),
     "streaming.targets.delta": ("DeltaTarget",),
+    "streaming.targets.iceberg": ("IcebergTarget",),
     "streaming.targets.memory": ("MemoryTarget",),
     "streaming.targets.parquet": ("ParquetTarget",),
     "streaming.targets.retry": ("Retry",),

@@ -23,7 +23,16 @@ NAMED_TUPLE_MEMBERS = ("_replace", "_asdict", "_fields")
 LIBRARY_FUNCTIONS = ("os._exit",)
 
 #: Packages that take long to import, or that an extra installs.
-LATE_IMPORTS = ("lark", "psycopg", "deltalake", "duckdb", "matplotlib", "obstore", "polars")
+LATE_IMPORTS = (
+    "lark",
+    "psycopg",
+    "deltalake",
+    "duckdb",
+    "matplotlib",
+    "obstore",
+    "polars",
+    "pyiceberg",
+)
 #: Commands import what they need when they run, so that ``--help`` is quick.
 QUICK_STARTS = ("streaming/cli/", "streaming/demo/")
 

@@ -117,6 +117,7 @@ PUBLIC_STREAMING = [
     "FailedError",
     "FeedError",
     "FunctionError",
+    "IcebergTarget",
     "InputOptions",
     "InputOptionsError",
     "IterationError",

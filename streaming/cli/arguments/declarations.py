@@ -83,9 +83,10 @@ def run(
         list[str] | None,
         optional(
             metavar="[VIEW=]KIND[:LOCATION]",
-            help="The target of the changes: console, parquet:DIR, delta:DIR, sqlite:FILE#TABLE, "
-            "duckdb:FILE#TABLE, postgres:DSN#TABLE. Append ,keys=COLUMN for one row per key, "
-            ",mode=append for rows without weights, or ,mode=complete.",
+            help="The target of the changes: console, parquet:DIR, delta:DIR, "
+            "iceberg:NAMESPACE.TABLE, sqlite:FILE#TABLE, duckdb:FILE#TABLE, postgres:DSN#TABLE. "
+            "Append ,keys=COLUMN for one row per key, ,mode=append for rows without weights, or "
+            ",mode=complete.",
         ),
     ] = None,
     state: Annotated[

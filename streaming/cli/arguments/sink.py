@@ -5,6 +5,7 @@
     [VIEW=]console                          rows on the terminal; as JSON lines with --json
     [VIEW=]parquet:FOLDER                   a file for each micro-batch
     [VIEW=]delta:FOLDER                     a Delta table
+    [VIEW=]iceberg:NAMESPACE.TABLE          a table of the default catalog of pyiceberg
     [VIEW=]sqlite:FILE[#TABLE]              a table of SQLite
     [VIEW=]duckdb:FILE[#TABLE]              a table of DuckDB
     [VIEW=]postgres:DSN[#TABLE]             a table of PostgreSQL; DSN may be empty (PGHOST, ...)
@@ -42,6 +43,7 @@ from streaming.sink.output import Output
 from streaming.targets.console import ConsoleTarget
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.folder_checks import check_writable
+from streaming.targets.iceberg import IcebergTarget
 from streaming.targets.output_mode import OUTPUT_MODES, OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
@@ -60,8 +62,14 @@ __all__ = [
     "retry_of",
 ]
 
-KINDS: Final = ("console", "parquet", "delta", "sqlite", "duckdb", "postgres")
-PACKAGES: Final = {"delta": "deltalake", "postgres": "psycopg", "duckdb": "duckdb"}
+KINDS: Final = ("console", "parquet", "delta", "iceberg", "sqlite", "duckdb", "postgres")
+#: The package and the extra that a kind needs.
+PACKAGES: Final = {
+    "delta": ("deltalake", "sinks"),
+    "iceberg": ("pyiceberg", "iceberg"),
+    "postgres": ("psycopg", "sinks"),
+    "duckdb": ("duckdb", "sinks"),
+}
 OPTIONS: Final = ("keys", "mode", "retry_attempts", "retry_seconds")
 DATABASE_FILES: Final = ("sqlite", "duckdb")
 DATABASES: Final = (*DATABASE_FILES, "postgres")
@@ -101,17 +109,17 @@ class SinkArgument:
         if self.kind not in KINDS:
             raise TargetError(
                 f"{self.label}: unknown sink {self.kind!r}; sinks: console, parquet:FOLDER, "
-                "delta:FOLDER, sqlite:FILE, duckdb:FILE, postgres:DSN"
+                "delta:FOLDER, iceberg:NAMESPACE.TABLE, sqlite:FILE, duckdb:FILE, postgres:DSN"
             )
-        if self.kind in ("parquet", "delta", *DATABASE_FILES) and not self.location:
+        if self.kind in ("parquet", "delta", "iceberg", *DATABASE_FILES) and not self.location:
             raise TargetError(f"{self.label}: name the location, {self.kind}:LOCATION")
         if self.kind == "console" and self.location:
             raise TargetError(f"{self.label}: the console has no location; write console")
-        package = PACKAGES.get(self.kind)
-        if package is not None and importlib.util.find_spec(package) is None:
+        package, extra = PACKAGES.get(self.kind, ("", ""))
+        if package and importlib.util.find_spec(package) is None:
             raise TargetError(
                 f"{self.label} needs the package {package}, which is not installed: run pip "
-                "install 'dbsp-wcoj[sinks]'"
+                f"install 'dbsp-wcoj[{extra}]'"
             )
 
     @classmethod
@@ -191,6 +199,10 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
                 view: (self.kind, location, expand_template(table, view, quoted=False))
                 for view in views
             }
+        if self.kind == "iceberg":
+            return {
+                view: (self.kind, expand_template(location, view, quoted=False)) for view in views
+            }
         return {
             view: (self.kind, os.path.abspath(expand_template(location, view))) for view in views
         }
@@ -221,6 +233,8 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
                 return ParquetTarget(location)
             case "delta":
                 return DeltaTarget(location)
+            case "iceberg":
+                return IcebergTarget(location)
             case "sqlite":
                 connect, address = lambda: sqlite3.connect(location), location
             case "duckdb":
@@ -236,7 +250,8 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
             if len(views) > 1 and "{view}" not in table:
                 table += "_{view}"
         elif len(views) > 1 and "{view}" not in location:
-            location = f"{location.rstrip('/')}/{{view}}"
+            separator = "." if self.kind == "iceberg" else "/"
+            location = f"{location.rstrip(separator)}{separator}{{view}}"
         return location, table
 
 
