@@ -174,6 +174,8 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
     },
     "Moved and made dates": {
         "add_months": "spark: add_months(DATE '2024-01-31', 1)",
+        "time_series": "generate_series(DATE '2024-01-31', DATE '2024-03-31', INTERVAL 1 MONTH)",
+        "time_series_before": "range(DATE '2024-01-31', DATE '2024-03-29', INTERVAL 1 MONTH)",
         "shift_timestamp": "DATE '2024-01-31' + n * INTERVAL 1 MONTH",
         "last_day": "spark: last_day('2009-01-12')",
         "next_day": "spark: next_day('2015-01-14', 'TU')",

@@ -36,7 +36,7 @@ def _read_array(reader: AggregateReader) -> Expression:
     value = reader.argument(0)
     element = _without_nulls(reader, value, json_of(reader.clause, reader.argument_node(0)))
     reader.check_distinct_order(value)
-    return _join(reader, element, value, "[", "]")
+    return _as_jsonb(reader, _join(reader, element, value, "[", "]"))
 
 
 def _read_object(reader: AggregateReader) -> Expression:
@@ -50,9 +50,15 @@ def _read_object(reader: AggregateReader) -> Expression:
         json_of(reader.clause, reader.argument_node(1)),
     )
     whole = _join(reader, _without_nulls(reader, value, member), key, "{", "}")
-    is_jsonb = reader.function.name.lower() == "jsonb_object_agg"
-    is_normal = is_jsonb and reader.clause.source.is_postgres
-    return reader.call("jsonb_of_text", whole) if is_normal else whole
+    return _as_jsonb(reader, whole)
+
+
+def _as_jsonb(reader: AggregateReader, whole: Expression) -> Expression:
+    """Return the JSON of a group; that of PostgreSQL's functions ``jsonb_...`` in normal form."""
+    is_jsonb = reader.function.name.lower().startswith("jsonb_")
+    if not (is_jsonb and reader.clause.source.is_postgres):
+        return whole
+    return mark_json(reader.clause, reader.call("jsonb_of_text", whole), "jsonb")
 
 
 def _without_nulls(reader: AggregateReader, value: Expression, text: Expression) -> Expression:

@@ -132,10 +132,11 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         cast = _with_json_kind(clause, node, value, cast, lenient=is_lenient)
     if source.is_postgres and pa.types.is_string(target):
         cast = _limit_length(clause, node, cast)
-    type_in_text = "JSON" if is_json else target
-    literal_error = source.error(
-        node, f"{given} is not a valid {type_in_text}; correct it, or use TRY_CAST"
-    )
+    type_in_text, fix = "JSON" if is_json else target, "correct it, or use TRY_CAST"
+    if pa.types.is_decimal(target) and isinstance(given, Literal) and is_text(given.type):
+        is_number = str(given.value).strip().lstrip("+-").lower() in _NO_DECIMALS
+        fix = "a decimal is a finite number; cast it to DOUBLE" if is_number else fix
+    literal_error = source.error(node, f"{given} is not a valid {type_in_text}; {fix}")
     if source.is_spark and _is_invalid_spark_integer(value, target):
         raise literal_error
     if isinstance(given, Literal) and isinstance(cast, Call):
@@ -146,6 +147,10 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         except EvaluationError:
             raise literal_error from None
     return cast
+
+
+#: Texts of numbers that a float has and a decimal has not.
+_NO_DECIMALS: Final = ("nan", "inf", "infinity")
 
 
 def _with_json_kind(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import date
 from typing import Final
 
 import pyarrow as pa
@@ -349,6 +350,10 @@ def _sum_reader(function: str, sign: int) -> Reader:
         for day, clock in (sides, sides[::-1]):
             if sign > 0 and pa.types.is_date(day.type) and pa.types.is_time(clock.type):
                 return clause.call(node, "time_on_date", day, clock)
+        if sign < 0 and all(pa.types.is_time(side.type) for side in sides):
+            day = Literal(date(1970, 1, 1), pa.date32())
+            moments = (clause.call(node, "time_on_date", day, side) for side in sides)
+            return clause.call(node, function, *moments)
         return clause.call(node, function, *sides)
 
     return read

@@ -19,8 +19,8 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
-from circuits.sql.binding.clause import Clause, Reader
+from circuits.plan.expressions import Column, Expression, Literal
+from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.expressions.duckdb_lists import join_texts
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
@@ -29,10 +29,14 @@ from circuits.sql.expressions.time_series import is_time_series, read_time_serie
 from circuits.sql.expressions.variants.paths import read_variant_subscript
 from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.arrow_types import VARIANT
+from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
+
+#: The column of an element in the lambda of string_to_array(). No lambda of the text has it.
+_PART: Final = FIRST_PARAMETER - 3
 
 
 def _read_list(clause: Clause, node: exp.Array) -> Expression:
@@ -76,6 +80,8 @@ def _read_row(clause: Clause, node: exp.Tuple | exp.Anonymous) -> Expression:
     prefix = "f" if clause.source.is_postgres else "element"
     prefix = "col" if clause.source.is_spark else prefix
     arguments: list[Expression] = []
+    prefix = "f" if clause.source.is_postgres else "element"
+    prefix = "col" if clause.source.is_spark else prefix
     for number, part in enumerate(node.expressions, 1):
         name, value = f"{prefix}{number}", part
         if clause.source.is_spark and isinstance(part, exp.Column):
@@ -409,15 +415,34 @@ def _read_series(clause: Clause, node: exp.GenerateSeries) -> Expression:
 
 
 def _read_string_to_array(clause: Clause, node: exp.StringToArray) -> Expression:
-    """Read PostgreSQL's ``string_to_array(s, ',')``; the parts of an empty text are no parts."""
-    clause.source.allow_arguments(node, "this", "expression")
-    delimiter = node.args.get("expression")
-    if not isinstance(delimiter, exp.Literal) or not delimiter.is_string or not delimiter.name:
+    """Read PostgreSQL's ``string_to_array(s, ',')``; the parts of an empty text are no parts.
+
+    A separator that is NULL separates all characters; an empty one separates none. Parts that equal
+    the third argument are NULL.
+    """
+    clause.source.allow_arguments(node, "this", "expression", "null")
+    text, delimiter = clause.read(node.this), clause.read(node.args["expression"])
+    if not isinstance(delimiter, Literal):
         raise clause.source.unsupported(
             node, "this separator of string_to_array()", "write a text, such as ','"
         )
-    text = clause.read(node.this)
-    parts = clause.call(node, "split", text, clause.read(delimiter))
+    if delimiter.value == "":
+        is_null = clause.call(node, "is_null", text)
+        whole = clause.call(node, "make_list", text)
+        parts = clause.call(node, "case", is_null, Literal(None, whole.type), whole)
+    else:
+        separator = string_literal(delimiter.value or "")
+        parts = clause.call(node, "split", text, separator)
+    null = node.args.get("null")
+    if null is not None:
+        word = clause.read(null)
+        if not isinstance(word, Literal):
+            raise clause.source.unsupported(
+                node, "a computed text for NULL in string_to_array()", "write a constant"
+            )
+        value = clause.call(node, "nullif", Column(_PART, pa.string()), word)
+        with clause.source.errors_at(node):
+            parts = lambda_call("list_transform", parts, value, (_PART, _PART - 1))
     is_empty = clause.call(node, "eq", text, string_literal(""))
     no_parts = clause.call(node, "list_slice", parts, integer_literal(1), integer_literal(0))
     return clause.call(node, "case", is_empty, no_parts, parts)

@@ -39,6 +39,7 @@ from circuits.sql.expressions.postgres import lists as postgres_lists
 from circuits.sql.expressions.postgres import numbers as postgres_numbers
 from circuits.sql.expressions.postgres import shifts as postgres_shifts
 from circuits.sql.expressions.postgres import texts as postgres_texts
+from circuits.sql.expressions.postgres import type_names
 from circuits.sql.expressions.spark import arithmetic, common_types, json_constructors
 from circuits.sql.expressions.variants import functions as variants
 
@@ -96,6 +97,7 @@ READERS: Final = ReaderTable(
         postgres_json.READERS_BY_NAME,
         postgres_numbers.READERS_BY_NAME,
         postgres_texts.READERS_BY_NAME,
+        type_names.READERS_BY_NAME,
     ),
     # An integer result of these functions is cast to the type that the dialect gives it.
     spark_results=arithmetic.RESULT_TYPES,

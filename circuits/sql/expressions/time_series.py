@@ -5,10 +5,10 @@
     generate_series(start, stop, INTERVAL 1 DAY)   times from start to stop
     range(start, stop, INTERVAL 1 DAY)             the same without stop
 
-Dates are read as timestamps. The step is an interval of days or shorter units, so the times have
-equal distances in microseconds, and the series is that of integers. Steps of months are refused:
-DuckDB adds them one after the other, so that the day of the month never grows again after a short
-month.
+Dates are read as timestamps. If the step is an interval of days or shorter units, the times have
+equal distances in microseconds, and the series is that of integers. Steps of months are added one
+after the other, so that the day of the month never grows again after a short month
+(`circuits.types.functions.dates.time_series`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,6 @@ def read_time_series(
         function: ``series``, or ``series_before`` to leave out the stop.
 
     Raises:
-        UnsupportedSqlError: The step has months.
         SqlError: There is no step.
     """
     source = clause.source
@@ -63,12 +62,19 @@ def read_time_series(
     if step is None:
         raise source.error(node, "a series of times needs a step; add one, such as INTERVAL 1 DAY")
     has_zone = any(arrow.is_timestamp(end.type) and end.type.tz for end in (start, stop))
+    if source.is_postgres and all(arrow.is_date(end.type) for end in (start, stop)):
+        has_zone = True  # as in PostgreSQL, which prefers timestamps with a zone
     element = pa.timestamp("us", "UTC") if has_zone else pa.timestamp("us")
-    ends = [
-        clause.call(node, "epoch_microsecond", clause.call(node, "cast", end, type=element))
-        for end in (start, stop)
-    ]
-    micros = _read_step(clause, step)
+    moments = [clause.call(node, "cast", end, type=element) for end in (start, stop)]
+    step_value = clause.read(step)
+    parts = _parts_of_step(clause, step, step_value)
+    if parts is not None and parts[0] != integer_literal(0):
+        local = [clause.call(node, "cast", end, type=pa.timestamp("us")) for end in moments]
+        name = "time_series" if function == "series" else "time_series_before"
+        series = clause.call(node, name, *local, *parts)
+        return clause.call(node, "cast", series, type=pa.list_(element))
+    ends = [clause.call(node, "epoch_microsecond", moment) for moment in moments]
+    micros = _micros_of_step(clause, step, step_value, parts)
     numbers = clause.call(node, function, *ends, micros)
     moment = clause.call(node, "timestamp_of_micros", Column(_ELEMENT, pa.int64()))
     with source.errors_at(node):
@@ -80,24 +86,30 @@ def read_time_series(
         )
 
 
-def _read_step(clause: Clause, step: exp.Expr) -> Expression:
-    """Return the microseconds of an interval; a day has 24 hours.
-
-    Raises:
-        UnsupportedSqlError: The interval has months, or is computed in a way that may add months.
-    """
-    value = clause.read(step)
+def _parts_of_step(
+    clause: Clause, step: exp.Expr, value: Expression
+) -> tuple[Expression, ...] | None:
+    """Return the months, days and microseconds of a step; None if it is no interval."""
     if isinstance(value, Literal) and value.type == INTERVAL and value.value is not None:
         months, days, nanoseconds = value.value
-        if not months:
-            return integer_literal(days * 86_400 * 10**6 + nanoseconds // 1000)
-    elif isinstance(value, Call) and value.function == "make_interval":
-        months, days, micros = value.arguments
-        if months == integer_literal(0):
-            micros_of_days = clause.call(step, "multiply", days, integer_literal(86_400 * 10**6))
-            return clause.call(step, "add", micros_of_days, micros)
-    elif value.type != INTERVAL:
+        return tuple(map(integer_literal, (months, days, nanoseconds // 1000)))
+    if isinstance(value, Call) and value.function == "make_interval":
+        return value.arguments
+    if value.type == INTERVAL:
+        raise clause.source.unsupported(
+            step, "a step that is computed", "write a literal, or make_interval(...)"
+        )
+    return None
+
+
+def _micros_of_step(
+    clause: Clause, step: exp.Expr, value: Expression, parts: tuple[Expression, ...] | None
+) -> Expression:
+    """Return the microseconds of a step without months; a day has 24 hours."""
+    if parts is None:
         return clause.call(step, "micros_of_duration", value)
-    raise clause.source.unsupported(
-        step, "a step with months", "write an interval of days or shorter units"
-    )
+    _, days, micros = parts
+    if isinstance(days, Literal) and isinstance(micros, Literal):
+        return integer_literal(days.value * 86_400 * 10**6 + micros.value)
+    micros_of_days = clause.call(step, "multiply", days, integer_literal(86_400 * 10**6))
+    return clause.call(step, "add", micros_of_days, micros)

@@ -15,6 +15,7 @@ from circuits.plan.nodes import Field, Map, PlanNode, Union, Values, columns
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.environment import DerivedTable, Environment
 from circuits.sql.binding.scope import Scope
+from circuits.sql.syntax.values_queries import values_column
 from circuits.types import functions
 
 __all__ = ["read_values"]
@@ -46,8 +47,6 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                 row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
             )
     fields: list[Field] = []
-    prefix = "column" if source.is_postgres else "col"
-    first_number = 1 if source.is_spark or source.is_postgres else 0
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
             # coalesce casts a string literal to a date if other arguments are dates.
@@ -58,7 +57,8 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                         "cast", row_values[number], type=common_type
                     )
         kind = common_json_kind(json_kind_of(value, ()) for value in column)
-        fields.append(Field(f"{prefix}{first_number + number}", common_type, json_kind=kind))
+        name = values_column(number, is_spark=source.is_spark, is_postgres=source.is_postgres)
+        fields.append(Field(name, common_type, json_kind=kind))
     rows = [[without_json_marks(value) for value in values] for values in rows]
     if domain is not None:
         return DerivedTable(_map_each_row(domain.plan, rows, fields), domain=domain)

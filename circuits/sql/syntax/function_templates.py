@@ -294,13 +294,16 @@ def fill_template(
     return result
 
 
-def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool) -> exp.Expr:
+def replace_templates(
+    tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool, is_postgres: bool = False
+) -> exp.Expr:
     """Return a tree with the expressions of templates in place of their calls; it is changed.
 
     Args:
         tree: A statement.
         parse: Returns the syntax tree of an expression in DuckDB's dialect.
         is_duckdb: Whether the dialect of the statement is DuckDB's.
+        is_postgres: Whether it is PostgreSQL's, or follows it.
     """
     for trunc in list(tree.find_all(exp.TimestampTrunc, exp.DateTrunc)):
         _exchange_unit(trunc)
@@ -336,6 +339,10 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
         if name == "timestampadd" and len(call.expressions) == 3 and _unit_of(call.expressions[0]):
             unit = _unit_of(call.expressions[0])
             parameters, text = ("u", "n", "ts"), f"ts + n * INTERVAL 1 {unit}"
+        elif is_postgres and name == "regexp_matches":
+            parameters, text = ("s", "p"), _rows_of_matches(call)
+            if not text:  # its reader refuses it
+                continue
         elif is_duckdb and (name, len(call.expressions)) in _DUCKDB_TEMPLATES:
             parameters, text = _DUCKDB_TEMPLATES[name, len(call.expressions)]
         elif name in TEMPLATES and len(TEMPLATES[name][0]) == len(call.expressions):
@@ -346,6 +353,8 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
             place = call.find_ancestor(exp.Select, exp.Table, exp.Lateral)
             if isinstance(place, exp.Select):  # in its list, PostgreSQL makes one column of rows
                 text = text.replace(", max_depth := 2", "")
+        if is_postgres and name == "to_jsonb":
+            text = "CAST(to_json(x) AS JSONB)"
         if is_duckdb and name in ("decode", "encode", "convert_from"):
             continue  # DuckDB has functions of these names with other arguments
         if name == "to_char":
@@ -357,7 +366,7 @@ def replace_templates(tree: exp.Expr, parse: ParseExpression, *, is_duckdb: bool
         if not text:
             call.set("this", f"{name} with these arguments")  # a name that no function has
             continue
-        arguments = dict(zip(parameters, call.expressions, strict=True))
+        arguments = dict(zip(parameters, call.expressions, strict=False))
         if name in _OF_DIMENSION and arguments["d"] != exp.Literal.number(1):
             continue  # lists have one dimension
         if name == "timestampdiff" and (unit := _unit_of(arguments["u"])):
@@ -462,6 +471,30 @@ def _text_for_constant(name: str, constant: exp.Expr) -> str:
         return ""
     groups = ", ".join(f"regexp_extract(s, p, {n})" for n in range(1, count + 1))
     return f"CASE WHEN regexp_like(s, p) THEN [{groups or 'regexp_extract(s, p)'}] END"
+
+
+def _rows_of_matches(call: exp.Anonymous) -> str:
+    """Return the expression of ``regexp_matches(s, p)`` of PostgreSQL, a row for each match.
+
+    Without the flag ``g`` it is the first match. Empty for arguments that have no expression.
+    """
+    if len(call.expressions) not in (2, 3) or not all(
+        part.is_string for part in call.expressions[1:]
+    ):
+        return ""
+    flags = {*(call.expressions[2].name if len(call.expressions) == 3 else "")}
+    try:
+        count = re.compile(call.expressions[1].name).groups
+    except re.error:
+        return ""
+    if (count and _OPTIONAL_GROUP.search(call.expressions[1].name)) or flags - {"g"}:
+        return ""
+    matches = "list_transform(regexp_extract_all(s, p), lambda m: [m])"
+    if count:
+        groups = ", ".join(f"regexp_extract_all(s, p, {n})[i]" for n in range(1, count + 1))
+        numbers = "generate_series(1, len(regexp_extract_all(s, p)))"
+        matches = f"list_transform({numbers}, lambda i: [{groups}])"
+    return f"unnest({matches})" if flags else f"unnest(list_slice({matches}, 1, 1))"
 
 
 def _unit_of(node: exp.Expr) -> str:

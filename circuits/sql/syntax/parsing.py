@@ -56,6 +56,7 @@ from circuits.sql.syntax.spark_syntax import (
     join_spark_tokens,
     rewrite_spark_tree,
 )
+from circuits.sql.syntax.values_queries import replace_values_queries
 from circuits.sql.syntax.window_parsing import parse_window_table, with_window_names
 
 __all__ = [
@@ -137,6 +138,13 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     for tree in trees:
         _name_created_values(tree)
     trees = [
+        tree
+        and replace_values_queries(
+            tree, is_spark=is_spark_dialect, is_postgres=is_postgres(dialect_name)
+        )
+        for tree in trees
+    ]
+    trees = [
         tree and replace_method_calls(tree, has_methods=has_methods, parse=parse_call)
         for tree in trees
     ]
@@ -144,7 +152,13 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
         parse_template = partial(_parse_expression, dialect=_dialect("duckdb"))
         trees = [tree and replace_json_arrows(tree, dialect) for tree in trees]
         trees = [
-            tree and replace_templates(tree, parse_template, is_duckdb=has_methods)
+            tree
+            and replace_templates(
+                tree,
+                parse_template,
+                is_duckdb=has_methods,
+                is_postgres=is_postgres(dialect_name),
+            )
             for tree in trees
         ]
     return [
@@ -275,6 +289,7 @@ def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
 
         generate_series(1, n) in SELECT    unnest(generate_series(1, n)); in DuckDB it is a list
         regexp_split_to_table(s, p)        unnest(regexp_split_to_array(s, p))
+        string_to_table(s, d)              unnest(string_to_array(s, d))
         ROWS FROM (f(x), g(y))             UNNEST of several lists
     """
     for node in list(tree.find_all(exp.ExplodingGenerateSeries, exp.Anonymous)):
@@ -283,6 +298,8 @@ def _replace_row_functions(tree: exp.Expr) -> exp.Expr:
             rows = exp.GenerateSeries(**node.args)
         elif node.name.lower() == "regexp_split_to_table":
             rows = exp.Anonymous(this="regexp_split_to_array", expressions=node.expressions)
+        elif node.name.lower() == "string_to_table" and len(node.expressions) in (2, 3):
+            rows = exp.StringToArray.from_arg_list(node.expressions)
         else:
             continue
         rows.meta.update(node.meta)
@@ -351,6 +368,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "FUNCTIONS": {
             **{name: _note_surplus(build) for name, build in base.FUNCTIONS.items()},
             **{name: _call_by_name_builder(name) for name in names},
+            **({} if not is_postgres(dialect_name) else {"GENERATE_SERIES": _series_builder}),
         },
         "FUNCTION_PARSERS": {
             **{name: reader for name, reader in base.FUNCTION_PARSERS.items() if name not in names},
@@ -378,6 +396,15 @@ def _call_by_name_builder(name: str) -> Any:
         return exp.Anonymous(this=name.lower(), expressions=arguments)
 
     return build
+
+
+def _series_builder(arguments: list[Any]) -> exp.ExplodingGenerateSeries:
+    """Return the tree of generate_series() in PostgreSQL; a text as its step is an interval."""
+    if len(arguments) == 3 and arguments[2].is_string:
+        step = exp.Cast(this=arguments[2], to=exp.DataType(this=exp.DType.INTERVAL))
+        step.meta.update(arguments[2].meta)
+        arguments[2] = step
+    return exp.ExplodingGenerateSeries.from_arg_list(arguments)
 
 
 def _rounding_parser(name: str, *, is_call: bool) -> Any:

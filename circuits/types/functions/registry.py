@@ -16,6 +16,7 @@ from circuits.types.functions.dates import (
     interval_carries,
     interval_values,
     time_buckets,
+    time_series,
     time_zones,
     times_of_day,
 )
@@ -96,6 +97,7 @@ _FAMILIES = (
     interval_values,
     time_buckets,
     time_zones,
+    time_series,
     times_of_day,
     csv_texts,
     histograms,

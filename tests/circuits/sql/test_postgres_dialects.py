@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_sql
-from circuits.errors import SqlError
+from circuits.errors import EvaluationError, SqlError
 from tests.oracles.duckdb_mirror import Mirror
 
 SCHEMA = pa.schema(
@@ -217,12 +217,20 @@ def test_other_dialects_with_integer_quotients_divide_integers():
     ("series", "message"),
     [
         ("generate_series(ts, ts)", "a series of times needs a step"),
-        ("generate_series(ts, ts, INTERVAL 1 MONTH)", "a step with months"),
+        ("generate_series(ts, ts, age(ts, ts))", "a step that is computed"),
     ],
 )
-def test_a_series_of_times_takes_a_step_without_months(series, message):
+def test_a_series_of_times_needs_a_step_that_is_written(series, message):
     with pytest.raises(SqlError, match=message):
         compile_sql(f"SELECT {series} FROM t", RELATIONS)
+
+
+@pytest.mark.parametrize("step", ["INTERVAL '1 month -1 day'", "to_months(0)"])
+def test_a_step_with_months_leads_in_one_direction(step):
+    ends = "TIMESTAMP '2021-01-01', TIMESTAMP '2021-03-01'"
+    circuit = compile_sql(f"SELECT generate_series({ends}, {step}) AS x", {})
+    with pytest.raises(EvaluationError, match=r"both signs|does not lead"):
+        circuit.step({})
 
 
 @pytest.mark.parametrize(
@@ -234,6 +242,12 @@ def test_a_series_of_times_takes_a_step_without_months(series, message):
         "range(TIMESTAMP '2021-01-03', TIMESTAMP '2021-01-01', INTERVAL (-1) DAY)",
         "generate_series(TIMESTAMP '2021-01-03', TIMESTAMP '2021-01-01', INTERVAL 1 DAY)",
         "generate_series(TIMESTAMP '2021-01-03', NULL::TIMESTAMP, INTERVAL 1 DAY)",
+        "generate_series(DATE '2021-01-31', DATE '2021-06-30', INTERVAL 1 MONTH)",
+        "range(TIMESTAMP '2021-01-31', TIMESTAMP '2021-05-28', INTERVAL 1 MONTH)",
+        "generate_series(TIMESTAMP '2021-05-31 12:00', DATE '2020-05-31', INTERVAL (-1) MONTH)",
+        "range(TIMESTAMP '2021-01-31', DATE '2022-05-31', INTERVAL '1 month 1 day 2 hours')",
+        "generate_series(DATE '2021-01-31', DATE '2020-06-30', INTERVAL 1 YEAR)",
+        "generate_series(NULL::TIMESTAMP, DATE '2020-06-30', INTERVAL 1 YEAR)",
     ],
 )
 def test_a_series_of_times_is_that_of_duckdb(series):

@@ -246,6 +246,43 @@ QUERIES = [
         (ts, interval '-1 day') OVERLAPS (timestamp '2024-01-01', timestamp '2023-12-01'),
         (date '2024-01-01', date '2024-01-09') OVERLAPS (date '2024-01-09', date '2024-01-10')
     FROM t""",
+    # Rows of a function, and series of months
+    "SELECT a, regexp_matches(s, 'l.', 'g'), s FROM t",
+    "SELECT a, regexp_matches(s, '[a-z](.)') FROM t",
+    "SELECT a, m.x[2] FROM t, regexp_matches(s, '(.)(l)', 'g') AS m(x)",
+    "SELECT a, string_to_table(s, 'l') FROM t",
+    "SELECT a, string_to_array(s, 'l', 'he'), string_to_array(s, ''), string_to_array(s, NULL) "
+    "FROM t",
+    "SELECT a, generate_series(ts, timestamp '2024-06-30', interval '1 month') FROM t",
+    "SELECT a, m FROM t, generate_series(ts, timestamp '2023-06-30', '-1 mon -1 day') AS m",
+    "SELECT a, m FROM t, generate_series(ts::date, date '2024-06-30', '8 weeks') AS m WHERE a > 0",
+    # VALUES with subqueries
+    "SELECT v.n, v.s FROM (VALUES ((SELECT max(a) FROM t), 'x'), (2, 'y')) AS v(n, s)",
+    "SELECT t.a, v.x FROM t, LATERAL (VALUES (t.b), ((SELECT count(*) FROM t AS u "
+    "WHERE u.a < t.a))) AS v(x)",
+    "SELECT column2 FROM (VALUES (1, EXISTS (SELECT 1 FROM t WHERE ok)), (2, NULL)) AS v",
+    "VALUES (1, (SELECT count(*) FROM t)), ((SELECT 7), NULL)",
+    # Rows have fields f1, f2, ...; the text of a jsonb has blanks and one order of its members
+    "SELECT (row(a, s)).f2, row_to_json(row(a, s)) ->> 'f1', to_jsonb(row(a, s)) ->> 'f2' FROM t",
+    "SELECT to_jsonb(xs)::text, to_jsonb(t.a)::text, jsonb_set(to_jsonb(xs), '{0}', '7')::text, "
+    "coalesce(to_jsonb(xs), '[1,  2]')::text FROM t",
+    "SELECT q.j::text, count(*) FROM (SELECT to_jsonb(xs) AS j FROM t) AS q GROUP BY q.j",
+    "SELECT b, jsonb_agg(row(a, s) ORDER BY a)::text, jsonb_agg(q ORDER BY a)::text, "
+    "jsonb_build_array(b, array_agg(b))::text FROM (SELECT b, s, a FROM t WHERE a > 0) AS q "
+    "GROUP BY b",
+    "SELECT to_jsonb(q)::text FROM (SELECT b, a AS aa FROM t) AS q",
+    "SELECT extract(epoch FROM ts::time - time '12:30'), extract(epoch FROM time '01:00' - "
+    "time '23:00') FROM t",
+    # Names of types
+    "SELECT pg_typeof(a)::text, pg_typeof(b)::text, pg_typeof(f)::text, pg_typeof(g)::text, "
+    "pg_typeof(x)::text, pg_typeof(s)::text, pg_typeof(ok)::text, pg_typeof(xs)::text, "
+    "pg_typeof(ts)::text, pg_typeof(1)::text, pg_typeof(5000000000)::text, pg_typeof('x')::text, "
+    "pg_typeof(1.5)::text, pg_typeof(a::int2)::text, pg_typeof(1::int8)::text FROM t",
+    "SELECT pg_typeof(avg(a))::text, pg_typeof(ok)::text, pg_typeof(NULL)::text, "
+    "pg_typeof(interval '1 day')::text, pg_typeof('{}'::jsonb)::text, pg_typeof(s || 'x')::text, "
+    "pg_typeof('a'::varchar(3))::text, pg_typeof(max(ts::date))::text, pg_typeof(row(1))::text, "
+    "pg_typeof(ARRAY[s])::text, pg_typeof(max(ts::time))::text, pg_typeof('a'::bytea)::text "
+    "FROM t GROUP BY ok, s",
     # || and - of JSON, also of columns that are JSON
     """SELECT (j || '{"b": 7}') ->> 'b', (j - 'b') ->> 'b', ((j -> 'a') || '3'::jsonb) ->> 2,
         jsonb_array_length((j -> 'a') - 1), jsonb_array_length(j || '[1]'::jsonb),
@@ -349,7 +386,13 @@ def test_a_root_or_logarithm_outside_of_its_domain_is_an_error(server, call, mes
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("SELECT regexp_matches(s, 'a') FROM t", "regexp_match"),
+        ("SELECT regexp_matches(s, s) FROM t", "a constant pattern"),
+        ("SELECT regexp_matches(s, '(a)?') FROM t", "without optional groups"),
+        ("SELECT regexp_matches(s, 'a', 'x') FROM t", "no flag but 'g'"),
+        ("SELECT pg_typeof(a + 1) FROM t", r"pg_typeof\(\) of a computed integer"),
+        ("SELECT pg_typeof(ARRAY[1]) FROM t", r"pg_typeof\(\) of a list"),
+        ("SELECT string_to_array(s, s) FROM t", "a text, such as ','"),
+        ("SELECT 'NaN'::numeric FROM t", "cast it to DOUBLE"),
         ("SELECT format(s, a) FROM t", "a constant"),
         ("SELECT format('%I', s) FROM t", "%s"),
         ("SELECT format('%s %s', s) FROM t", "there is 1 value"),

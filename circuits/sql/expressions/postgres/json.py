@@ -111,14 +111,15 @@ def _read_pretty(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "jsonb_pretty", clause.read(node.expressions[0]))
 
 
-def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
-    """Read ``jsonb_build_object('name', value, ...)``, in the normal form of a jsonb."""
+def _read_constructor(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``jsonb_build_object(...)`` or ``jsonb_build_array(...)``, in normal form."""
     value = constructors.READERS_BY_NAME[node.name.lower()](clause, node)
     return mark_json(clause, clause.call(node, "jsonb_of_text", value), "jsonb")
 
 
 READERS_BY_NAME: Final[dict[str, Reader]] = {
-    "jsonb_build_object": _read_object,
+    "jsonb_build_array": _read_constructor,
+    "jsonb_build_object": _read_constructor,
     "jsonb_pretty": _read_pretty,
     **{
         prefix + name: _steps_reader(function)

@@ -232,8 +232,9 @@ def _quoting_reader(null: Expression | None) -> Reader:
 def _refuse_matches(clause: Clause, node: exp.Expr) -> Expression:
     raise clause.source.unsupported(
         node,
-        "regexp_matches(), which makes rows,",
-        "use regexp_match() for the first match, or regexp_like() for a condition",
+        "regexp_matches(), which makes rows, with these arguments",
+        "write a constant pattern without optional groups, and no flag but 'g'; regexp_like() is "
+        "a condition",
     )
 
 

@@ -26,7 +26,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.signatures import Signature, column_kernel
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "shift_by_parts"]
 
 _INT, _DATE, _TIMESTAMP, _FLOAT = pa.int64(), pa.date32(), pa.timestamp("us"), pa.float64()
 _DAY_US = 86_400_000_000
@@ -72,9 +72,7 @@ def add_months(days: Numbers, count: Numbers) -> Numbers:
     return np.asarray(first + np.minimum(day_of_month, length - 1))
 
 
-def _shift_timestamps(
-    timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers
-) -> Numbers:
+def shift_by_parts(timestamps: Numbers, months: Numbers, days: Numbers, micros: Numbers) -> Numbers:
     """Add months, then days, then microseconds; an infinite timestamp remains infinite.
 
     Raises:
@@ -300,7 +298,7 @@ FUNCTIONS = (
         "a plus b months, c days and d microseconds, which may be columns",
         "miii",
         _TIMESTAMP,
-        _shift_timestamps,
+        shift_by_parts,
     ),
     _function("last_day", "the last day of the month", "d", _DATE, _last_day_or_null),
     Function(
