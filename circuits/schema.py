@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ from dbsp_wcoj.zset import consolidated_rows
 __all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "schemas_of"]
 
 WEIGHT: Final = "weight"
+# The columns of a type are encoded together up to this many rows.
+_MAX_JOINED_ROWS: Final = 64
 _NO_CODES: Final = np.empty(0, np.int64)
 
 
@@ -58,6 +60,21 @@ class ArrowSchema(Protocol):
 SchemaLike: TypeAlias = (
     Mapping[str, pa.DataType | str] | str | ArrowSchema | ArrowStream | ArrowArray | pa.Schema
 )
+
+
+class _TypedColumns(NamedTuple):
+    """The columns of a type.
+
+    Attributes:
+        columns: The columns.
+        is_ordered: True if the codes have the order of the values, so there is no dictionary.
+        can_be_joined: True if Arrow can concatenate several of the columns. To encode few rows of
+            all of them takes hardly longer than to encode one.
+    """
+
+    columns: list[int]
+    is_ordered: bool
+    can_be_joined: bool
 
 
 @dataclass(frozen=True)
@@ -290,26 +307,49 @@ columns: name; the relation needs name, age and may have weight
         Columns without a dictionary are encoded first. They can fail, and then no value has been
         added to a dictionary.
         """
-        column_codecs = [codecs.codec(field.type) for field in self.fields]
-        codes = [_NO_CODES] * len(column_codecs)
-        null_codes = _NO_CODES
-        # Only codecs without a dictionary assign codes in the order of the values.
-        has_no_dictionary = [codec.coding.ordered for codec in column_codecs]
-        columns = [column for column, has_none in enumerate(has_no_dictionary) if has_none]
-        columns += [column for column, has_none in enumerate(has_no_dictionary) if not has_none]
-        for column in columns:
-            is_read = read_columns is None or column in read_columns
-            if is_read or has_no_dictionary[column]:
+        codes = [_NO_CODES] * len(self.fields)
+        joins_columns = bool(arrays) and 0 < len(arrays[0]) <= _MAX_JOINED_ROWS
+        for columns, is_ordered, can_be_joined in self._columns_by_type:
+            codec = codecs.codec(self.fields[columns[0]].type)
+            # The encoding without a dictionary is also a check of the values.
+            if read_columns is not None and not is_ordered:
+                columns = [column for column in columns if column in read_columns]
+            if joins_columns and can_be_joined and len(columns) > 1:
+                parts = [arrays[column] for column in columns]
+                if all([part.num_chunks == 1 for part in parts]):
+                    joined = pa.concat_arrays([part.chunk(0) for part in parts])
+                    try:
+                        codes_by_column = codec.encode(joined).reshape(len(columns), -1)
+                    except SchemaError:  # the error below names its column
+                        pass
+                    else:
+                        for column, codes_of_column in zip(columns, codes_by_column, strict=True):
+                            codes[column] = codes_of_column
+                        continue
+            for column in columns:
                 try:
-                    # The encoding without a dictionary is also a check of the values.
-                    codes[column] = column_codecs[column].encode(arrays[column])
+                    codes[column] = codec.encode(arrays[column])
                 except SchemaError as error:
                     raise self._column_error(self.columns[column], error) from error
-            if not is_read:
-                if not len(null_codes):
-                    null_codes = np.full(len(arrays[column]), NULL)
-                codes[column] = null_codes
+        if read_columns is not None and len(read_columns) < len(codes):
+            null_codes = np.full(len(arrays[0]), NULL)
+            for column in range(len(codes)):
+                if column not in read_columns:
+                    codes[column] = null_codes
         return codes
+
+    @cached_property
+    def _columns_by_type(self) -> list[_TypedColumns]:
+        """The columns of each type, those of types without a dictionary first."""
+        columns: dict[pa.DataType, list[int]] = {}
+        for column, field in enumerate(self.fields):
+            columns.setdefault(field.type, []).append(column)
+        codecs = Codecs()
+        groups = [
+            _TypedColumns(group, codecs.codec(data_type).ordered, _is_joinable(data_type))
+            for data_type, group in columns.items()
+        ]
+        return sorted(groups, key=lambda group: not group.is_ordered)
 
     def weights(self, table: pa.Table) -> npt.NDArray[np.int64] | None:
         """Return the weights of a table's rows; None if it has no column of weights.
@@ -340,6 +380,14 @@ columns: name; the relation needs name, age and may have weight
 
     def _column_error(self, column: str, error: SchemaError) -> SchemaError:
         return SchemaError(f"relation {self.relation!r}: column {column!r}: {error}")
+
+
+def _is_joinable(data_type: pa.DataType) -> bool:
+    """Return whether the values of arrays of a type are in buffers that are concatenated."""
+    types = pa.types
+    return bool(
+        types.is_primitive(data_type) or types.is_decimal(data_type) or types.is_string(data_type)
+    )
 
 
 def schemas_of(schemas: Mapping[str, SchemaLike]) -> dict[str, Schema]:

@@ -215,7 +215,7 @@ class ZSet:
         if abs(weight) > MAX_INT64:
             raise WeightOverflowError(
                 f"the weight of the empty row would be {weight}, beyond int64 ({MAX_INT64}); "
-                f"nothing was changed: split the step or scale the weights"
+                f"nothing was changed: give smaller weights, or count fewer rows"
             )
         return ZSet(_NO_COLUMNS, np.array([weight]))
 
@@ -457,7 +457,7 @@ def _check_negatable(weights: Int64Array) -> Int64Array:
     # Python's min is faster than numpy's for a few values.
     lowest = min(weights.tolist(), default=0) if len(weights) < 16 else int(weights.min())
     if lowest < -MAX_INT64:
-        raise WeightError(f"weight {lowest} is less than -{MAX_INT64}; scale the weights")
+        raise WeightError(f"weight {lowest} is less than -{MAX_INT64}; give greater ones")
     return weights
 
 
@@ -514,5 +514,5 @@ def _overflow_error(weights: Int64Array | None) -> WeightOverflowError:
     largest = 1 if weights is None else np.abs(weights).max()
     return WeightOverflowError(
         f"the weights of equal rows add up to more than int64 holds ({MAX_INT64}); the largest "
-        f"weight is {largest}: scale the weights"
+        f"weight is {largest}: give smaller weights, or keep a column in which the rows differ"
     )

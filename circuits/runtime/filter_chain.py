@@ -243,7 +243,7 @@ class FilterChain:
         if selected == OVERFLOWED_WEIGHT:
             raise WeightOverflowError(
                 "the weights of equal rows of a projection add up to more than int64 holds "
-                f"({MAX_INT64}): scale the weights"
+                f"({MAX_INT64}): give smaller weights, or keep a column in which the rows differ"
             )
         if not selected:
             return None, row_counts

@@ -124,14 +124,18 @@ def find_unsorted_maps(nodes: Sequence[Node], published: Collection[int]) -> fro
             isinstance(node.operator, MapOperator)
             and not (node.is_nested or node.is_arranged or position in published)
             and bool(readers[position])
-            and all(_is_aggregate(nodes[reader]) for reader in readers[position])
+            and all(_needs_no_order(nodes[reader]) for reader in readers[position])
         )
 
     return frozenset(filter(needs_no_order, range(len(nodes))))
 
 
-def _is_aggregate(node: Node) -> bool:
-    return isinstance(node.operator, AggregatingOperator) and not node.is_nested
+def _needs_no_order(node: Node) -> bool:
+    """Return whether an operator takes rows in any order, and no longer than sorted ones."""
+    operator = node.operator
+    if not isinstance(operator, AggregatingOperator) or node.is_nested:
+        return False
+    return not operator.sorts_whole_rows
 
 
 def _readers(nodes: Sequence[Node]) -> list[list[int]]:

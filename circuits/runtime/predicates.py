@@ -17,13 +17,13 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.code_arithmetic import columns_that_make_null
 from circuits.runtime.evaluation import evaluate
 from circuits.runtime.row_batch import RowBatch, keeps_codes
+from circuits.types.codecs.arrow_buffers import bits_of, valid_of
 from circuits.types.codecs.codec import NULL, Codec, Codecs
 from circuits.types.codecs.decimals import WideDecimals
 from dbsp_wcoj.values.interner import ABSENT
@@ -240,8 +240,9 @@ class CodeComparison(NamedTuple):
         """Return whether the codes decide the comparison for these rows."""
         if self.wide is None:
             return True
-        sides = (np.atleast_1d(side.codes(batch)) for side in (self.left, self.right))
-        return all(map(self.wide.are_ordered, sides))
+        # A constant code is inline, or NULL.
+        codes = (np.atleast_1d(s.codes(batch)) for s in (self.left, self.right) if s.code is None)
+        return all(map(self.wide.are_ordered, codes))
 
 
 def _compare(
@@ -321,7 +322,8 @@ def _side(side: Expression, codec: Codec) -> Side | None:
     if side.value is None:
         return Side(code=np.int64(NULL))
     if not codec.ordered:
-        return Side(lookup=codec.lookup(side.value))
+        code = inline_code(side) if isinstance(codec.coding, WideDecimals) else None
+        return Side(lookup=codec.lookup(side.value)) if code is None else Side(code=np.int64(code))
     code = ordered_code(side)
     return None if code is None else Side(code=np.int64(code))
 
@@ -330,6 +332,13 @@ def _side(side: Expression, codec: Codec) -> Side | None:
 def ordered_code(literal: Literal) -> int | None:
     """Return the code of a literal of a type with ordered codes; None if it has none."""
     return Codecs().codec(literal.type).code_of(literal.value)
+
+
+@lru_cache(maxsize=4096)
+def inline_code(literal: Literal) -> int | None:
+    """Return the code of a wide decimal; None if it is a code of a dictionary."""
+    codecs = Codecs()  # its dictionaries are empty
+    return codecs.codec(literal.type).code_of(literal.value)
 
 
 def _without_casts(expression: Expression, codecs: Codecs) -> Expression:
@@ -347,9 +356,10 @@ def _evaluate_in_arrow(predicate: Expression, batch: RowBatch) -> Truth:
     if pa.types.is_null(values.type):
         no_rows = np.zeros(batch.rows, bool)
         return Truth(no_rows, no_rows)
-    true = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
-    false = pc.fill_null(pc.invert(values), False).to_numpy(zero_copy_only=False)
-    return Truth(true, false)
+    true, valid = bits_of(values), valid_of(values)
+    if valid is None:
+        return Truth(true, ~true)
+    return Truth(true & valid, ~true & valid)
 
 
 def _all(masks: list[Mask]) -> Mask:

@@ -513,5 +513,6 @@ def _run_parallel(
 def _overflow_error(plan: TermPlan) -> WeightOverflowError:
     return WeightOverflowError(
         f"a weight of the result of {plan.head} is beyond int64 ({MAX_INT64}); "
-        f"nothing was changed: split the step or scale the weights"
+        f"nothing was changed: give smaller weights, join distinct rows, or keep a column in which "
+        f"equal results differ"
     )

@@ -407,7 +407,7 @@ class Trace:
             raise WeightOverflowError(
                 f"row {tuple(delta.rows[:, index].tolist())} would get weight "
                 f"{int(old[index]) + int(change[index])}, beyond int64 ({MAX_INT64}); "
-                f"split or scale the weights"
+                f"give smaller weights, or keep a column in which equal rows differ"
             )
         step.must_compact = True
         return step

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from circuits.errors import SchemaError
 from circuits.plan.nodes import Field
 from circuits.schema import Schema
-from circuits.types.codecs.codec import NULL, Codecs
+from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj.errors import WeightError, WeightOverflowError
 from tests.generators.strategies import LAW
 
@@ -247,3 +247,46 @@ def test_codes_of_another_circuit_are_refused_with_the_name_of_the_column():
     zset = TEXT.to_zset(pa.table({"a": ["x"], "b": [1]}), Codecs())
     with pytest.raises(SchemaError, match=r"relation 'r': column 'a': .*code 0 is outside"):
         TEXT.to_table(zset, Codecs())
+
+
+PRICES = st.sampled_from([Decimal("0.1"), Decimal(-2), Decimal(10**7)])
+TYPES_OF_JOINED = [pa.int64(), pa.string(), pa.decimal128(9, 1), pa.decimal128(38, 1), pa.bool_()]
+
+
+@given(st.data())
+def test_columns_of_one_type_have_the_codes_of_each_column_alone(data):
+    values = {pa.int64(): st.integers(-2, 2), pa.string(): st.text("ab", max_size=2)}
+    values |= {pa.bool_(): st.booleans()}
+    rows = data.draw(st.integers(1, 3))
+    columns = {
+        f"{name}{number}": pa.array(
+            data.draw(
+                st.lists(st.none() | values.get(data_type, PRICES), min_size=rows, max_size=rows)
+            ),
+            data_type,
+        )
+        for number, data_type in enumerate(TYPES_OF_JOINED)
+        for name in "abc"
+    }
+    codecs = Codecs()
+    codes, _ = schema(**{name: array.type for name, array in columns.items()}).to_codes(
+        pa.table(columns), codecs
+    )
+    for column, array in zip(codes, columns.values(), strict=True):
+        assert column.tolist() == codecs.codec(array.type).find(array).tolist()
+
+
+def test_few_rows_take_one_encoding_per_type_and_an_error_names_its_column(monkeypatch):
+    encoded = []
+    encode = Codec.encode
+    monkeypatch.setattr(
+        Codec, "encode", lambda codec, array: encoded.append(1) or encode(codec, array)
+    )
+    codecs = Codecs()
+    target = schema(a=pa.int64(), s=pa.string(), b=pa.int64(), t=pa.string(), u=pa.string())
+    table = pa.table({"a": [1], "s": ["x"], "b": [2], "t": ["y"], "u": ["z"]})
+    target.to_codes(table, codecs, read_columns={0, 1, 3})
+    assert len(encoded) == 2
+    assert codecs.lengths()["text"] == 2  # nobody reads u
+    with pytest.raises(SchemaError, match="column 'b'"):
+        target.to_codes(table.set_column(2, "b", pa.array([-(2**63)])), codecs)

@@ -148,7 +148,7 @@ def check_sums(weights: Int64Array, is_start: BoolArray) -> None:
     if sums.max(initial=0.0) >= 2.0**62:
         raise WeightOverflowError(
             f"the weights of a row in a recursion add up to about {sums.max():.3g}, too close to "
-            f"what int64 holds ({MAX_INT64}); scale the weights"
+            f"what int64 holds ({MAX_INT64}); give smaller weights, or read distinct rows in it"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from decimal import Decimal
 
 import numpy as np
@@ -109,6 +110,42 @@ def test_without_keys_the_first_step_returns_the_row_even_for_empty_input():
     assert step(operator, ZSet.empty(1), first=True) == {(0, null): 1}
     assert step(operator, ZSet.empty(1)) == {}
     assert step(operator, ZSet.from_rows([(4,)])) == {(0, null): -1, (1, 4): 1}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 1),
+            st.sampled_from([-(2**62), -1, 3, 2**62]),
+            st.none() | st.integers(-2, 2),
+            st.integers(-2, 2),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_sums_of_several_columns_are_those_of_each_column(rows):
+    circuit = compile_sql(
+        "SELECT k, sum(a::DECIMAL(38, 0)) AS a, sum(b) AS b, sum(c) AS c, avg(b) AS mean, "
+        "count(*) AS n FROM t GROUP BY k",
+        {"t": "k bigint, a bigint, b bigint, c int"},
+    )
+    half = len(rows) // 2
+    total: Counter[tuple[object, ...]] = Counter()
+    for part in (rows[:half], rows[half:]):
+        table = [dict(zip("kabc", row, strict=True)) for row in part]
+        for row in circuit.step({"t": table})["view"].to_pylist():
+            weight = row.pop("weight")
+            total[tuple(row.values())] += weight
+    expected = set()
+    for k in {row[0] for row in rows}:
+        group = [row[1:] for row in rows if row[0] == k]
+        a, b, c = zip(*group, strict=True)
+        present = [value for value in b if value is not None]
+        sum_b = sum(present) if present else None
+        mean = sum(present) / len(present) if present else None
+        expected.add((k, sum(a), sum_b, sum(c), mean, len(group)))
+    assert {row for row, weight in total.items() if weight} == expected
 
 
 def test_a_deletion_before_its_insertion_ends_well():

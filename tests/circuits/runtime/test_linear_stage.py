@@ -240,6 +240,10 @@ def test_a_map_that_is_a_view_or_joined_is_sorted() -> None:
         circuit = compile_sql(mapped + counted, {"t": "k bigint"}, outputs=outputs)
         published = {circuit.graph.views[name] for name in outputs}
         assert bool(find_unsorted_maps(circuit.graph.nodes, published)) is is_unsorted
+    # The aggregate would sort the rows (k, x) itself.
+    least = "SELECT abs(k) AS k, min(abs(x)) AS least FROM t GROUP BY abs(k)"
+    circuit = compile_sql(least, {"t": "k bigint, x bigint"})
+    assert not find_unsorted_maps(circuit.graph.nodes, set(circuit.graph.views.values()))
     circuit = compile_sql(mapped + counted + joined, {"t": "k bigint"})
     assert not find_unsorted_maps(circuit.graph.nodes, set())
 

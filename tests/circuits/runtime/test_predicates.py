@@ -295,6 +295,9 @@ def test_wide_decimals_are_compared_by_code_unless_one_is_in_the_dictionary(monk
     batch = batch_of(x=pa.array([Decimal("2.99"), Decimal("3.01"), None], wide))
     with_large = batch_of(x=pa.array([Decimal(10) ** 30, -(Decimal(10) ** 30), None], wide))
     assert truth_values(truth(greater, with_large), 3) == [True, False, None]
+    greater_than_large = call("gt", Column(1, wide), Literal(Decimal(10) ** 29, wide))
+    assert truth_values(truth(greater_than_large, batch), 3) == [False, False, None]
+    assert truth_values(truth(greater_than_large, with_large), 3) == [True, False, None]
 
     monkeypatch.setattr(predicates, "evaluate", refuse)
 

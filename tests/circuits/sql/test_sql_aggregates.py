@@ -325,7 +325,7 @@ def test_a_percentile_of_more_values_than_int64_holds_is_an_error(column, steps)
     ]
     for delta in deltas[:-1]:
         circuit.step({"t": delta})
-    with pytest.raises(WeightOverflowError, match="scale the weights"):
+    with pytest.raises(WeightOverflowError, match="smaller weights, or group by more"):
         circuit.step({"t": deltas[-1]})
 
 

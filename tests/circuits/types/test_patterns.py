@@ -199,6 +199,18 @@ def test_like_matches_what_duckdb_matches(pattern, texts, name, escape):
     assert [(match,) for match in matches.to_pylist()] == expected
 
 
+@given(
+    st.text("aé%", max_size=6),
+    st.lists(st.none() | st.text("aé%", max_size=6), min_size=1, max_size=like_patterns.FEW_TEXTS),
+)
+def test_few_texts_match_as_many_do(pattern, texts):
+    (like,) = (function for function in like_patterns.FUNCTIONS if function.name == "like")
+    few = like.kernel([pa.array(texts, pa.string()), pa.scalar(pattern)], pa.bool_())
+    repeated = pa.array(texts * (like_patterns.FEW_TEXTS + 1), pa.string())
+    many = like.kernel([repeated, pa.scalar(pattern)], pa.bool_())
+    assert few.equals(many[: len(texts)])
+
+
 ESCAPES = [r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\b", r"\B"]
 CLASSES = [r"[\d.]", r"[^\w]", r"[\W]", r"[\S ]", r"[^\s\d]"]
 

@@ -83,6 +83,7 @@ class AggregateOperator:
     def __init__(self, plan: Aggregate, codecs: Codecs) -> None:
         self.keys = plan.keys
         self.calls = plan.aggregates
+        self._input_arity = len(plan.input.fields)
         inputs = [codecs.codec(field.type) for field in plan.input.fields]
         self._linear = LinearAggregate(
             inputs,
@@ -192,6 +193,16 @@ class AggregateOperator:
     def is_sliceable(self) -> bool:
         """True if all calls are linear, so that `partial_rows` contains all that they need."""
         return not self._value_sets and not self._ordered_aggregates
+
+    @property
+    def sorts_whole_rows(self) -> bool:
+        """True if the aggregate sorts rows (keys, value), and its input has no other columns.
+
+        Then it takes less time if its input is sorted already.
+        """
+        if len(self._ordered_aggregates) != 1 or self._value_sets:
+            return False
+        return self._input_arity == len(self.keys) + 1 and self.keys == tuple(range(len(self.keys)))
 
     @property
     def partial_arity(self) -> int:

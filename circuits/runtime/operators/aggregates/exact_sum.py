@@ -38,6 +38,7 @@ __all__ = [
     "Digits",
     "ExactSum",
     "is_wide_decimal",
+    "split_integers",
     "split_products",
 ]
 
@@ -97,12 +98,17 @@ class ExactSum:
         self.is_floating = bool(pa.types.is_floating(self.type))
         self.scale = int(self.type.scale) if pa.types.is_decimal(self.type) else 0
 
+    @property
+    def has_one_word(self) -> bool:
+        """True if the numbers are integers, and the code of a number is the number."""
+        return not (self.is_floating or self.type == pa.uint64() or is_wide_decimal(self.type))
+
     def split(self, codes: Int64Array, weights: Int64Array) -> Digits:
         """Split each number times its weight into digits; no number may be NULL."""
         if self.is_floating:
             return self._split_floats(codes, weights)
         no_shifts = np.empty(0, np.int64)
-        return _split_integers(self._words(codes), no_shifts, weights)
+        return split_integers(self._words(codes), no_shifts, weights)
 
     def integers(self, sums: Digits, n: int, words: int) -> tuple[Int64Array, npt.NDArray[np.bool]]:
         """Convert n sums to integers of ``words`` 64-bit words each.
@@ -169,8 +175,8 @@ def _split_float_values(values: Float64Array, weights: Int64Array) -> Digits:
     mantissas >>= np.maximum(-shifts, 0)
     np.maximum(shifts, 0, out=shifts)
     if finite_rows is None:
-        return _split_integers(mantissas[np.newaxis], shifts, weights)
-    digits = _split_integers(mantissas[np.newaxis], shifts, weights[finite_rows])
+        return split_integers(mantissas[np.newaxis], shifts, weights)
+    digits = split_integers(mantissas[np.newaxis], shifts, weights[finite_rows])
     special_rows = np.flatnonzero(~finite)
     special_values = values[special_rows]
     infinities = np.where(special_values > 0, _INFINITY, _MINUS_INFINITY)
@@ -202,7 +208,7 @@ def split_products(x: Float64Array, y: Float64Array, weights: Int64Array) -> Dig
     )
     exact_rows, float_rows = np.flatnonzero(is_exact), np.flatnonzero(~is_exact)
     words = _multiply(mantissas_x[exact_rows], mantissas_y[exact_rows])
-    digits = _split_integers(words, shifts[exact_rows], weights[exact_rows])
+    digits = split_integers(words, shifts[exact_rows], weights[exact_rows])
     if not len(float_rows):
         return digits
     with np.errstate(all="ignore"):
@@ -241,7 +247,7 @@ def _multiply(a: Int64Array, b: Int64Array) -> Int64Array:
     return np.ascontiguousarray(words.view(np.int64))
 
 
-def _split_integers(words: Int64Array, shifts: Int64Array, weights: Int64Array) -> Digits:
+def split_integers(words: Int64Array, shifts: Int64Array, weights: Int64Array) -> Digits:
     """Split each ``number * weight * 2**shift``; an empty array of shifts means that all are 0.
 
     The numbers are in two's complement, of shape ``(words, n)``, least significant word first.

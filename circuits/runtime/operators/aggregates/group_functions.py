@@ -152,7 +152,7 @@ def size_overflow(call: AggregateCall) -> WeightOverflowError:
     """Return the error for a group whose weights are more than int64 holds."""
     return WeightOverflowError(
         f"the positive weights in a group of {call.name} add up to more than int64 holds "
-        f"({2**63 - 1}); scale the weights"
+        f"({2**63 - 1}); give smaller weights, or group by more columns"
     )
 
 

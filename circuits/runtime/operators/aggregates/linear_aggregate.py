@@ -43,6 +43,7 @@ from circuits.runtime.operators.aggregates.exact_sum import (
     MAX_DIGITS,
     Digits,
     ExactSum,
+    split_integers,
     split_products,
 )
 from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
@@ -62,6 +63,7 @@ __all__ = ["GroupSlots", "LinearAggregate"]
 
 # The numbers of the rows of small deltas.
 _NUMBERS: Final = np.arange(1024)
+_NO_SHIFTS: Final = np.empty(0, np.int64)
 
 # The argument of an aggregate: its columns, and True for an aggregate with ``distinct``. A row has
 # a value if no column is NULL.
@@ -115,11 +117,16 @@ class LinearAggregate:
         # The slot from which `results` computes the count of an argument: with distinct, the number
         # of its distinct values; without, the number of its NULLs.
         self._count_slots: dict[Argument, int] = {}
+        # By call: its argument, or None for count(*).
+        self._arguments: list[Argument | None] = []
+        # The columns of integers of one word to sum, with the first slots of their sums.
+        self._word_sums: dict[int, int] = {}
         # The first slot of each quantity that is split into digits, and the function that splits.
         self._quantities: dict[tuple[str, Argument], tuple[int, Split]] = {}
         self._encoders: list[_Encoder | None] = []
         self._last_slot = 0  # the first slot of the quantity that was added last
         for call, codec in calls:
+            self._arguments.append(None if call.argument is None else _argument(call))
             if call.argument is None:
                 self._encoders.append(None)
                 continue
@@ -145,7 +152,10 @@ class LinearAggregate:
         def split(codes: Int64Array, weights: Int64Array) -> Digits:
             return exact.split(codes[0], weights)
 
-        return self._add_quantity("sum", ((column,), distinct), split)
+        slot = self._add_quantity("sum", ((column,), distinct), split)
+        if exact.has_one_word and not distinct:
+            self._word_sums[column] = slot
+        return slot
 
     def _add_quantities(
         self, call: AggregateCall, codecs: Sequence[Codec], codec: Codec
@@ -220,7 +230,8 @@ class LinearAggregate:
         # For each quantity: the row of each amount, its slot, and the amount.
         quantities = [(_numbers_below(n), np.zeros(n, np.int64), weights)]
         null_masks: dict[tuple[int, ...], BoolArray | None] = {}
-        for argument, is_distinct in self._count_slots:
+        has_nulls = n > len(_NUMBERS) or bool((rows == NULL).any())
+        for argument, is_distinct in self._count_slots if has_nulls else ():
             is_null = None if is_distinct else _null_mask(rows, argument, null_masks)
             if is_null is not None:
                 null_rows = is_null.nonzero()[0]
@@ -233,7 +244,12 @@ class LinearAggregate:
             value_numbers = first_row + _numbers_below(len(values))
             keys.append(values.row_array[:k])
             value_quantities.append((value_numbers, values.row_array[k], values.weight_array))
-        for (_, (columns, is_distinct)), (slot, split) in self._quantities.items():
+        sums_words = not has_nulls and len(self._word_sums) > 1
+        if sums_words:
+            quantities.append(self._split_words(rows, weights))
+        for (kind, (columns, is_distinct)), (slot, split) in self._quantities.items():
+            if sums_words and kind == "sum" and not is_distinct and columns[0] in self._word_sums:
+                continue
             if is_distinct:
                 values_slot = self._count_slots[columns, True]
                 first_row, own_rows, values = _values_of_slot(value_rows, k, values_slot)
@@ -241,7 +257,7 @@ class LinearAggregate:
                 digit_rows = n + first_row + own_rows[digits.sum_indices]
                 value_quantities.append((digit_rows, slot + digits.positions, digits.amounts))
                 continue
-            is_null = _null_mask(rows, columns, null_masks)
+            is_null = _null_mask(rows, columns, null_masks) if has_nulls else None
             codes = _columns_of(rows, columns)
             if is_null is None:
                 digits = split(codes, weights)
@@ -263,6 +279,20 @@ class LinearAggregate:
         except WeightOverflowError as error:
             raise self._overflow(error) from None
 
+    def _split_words(
+        self, rows: Int64Array, weights: Int64Array
+    ) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Split the numbers of all columns of `_word_sums` at once; no number is NULL.
+
+        Returns:
+            The row of each digit, its slot, and its amount.
+        """
+        columns, slots = list(self._word_sums), np.array(list(self._word_sums.values()))
+        numbers = rows[columns].reshape(1, -1)
+        digits = split_integers(numbers, _NO_SHIFTS, np.tile(weights, len(columns)))
+        column_of_digit, row_of_digit = np.divmod(digits.sum_indices, len(weights))
+        return row_of_digit, slots[column_of_digit] + digits.positions, digits.amounts
+
     def results(
         self, n: int, state: GroupSlots, *, always_exists: bool
     ) -> tuple[BoolArray, list[Int64Array]]:
@@ -282,13 +312,13 @@ class LinearAggregate:
         row_counts = first_weights[0]
         exists = np.ones(n, np.bool) if always_exists else row_counts > 0
         counts = {}
-        for argument, slot in self._count_slots.items():
-            _, is_distinct = argument
+        for counted, slot in self._count_slots.items():
+            _, is_distinct = counted
             count = first_weights[slot // MAX_DIGITS]
-            counts[argument] = count if is_distinct else row_counts - count
+            counts[counted] = count if is_distinct else row_counts - count
         columns = []
-        for call, encoder in zip(self.calls, self._encoders, strict=True):
-            count = row_counts if call.argument is None else counts[_argument(call)]
+        for argument, encoder in zip(self._arguments, self._encoders, strict=True):
+            count = row_counts if argument is None else counts[argument]
             columns.append(
                 count if encoder is None else encoder(state, count, exists & (count != 0))
             )

@@ -48,10 +48,12 @@ class PartialAggregateOperator:
 
     Attributes:
         is_sliceable: True: the partial aggregate of all rows is the sum over slices.
+        sorts_whole_rows: False: it sorts quantities only.
         partial_arity: The number of columns of the partial aggregate.
     """
 
     is_sliceable: ClassVar[bool] = True
+    sorts_whole_rows: ClassVar[bool] = False
 
     def __init__(self, plan: PartialAggregate, codecs: Codecs) -> None:
         keys = range(plan.kept_count)  # the first columns of the input

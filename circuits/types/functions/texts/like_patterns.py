@@ -14,6 +14,7 @@ other byte, as in DuckDB. A backslash escapes the next character. Characters of 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
@@ -34,10 +35,14 @@ _GLOB_PART: Final = re.compile(
     re.DOTALL,
 )
 _GLOB_ITEM: Final = re.compile(rf"{_RANGE}|[^\]\[!\\-]|(?<=.)!", re.DOTALL)
+#: Up to this many texts are matched in Python. Arrow would compile the pattern for each step, which
+#: takes longer.
+FEW_TEXTS: Final = 8
 _LIKE_WILDCARDS: Final = {"%": ".*", "_": "."}
 _GLOB_WILDCARDS: Final = {"*": ".*", "?": "."}
 
 
+@lru_cache(maxsize=1024)
 def _rewrite_escapes(pattern: str, escape: str) -> str:
     r"""Return the pattern with the backslash as its escape character.
 
@@ -71,12 +76,34 @@ def _like_to_regex(pattern: str) -> str:
     return "(?s)\\A" + "".join(parts) + "\\z"
 
 
+def _contains(text: str, parts: list[str]) -> bool:
+    """Return whether a text is these parts with any text between them.
+
+    >>> _contains("abcab", ["a", "c", "ab"]), _contains("ab", ["ab", "b"])
+    (True, False)
+    """
+    if len(parts) == 1:
+        return text == parts[0]
+    first, *middle, last = parts
+    position = len(first) if text.startswith(first) else -1
+    for part in middle:
+        if position < 0:
+            return False
+        found = text.find(part, position)
+        position = found + len(part) if found >= 0 else -1
+    return 0 <= position <= len(text) - len(last) and text.endswith(last)
+
+
 def _like(*, ignore_case: bool) -> Kernel:
     def like(values: pa.Array, pattern: str, escape: str = "") -> pa.Array:
         rewritten = _rewrite_escapes(pattern, escape)
         if "\\\\" in rewritten:
             regex = _like_to_regex(rewritten)
             return pc.match_substring_regex(values, regex, ignore_case=ignore_case)
+        if len(values) <= FEW_TEXTS and not ignore_case and not {"_", "\\"} & set(rewritten):
+            parts = rewritten.split("%")
+            texts = values.to_pylist()
+            return pa.array([None if t is None else _contains(t, parts) for t in texts], pa.bool_())
         return pc.match_like(values, rewritten, ignore_case=ignore_case)
 
     return by_constants(like)
