@@ -72,7 +72,8 @@ class IcebergTarget:
     Args:
         table: The name of the table with its namespace, ``shop.{view}``; ``{view}`` in it stands
             for the name of the view. A missing namespace is created.
-        catalog: The name of the catalog, as in the configuration of ``pyiceberg``.
+        catalog: The name of the catalog, as in the configuration of ``pyiceberg``; empty for its
+            default catalog.
         properties: Properties of the catalog, instead of those of the configuration: for example
             ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
     """
@@ -83,7 +84,7 @@ class IcebergTarget:
         self,
         table: str,
         *,
-        catalog: str = "default",
+        catalog: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> None:
         if "." not in table:
@@ -205,14 +206,15 @@ class IcebergTarget:
         from pyiceberg.catalog import load_catalog
 
         if self._catalog is None:
-            self._catalog = load_catalog(self.catalog, **self.properties)
+            self._catalog = load_catalog(self.catalog or None, **self.properties)
         return self._catalog
 
     def _name(self, delta: ViewDelta) -> str:
         return expand_template(self.table, delta.view, quoted=False)
 
     def _place(self, delta: ViewDelta) -> str:
-        return f"Iceberg table {self._name(delta)!r} of catalog {self.catalog!r}"
+        catalog = f"catalog {self.catalog!r}" if self.catalog else "the default catalog"
+        return f"Iceberg table {self._name(delta)!r} of {catalog}"
 
     @contextmanager
     def _errors(self, subject: str, conflicts: tuple[type[Exception], ...] = ()) -> Iterator[None]:

@@ -19,9 +19,9 @@
 
     [[outputs]]
     view = "rings"                      # without view: all views that no other output names
-    target = "sqlite"                   # console, parquet, delta, sqlite, duckdb, postgres
+    target = "sqlite"                   # console, parquet, delta, iceberg, sqlite, duckdb, postgres
     path = "rings.db"                   # a folder or a file; for postgres: dsn = "host=db"
-    table = "rings"
+    table = "rings"                     # of a database; for iceberg "shop.rings", without path
     keys = ["a", "b", "c"]              # one row per key; or mode = "complete"
 
     [state]
@@ -172,7 +172,10 @@ def read_outputs(root: TomlTable) -> Iterator[SinkArgument]:
         kind = table.choice("target", KINDS)
         if kind is None and "target" not in table:
             table.report("target", f"the key is missing: write one of {', '.join(KINDS)}")
-        location = table.text("dsn") if kind == "postgres" else table.path("path")
+        if kind in ("postgres", "iceberg"):
+            location = table.text("dsn" if kind == "postgres" else "table")
+        else:
+            location = table.path("path")
         name = table.text("table") if kind in DATABASES else None
         mode, keys = table.choice("mode", OUTPUT_MODES), table.texts("keys")
         attempts = table.integer("retry_attempts", minimum=1)

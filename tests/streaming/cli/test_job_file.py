@@ -338,3 +338,10 @@ def test_a_job_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 def test_other_commands_refuse_a_job(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["explain", str(write_job(tmp_path)), "--source=e=in"])
     assert result.exit_code == 2
+
+
+def test_an_output_to_iceberg_names_its_table(tmp_path: Path) -> None:
+    text = JOB.replace('"sqlite"', '"iceberg"').replace('path = "d.db"\n', "")
+    text = text.replace('table = "n"', 'table = "shop.{view}"')
+    (sink,) = read_job(write_job(tmp_path, text), Checks()).sinks
+    assert sink == SinkArgument.parse("iceberg:shop.{view},keys=src")
