@@ -54,23 +54,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
 
 import pyarrow as pa
 
 from circuits.errors import ProgramChangeError
 from circuits.runtime.graph import NOW, Graph, GraphStep
-from circuits.runtime.operators.integrate import Integrate
-from circuits.runtime.post_step_view import PostStepView, column_order
+from circuits.runtime.post_step_view import PostStepView
+from circuits.state.emitted_views import MAX_READS, EmittedViews, lookup_order
 from circuits.state.program_change import ComputedRows, ProgramChange
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
 
 __all__ = ["SlicedBackfill", "find_slice_obstacle"]
-
-# The number of reads of one trace in a slice: a read may return fewer rows than its limit, or none.
-MAX_READS: Final = 8
 
 
 class SlicedBackfill:
@@ -90,7 +86,6 @@ class SlicedBackfill:
         change: As given.
         rows_read: The number of rows that slices have read.
         rows: The number of rows to read in all slices, as it was known after the last one.
-        rows_emitted: The number of rows of the slices of new views, including those in ``slices``.
 
     Raises:
         ProgramChangeError: The change is not possible in slices, or rows are not kept.
@@ -116,7 +111,7 @@ class SlicedBackfill:
         unread_views: Collection[str] = (),
     ) -> None:
         self.change = change
-        self.rows_read = self.rows_emitted = 0
+        self.rows_read = 0
         self.rows = change.rows_to_read
         obstacle = find_slice_obstacle(change)
         if obstacle is not None:
@@ -142,16 +137,13 @@ class SlicedBackfill:
             position: TraceCursor(stored.trace)
             for position, stored in change.backfill.stored.items()
         }
-        self._new_views = {
-            view.view: self._integral_of(view.view, sliced_views.get(view.view, ()))
-            for view in change.views
-            if view.kind == "new" and view.view not in unread_views
-        }
-        self._emissions = {
-            view: ViewEmission(integral)
-            for view, integral in self._new_views.items()
-            if view in sliced_views and change.new.schema(view).arity
-        }
+        new = [view.view for view in change.views if view.kind == "new"]
+        self._new_views = EmittedViews(
+            {view: change.new.schema(view) for view in new if view not in unread_views},
+            change.old.codecs,
+            sliced_views,
+        )
+        self._arrange_materialized(sliced_views)
         self._unread_views = set(unread_views)
 
     @property
@@ -166,9 +158,7 @@ class SlicedBackfill:
     @property
     def is_complete(self) -> bool:
         """True if the new views have all rows, and all slices of them are emitted but the last."""
-        return self.has_all_rows and all(
-            emission.is_complete for emission in self._emissions.values()
-        )
+        return self.has_all_rows and self._new_views.is_complete
 
     @property
     def has_all_rows(self) -> bool:
@@ -186,36 +176,31 @@ class SlicedBackfill:
         """
         if not self.has_all_rows:
             return {}
-        return {
-            view: self.change.new.schema(view).to_table(emission.pending, self.change.old.codecs)
-            for view, emission in self._emissions.items()
-        }
+        return self._new_views.slices
 
     def emitted_part(self, view: str) -> PostStepView:
         """Return a reader of the rows of a view that its slices add up to, with the next slice."""
-        emission = self._emissions[view]
-        return PostStepView(
-            self.change.new.schema(view),
-            self.change.old.codecs,
-            emission.integral,
-            part=emission.cursor.passed,
-        )
+        return self._new_views.emitted_part(view)
+
+    @property
+    def rows_emitted(self) -> int:
+        """The number of rows of the slices of new views, including those in ``slices``."""
+        return self._new_views.rows_emitted
 
     @property
     def sliced_views(self) -> frozenset[str]:
         """The views that are emitted in slices."""
-        return frozenset(self._emissions)
+        return self._new_views.sliced_views
 
     @property
     def emitted_views(self) -> frozenset[str]:
         """The views of which `confirm_slices` has confirmed a slice."""
-        return frozenset(view for view, e in self._emissions.items() if e.is_begun)
+        return self._new_views.begun_views
 
     def confirm_slices(self) -> None:
         """Record that the `slices` were emitted."""
         if self.has_all_rows:
-            for emission in self._emissions.values():
-                emission.confirm()
+            self._new_views.confirm()
 
     def advance(
         self,
@@ -273,11 +258,7 @@ class SlicedBackfill:
             if on_step is not None:
                 on_step(step)
             step.commit()
-            for view, integral in self._new_views.items():
-                rows_of_view = step.deltas[graph.views[view]]
-                integral.step(rows_of_view)
-                if view in self._emissions:
-                    self._emissions[view].add_passed_rows(rows_of_view)
+            self._new_views.add({v: step.deltas[graph.views[v]] for v in self._new_views.names})
             old.keep_codes()
         self.rows_read += read
         self.rows = max(self.change.rows_to_read, self.rows_read)
@@ -321,12 +302,7 @@ class SlicedBackfill:
         Returns:
             The number of rows; 0 until all rows have been read.
         """
-        count = 0
-        if self.has_all_rows:
-            for emission in self._emissions.values():
-                count += emission.add_next_rows(max_rows - count)
-        self.rows_emitted += count
-        return count
+        return self._new_views.emit(max_rows) if self.has_all_rows else 0
 
     def finish(self) -> dict[str, pa.Table]:
         """Give the new circuit its state; the old one accepts no more steps.
@@ -342,10 +318,7 @@ class SlicedBackfill:
             raise ProgramChangeError("the new views do not have all rows yet: call advance again")
         self._step = None  # an interrupted call is not repeated
         graph = self.change.graph
-        deltas = {
-            view: self._emissions[view].pending if view in self._emissions else integral.total
-            for view, integral in self._new_views.items()
-        }
+        deltas = self._new_views.remaining_rows
         for view in self._unread_views:
             deltas[view] = ZSet.empty(self.change.new.schema(view).arity)
         now = graph.watermarks.get(NOW)
@@ -356,18 +329,17 @@ class SlicedBackfill:
         if self._is_same_graph:
             self.change.old.keep_values(False)
 
-    def _integral_of(self, view: str, lookup_columns: Sequence[str]) -> Integrate:
-        """Return an integral for the rows of a new view, arranged by these columns."""
-        schema = self.change.new.schema(view)
-        if not lookup_columns:
-            return Integrate(schema.arity)
-        columns = [schema.columns.index(name) for name in lookup_columns]
-        order = column_order(columns, schema.arity)
-        # The new circuit looks rows up in the same order, if it materializes the view.
-        materialized = self.change.integrals.get(view)
-        if materialized is not None and materialized.trace.is_empty:
-            materialized.trace.arrange(order)
-        return Integrate(schema.arity, order)
+    def _arrange_materialized(self, sliced_views: Mapping[str, Sequence[str]]) -> None:
+        """Arrange materialized views as their rows, because the new circuit looks rows up as well.
+
+        Args:
+            sliced_views: The columns by which rows are looked up, by view.
+        """
+        for view, lookup_columns in sliced_views.items():
+            materialized = self.change.integrals.get(view)
+            if lookup_columns and materialized is not None and materialized.trace.is_empty:
+                schema = self.change.new.schema(view)
+                materialized.trace.arrange(lookup_order(schema, lookup_columns))
 
     @property
     def _is_same_graph(self) -> bool:
@@ -437,47 +409,3 @@ def next_watermarks(
         current[name] = low if count(low) > 0 else high
         return current, count(current[name])
     return current, dropped
-
-
-class ViewEmission:
-    """The slices of a view.
-
-    Args:
-        integral: The rows of the view, at least one column; the caller adds the deltas.
-
-    Attributes:
-        integral: As given.
-        cursor: The end of the rows that are in slices.
-        is_begun: True if a slice is confirmed.
-        pending: The rows of the next slice so far.
-    """
-
-    def __init__(self, integral: Integrate) -> None:
-        self.integral = integral
-        self.cursor = TraceCursor(integral.trace)
-        self.is_begun = False
-        self.pending = ZSet.empty(integral.trace.arity)
-
-    @property
-    def is_complete(self) -> bool:
-        """True if all rows are in slices."""
-        return self.cursor.is_complete or self.integral.trace.is_empty
-
-    def add_passed_rows(self, delta: ZSet) -> None:
-        """Add the rows of a delta of the view that are at or before the cursor."""
-        self.pending = self.pending + self.cursor.passed(delta)
-
-    def add_next_rows(self, max_rows: int) -> int:
-        """Add the next rows of the view; return their number."""
-        count = reads = 0
-        while not self.is_complete and count < max_rows and reads < MAX_READS:
-            rows = self.cursor.next_rows(max_rows - count)
-            self.pending = self.pending + rows
-            count += len(rows)
-            reads += 1
-        return count
-
-    def confirm(self) -> None:
-        """Record that the slice so far is emitted."""
-        self.is_begun = True
-        self.pending = ZSet.empty(self.integral.trace.arity)

@@ -13,7 +13,9 @@ these are never used for another version than their own.
 
 The engine refuses views that need all their rows in one process, such as materialized ones, when
 the sink is created. When the views change, the driver gathers the state of all cells, changes it
-as in one process, and writes it to new files of cells (`streaming.distributed.program_change`).
+as in one process, and writes it to new files of cells (`streaming.distributed.program_change`). In
+slices, new views get cells of their own beside those of the old views
+(`streaming.distributed.cell_backfill`).
 
 The state of the driver consists of the dictionaries of all inputs, and of the
 rows of the inputs with options, also ``keep="all"``.
@@ -31,8 +33,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, CircuitStep, UnknownViewError
 from circuits.schema import Schema
+from circuits.state.program_change import ComputedRows, ProgramChange
+from circuits.state.sliced_backfill import find_slice_obstacle
 from circuits.types.codecs.codec import Codecs
+from dbsp_wcoj import ZSet
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from streaming.distributed.cell_backfill import CellBackfill, UnnamedCells, slice_inputs
 from streaming.distributed.cell_state import check_distributable, circuit_stages
 from streaming.distributed.execution.cell import driver_spec
 from streaming.distributed.explain import explain_stages
@@ -40,13 +46,20 @@ from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.program_change import change_cells
-from streaming.engine.engine import Engine, StepOutput
+from streaming.distributed.stage_reuse import StageReuse, find_stages
+from streaming.engine.engine import Engine, StepOutput, ViewBackfill
 from streaming.errors import StateMismatchError, StreamingError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
-from streaming.state.program_change import ChangeOptions, PendingChange
+from streaming.state.program_change import (
+    AppliedChange,
+    ChangeOptions,
+    PendingChange,
+    check_allowed,
+)
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
+from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
 from streaming.state.verified_files import read_state
 
@@ -113,6 +126,8 @@ class DistributedEngine(Engine):
         self._pipeline_id = ""
         # The options, and the dropped views, of the changes that the next micro-batch commits.
         self._uncommitted: tuple[ChangeOptions, Collection[str]] = (ChangeOptions(), ())
+        self._has_sliced_change = False  # True if the last change was computed in slices
+        self._last_session: SparkSession | None = None
         self._store = Store(
             files,
             self._program.driver,
@@ -135,7 +150,7 @@ class DistributedEngine(Engine):
         """
         cells, circuit = self._store.cells, self._program.circuit
         pipeline = self._pipeline_for(cells)
-        session = _session_of(frame)
+        session = self._last_session = _session_of(frame)
         previous = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
         result = pipeline.step(session, step.outputs, batch_id, previous)
         changed = self._store.pending_outputs  # rows that views publish because they have changed
@@ -160,17 +175,106 @@ class DistributedEngine(Engine):
             "among cells: write it to a target, and read that"
         )
 
-    def check_changeable(self, options: ChangeOptions) -> None:
-        """Accept a change at once.
+    @property
+    def must_commit_change(self) -> bool:
+        """True if a change that was computed in slices is not committed yet.
+
+        A change at once is computed from the last version, which does not have it.
+        """
+        return self._has_sliced_change and self._store.has_pending_change
+
+    def begins_backfill(self, options: ChangeOptions) -> bool:
+        """Return True if there are rows to read in slices."""
+        return options.is_sliced and self._store.newest is not None
+
+    def begin_backfill(
+        self,
+        circuit: Circuit,
+        options: ChangeOptions,
+        *,
+        dropped: Collection[str],
+        sliced_views: Mapping[str, Sequence[str]],
+        unread_views: Collection[str],
+    ) -> CellBackfill:
+        """Begin to compute new views in cells, as `Engine.begin_backfill`.
 
         Raises:
-            StreamingError: The change is to be computed in slices.
+            StreamingError: Cells of the old views cannot go on beside the new views.
         """
-        if options.is_sliced:
+        old, program = self._program, DividedProgram(circuit, self._max_cells)
+        where, batch_id = self.versions.description, self.versions.last_batch_id
+        change = ProgramChange(old.circuit, circuit, given=options.backfill.keys(), dropped=dropped)
+        check_allowed(change, options, where=where, batch_id=batch_id)
+        obstacle = find_slice_obstacle(change)
+        if obstacle is not None or options.backfill:
             raise StreamingError(
-                "rows_per_batch and seconds_per_batch: in mode 'distributed' the driver computes "
-                "new views at once, from the state of all cells: leave out these limits"
+                f"{obstacle or 'the rows of inputs are given'}, so the new views cannot be "
+                "computed in slices in mode 'distributed': leave out rows_per_batch and "
+                "seconds_per_batch, so that they are computed at once"
             )
+        new_views = [view for view in circuit.plans if view not in old.circuit.plans]
+        numbers = find_stages(program.stages, new_views)
+        pipeline = self._new_pipeline(program, None, numbers)
+        StageReuse(
+            old.stages,
+            program.stages,
+            self._new_pipeline(old, None).specs,
+            pipeline.specs,
+            numbers,
+        )  # raises: a stage cannot go on
+        destinations = {f"view {view}" for view in new_views} | {
+            f"relation {relation.name}"
+            for number in numbers
+            for relation in program.stages.stages[number].relations
+        }
+        parts = Circuit(driver_spec(circuit.spec, program.stages, destinations))
+        return CellBackfill(
+            change,
+            slice_inputs(self.circuit, parts, where),
+            pipeline,
+            UnnamedCells(self._files, self._store.directory_versions),
+            lambda: self._session,
+            0 if batch_id is None else batch_id + 1,
+            sliced_views,
+        )
+
+    def early_state(self, backfill: ViewBackfill) -> None:
+        """Return None, because the cells write their state."""
+
+    def finish_backfill(
+        self, backfill: ViewBackfill, early: EarlyState | None, options: ChangeOptions
+    ) -> None:
+        """Go on with the cells of new and old stages, as `Engine.finish_backfill`."""
+        assert isinstance(backfill, CellBackfill)
+        cells = self._store.cells
+        assert cells is not None
+        old, circuit = self._pipeline_for(cells), backfill.change.new
+        program, computed = DividedProgram(circuit, self._max_cells), backfill.pipeline
+        reuse = StageReuse(old.stages, computed.stages, old.specs, computed.specs, computed.numbers)
+        layout = GridLayout(self._max_cells, reuse.move_grids(old.grids, computed.grids))
+        manifests = {**reuse.move_cells(cells), **backfill.cells.manifests}
+        outputs = backfill.finish()
+        moved = CellVersions(self._max_cells, layout.json_values, manifests)
+        driver_change = ProgramChange(self.circuit, program.driver, published=())
+        files = self._files
+
+        def convert(manifest: Manifest, options: ChangeOptions) -> PendingChange:
+            return change_cells(files, manifest, circuit, options)
+
+        deltas = {
+            view: ZSet.empty(program.driver.schema(view).arity) for view in program.driver.outputs
+        }
+        driver_change.finish(ComputedRows(deltas, {}, None))
+        self._store.continue_with_cells(
+            driver_change,
+            AppliedChange(backfill.change, outputs, backfill.emitted_views),
+            moved,
+            convert,
+            replace(options, allow_drop=True),
+        )
+        backfill.cells.release()
+        self._uncommitted, self._has_sliced_change = (options, ()), True
+        self._continue_with_program(program)
 
     def compute_change(
         self,
@@ -202,7 +306,7 @@ class DistributedEngine(Engine):
             # The losses are checked, also if the change has to be made again.
             repeated = replace(options, allow_drop=True)
             self._store.change_cells(program.driver, circuit, pending, convert, repeated)
-            self._uncommitted = (options, dropped)
+            self._uncommitted, self._has_sliced_change = (options, dropped), False
             self._continue_with_program(program)
 
         return make
@@ -259,19 +363,34 @@ class DistributedEngine(Engine):
             layout = None
             if cells is not None:
                 layout = GridLayout.of_json(cells.layout, self._program.stages, self._max_cells)
-            pipeline = Pipeline(
-                self._program.stages,
-                cells=self._max_cells,
-                files=self._files,
-                state_id=id,
-                layout=layout,
-                limits=self._program.circuit.limits,
-                formula=parse_formula(self._program.circuit.spec.options.formula),
-            )
+            pipeline = self._new_pipeline(self._program, layout)
             if cells is not None:
                 _check_cells(cells, pipeline)
             self._pipeline, self._pipeline_id = pipeline, id
         return pipeline
+
+    def _new_pipeline(
+        self,
+        program: DividedProgram,
+        layout: GridLayout | None,
+        numbers: Collection[int] | None = None,
+    ) -> Pipeline:
+        return Pipeline(
+            program.stages,
+            cells=self._max_cells,
+            files=self._files,
+            state_id=self.versions.id,
+            layout=layout,
+            limits=program.circuit.limits,
+            formula=parse_formula(program.circuit.spec.options.formula),
+            numbers=numbers,
+        )
+
+    @property
+    def _session(self) -> SparkSession:
+        """The session of the last micro-batch."""
+        assert self._last_session is not None
+        return self._last_session
 
 
 def read_newest_cells(files: Files) -> CellVersions | None:

@@ -21,7 +21,7 @@ these become the state when the driver commits (`streaming.distributed.execution
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -106,6 +106,7 @@ class Pipeline:
             chooses again.
         limits: The limits of the step of each cell.
         formula: The delta formula of the joins in the cells.
+        numbers: The stages that run, with all stages that they read; by default all stages.
     """
 
     def __init__(
@@ -118,8 +119,11 @@ class Pipeline:
         layout: GridLayout | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
         formula: FormulaName = Formula.collapsed,
+        numbers: Collection[int] | None = None,
     ) -> None:
         self.stages = stages
+        self.numbers = {stage.number for stage in stages.stages} if numbers is None else numbers
+        self._running = [stage for stage in stages.stages if stage.number in self.numbers]
         self._layout = layout or GridLayout.default(stages, cells)
         # True for a new state: the grid of a join is chosen when its first rows arrive.
         self._chooses_grids = layout is None
@@ -156,7 +160,7 @@ class Pipeline:
             StateError: Cells cannot be read or written.
         """
         cells = dict(previous)
-        for stage in self.stages.stages:
+        for stage in self._running:
             manifests = _stage_manifests(stage, cells)
             if not self._load_balance.should_rebalance(stage, manifests):
                 continue
@@ -197,7 +201,7 @@ class Pipeline:
         """
         tables_by_destination: dict[str, list[pa.Table]] = group_by_destination(inputs)
         cells = dict(previous)
-        for stage in self.stages.stages:
+        for stage in self._running:
             tables = {
                 relation.name: tables_by_destination.get(f"relation {relation.name}", [])
                 for relation in stage.relations
@@ -299,7 +303,7 @@ class Pipeline:
         cached = self._plans.get(stage.number)
         if cached is None or cached[0] is not grid:
             spec = self.specs[stage.number]
-            plan = StagePlan(self._files, self._state_id, stage, spec, grid.cells)
+            plan = StagePlan(self._files, self._state_id, stage, spec, spec.fingerprint, grid.cells)
             cached = self._plans[stage.number] = grid, plan
         return cached[1]
 

@@ -31,6 +31,7 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit, CircuitStep
 from circuits.inputs.rejected_rows import LATE
+from circuits.runtime.graph import GraphStep
 from circuits.state.program_change import ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from dbsp_wcoj.storage.trace import TraceStep
@@ -51,7 +52,15 @@ from streaming.state.store import Store
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.output_mode import PostStepReader
 
-__all__ = ["EmbeddedEngine", "Engine", "MicroBatch", "PhaseTimer", "StagedBatch", "StepOutput"]
+__all__ = [
+    "EmbeddedEngine",
+    "Engine",
+    "MicroBatch",
+    "PhaseTimer",
+    "StagedBatch",
+    "StepOutput",
+    "ViewBackfill",
+]
 
 
 class PhaseTimer(Protocol):
@@ -105,6 +114,45 @@ class StepOutput:
     deltas: Mapping[str, pa.Table]
     after: Callable[[str], PostStepReader]
     cells: CellVersions | None = None
+
+
+class ViewBackfill(Protocol):
+    """A backfill of new views in slices: `circuits.state.sliced_backfill.SlicedBackfill`."""
+
+    @property
+    def change(self) -> ProgramChange: ...
+    @property
+    def rows_read(self) -> int: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def rows_emitted(self) -> int: ...
+    @property
+    def is_valid(self) -> bool: ...
+    @property
+    def has_all_rows(self) -> bool: ...
+    @property
+    def is_complete(self) -> bool: ...
+    @property
+    def slices(self) -> Mapping[str, pa.Table]: ...
+    @property
+    def sliced_views(self) -> Collection[str]: ...
+    @property
+    def emitted_views(self) -> Collection[str]: ...
+
+    def emitted_part(self, view: str) -> PostStepReader: ...
+    def confirm_slices(self) -> None: ...
+    def advance(
+        self,
+        changes: Iterable[TraceStep],
+        max_rows: int,
+        now: int | None = None,
+        *,
+        on_step: Callable[[GraphStep], None] | None = None,
+    ) -> int: ...
+    def emit(self, max_rows: int) -> int: ...
+    def finish(self) -> Mapping[str, pa.Table]: ...
+    def abandon(self) -> None: ...
 
 
 class StagedBatch:
@@ -233,13 +281,14 @@ class Engine(ABC):
             UnknownViewError: The engine has only parts of each view.
         """
 
-    @abstractmethod
-    def check_changeable(self, options: ChangeOptions) -> None:
-        """Check that the views can change in this way while the engine runs.
+    @property
+    def must_commit_change(self) -> bool:
+        """True if the views cannot change before the next micro-batch commits an earlier change."""
+        return False
 
-        Raises:
-            StreamingError: They cannot.
-        """
+    def begins_backfill(self, options: ChangeOptions) -> bool:
+        """Return True if the rows of new views are computed in slices."""
+        return options.is_sliced
 
     def compute_change(
         self,
@@ -296,7 +345,7 @@ class Engine(ABC):
         dropped: Collection[str],
         sliced_views: Mapping[str, Sequence[str]],
         unread_views: Collection[str],
-    ) -> SlicedBackfill:
+    ) -> ViewBackfill:
         """Begin to compute the state of other views in slices; the views stay as they are.
 
         The other arguments and the errors are those of `compute_change`.
@@ -318,13 +367,17 @@ class Engine(ABC):
         )
         return SlicedBackfill(change, sliced_views, unread_views)
 
+    def early_state(self, backfill: ViewBackfill) -> EarlyState | None:
+        """Return where a backfill writes the state of the new views; None if nowhere."""
+        return self.versions.early_state(backfill.change)
+
     def finish_backfill(
-        self, backfill: SlicedBackfill, early: EarlyState | None, options: ChangeOptions
+        self, backfill: ViewBackfill, early: EarlyState | None, options: ChangeOptions
     ) -> None:
         """Go on with the views of a complete backfill; the next micro-batch commits the change.
 
         Args:
-            backfill: The backfill.
+            backfill: The result of `begin_backfill`.
             early: Its state in files.
             options: What the change may do.
         """
@@ -424,9 +477,6 @@ class EmbeddedEngine(Engine):
 
     def check_readable(self, view: str) -> None:
         """Accept every view: the circuit has the whole view."""
-
-    def check_changeable(self, options: ChangeOptions) -> None:
-        """Accept every change."""
 
     def explain(self) -> str:
         """Return the operators, with their counters."""

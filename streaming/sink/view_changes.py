@@ -50,9 +50,9 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.program_edits import add_views, remove_view
 from circuits.runtime.graph import GraphStep
-from circuits.state.sliced_backfill import SlicedBackfill
 from circuits.user_functions import UserFunction
 from dbsp_wcoj.storage.trace import TraceStep
+from streaming.engine.engine import ViewBackfill
 from streaming.errors import TargetError
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
 from streaming.sink.uninterrupted import run_uninterrupted
@@ -186,7 +186,7 @@ class RunningBackfill:
     request: RequestedChange
     circuit: Circuit
     routing: OutputRouting
-    backfill: SlicedBackfill
+    backfill: ViewBackfill
     early: EarlyState | None = None
     clock: Callable[[], float] = perf_counter
     rows_published: int = 0
@@ -198,7 +198,7 @@ class RunningBackfill:
     @property
     def first_slices(self) -> Collection[str]:
         """The views whose next slice is their first one, which replaces the rows of the target."""
-        return self.backfill.sliced_views - self.backfill.emitted_views
+        return {*self.backfill.sliced_views} - {*self.backfill.emitted_views}
 
     def confirm_tables(self) -> None:
         """Record that the micro-batch that published `tables` is committed."""
@@ -281,6 +281,11 @@ class ChangeableSink(Protocol):
     @property
     def circuit(self) -> Circuit:
         """The circuit with the current views."""
+        ...
+
+    @property
+    def must_commit_change(self) -> bool:
+        """True if a change that is made must be committed before the next one is made."""
         ...
 
     def begin_change(self, request: RequestedChange) -> RunningBackfill | ComputedChange:
@@ -373,13 +378,14 @@ class ViewChanges:
             circuit: The circuit of the sink.
             routing: The outputs of this circuit.
             at_once: True if the state is loaded and no micro-batch runs. The change still waits if
-                a backfill runs or an earlier change waits.
+                a backfill runs, or an earlier change waits or must be committed first.
 
         Raises:
             DbspWcojError: The edit does not fit the program with all earlier changes, or a change
                 that is made at once fails. Nothing has changed.
         """
-        if at_once and self._running is None and not self._requests:
+        is_free = self._running is None and not self._sink.must_commit_change
+        if at_once and is_free and not self._requests:
             try:
                 self._make(request)
             except BaseException:
@@ -403,6 +409,8 @@ class ViewChanges:
         if running is not None and not running.backfill.is_valid:
             self.restart_backfill()
         while self._next_request() is not None and self._running is None:
+            if self._sink.must_commit_change:
+                return
             request = self._requests[0]  # it is removed later, so that an interrupt keeps it
             try:
                 self._make(request)

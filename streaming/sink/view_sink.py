@@ -363,7 +363,7 @@ class ViewSink:
                 set on the future.
             UnknownViewError, TargetError: An output does not fit the new views.
             StreamingError: The mode is "distributed", and the new views cannot be distributed, or
-                are to be computed in slices; or another process runs this sink.
+                not in slices; or another process runs this sink.
 
         Complexity:
             O(rows that the new views read) and the work of a first step over them, in this call;
@@ -396,7 +396,6 @@ class ViewSink:
     def _request(self, request: RequestedChange) -> Future[int]:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
         with self._lock:
-            self._engine.check_changeable(request.options)
             if self._was_copied and not self._recorder.metrics:
                 raise StreamingError(
                     "this sink was copied to another process, which runs the query (Spark "
@@ -408,12 +407,17 @@ class ViewSink:
             self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed
 
+    @property
+    def must_commit_change(self) -> bool:
+        """True if a change must be committed before the next one; `ViewChanges` reads this."""
+        return self._engine.must_commit_change
+
     def begin_change(self, request: RequestedChange) -> RunningBackfill | ComputedChange:
         """Compute the rows of a change, or begin its backfill; `ViewChanges` calls this."""
         circuit, routing = request.edit.apply(self._circuit, self._routing)
         options, dropped = request.options.with_tables(), request.edit.dropped
         check_outputs(self._mode, routing.outputs.values())
-        if options.is_sliced:
+        if self._engine.begins_backfill(options):
             new = [view for view in circuit.outputs if view not in self._circuit.outputs]
             outputs = [routing.output_of(view) for view in new]
             for output in outputs:
@@ -425,7 +429,7 @@ class ViewSink:
                 sliced_views={o.view: o.keys for o in outputs if o.accepts_slices},
                 unread_views=[o.view for o in outputs if o.mode == "complete"],
             )
-            early = self._versions.early_state(backfill.change)
+            early = self._engine.early_state(backfill)
             return RunningBackfill(request, circuit, routing, backfill, early)
         now = self._microseconds_now() if circuit.reads_now else None
         make = self._engine.compute_change(circuit, options, dropped=dropped, now=now)

@@ -231,9 +231,15 @@ class Manifest:
         """Return the content of the manifest file."""
         file_numbers = {name: i for i, name in enumerate(self.files)}
 
-        def to_json(references: tuple[SegmentReference, ...]) -> list[list[int]]:
+        def to_json(references: tuple[SegmentReference, ...]) -> list[list[int | str]]:
             return [
-                [file_numbers[reference.file], reference.position, reference.rows, reference.size]
+                [
+                    file_numbers[reference.file],
+                    reference.position,
+                    reference.rows,
+                    reference.size,
+                    *([reference.stored_name] if reference.stored_name else []),
+                ]
                 for reference in references
             ]
 
@@ -339,8 +345,9 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
                 parse_count(position),
                 parse_count(rows),
                 parse_count(size),
+                *map(parse_text, stored_name),
             )
-            for file, position, rows, size in parts
+            for file, position, rows, size, *stored_name in parts
         )
 
     cells = CellVersions.from_json(body["cells"]) if "cells" in body else None

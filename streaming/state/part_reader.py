@@ -8,6 +8,7 @@ file that counts as intact.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings
@@ -65,7 +66,9 @@ class PartReader:
             self._segments[reference.file] = decode_segment(
                 data, f"{self._files.location}/{reference.file}"
             )
-        return find_part(self._files, self._segments[reference.file], reference, name_of_parts(key))
+        name, parts = name_of_parts(key), self._segments[reference.file]
+        part = find_part(self._files, parts, reference, name)
+        return replace(part, name=name) if reference.stored_name else part
 
     def release_pages(self) -> None:
         """Remove the pages of mapped files from the memory of this process."""

@@ -64,12 +64,15 @@ class SegmentReference:
         position: The position of the part in the segment.
         rows: The number of rows, or strings, in the part.
         size: The number of bytes of the part.
+        stored_name: The name of the part in the segment, if the arrangement or dictionary has got
+            another name since (`streaming.distributed.stage_reuse`); else empty.
     """
 
     file: str
     position: int
     rows: int
     size: int
+    stored_name: str = ""
 
 
 def has_removed_values(references: Sequence[SegmentReference], count: int, byte_count: int) -> bool:

@@ -486,6 +486,38 @@ class Store:
         else:
             self._continue_from_cells(pending)
 
+    def continue_with_cells(
+        self,
+        driver_change: ProgramChange,
+        applied: AppliedChange,
+        cells: CellVersions,
+        convert: Callable[[Manifest, ChangeOptions], PendingChange],
+        options: ChangeOptions,
+    ) -> None:
+        """Go on with other views in cells that exist already; the next version commits the change.
+
+        Args:
+            driver_change: The change of the driver's circuit, which has its state.
+            applied: The change of the whole circuit.
+            cells: The cells of the new circuit.
+            convert: As for `change_cells`.
+            options: As for `change_cells`.
+        """
+        assert self._current is not None and self._pending is None
+        pending = PendingChange.of(self._current, AppliedChange(driver_change, {}))
+        pending = replace(
+            pending,
+            manifest=replace(pending.manifest, cells=cells),
+            outputs=applied.outputs,
+            link=applied.link,
+        )
+        self.change_cells(driver_change.new, applied.change.new, pending, convert, options)
+
+    @property
+    def directory_versions(self) -> Versions:
+        """The versions in the directory."""
+        return self._versions
+
     def early_state(self, change: ProgramChange) -> EarlyState | None:
         """Return where a backfill in slices writes the state of new views.
 

@@ -174,11 +174,12 @@ def read_state(
 def find_part(
     files: Files, parts: list[SegmentPart], reference: SegmentReference, expected_name: str
 ) -> SegmentPart:
-    """Return the part of a file that a manifest refers to.
+    """Return the part of a file that a manifest refers to, with the name that it has there.
 
     Raises:
         StateDamagedError: The file has no such part.
     """
+    expected_name = reference.stored_name or expected_name
     part = parts[reference.position] if reference.position < len(parts) else None
     if part is None or part.name != expected_name or part.size != reference.size:
         actual = "nothing" if part is None else f"{part.size} bytes of {part.name!r}"

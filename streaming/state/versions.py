@@ -65,6 +65,8 @@ class Versions:
         self._is_cleaned = False
         # The files that the next version is to name.
         self._kept_files: frozenset[str] = frozenset()
+        #: Further files that no version names yet and `remove_unreferenced` does not remove.
+        self.unnamed_files: Collection[str] = ()
 
     def __contains__(self, batch_id: int) -> bool:
         return batch_id in self._manifests
@@ -294,6 +296,7 @@ class Versions:
         needed = (
             self._file_names()
             | self._kept_files
+            | set(self.unnamed_files)
             | {manifest_name(number) for number in self._manifests}
         )
         folders = (MANIFESTS, DATA, OUTPUTS)

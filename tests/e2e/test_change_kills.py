@@ -30,5 +30,5 @@ def run_kills(place: Path, kills: int, seed: str) -> dict:
 def test_two_hundred_kills_lose_and_double_no_row(tmp_path):
     report = run_kills(tmp_path, 200, "all")
     assert report["kills"] == 200
-    assert report["late"] == 100  # those of inputs with lateness
+    assert min(report["kinds"][kind] for kind in ("plain", "late", "cells")) >= 60
     assert report["during"].keys() >= {"start", "add", "slices", "drop"}

@@ -14,10 +14,11 @@ written again must have the same rows. After some micro-batches, the sum of the 
 equals the view of all rows so far, as DuckDB computes it. If a view is still being published in
 slices, the sum is a part of the view after the previous micro-batch.
 
-In every second history, the input has lateness: a micro-batch has late rows, which change nothing,
-and a view may publish the groups that are closed.
+In every third history, the input has lateness: a micro-batch has late rows, which change nothing,
+and a view may publish the groups that are closed. In every third one, the views are in cells, which
+run in the process.
 
-At the end the number of kills is printed as JSON: all, those of inputs with lateness, and all by
+At the end the number of kills is printed as JSON: all, those of each kind of history, and all by
 what the job did: ``start`` with changed views that were not committed yet, ``add`` or ``drop``
 before the micro-batch that commits, ``slices``, or ``none`` of these.
 """
@@ -53,6 +54,7 @@ from tests.support.killed_process import (
     run_process,
     table_of,
 )
+from tests.support.local_cells import LocalFrame, local_cells
 
 KILLS_PER_HISTORY = 20
 #: Views, each with a number that is written into it.
@@ -72,6 +74,8 @@ LATE_TEMPLATES = (
 )
 CLOSED = re.compile(r"(.* dst // (\d+) .*) EMIT ON WINDOW CLOSE")
 LATENESS = 40
+#: The kinds of histories.
+KINDS = PLAIN, LATE, CELLS = "plain", "late", "cells"
 #: The kinds of outputs. The last letter of the name of a view is that of its output.
 FOLDER, FUNCTION, REPLACING_FUNCTION, COMPLETE = "tfrc"
 
@@ -130,16 +134,16 @@ class Job:
         life: The number of this job, for its random choices.
         plan: When it dies.
         out: Receives what it does, one letter for each change of it.
-        is_late: True if the input has lateness.
+        kind: The kind of the history.
     """
 
     def __init__(
-        self, place: Path, seed: str, life: int, plan: Plan, out: int, *, is_late: bool
+        self, place: Path, seed: str, life: int, plan: Plan, out: int, *, kind: str
     ) -> None:
         self.place, self.plan, self._out = place, plan, out
         self.random = Random(f"job {seed} {life}")
-        self.is_late = is_late
-        self.source = LateSource(seed) if is_late else Source(seed)
+        self.kind, self.is_late = kind, kind == LATE
+        self.source = LateSource(seed) if self.is_late else Source(seed)
         self._commits = place / "commits"
         self._new_views = 100 * life
         self._doing = ""
@@ -159,7 +163,7 @@ class Job:
             elif not is_starting:
                 self._tell("N")
             number = self.committed
-            sink(Frame(self.source.table(number), "q"), number)
+            sink(self._frame(number), number)
             self.plan.point("before")
             temporary = self._commits.with_suffix(".tmp")
             temporary.write_text(str(number + 1))
@@ -194,6 +198,10 @@ class Job:
                 query = f"FROM ({closed[1]}) WHERE (w + 1) * {closed[2]} <= {watermark}"
             return Counter(connection.sql(query).fetchall())
 
+    def _frame(self, number: int) -> Frame | LocalFrame:
+        table = self.source.table(number)
+        return LocalFrame(table) if self.kind == CELLS else Frame(table, "q")
+
     @property
     def committed(self) -> int:
         return int(self._commits.read_text()) if self._commits.exists() else 0
@@ -218,6 +226,8 @@ class Job:
             [self._output(view) for view in circuit.outputs],
             state_dir=KillingFiles(self.place / "state", self.plan),
             change=ChangeOptions(allow_drop=True),
+            mode="distributed" if self.kind == CELLS else "embedded",
+            cells=3 if self.kind == CELLS else None,
         )
 
     def _changed(self, circuit: Circuit) -> Circuit:
@@ -252,7 +262,9 @@ class Job:
         if absent and present and self.random.random() < 0.5:
             return self.random.choice(absent)
         self._new_views += 1
-        kinds = [FOLDER, FOLDER, FUNCTION, REPLACING_FUNCTION, COMPLETE]
+        kinds = [FOLDER, FOLDER, FUNCTION, REPLACING_FUNCTION]
+        if self.kind != CELLS:  # they have no whole view
+            kinds.append(COMPLETE)
         return f"v{self._new_views}{self.random.choice(kinds)}"
 
     def _statement(self, view: str) -> str:
@@ -304,15 +316,15 @@ NAMES: Mapping[str, str] = {
 
 
 def run_job(
-    place: Path, seed: str, life: int, random: Random, *, is_calm: bool, is_late: bool
+    place: Path, seed: str, life: int, random: Random, *, is_calm: bool, kind: str
 ) -> tuple[bool, str]:
     """Run a job until it dies or ends; return whether it was killed, and what it did then."""
     calls = None if is_calm or random.random() < 0.4 else random.randrange(60)
     plan = Plan(calls, random.choice(["before", "during", "after"]))
 
     def body(out: int) -> None:
-        job = Job(place, seed, life, plan, out, is_late=is_late)
-        with patch("streaming.targets.frame.frame_of", pass_delta):
+        job = Job(place, seed, life, plan, out, kind=kind)
+        with patch("streaming.targets.frame.frame_of", pass_delta), local_cells():
             job.run(2 if is_calm else 10, is_calm=is_calm)
 
     is_timed = calls is None and not is_calm
@@ -324,23 +336,24 @@ def main(place: Path, kills: int, seed: str) -> None:
     warm_up()
     counts: Counter = Counter()
     lives = 0
-    history = late_kills = 0
+    history = 0
+    kinds: Counter = Counter()
     while counts.total() < kills:
         folder = place / f"history-{history}"
         folder.mkdir(parents=True)
         random = Random(f"kills {seed} {history}")
-        before, is_late = counts.total(), history % 2 == 1
+        before, kind = counts.total(), KINDS[history % len(KINDS)]
         name = f"{seed} {history}"
         while counts.total() < min(kills, before + KILLS_PER_HISTORY):
             lives += 1
-            is_killed, doing = run_job(folder, name, lives, random, is_calm=False, is_late=is_late)
+            is_killed, doing = run_job(folder, name, lives, random, is_calm=False, kind=kind)
             if is_killed:
                 counts[NAMES[doing]] += 1
-        run_job(folder, name, lives + 1, random, is_calm=True, is_late=is_late)
-        late_kills += is_late * (counts.total() - before)
+        run_job(folder, name, lives + 1, random, is_calm=True, kind=kind)
+        kinds[kind] += counts.total() - before
         lives += 1
         history += 1
-    report = {"kills": counts.total(), "late": late_kills, "jobs": lives, "during": dict(counts)}
+    report = {"kills": counts.total(), "kinds": kinds, "jobs": lives, "during": dict(counts)}
     print(json.dumps(report))
 
 

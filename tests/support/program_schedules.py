@@ -191,11 +191,7 @@ class ProgramSchedule:
                 changed.statement(view),
                 [targets[view].output(view)],
                 materialize=[view] if is_materialized else [],
-                change=ChangeOptions(
-                    rows_per_batch=None
-                    if self.is_distributed
-                    else self.random.choice([None, 2, 3, 10, 30])
-                ),
+                change=ChangeOptions(rows_per_batch=self.random.choice([None, 2, 3, 10, 30])),
             )
         else:
             del targets[view]

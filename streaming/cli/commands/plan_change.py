@@ -177,13 +177,14 @@ def _describe_slices(change: ProgramChange, manifest: Manifest) -> str:
         return ""
     at_once = "the first micro-batch of a job that starts with these views computes them at once"
     obstacle = find_slice_obstacle(change)
-    if manifest.cells is not None:
-        obstacle = "the state is in cells, which the driver reads at once"
     if obstacle is not None:
         return f"{at_once}; slices are not possible: {obstacle}"
+    condition = ""
+    if manifest.cells is not None:
+        condition = " if the driver keeps the rows of the inputs that they read (keep=all)"
     return (
-        f"{at_once}; add_view of a running sink can compute them in slices, and publish them in "
-        "slices, except to an output in mode complete, which receives all rows with each "
+        f"{at_once}; add_view of a running sink can compute them in slices{condition}, and publish "
+        "them in slices, except to an output in mode complete, which receives all rows with each "
         "micro-batch, and to a function without a parameter is_whole, which receives them at once"
     )
 

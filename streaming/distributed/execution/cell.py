@@ -13,7 +13,7 @@ outputs of all cells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pyarrow as pa
 
@@ -110,11 +110,19 @@ def cell_spec(
     return CircuitSpec(plans, schemas, options)
 
 
-def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
+def driver_spec(
+    spec: CircuitSpec, stages: Stages, destinations: Collection[str] | None = None
+) -> CircuitSpec:
     """Return the driver's circuit: it computes the parts of all inputs, and the constants.
 
     Its state consists of the dictionaries, the rows of materialized inputs, and the state that
     input options need.
+
+    Args:
+        spec: The whole circuit.
+        stages: Its stages.
+        destinations: The relations and views whose parts it computes (`destination_of`); by default
+            all.
     """
     plans: dict[str, PlanNode] = {}
     for name, schema in spec.schemas.items():
@@ -123,6 +131,8 @@ def driver_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
             plans[part_name] = _rename_by_position(rebase(part.plan, scan))
     for part_name, part in parts_of_source(stages, None).items():
         plans[part_name] = _rename_by_position(part.plan)
+    if destinations is not None:
+        plans = {name: plan for name, plan in plans.items() if destination_of(name) in destinations}
     return CircuitSpec(
         plans,
         spec.schemas,

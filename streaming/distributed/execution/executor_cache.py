@@ -11,6 +11,9 @@ behind. Files never change, so a file that was read and verified once stays vali
 are read, so loading the next versions costs time in proportion to their changes. The joins are then
 planned again, and the dictionaries rebuilt, which is cheap.
 
+While new views are computed in slices, a stage of the old views and one of the new views may have
+the same number. Their circuits differ, and both are kept.
+
 A cached circuit is identified by the checksummed manifest of its version. If an attempt of a task
 is not committed, its circuit has codes that another attempt may assign differently, because codes
 follow the order of the rows. No committed manifest equals that of this attempt, so its circuit is
@@ -33,8 +36,12 @@ __all__ = ["CACHE", "ExecutorCache"]
 #: The maximum number of cells that a worker keeps.
 MAX_CELLS: Final = 64
 
-#: The id of a state directory, the number of a stage, the number of a cell.
-Key = tuple[str, int, int]
+#: The maximum number of circuits of a cell: that of the current views, and that of new ones.
+MAX_CIRCUITS: Final = 2
+
+#: The id of a state directory, the number of a stage, the number of a cell, the fingerprint of the
+#: circuit.
+Key = tuple[str, int, int, str]
 
 
 @dataclass
@@ -70,7 +77,7 @@ class ExecutorCache:
         """Remove a cell from the cache; return its circuit at a version, and its read files.
 
         Args:
-            key: The state directory's id, the stage and the cell.
+            key: The state directory's id, the stage, the cell and the fingerprint of its circuit.
             spec: The circuit.
             files: The state directory.
             manifest_bytes: The manifest of the version; None without state.
@@ -100,6 +107,8 @@ class ExecutorCache:
         for name in [name for name in read_files if name not in manifest.files]:
             del read_files[name]
         self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)
+        for other in [other for other in self._cells if other[:-1] == key[:-1]][:-MAX_CIRCUITS]:
+            del self._cells[other]
         if len(self._cells) > self.max_cells:
             del self._cells[next(iter(self._cells))]
 

@@ -70,6 +70,7 @@ class StagePlan:
         state_id: The id of the state directory.
         stage: The stage.
         spec: The circuit of its cells.
+        fingerprint: The fingerprint of this circuit.
         cells: The number of cells.
     """
 
@@ -77,6 +78,7 @@ class StagePlan:
     state_id: str
     stage: Stage
     spec: CircuitSpec
+    fingerprint: str
     cells: int
 
 
@@ -102,7 +104,7 @@ class StageStep:
             OSError: The file system failed.
         """
         plan, previous_bytes = self.plan, self.manifests.get(cell)
-        key = (plan.state_id, plan.stage.number, cell)
+        key = (plan.state_id, plan.stage.number, cell, plan.fingerprint)
         circuit, read_files = CACHE.take(key, plan.spec, plan.files, previous_bytes)
         previous_manifest = None if previous_bytes is None else read_cell_manifest(previous_bytes)
         attempt = uuid.uuid4().hex[:12]

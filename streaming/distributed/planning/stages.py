@@ -79,6 +79,7 @@ class Stage:
         relations: The relations that it reads, each once.
         atoms: For a join, the relation and the variables of each atom.
         node: The number of the operator in the circuit's graph.
+        hash: The structural hash of the operator in the circuit's graph.
     """
 
     number: int
@@ -86,6 +87,7 @@ class Stage:
     relations: tuple[Relation, ...]
     atoms: tuple[JoinAtom, ...] = ()
     node: int = -1
+    hash: str = ""
 
     @property
     def is_small(self) -> bool:
@@ -176,7 +178,7 @@ class _StageBuilder:
                 stage = self._keyed_stage(plan, node.inputs[0], plan.partitioning)
             case _:
                 raise AssertionError(f"{type(plan).__name__} cannot be split into cells")
-        self.stages.append(replace(stage, node=number))
+        self.stages.append(replace(stage, node=number, hash=node.hash))
         return (StagePart(stage.number, Scan(SOURCE, plan.fields)),)
 
     def _decode_row_ids(self, plan: RowIdDecode, part: StagePart) -> StagePart:

@@ -1,0 +1,265 @@
+"""New views are computed in cells in slices while the sink runs; the cells run in this process."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from circuits import InputOptions, ProgramChangeError, compile_sql
+from streaming import ChangeOptions, Output, StreamingError, ViewSink, stored_circuit
+from streaming.distributed.cell_state import divide_circuit
+from streaming.distributed.execution.executor_cache import CACHE
+from streaming.distributed.rescaling import rescale_state
+from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import read_cell_manifest, read_manifest
+from streaming.state.offline_compaction import compact_state
+from tests.support.changing_sink import ReplacingTarget
+from tests.support.local_cells import LocalFrame, local_cells
+from tests.support.tables import bag_of
+
+SCHEMA = pa.schema([("src", pa.string()), ("dst", pa.string())])
+KEEP = {"e": InputOptions(keep="all")}
+PATHS = "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;"
+COUNTS = "CREATE VIEW counts AS SELECT src, count(*) AS n FROM e GROUP BY src;"
+# Before `counts` and `paths` in the order of the stages, so that these get other numbers.
+AGES = (
+    "CREATE VIEW ages AS SELECT x.dst, count(*) AS n, max(y.dst) AS m FROM e x JOIN e y "
+    "ON x.src = y.dst GROUP BY x.dst;"
+)
+# The join is that of `paths`.
+ENDS = "CREATE VIEW ends AS SELECT DISTINCT y.dst FROM e x JOIN e y ON x.dst = y.src;"
+
+
+@pytest.fixture(autouse=True)
+def cells():
+    with local_cells():
+        yield
+
+
+class Job:
+    """A sink of some views, or of the views that its state directory has, and all targets."""
+
+    def __init__(self, place, text=PATHS + COUNTS, input_options=KEEP) -> None:
+        self.place = place
+        self.targets: dict[str, ReplacingTarget] = {}
+        self.rows: Counter = Counter()
+        self.number = 0
+        self.start(compile_sql(text, {"e": SCHEMA}, input_options=input_options))
+
+    def start(self, circuit=None) -> None:
+        circuit = circuit or stored_circuit(self.place)
+        outputs = [self.output(view) for view in circuit.outputs]
+        self.sink = ViewSink(circuit, outputs, state_dir=self.place, mode="distributed", cells=3)
+
+    def output(self, view) -> Output:
+        return Output(view, self.targets.setdefault(view, ReplacingTarget()))
+
+    def add(self, text, *views, **options):
+        outputs = [self.output(view) for view in views]
+        return self.sink.add_view(text, outputs, change=ChangeOptions(**options))
+
+    def feed(self) -> None:
+        n = self.number
+        changes = [(f"{n % 7}", f"{(n * 3) % 7}", 1), (f"{n % 5}", f"{n % 3}", 1)]
+        if n % 3 == 2:
+            changes.append((*sorted(self.rows.elements())[n], -1))
+        for src, dst, weight in changes:
+            self.rows[src, dst] += weight
+        names = ["src", "dst", "weight"]
+        table = pa.Table.from_pylist([dict(zip(names, c, strict=True)) for c in changes])
+        self.sink(LocalFrame(table), n)
+        self.number += 1
+        assert self.number < 90
+
+    def check(self, text) -> None:
+        """Check that the targets have the rows of these views, as one process computes them."""
+        table = pa.Table.from_pylist(
+            [{"src": s, "dst": d} for s, d in self.rows.elements()], SCHEMA
+        )
+        deltas = compile_sql(text, {"e": SCHEMA}).step({"e": table})
+        for view, delta in deltas.items():
+            assert self.targets[view].rows == bag_of(delta), view
+
+    def check_files(self) -> None:
+        """Check that the directory has the files of its versions and no others."""
+        numbers = range(max(0, self.number - 3), self.number)
+        files = LocalFiles(self.place)
+        names = {name for n in numbers for name in read_manifest(files, n).all_files}
+        present = {
+            f"{folder}/{path.name}"
+            for folder in ("data", "outputs")
+            for path in (self.place / folder).iterdir()
+        }
+        assert present == names
+
+
+@pytest.mark.parametrize("text", [AGES, ENDS, AGES + ENDS])
+def test_new_views_are_computed_and_published_in_slices_beside_the_cells_of_the_old(text, tmp_path):
+    job = Job(tmp_path)
+    for _ in range(12):
+        job.feed()
+    views = [view for view in ("ages", "ends") if f"VIEW {view}" in text]
+    committed = job.add(text, *views, rows_per_batch=6)
+    read = []
+    while not committed.done():
+        job.feed()
+        job.check(PATHS + COUNTS)
+        if job.sink.backfill is not None:
+            read.append(job.sink.backfill.rows_read)
+    assert read[:2] == [6, 12]
+    assert all(bag.total() <= 12 for view in views for bag in job.targets[view].batches.values())
+    for _ in range(3):
+        job.check(PATHS + COUNTS + text)
+        job.feed()
+    job.check_files()
+    job.sink.close()
+    job.start()
+    job.feed()
+    job.check(PATHS + COUNTS + text)
+
+
+@pytest.mark.parametrize("convert", ["steps", "compact", "rescale"])
+def test_the_parts_of_cells_with_new_names_are_read_merged_and_converted(convert, tmp_path):
+    job = Job(tmp_path)
+    for _ in range(12):
+        job.feed()
+    committed = job.add(AGES, "ages", rows_per_batch=6)
+    while not committed.done():
+        job.feed()
+    version = read_manifest(LocalFiles(tmp_path), job.number - 1)
+    assert version.cells is not None
+    parts = [
+        part
+        for manifest in map(read_cell_manifest, version.cells.manifests.values())
+        for orders in manifest.traces.values()
+        for parts in orders.values()
+        for part in parts
+    ]
+    assert any(part.stored_name for part in parts)
+    if convert == "steps":
+        for _ in range(20):
+            CACHE.clear()  # another worker steps the cells
+            job.feed()
+    else:
+        job.sink.close()
+        files = LocalFiles(tmp_path)
+        if convert == "compact":
+            compact_state(files, divide=divide_circuit)
+        else:
+            for count in (None, 2, 3):
+                rescale_state(files, cells=count)
+        job.start()
+        job.feed()
+    job.check(PATHS + COUNTS + AGES)
+
+
+def test_a_job_that_stops_between_the_slices_begins_again(tmp_path):
+    job = Job(tmp_path)
+    for _ in range(12):
+        job.feed()
+    for _ in range(2):
+        job.add(AGES, "ages", rows_per_batch=2)
+        while job.sink.backfill is None or job.sink.backfill.rows_published < 3:
+            job.feed()
+        assert 0 < job.targets["ages"].rows.total() < 7
+        job.sink.close()
+        job.start()
+    job.feed()
+    job.check(PATHS + COUNTS)
+    job.check_files()
+    committed = job.add(AGES, "ages", rows_per_batch=50)
+    while not committed.done():
+        job.feed()
+    job.check(PATHS + COUNTS + AGES)
+
+
+def test_a_backfill_that_is_cancelled_leaves_no_files(tmp_path):
+    job = Job(tmp_path)
+    for _ in range(6):
+        job.feed()
+    committed = job.add(AGES, "ages", rows_per_batch=4)
+    job.feed()
+    assert committed.cancel()
+    job.feed()
+    assert job.sink.backfill is None
+    for _ in range(3):
+        job.feed()
+    job.check(PATHS + COUNTS)
+    job.check_files()
+
+
+@pytest.mark.parametrize("calls", [1, 5, 20, 60])
+def test_a_failed_write_at_the_change_begins_the_backfill_again(calls, tmp_path, monkeypatch):
+    job = Job(tmp_path)
+    for _ in range(9):
+        job.feed()
+    committed = job.add(AGES + ENDS, "ages", "ends", rows_per_batch=30)
+    while job.sink.backfill is not None:
+        job.feed()
+    assert not committed.done()  # the next micro-batch commits the change
+    write, left = LocalFiles.write, [calls]
+
+    def fail(self, name, chunks):
+        left[0] -= 1
+        if not left[0]:
+            raise OSError("no space")
+        write(self, name, chunks)
+
+    monkeypatch.setattr(LocalFiles, "write", fail)
+    rows = Counter(job.rows)
+    try:
+        job.feed()
+    except Exception:
+        job.rows = rows
+    monkeypatch.undo()
+    while not committed.done():
+        job.feed()
+    job.check(PATHS + COUNTS + AGES + ENDS)
+    job.feed()
+    job.check(PATHS + COUNTS + AGES + ENDS)
+
+
+def test_further_changes_wait_until_the_change_is_committed(tmp_path):
+    job = Job(tmp_path)
+    for _ in range(6):
+        job.feed()
+    futures = [job.add(AGES, "ages", rows_per_batch=50)]
+    while job.sink.backfill is not None:
+        job.feed()
+    futures.append(job.add(ENDS, "ends"))
+    futures.append(job.sink.drop_view("counts"))
+    for _ in range(4):
+        job.feed()
+    assert all(future.done() for future in futures)
+    job.check(PATHS + AGES + ENDS)
+
+
+def test_a_view_that_is_added_before_the_first_micro_batch_has_all_rows(tmp_path):
+    job = Job(tmp_path)
+    committed = job.add(AGES, "ages", rows_per_batch=1)
+    job.feed()
+    assert committed.result(0) == 0
+    job.feed()
+    job.check(PATHS + COUNTS + AGES)
+
+
+def test_rows_that_the_driver_does_not_keep_are_refused(tmp_path):
+    job = Job(tmp_path, input_options={})
+    job.feed()
+    with pytest.raises(ProgramChangeError, match=r"input 'e'.* only rows that the driver keeps"):
+        job.add(AGES, "ages", rows_per_batch=1)
+    job.add(AGES, "ages")
+    job.feed()
+    job.check(PATHS + COUNTS + AGES)
+
+
+def test_rows_that_are_given_are_not_read_in_slices(tmp_path):
+    job = Job(tmp_path)
+    job.feed()
+    rows = pa.Table.from_pylist([], SCHEMA)
+    with pytest.raises(StreamingError, match="the rows of inputs are given"):
+        job.add(AGES, "ages", rows_per_batch=1, backfill={"e": rows})
+    job.feed()
+    job.check(PATHS + COUNTS)
