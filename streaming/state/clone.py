@@ -34,7 +34,7 @@ from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.directory_identity import IDENTITY_FILE
 from streaming.state.files import Files, create_atomically, read_small_file, replace_atomically
 from streaming.state.local_files import LocalFiles, make_folder
-from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
+from streaming.state.manifest import MANIFESTS, Manifest, list_batch_ids, manifest_name
 from streaming.state.object_store.object_files import ObjectFiles
 from streaming.state.open_files import open_files
 from streaming.state.program_change import definition_name, newest_version
@@ -105,7 +105,10 @@ def _check_target(files: Files, copy: Files) -> None:
     if isinstance(copy, LocalFiles):
         path = Path(copy.location)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise StateError(f"{path} exists and is not an empty folder: name a new one")
+            remedy = "name a new one"
+            if (path / DATA).is_dir() and not list_batch_ids(copy):
+                remedy = "it has no version, as after an interrupted clone: delete it and try again"
+            raise StateError(f"{path} exists and is not an empty folder: {remedy}")
         if isinstance(files, LocalFiles) and path.resolve().is_relative_to(
             Path(files.location).resolve()
         ):

@@ -189,7 +189,8 @@ class Dashboard(LiveTable, SinkObserver):
         """Return the current numbers of a view as text."""
         counts = self._counts[view]
         if counts.is_partial:  # the number of rows is unknown
-            return f"{counts.change:+,} {'row' if abs(counts.change) == 1 else 'rows'}"
+            rows = "row" if abs(counts.change) == 1 else "rows"
+            return f"{counts.change:+,} {rows} since the start"
         numbers = ["–" if n is None else amount(n) for n in self._numbers[view]]
         if not counts.is_single:
             row = "row" if numbers[0] == "1" else "rows"

@@ -89,6 +89,9 @@ def test_what_cannot_be_cloned_is_refused(job, tmp_path):
     (tmp_path / "full" / "file").touch()
     with pytest.raises(StateError, match="not an empty folder"):
         clone_state(job.state_dir, tmp_path / "full")
+    (tmp_path / "full" / "data").mkdir()
+    with pytest.raises(StateError, match="interrupted clone: delete it and try again"):
+        clone_state(job.state_dir, tmp_path / "full")
     with pytest.raises(StateError, match="is inside of"):
         clone_state(job.state_dir, job.state_dir / "copy")
     with pytest.raises(StateError, match="is not a folder"):
