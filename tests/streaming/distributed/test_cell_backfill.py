@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from random import Random
 
 import pyarrow as pa
 import pytest
 
-from circuits import InputOptions, ProgramChangeError, compile_sql
+from circuits import InputOptions, Lateness, ProgramChangeError, Retention, compile_sql
 from streaming import ChangeOptions, Output, StreamingError, ViewSink, stored_circuit
 from streaming.distributed.cell_state import divide_circuit
 from streaming.distributed.execution.executor_cache import CACHE
@@ -263,3 +264,48 @@ def test_rows_that_are_given_are_not_read_in_slices(tmp_path):
         job.add(AGES, "ages", rows_per_batch=1, backfill={"e": rows})
     job.feed()
     job.check(PATHS + COUNTS)
+
+
+OPTIONS = {
+    "keys": InputOptions(keys=("k",)),
+    "late": InputOptions(keep="all", lateness=Lateness("ts", 8)),
+    "retained": InputOptions(retain=Retention("ts", 25), lateness=Lateness("ts", 8)),
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_slices_have_the_upserts_expirations_and_late_rows_of_their_inputs(options, tmp_path):
+    columns = {"a": "k bigint not null, ts bigint not null"}
+    input_options = {"a": OPTIONS[options]}
+    first = "CREATE VIEW counts AS SELECT ts % 4 AS m, count(*) AS n FROM a GROUP BY 1;"
+    second = (
+        "CREATE VIEW pairs AS SELECT x.k, y.ts FROM a x JOIN a y ON x.k = y.k;"
+        "CREATE VIEW best AS SELECT k, max(ts) AS m FROM a GROUP BY k;"
+    )
+    every = compile_sql(first + second, columns, input_options=input_options)
+    expected = {view: Counter() for view in every.outputs}
+    targets = {view: ReplacingTarget() for view in every.outputs}
+    sink = ViewSink(
+        compile_sql(first, columns, input_options=input_options),
+        [Output("counts", targets["counts"])],
+        state_dir=tmp_path,
+        mode="distributed",
+        cells=3,
+    )
+    random = Random(options)
+    committed = None
+    for number in range(20):
+        keys = random.sample(range(30), 5)  # an upsert has one row per key
+        rows = [{"k": k, "ts": 6 * number + random.randrange(-12, 6)} for k in keys]
+        table = pa.Table.from_pylist(rows)
+        sink(LocalFrame(table), number)
+        for view, delta in every.step({"a": table}).items():
+            expected[view].update(bag_of(delta))
+        if number == 7:
+            outputs = [Output(view, targets[view]) for view in ("pairs", "best")]
+            committed = sink.add_view(second, outputs, change=ChangeOptions(rows_per_batch=30))
+        published = targets if committed is not None and committed.done() else ["counts"]
+        for view in published:
+            rows_of_view = {row: n for row, n in expected[view].items() if n}
+            assert targets[view].rows == rows_of_view, view
+    assert committed is not None and committed.result(0) < 19
