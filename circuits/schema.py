@@ -18,7 +18,7 @@ always present on output. Without it every row has weight 1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
@@ -44,7 +44,7 @@ from dbsp_wcoj.zset import consolidated_rows
 __all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "schemas_of"]
 
 WEIGHT: Final = "weight"
-# The columns of a type are encoded together up to this many rows.
+# The columns of a type are encoded and decoded together up to this many rows.
 _MAX_JOINED_ROWS: Final = 64
 _NO_CODES: Final = np.empty(0, np.int64)
 
@@ -62,14 +62,26 @@ SchemaLike: TypeAlias = (
 )
 
 
+class _Layout(NamedTuple):
+    """Where a table has the columns of a relation.
+
+    Attributes:
+        positions: The position of each column.
+        has_type: For each column, whether its values need no cast, except for a check of NULLs.
+    """
+
+    positions: list[int]
+    has_type: list[bool]
+
+
 class _TypedColumns(NamedTuple):
     """The columns of a type.
 
     Attributes:
         columns: The columns.
         is_ordered: True if the codes have the order of the values, so there is no dictionary.
-        can_be_joined: True if Arrow can concatenate several of the columns. To encode few rows of
-            all of them takes hardly longer than to encode one.
+        can_be_joined: True if Arrow can concatenate several of the columns. To encode or decode few
+            rows of all of them takes hardly longer than to encode or decode one.
     """
 
     columns: list[int]
@@ -210,9 +222,14 @@ columns: name; the relation needs name, age and may have weight
         Raises:
             SchemaError: As `to_zset`.
         """
-        self.check_columns(table)
-        names = table.column_names
-        arrays = [self._cast_column(table, field, names) for field in self.fields]
+        positions, has_type = self._layout_of(table)
+        columns = table.columns
+        arrays = []
+        for field, position, is_typed in zip(self.fields, positions, has_type, strict=True):
+            column = columns[position]
+            if not is_typed or column.null_count:
+                column = self._cast_column(column, field)
+            arrays.append(column)
         weights = self.weights(table)
         return self._encode(arrays, codecs, read_columns), weights
 
@@ -247,14 +264,26 @@ columns: name; the relation needs name, age and may have weight
             SchemaError: The codes are not codes of these types.
         """
         check_type("zset", zset, ZSet, "a ZSet")
-        if not len(zset):
+        rows, codes = len(zset), zset.rows
+        if not rows:
             return self.empty_table
-        arrays = []
-        for field, codes in zip(self.fields, zset.rows, strict=True):
-            try:
-                arrays.append(codecs.codec(field.type).decode(codes))
-            except SchemaError as error:
-                raise self._column_error(field.name, error) from error
+        arrays: list[pa.Array] = [None] * len(self.fields)
+        for columns, _, can_be_joined in self._columns_by_type:
+            codec = codecs.codec(self.fields[columns[0]].type)
+            if can_be_joined and len(columns) > 1 and rows <= _MAX_JOINED_ROWS:
+                try:
+                    joined = codec.decode(codes[columns].reshape(-1))
+                except SchemaError:  # the error below names its column
+                    pass
+                else:
+                    for number, column in enumerate(columns):
+                        arrays[column] = joined.slice(number * rows, rows)
+                    continue
+            for column in columns:
+                try:
+                    arrays[column] = codec.decode(codes[column])
+                except SchemaError as error:
+                    raise self._column_error(self.columns[column], error) from error
         return pa.Table.from_arrays([*arrays, pa.array(zset.weights)], schema=self.arrow)
 
     @cached_property
@@ -272,21 +301,42 @@ columns: name; the relation needs name, age and may have weight
         """The names of the columns that rows may have."""
         return frozenset((*self.columns, WEIGHT))
 
-    def _cast_column(self, table: pa.Table, field: Field, names: Sequence[str]) -> pa.ChunkedArray:
-        """Return a column in its declared type; ``names`` are those of the table's columns."""
+    def _layout_of(self, table: pa.Table) -> _Layout:
+        """Return where a table has the columns; found once for tables of the same schema.
+
+        Raises:
+            SchemaError: Columns are missing, surplus or repeated.
+        """
+        schema, layouts = table.schema, self._last_layout
+        if layouts and layouts[0][0].equals(schema):
+            return layouts[0][1]
+        self.check_columns(table)
+        names = table.column_names
+        for name in self.columns:
+            if name not in names:
+                raise SchemaError(
+                    f"relation {self.relation!r}: the table has no column {name!r}; its columns: "
+                    f"{', '.join(names) or 'none'}; {self._requirements}"
+                )
+        layout = _Layout(
+            [names.index(name) for name in self.columns],
+            [
+                schema.field(field.name).type == field.type
+                and not pa.types.is_dictionary(field.type)
+                for field in self.fields
+            ],
+        )
+        layouts[:] = [(schema, layout)]
+        return layout
+
+    @cached_property
+    def _last_layout(self) -> list[tuple[pa.Schema, _Layout]]:
+        """The schema of the last table and its layout; empty before the first table."""
+        return []
+
+    def _cast_column(self, column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
+        """Return a column in its declared type."""
         name = field.name
-        if name not in names:
-            raise SchemaError(
-                f"relation {self.relation!r}: the table has no column {name!r}; its columns: "
-                f"{', '.join(names) or 'none'}; {self._requirements}"
-            )
-        column = table.column(name)
-        if (
-            not column.null_count
-            and column.type == field.type
-            and not pa.types.is_dictionary(field.type)
-        ):
-            return column
         try:
             column = cast_lossless(column, field.type)
         except SchemaError as error:
@@ -371,7 +421,9 @@ columns: name; the relation needs name, age and may have weight
                 f"{len(column)} values; every row has a weight: fill in 1, or filter these rows out"
             )
         try:
-            weights: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+            if column.type != pa.int64():
+                column = column.cast(pa.int64())
+            weights: npt.NDArray[np.int64] = column.to_numpy()
         except pa.ArrowInvalid as error:
             raise SchemaError(
                 f"relation {self.relation!r}: column {WEIGHT!r} does not fit int64: {error}"

@@ -15,6 +15,7 @@ from circuits.errors import SchemaError
 from circuits.plan.nodes import Field
 from circuits.schema import Schema
 from circuits.types.codecs.codec import NULL, Codec, Codecs
+from dbsp_wcoj import ZSet
 from dbsp_wcoj.errors import WeightError, WeightOverflowError
 from tests.generators.strategies import LAW
 
@@ -269,11 +270,13 @@ def test_columns_of_one_type_have_the_codes_of_each_column_alone(data):
         for name in "abc"
     }
     codecs = Codecs()
-    codes, _ = schema(**{name: array.type for name, array in columns.items()}).to_codes(
-        pa.table(columns), codecs
-    )
+    target, table = schema(**{n: array.type for n, array in columns.items()}), pa.table(columns)
+    codes, _ = target.to_codes(table, codecs)
     for column, array in zip(codes, columns.values(), strict=True):
         assert column.tolist() == codecs.codec(array.type).find(array).tolist()
+    decoded = target.to_table(target.to_zset(table, codecs), codecs).to_pylist()
+    weights = Counter({tuple(row.values())[:-1]: row["weight"] for row in decoded})
+    assert weights == Counter(tuple(row.values()) for row in table.to_pylist())
 
 
 def test_few_rows_take_one_encoding_per_type_and_an_error_names_its_column(monkeypatch):
@@ -290,3 +293,28 @@ def test_few_rows_take_one_encoding_per_type_and_an_error_names_its_column(monke
     assert codecs.lengths()["text"] == 2  # nobody reads u
     with pytest.raises(SchemaError, match="column 'b'"):
         target.to_codes(table.set_column(2, "b", pa.array([-(2**63)])), codecs)
+    with pytest.raises(SchemaError, match="column 't'"):
+        target.to_table(ZSet.from_rows([(1, 0, 2, 99, 0)]), codecs)
+
+
+def test_tables_of_several_schemas_take_turns():
+    target = schema(number=pa.int64(), name=pa.string())
+    codecs = Codecs()
+    for _ in range(2):
+        for table in (
+            pa.table({"number": [1], "name": ["x"]}),
+            pa.table({"name": ["x"], "weight": [1], "number": [1]}),
+            pa.table({"number": pa.array([1], pa.int8()), "name": ["x"]}),
+            pa.table(
+                {"number": pa.array([1], pa.int8()), "name": pa.array(["x"], pa.string_view())}
+            ),
+        ):
+            assert target.to_zset(table, codecs).to_dict() == {(1, 0): 1}
+        with pytest.raises(SchemaError, match="no column 'name'"):
+            target.to_zset(pa.table({"number": [1]}), codecs)
+        with pytest.raises(SchemaError, match="surplus or repeated columns 'other'"):
+            target.to_zset(pa.table({"number": [1], "name": ["x"], "other": [1]}), codecs)
+    required = Schema.of("r", "number BIGINT NOT NULL")
+    assert required.to_zset(pa.table({"number": [1]}), codecs).to_dict() == {(1,): 1}
+    with pytest.raises(SchemaError, match="declared not null"):
+        required.to_zset(pa.table({"number": pa.array([None], pa.int64())}), codecs)
