@@ -93,6 +93,10 @@ def _keep_arguments(
     return tuple(arguments)
 
 
+class _MissingArgumentError(Exception):
+    """A call lacks an argument that its reader reads; the call is the place of the error."""
+
+
 @dataclass(frozen=True)
 class ReaderTable:
     """The reader of each construct of an expression.
@@ -229,13 +233,19 @@ class Clause:
             SqlError: A name is unknown, or a function does not take arguments of these types.
             UnsupportedSqlError: A construct is not supported.
         """
+        if node is None:
+            raise _MissingArgumentError
         if isinstance(node, exp.Anonymous):
             self.source.allow_arguments(node, "this", "expressions")
         reader = self.readers.find(
             node, is_spark=self.source.is_spark, is_postgres=self.source.is_postgres
         )
         if reader is not None:
-            value = reader(self, node)
+            try:
+                value = reader(self, node)
+            except _MissingArgumentError:
+                name = self.source.name_in_text(node)
+                raise self.source.error(node, f"{name}() needs another argument") from None
             return self._as_dialect_type(node, value)
         if is_aggregate(node):
             return self.read_aggregate(self, node)
@@ -381,6 +391,8 @@ class Clause:
         if remedy:
             return remedy
         name = self.source.name_in_text(node).lower()
+        if name in AGGREGATE_WORDS:  # a window function; aggregates are read before
+            return f"it needs a window; write {name}(...) OVER (...)"
         functions_of_rows = self.readers.function_names(is_spark=self.source.is_spark)
         names = sorted({*functions_of_rows, *AGGREGATE_WORDS} - {name})
         similar = get_close_matches(name, names, n=3)

@@ -118,9 +118,11 @@ def _substitute(body: Expression, values: dict[Column, Expression]) -> Expressio
 def _lambda_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression")
-        return _call_with_lambda(
-            clause, node, function, clause.read(node.this), node.args["expression"]
-        )
+        body = node.args.get("expression")
+        if body is None:
+            name = clause.source.name_in_text(node)
+            raise clause.source.error(node, f"{name}() takes a list and a lambda")
+        return _call_with_lambda(clause, node, function, clause.read(node.this), body)
 
     return read
 

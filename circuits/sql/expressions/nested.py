@@ -421,7 +421,7 @@ def _read_string_to_array(clause: Clause, node: exp.StringToArray) -> Expression
     the third argument are NULL.
     """
     clause.source.allow_arguments(node, "this", "expression", "null")
-    text, delimiter = clause.read(node.this), clause.read(node.args["expression"])
+    text, delimiter = clause.read(node.this), clause.read(node.expression)
     if not isinstance(delimiter, Literal):
         raise clause.source.unsupported(
             node, "this separator of string_to_array()", "write a text, such as ','"

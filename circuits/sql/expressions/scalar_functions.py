@@ -21,7 +21,7 @@ from circuits.sql.expressions.postgres.lists import concatenate_lists
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "read_substring_arguments"]
 
 # Functions that need no reader of their own: the name of the function, and the names of the node's
 # arguments in the order of the function's parameters.
@@ -138,15 +138,30 @@ def _read_trunc(clause: Clause, node: exp.Trunc) -> Expression:
 def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
     functions = {"LEADING": "ltrim", "TRAILING": "rtrim", "BOTH": "trim", "": "trim"}
     clause.source.allow_arguments(node, "this", "expression", "position")
-    function = functions[(node.args.get("position") or "").upper()]
+    position = node.args.get("position") or ""
+    if not isinstance(position, str):  # sqlglot takes a third argument for the word
+        name = clause.source.name_in_text(node)
+        raise clause.source.error(node, f"{name}() takes a text and maybe characters")
+    function = functions[position.upper()]
     characters = node.args.get("expression")
     arguments = [node.this] if characters is None else [node.this, characters]
     return clause.call(node, function, *map(clause.read, arguments))
 
 
+def read_substring_arguments(clause: Clause, node: exp.Substring) -> tuple[Expression, ...]:
+    """Return the text, the start, and the length if there is one; without FROM the start is 1."""
+    arguments = clause.read_arguments(node, "this", "start", "length")
+    if len(arguments) == 1:
+        name = clause.source.name_in_text(node)
+        raise clause.source.error(node, f"{name}() takes a text, a start and maybe a length")
+    if node.args.get("start") is None:
+        return arguments[0], integer_literal(1), arguments[1]
+    return arguments
+
+
 def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
     """Read SUBSTRING; in Spark, positions 0 and 1 are both the first character."""
-    value, start, *length = clause.read_arguments(node, "this", "start", "length")
+    value, start, *length = read_substring_arguments(clause, node)
     if not clause.source.is_spark:
         return clause.call(node, "substring", value, start, *length)
     if pa.types.is_binary(value.type):

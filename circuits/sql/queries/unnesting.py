@@ -43,6 +43,7 @@ from circuits.sql.expressions.json_functions.values import call_json
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import is_nested
+from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = [
     "is_generator",
@@ -394,7 +395,7 @@ def _read_depth(source: SqlSource, node: exp.Expr) -> int:
     source.allow_arguments(node, "this", "expressions")
     for option in node.expressions:
         source.allow_arguments(option, "this", "expression")
-        name, value = option.this.name.casefold(), option.args.get("expression")
+        name, value = option.name.casefold(), option.args.get("expression")
         if isinstance(option, exp.PropertyEQ) and name == "recursive" and value == exp.true():
             depth = _ALL_LEVELS
         elif isinstance(option, exp.PropertyEQ) and name == "max_depth" and value.is_int:
@@ -487,7 +488,7 @@ def _unnest(
 def _apply_inline(
     builder: SelectBuilder, node: exp.Expr, value: Expression, outer: bool
 ) -> _Generated:
-    element = value.type.value_type if is_nested(value.type) else value.type
+    element = value.type.value_type if is_list(value.type) else value.type
     if not pa.types.is_struct(element):
         raise builder.source.error(
             node, f"inline() takes a list of structs, not a value of type {value.type}"

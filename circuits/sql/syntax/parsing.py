@@ -50,6 +50,7 @@ from circuits.sql.syntax.interval_syntax import (
 from circuits.sql.syntax.json_arrows import replace_json_arrows
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.method_calls import replace_method_calls
+from circuits.sql.syntax.pipe_syntax import is_operator_end, parse_pipe_operators
 from circuits.sql.syntax.spark_syntax import (
     OPERATORS,
     is_map_constructor,
@@ -487,6 +488,9 @@ def _call_builder(
         return build(arguments, dialect=dialect)
 
 
+_PIPE: Final = TokenType.PIPE_GT
+
+
 class _TextKeepingParser(Parser):
     """The hooks; ``super()`` is the parser of the dialect.
 
@@ -510,10 +514,39 @@ class _TextKeepingParser(Parser):
         return tree
 
     def _parse_statement(self) -> exp.Expr | None:
+        if self._is_piped_table():
+            return self._parse_emit(self._parse_select())
         return self._parse_emit(super()._parse_statement())
 
     def _parse_ddl_select(self) -> exp.Expr | None:
         return self._parse_emit(super()._parse_ddl_select())
+
+    def _parse_pipe_syntax_query(self, query: exp.Query) -> exp.Query:
+        return parse_pipe_operators(self, query)
+
+    def _parse_select(self, *args: Any, **options: Any) -> exp.Expr | None:
+        query = super()._parse_select(*args, **options)
+        is_piped = options.get("consume_pipe", True) and self._match(_PIPE, advance=False)
+        if isinstance(query, exp.Values) and is_piped:
+            return parse_pipe_operators(self, query)
+        return query
+
+    def _parse_select_query(self, *args: Any, **options: Any) -> exp.Expr | None:
+        if self._is_piped_table():
+            self._advance()
+            return exp.Select(expressions=[exp.Star()], from_=exp.From(this=self._parse_table()))
+        return super()._parse_select_query(*args, **options)
+
+    def _is_piped_table(self) -> bool:
+        """Return whether the next words are ``TABLE name``, and ``|>`` or the end follows."""
+        if self._curr is None or self._curr.text.upper() != "TABLE":
+            return False
+        index = self._index
+        self._advance()
+        name = self._parse_table_parts()
+        is_end = is_operator_end(self)
+        self._retreat(index)
+        return name is not None and is_end
 
     def _parse_emit(self, query: exp.Expr | None) -> exp.Expr | None:
         token = self._curr

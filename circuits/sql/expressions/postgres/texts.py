@@ -40,7 +40,7 @@ _PATTERN_PART: Final = re.compile(
 
 
 def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
-    value, start, *length = clause.read_arguments(node, "this", "start", "length")
+    value, start, *length = scalar_functions.read_substring_arguments(clause, node)
     if is_text(start.type):
         if length:
             raise clause.source.unsupported(
