@@ -243,7 +243,13 @@ class Clause:
         if reader is not None:
             try:
                 value = reader(self, node)
-            except _MissingArgumentError:
+            except (_MissingArgumentError, KeyError) as error:
+                # sqlglot leaves out the names of arguments that a call does not have.
+                is_other = isinstance(error, KeyError) and (
+                    error.args[0] not in node.arg_types or error.args[0] in node.args
+                )
+                if is_other:
+                    raise
                 name = self.source.name_in_text(node)
                 raise self.source.error(node, f"{name}() needs another argument") from None
             return self._as_dialect_type(node, value)
