@@ -6,7 +6,8 @@ JSON. The property `Field.json_kind` passes from node to node with the columns.
 
 The kind of a text is "json" or "jsonb"; that of a list, or of the values of a map, is the kind of
 its elements. The kind of a struct is a text of JSON: an object with the kinds of its fields by
-their positions, such as ``{"0": "json"}``. An empty text is the kind of all other values.
+their positions, such as ``{"0": "json"}``. An empty text is the kind of all other values. The keys
+of maps have no kind, so JSON that is a key is taken as a text.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
+import pyarrow as pa
+
 from circuits.plan.columns import Fields
 from circuits.plan.expressions import Call, Column, Expression, Literal
+from circuits.types.arrow_types import field_order, is_nested, part_types
 
 __all__ = [
     "JSON_KEEPING_AGGREGATES",
@@ -69,7 +73,7 @@ _COMBINATIONS: Final = frozenset(
         "list_prepend_or_null",
         "list_union",
         "make_list",
-        "map_concat",
+        "map_merge",
     )
 )
 # The functions that return their first argument, or a part of it.
@@ -91,6 +95,7 @@ _PARTS: Final = frozenset(
         "list_intersect",
         "list_last",
         "list_max",
+        "list_median",
         "list_min",
         "list_mode",
         "list_remove",
@@ -129,6 +134,7 @@ JSON_KEEPING_AGGREGATES: Final = frozenset(
         "min_by",
         "mode",
         "nth_value",
+        "quantile_disc",
     )
 )
 
@@ -136,12 +142,12 @@ JSON_KEEPING_AGGREGATES: Final = frozenset(
 def json_kind_of(
     expression: Expression, fields: Fields, others: Mapping[int, str] = NO_KINDS
 ) -> str:
-    """Return the kind of JSON of a value; an empty text if no text in it is known to be JSON.
+    """Return the kind of JSON of a value; an empty text if none is known.
 
     Args:
         expression: The value.
         fields: The columns that it reads.
-        others: The kinds of columns with other numbers.
+        others: The kinds of columns that are not in ``fields``, by their numbers.
     """
 
     def kind_of_column(index: int) -> str:
@@ -178,9 +184,12 @@ def _kind(expression: Expression, kind_of_column: KindOfColumn) -> str:
         return field_json_kind(_kind(arguments[0], kind_of_column), 1)
     if name == "map_entries":
         return struct_json_kind({1: _kind(arguments[0], kind_of_column)})
-    if name == "cast":  # the names of the fields of list_zip()
-        is_zip = isinstance(arguments[0], Call) and arguments[0].function == "list_zip"
-        return _kind(arguments[0], kind_of_column) if is_zip else ""
+    if name == "cast":
+        # An explicit cast to a text is a text; one of a nested value has a mark.
+        source, target = arguments[0].type, expression.type
+        if not (is_nested(source) and is_nested(target)):
+            return ""
+        return _cast_kind(_kind(arguments[0], kind_of_column), source, target)
     if name in ("list_transform", "list_reduce"):
         return _kind_by_lambda(name, arguments, kind_of_column)
     if name in _PARTS:
@@ -194,8 +203,27 @@ def _kind(expression: Expression, kind_of_column: KindOfColumn) -> str:
     return common_json_kind(_kind(part, kind_of_column) for part in arguments)
 
 
+def _cast_kind(kind: str, source: pa.DataType, target: pa.DataType) -> str:
+    """Return the kind of a nested value of a kind that is cast to another type."""
+    if not kind or not (is_nested(source) and is_nested(target)):
+        return kind
+    if not pa.types.is_struct(source):
+        return _cast_kind(kind, part_types(source)[-1], part_types(target)[-1])
+    parts = part_types(source)
+    return struct_json_kind(
+        {
+            number: _cast_kind(field_json_kind(kind, position), parts[position], field.type)
+            for number, (position, field) in enumerate(
+                zip(field_order(source, target), target, strict=True)
+            )
+        }
+    )
+
+
 def without_json_marks(expression: Expression) -> Expression:
     """Return an expression without the calls of ``as_json``, which change no value."""
+    if isinstance(expression, Literal) and isinstance(expression.value, Expression):
+        return Literal(without_json_marks(expression.value), expression.type)  # of a lambda
     if not isinstance(expression, Call):
         return expression
     if expression.function == "as_json":

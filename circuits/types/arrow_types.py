@@ -41,9 +41,11 @@ __all__ = [
     "TypeRow",
     "empty_table",
     "family_of",
+    "field_order",
     "has_enum",
     "has_variant",
     "is_nested",
+    "matched_part_types",
     "name_types",
     "part_types",
     "type_name",
@@ -383,6 +385,31 @@ def part_types(type: pa.DataType) -> list[pa.DataType]:
     if pa.types.is_map(type):
         return [type.key_type, type.item_type]
     return [type.value_type]
+
+
+def field_order(source: pa.DataType, target: pa.DataType) -> list[int]:
+    """Return the position in a struct of each field of another struct with as many fields.
+
+    If both have the same names, whatever their case and order, fields of one name belong together,
+    as in DuckDB; else those of one position.
+
+    >>> field_order(pa.struct({"a": pa.int8(), "b": pa.int8()}), pa.struct({"B": pa.int8(),
+    ...     "a": pa.int8()}))
+    [1, 0]
+    """
+    names = [field.name.casefold() for field in source]
+    target_names = [field.name.casefold() for field in target]
+    if len(set(names)) < len(names) or sorted(names) != sorted(target_names):
+        return list(range(len(names)))
+    return [names.index(name) for name in target_names]
+
+
+def matched_part_types(source: pa.DataType, target: pa.DataType) -> list[pa.DataType]:
+    """Return the types in a nested type, in the order of those in another one of its kind."""
+    parts = part_types(source)
+    if not pa.types.is_struct(source):
+        return parts
+    return [parts[position] for position in field_order(source, target)]
 
 
 def with_parts(type: pa.DataType, parts: Sequence[pa.DataType]) -> pa.DataType:

@@ -12,9 +12,10 @@ catalog, which requires that the table has the snapshot that the target has read
 is committed once, even by two writers: the second one reads the table again, and finds it recorded.
 
 Rows of changed keys are deleted by a condition on the keys, which rewrites the data files that
-contain them. If a key column is a float or nested, or if very many keys change, the whole table is
-rewritten instead: statistics of files do not count NaN, and conditions have no nested values. NULL
-equals NULL in keys, and NaN equals NaN.
+contain them. The whole table is read and rewritten instead if a key column is a float, nested, a
+date or a time, or has a dot in its name, or if more than `MAX_KEYS_IN_CONDITION` keys change:
+statistics of files do not count NaN, and not all values and names can be in conditions. NULL equals
+NULL in keys, and NaN equals NaN.
 
 Cost: a write reads the metadata of the table, and mode ``upsert`` also the files that it rewrites.
 Snapshots and small files are removed by the owner of the table (``expire_snapshots``, and
@@ -34,7 +35,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits.schema import WEIGHT
@@ -74,7 +74,7 @@ class IcebergTarget:
             for the name of the view. A missing namespace is created.
         catalog: The name of the catalog, as in the configuration of ``pyiceberg``; empty for its
             default catalog.
-        properties: Properties of the catalog, instead of those of the configuration: for example
+        properties: Properties of the catalog, before those of the configuration: for example
             ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
     """
 
@@ -87,10 +87,13 @@ class IcebergTarget:
         catalog: str = "",
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        if "." not in table:
+        parts = table.split(".")
+        if len(parts) == 1:
             raise TargetError(
                 f"Iceberg table {table!r}: give its namespace, too, as in 'shop.{table}'"
             )
+        if not all(map(str.strip, parts)):
+            raise TargetError(f"Iceberg table {table!r}: a part of the name is empty")
         self.table = table
         self.catalog = catalog
         self.properties = dict(properties or {})
@@ -118,7 +121,7 @@ class IcebergTarget:
         delta = _converted(delta, str(delta))
         place = self._place(delta)
         conflicts = (CommitFailedException, CommitStateUnknownException)
-        with self._errors(f"{delta}: {place} cannot be written to", conflicts):
+        with self._errors(f"{delta}: {place} cannot be written to"):
             retry_conflicts(lambda: self._write(delta), conflicts, delta, place)
 
     def check(self, delta: ViewDelta) -> None:
@@ -135,7 +138,6 @@ class IcebergTarget:
             table = self._load(delta)
             if table is None:
                 return
-            check_columns(delta, table.schema().as_arrow(), self._place(delta))
             self._check_rows(table, delta)
 
     def last_batch(self, delta: ViewDelta) -> int:
@@ -154,7 +156,7 @@ class IcebergTarget:
         if table is None:
             table = self._create(delta)
         last_batch = _last_batch(table, delta)
-        if last_batch >= delta.batch_id and last_batch != NO_BATCH:
+        if last_batch >= delta.batch_id:
             return
         place = self._place(delta)
         self._check_rows(table, delta)
@@ -167,7 +169,7 @@ class IcebergTarget:
         # A commit that conflicts must not be repeated without another look at the properties.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         with warnings.catch_warnings(), table.transaction() as transaction:
-            warnings.simplefilter("ignore")  # that a condition finds no rows
+            warnings.filterwarnings("ignore", "Delete operation did not match any records")
             _change_rows(transaction, table, delta, replaces_all=is_replaced)
             transaction.set_properties(
                 {BATCH_KEY + _writer(delta): str(delta.batch_id), STATE_KEY: delta.state_id}
@@ -190,6 +192,7 @@ class IcebergTarget:
             return None
         place = self._place(delta)
         check_view(delta, table.properties.get(VIEW_KEY, delta.view), place)
+        check_columns(delta, table.schema().as_arrow(), place)
         check_types(delta, table.schema().as_arrow(), place)
         return table
 
@@ -217,13 +220,13 @@ class IcebergTarget:
         return f"Iceberg table {self._name(delta)!r} of {catalog}"
 
     @contextmanager
-    def _errors(self, subject: str, conflicts: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    def _errors(self, subject: str) -> Iterator[None]:
         """Raise any error of the catalog, its database or its files as a `TargetError`."""
         try:
             yield
+        except TargetError:
+            raise
         except Exception as error:
-            if isinstance(error, (TargetError, *conflicts)):
-                raise
             self._catalog = None  # the next use connects again
             reason = redact(" ".join(str(error).split()))
             raise TargetError(f"{subject}: {type(error).__name__}: {reason}") from error
@@ -245,21 +248,26 @@ def _change_rows(
     transaction: Transaction, table: Table, delta: ViewDelta, *, replaces_all: bool
 ) -> None:
     """Change the rows of a table as a delta says."""
+    stored = table.schema().as_arrow()
     if replaces_all:
-        _replace_rows(transaction, delta.written_rows())
-    elif delta.mode != "upsert":
-        transaction.append(delta.written_rows())
-    elif table.current_snapshot() is None:
-        transaction.append(_present(delta.table))
+        _replace_rows(transaction, _fit(delta.written_rows(), stored))
+    elif delta.mode != "upsert" or table.current_snapshot() is None:
+        transaction.append(_fit(delta.written_rows(), stored))
     else:
-        keys = delta.table.select(delta.keys)
+        keys = _fit(delta.table.select(delta.keys), stored)
         if len(keys) <= MAX_KEYS_IN_CONDITION and all(map(_has_conditions, keys.schema)):
             transaction.delete(_condition(keys))
-            present = _present(delta.table)
+            present = delta.written_rows()
             if present.num_rows:
-                transaction.append(present)
+                transaction.append(_fit(present, stored))
         else:
-            _replace_rows(transaction, _updated(table, delta))
+            _replace_rows(transaction, _fit(_updated(table, delta), stored))
+
+
+def _fit(rows: pa.Table, stored: pa.Schema) -> pa.Table:
+    """Return rows with the types of the table, which contain all their values."""
+    fields = [stored.field(name).with_nullable(True) for name in rows.column_names]
+    return rows.cast(pa.schema(fields))
 
 
 def _replace_rows(transaction: Transaction, rows: pa.Table) -> None:
@@ -269,11 +277,6 @@ def _replace_rows(transaction: Transaction, rows: pa.Table) -> None:
         transaction.overwrite(rows)
     else:
         transaction.delete(AlwaysTrue())
-
-
-def _present(upserts: pa.Table) -> pa.Table:
-    """Return the rows of upserts, without tombstones and without weights."""
-    return upserts.filter(pc.greater(upserts.column(WEIGHT), 0)).drop_columns([WEIGHT])
 
 
 def _updated(table: Table, delta: ViewDelta) -> pa.Table:
@@ -288,9 +291,12 @@ def _updated(table: Table, delta: ViewDelta) -> pa.Table:
 def _has_conditions(field: pa.Field) -> bool:
     """Return True if equality with a value of a column finds exactly the rows with the value.
 
-    In conditions, a dot in a name stands before the name of a field of a struct.
+    In conditions, a dot in a name stands before the name of a field of a struct, and a date after
+    the year 9999 cannot be written.
     """
-    return not (is_nested(field.type) or types.is_floating(field.type) or "." in field.name)
+    type_ = field.type
+    is_refused = is_nested(type_) or types.is_floating(type_) or types.is_temporal(type_)
+    return not (is_refused or "." in field.name)
 
 
 def _condition(keys: pa.Table) -> BooleanExpression:

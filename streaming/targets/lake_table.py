@@ -1,7 +1,7 @@
 """What the targets of Delta Lake and Iceberg have in common: checks of a table, and retries.
 
-A table that a target creates names its view. An existing table must have the columns of the view,
-with the same types or types that contain all their values.
+A table that a target creates has a property with the name of its view. An existing table must have
+the columns of the view, with the same types or types that contain all their values.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Final
 import pyarrow as pa
 
 from streaming.errors import TargetError
+from streaming.redaction import redact
 from streaming.targets.column_types import contains_type
 from streaming.targets.target import ViewDelta
 
 __all__ = ["STATE_KEY", "VIEW_KEY", "check_columns", "check_types", "check_view", "retry_conflicts"]
 
-#: The table property with the view of a table that a target created.
+#: The table property that names the view, in tables that a target creates.
 VIEW_KEY: Final = "dbsp_wcoj.view"
-#: The key of the state directory that the last change of a table is from.
+#: The property that names the state directory of the last writer.
 STATE_KEY: Final = "dbsp_wcoj.state"
 MAX_ATTEMPTS: Final = 6
 #: The pause after the first conflict; it doubles after each further conflict.
@@ -42,8 +43,8 @@ def check_view(delta: ViewDelta, view: str, place: str) -> None:
         raise TargetError(
             f"view {delta.view!r}: {place} receives view {view!r}, and two views in one table "
             "would mix, or overwrite each other: give each view its own table, with {view} in its "
-            "name. If the other view is written no more, remove the table, and the target creates "
-            "it again with the whole view"
+            "name. If the other view is no longer written, remove the table; the target then "
+            "creates it again with the whole view"
         )
 
 
@@ -76,7 +77,7 @@ def check_columns(delta: ViewDelta, existing: pa.Schema, place: str) -> None:
         raise TargetError(
             f"view {delta.view!r}: {place} cannot receive it: its columns are "
             f"{', '.join(existing.names)}, and those of the view {', '.join(required)}; name "
-            "another table, or remove it, and the target creates it again"
+            "another table, or remove it; the target then creates it again"
         )
 
 
@@ -87,7 +88,8 @@ def retry_conflicts(
 
     Args:
         write: Reads the table and commits a micro-batch to it.
-        conflicts: The errors of a commit that another writer has preceded.
+        conflicts: The errors of a commit that another writer has preceded, or of which it is not
+            known whether it was made.
         delta: The micro-batch, for the message.
         place: The table, for the message.
 
@@ -101,10 +103,10 @@ def retry_conflicts(
             return
         except conflicts as error:
             if attempt == MAX_ATTEMPTS:
+                reason = redact(" ".join(str(error).split()))
                 raise TargetError(
-                    f"{delta}: {MAX_ATTEMPTS} commits to {place} failed: {error}; correct the "
-                    "table; or, if another writer changes it all the time, stop that writer; and "
-                    "start the query again"
+                    f"{delta}: {MAX_ATTEMPTS} commits to {place} failed: {reason}; if another "
+                    "writer changes it all the time, stop that writer; start the query again"
                 ) from error
             time.sleep(pause)
             pause *= 2

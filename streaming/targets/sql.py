@@ -8,7 +8,7 @@
       record this micro-batch                           in dbsp_wcoj_batches
       whole view: DELETE the rows of the view           the first one, or again after a loss
       delta      append (batch_id, row_number, the row, weight)
-      append     append the row, no weight
+      append     append the row as often as its weight says, no weight
       upsert     one row per key, no weight: INSERT ... ON CONFLICT (keys) DO UPDATE; DELETE
       complete   DELETE all, insert the rows with weight
     commit
@@ -39,6 +39,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
 import os
 import socket
@@ -75,8 +76,12 @@ _DIALECTS: Final[dict[str, Dialect]] = {
     "duckdb": DuckDb(),
 }
 
-#: What `SqlTarget.write` does with a table, for errors.
-_WRITE: Final = "write it to"
+#: What errors say of the rows of a micro-batch, by whether it is committed; None is not known.
+_OUTCOMES: Final = {
+    True: "; its rows are in the table",
+    False: "; none of its rows is in the table",
+    None: "; the outcome of the commit is not known; the query checks it when it starts again",
+}
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +152,7 @@ class SqlTarget:
                 are not from this view and state directory.
         """
         with self._lock:
-            self._run(delta, _TableWrite.run, _WRITE)
+            self._run(delta, _TableWrite.run, is_write=True)
 
     def last_batch(self, delta: ViewDelta) -> int:
         """Return the last micro-batch of the table; see `RecordingTarget`. Retries like `write`.
@@ -160,7 +165,7 @@ class SqlTarget:
             self._run(
                 delta,
                 lambda write, link: batches.append(write.read_last_batch(link)),
-                "read its last micro-batch from",
+                is_write=False,
             )
         return batches[-1]
 
@@ -200,16 +205,16 @@ class SqlTarget:
         return expand_template(self.table, view, quoted=False)
 
     def _run(
-        self, delta: ViewDelta, action: Callable[[_TableWrite, Any], None], purpose: str
+        self, delta: ViewDelta, action: Callable[[_TableWrite, Any], None], *, is_write: bool
     ) -> None:
-        """Call a function of the transaction and a connection, again if it fails temporarily.
-
-        ``purpose`` says in errors what the function does with the table.
-        """
-        attempts, is_commit_unknown = RetryAttempts(self.retry), False
+        """Call a function of the transaction and a connection, again if it fails temporarily."""
+        attempts = RetryAttempts(self.retry)
+        is_committed: bool | None = False  # None if it is not known
         while (failure := self._attempt(delta, action)) is not None:
-            is_commit_unknown &= not failure.has_read_records  # they show what was committed
-            is_commit_unknown |= failure.is_commit_unknown
+            if failure.found_committed is not None:
+                is_committed = failure.found_committed
+            if failure.is_commit_unknown and not is_committed:
+                is_committed = None
             pause = attempts.next_pause() if failure.is_transient else None
             if pause is not None:
                 log.warning(
@@ -224,14 +229,9 @@ class SqlTarget:
                 )
             is_interrupted = pause is not None and self._interrupted.wait(pause)
             if pause is None or is_interrupted:
-                outcome = (
-                    "the outcome of the commit is not known; the query checks it when it starts "
-                    "again"
-                    if is_commit_unknown
-                    else "none of its rows is in the table"
-                )
+                outcome = _OUTCOMES[is_committed] if is_write else ""
                 raise self._error(
-                    delta, failure, attempts, outcome, purpose, is_interrupted=is_interrupted
+                    delta, failure, attempts, outcome, is_interrupted=is_interrupted
                 ) from failure.cause
 
     def _check(self, delta: ViewDelta) -> _Failure | None:
@@ -286,7 +286,7 @@ class SqlTarget:
                 is_transient=is_lost or dialect.is_transient(error),
                 # A connection that is open reports a commit that the database refused.
                 is_commit_unknown=is_lost and writing is not None and writing.is_committing,
-                has_read_records=writing is not None and writing.has_read_records,
+                found_committed=writing.found_committed if writing is not None else None,
             )
 
     def _connection_failure(self, error: Exception) -> _Failure:
@@ -323,43 +323,45 @@ class SqlTarget:
         failure: _Failure,
         attempts: RetryAttempts,
         outcome: str,
-        purpose: str,
         *,
         is_interrupted: bool,
     ) -> TargetError:
         table = f"table {self.name_for(delta.view)!r}"
+        reason = f"{delta}, {table}: {failure.place}: {failure.reason}"
         if is_interrupted:
             return TargetError(
-                f"{delta}, {table}: {failure.place}: {failure.reason}; interrupted before the next "
-                f"attempt; {outcome}. Start the query again"
+                f"{reason}; interrupted before the next attempt{outcome}. Start the query again"
             )
         if failure.is_transient:
             tries = f"{attempts.count} attempt{'s' * (attempts.count > 1)}"
             return TargetError(
-                f"{delta}, {table}: {failure.place}: {failure.reason}; gave up after {tries} in "
-                f"{attempts.seconds:.0f} s; {outcome}. Start the query again when the database "
-                "answers, or wait longer by retry"
+                f"{reason}; gave up after {tries} in {attempts.seconds:.0f} s{outcome}. Start the "
+                "query again when the database answers, or wait longer by retry"
             )
         if failure.cause is None:  # no connection was opened
             return TargetError(
-                f"{delta}, {table}: {failure.place}: {failure.reason}; {outcome}. Check how the "
-                "connection is made, and start the query again"
+                f"{reason}{outcome}. Check how the connection is made, and start the query again"
             )
-        if purpose != _WRITE:
+        if not outcome:
             return TargetError(
-                f"{delta}: {failure.place} refused to {purpose} {table}: {failure.reason}"
+                f"{delta}: {failure.place} refused to read its last micro-batch from {table}: "
+                f"{failure.reason}"
             )
         return TargetError(
-            f"{delta}: {failure.place} refused to {purpose} {table}: {failure.reason}; "
-            f"{outcome}. The table must have the columns of the view, for upserts a unique "
-            "constraint on its keys; drop it, and the target creates it again"
+            f"{delta}: {failure.place} refused to write it to {table}: {failure.reason}{outcome}. "
+            "The table must have the columns of the view, for upserts a unique constraint on its "
+            "keys; drop it, and start the query again, which then writes the whole view"
         )
 
     def _open(self) -> tuple[Any, Dialect]:
         connection = self._connection
         if connection is None:
             connection = self.connect()
-        dialect = _dialect_of(connection)
+        try:
+            dialect = _dialect_of(connection)
+        except TargetError:
+            connection.close()
+            raise
         if dialect.keeps_connection:
             self._connection = connection
         return connection, dialect
@@ -392,7 +394,8 @@ class _Failure:
         reason: The reason of the failure, in one line without secrets.
         is_transient: True if another attempt may succeed.
         is_commit_unknown: True if the transaction may have been committed nevertheless.
-        has_read_records: True if it read which micro-batches had been committed before.
+        found_committed: True if the attempt found that an earlier one had committed the
+            micro-batch, False if none had; None if it did not get so far.
     """
 
     cause: Exception | None
@@ -400,7 +403,7 @@ class _Failure:
     reason: str
     is_transient: bool
     is_commit_unknown: bool = False
-    has_read_records: bool = False
+    found_committed: bool | None = None
 
 
 def _retry_fields(
@@ -422,7 +425,7 @@ class _TableWrite:
     """The transaction that writes one micro-batch to one table."""
 
     is_committing = False
-    has_read_records = False
+    found_committed: bool | None = None  # as in `_Failure`
 
     def __init__(self, target: SqlTarget, delta: ViewDelta, dialect: Dialect) -> None:
         table = convert_columns(delta.table, plain_type, subject=str(delta))
@@ -503,7 +506,6 @@ class _TableWrite:
             (self.name,),
         )
         records: list[tuple[str, str, int]] = cursor.fetchall()
-        self.has_read_records = True
         return records
 
     def _last_batch(self, records: Sequence[tuple[str, str, int]]) -> int:
@@ -550,6 +552,7 @@ class _TableWrite:
             records = []
         last_batch = self._last_batch(records)
         if last_batch >= delta.batch_id:
+            self.found_committed = True
             return False
         delta.check_follows(last_batch, f"table {self.name!r}")
         others = [record for record in records if record[0] != delta.state_id]
@@ -567,7 +570,8 @@ class _TableWrite:
             f"WHERE {self.batches}.{columns[3]} < excluded.{columns[3]}",
             (delta.state_id, delta.view, self.name, delta.batch_id),
         )
-        if self.dialect.changed_row_count(cursor) <= 0:
+        self.found_committed = self.dialect.changed_row_count(cursor) <= 0
+        if self.found_committed:
             return False
         if delta.mode == "complete":  # the others find that they are not the only writer
             self._delete_records(cursor, others)
@@ -675,13 +679,15 @@ class _TableWrite:
 
 def _by_nulls(table: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[frozenset[str], pa.Table]]:
     """Split the rows by the set of their keys that are NULL."""
-    null_bits = np.zeros(table.num_rows, np.int64)  # bit i of a row is 1 if its key i is NULL
-    for i, key in enumerate(keys):
-        is_null = pc.is_null(table.column(key)).to_numpy(zero_copy_only=False)
-        null_bits |= is_null.astype(np.int64) << i
-    for bits in np.unique(null_bits):
-        nulls = frozenset(key for i, key in enumerate(keys) if bits >> i & 1)
-        yield nulls, table.filter(pa.array(null_bits == bits))
+    if not table.num_rows:
+        return
+    are_null = np.column_stack(
+        [pc.is_null(table.column(key)).to_numpy(zero_copy_only=False) for key in keys]
+    )
+    sets, numbers = np.unique(are_null, axis=0, return_inverse=True)
+    for number, is_null in enumerate(sets):
+        nulls = frozenset(itertools.compress(keys, is_null))
+        yield nulls, table.filter(pa.array(numbers.reshape(-1) == number))
 
 
 def _dialect_of(connection: Any) -> Dialect:

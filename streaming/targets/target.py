@@ -117,18 +117,21 @@ class ViewDelta:
         return names if self.output_mode.has_weight else [n for n in names if n != WEIGHT]
 
     def written_rows(self) -> pa.Table:
-        """Return the rows as a target stores them that inserts all of them.
+        """Return the rows that a target inserts if it has none of the view.
 
-        In mode ``append`` each row is there as often as its weight says.
+        In mode ``append`` each row is there as often as its weight says; in mode ``upsert`` deleted
+        rows are left out.
 
         >>> ViewDelta("v", 0, pa.table({"n": [1, 2], "weight": [2, 1]}), "append"
         ...     ).written_rows().to_pylist()
         [{'n': 1}, {'n': 1}, {'n': 2}]
         """
         rows = self.table.select(self.written_columns())
-        if self.mode != "append":
+        if self.output_mode.has_weight:
             return rows
         weights = self.table.column(WEIGHT).to_numpy()
+        if self.mode == "upsert":
+            return rows if (weights > 0).all() else rows.filter(pa.array(weights > 0))
         return rows if (weights == 1).all() else rows.take(np.repeat(np.arange(len(rows)), weights))
 
     def check_only_writer(self, writer: str, place: str) -> None:

@@ -24,12 +24,12 @@ from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
 from circuits.sql.binding.enums import enum_of_text
-from circuits.sql.expressions.json_functions.values import mark_json, value_as_json
+from circuits.sql.expressions.json_functions.values import call_json, mark_json, value_as_json
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
 from circuits.sql.expressions.variants.casts import from_variant, to_variant
 from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type, interval_fields, json_kind_of_type
-from circuits.types.arrow_types import VARIANT, is_nested, part_types
+from circuits.types.arrow_types import VARIANT, field_order, is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.enum_type import EnumType
 from circuits.types.functions.casting.interval_texts import INTERVAL_UNITS
@@ -113,6 +113,11 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         levels = integer_literal(_levels_of(target))
         value = clause.call(node, "postgres_list", value, levels)
     if source.dialect == "duckdb" and is_nested(target) and is_text(value.type):
+        kind = json_kind_of_type(source, node.to)
+        if kind == "json" and is_list(target) and is_text(target.value_type):
+            return mark_json(clause, call_json(clause, node, "json_elements", value), kind)
+        if clause.json_kind(value):
+            return call_json(clause, node, "from_json", value, Literal(None, target))
         parts = clause.call(node, "nested_of_text", value, Literal(None, target))
         value = clause.call(node, "try", parts) if is_lenient else parts
     if source.is_postgres and pa.types.is_string(target):
@@ -159,6 +164,8 @@ def _with_json_kind(
     """Return the result of a cast so that its texts are JSON if, and only if, its type is."""
     kind, value_kind = json_kind_of_type(clause.source, node.to), clause.json_kind(value)
     if not kind:
+        if is_nested(cast.type):
+            return mark_json(clause, cast, "")
         is_parameter = isinstance(value, Column) and value.index >= FIRST_PARAMETER
         is_unchanged = cast is value and (bool(value_kind) or is_parameter)
         return Call("cast", (value,), cast.type) if is_unchanged else cast
@@ -266,10 +273,28 @@ def spark_cast(
     if value.type == VARIANT != target:
         return from_variant(clause, node, value, target, cast_by_dialect, lenient=lenient)
     if is_nested(value.type) and is_nested(target):
+        if _has_other_order(value.type, target):
+            raise clause.source.unsupported(
+                node,
+                f"the cast of a {value.type} to {target}, which has the fields in another order",
+                "write them in one order",
+            )
         value = _apply_rules_to_parts(clause, node, value, target, lenient)
     else:
         value = _apply_spark_rules(clause, node, value, target, lenient)
     return clause.call(node, "try_cast" if lenient else "cast", value, type=target)
+
+
+def _has_other_order(source: pa.DataType, target: pa.DataType) -> bool:
+    """Return whether structs have the same names in another order; Spark casts by position."""
+    if not (is_nested(source) and is_nested(target)):
+        return False
+    parts, targets = part_types(source), part_types(target)
+    are_structs = pa.types.is_struct(source) and pa.types.is_struct(target)
+    if are_structs and len(parts) == len(targets):
+        numbers = list(range(len(parts)))
+        return field_order(source, target) != numbers or any(map(_has_other_order, parts, targets))
+    return any(map(_has_other_order, parts, targets))
 
 
 def cast_by_dialect(

@@ -37,7 +37,12 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
             raise source.error(column, f"column {column.sql()!r} in VALUES; write constants")
         return value
 
-    clause = environment.clause("VALUES", read_column)
+    fields_of_domain = () if domain is None else domain.plan.fields
+
+    def kind_of(value: Expression) -> str:
+        return "" if source.is_spark else json_kind_of(value, fields_of_domain)
+
+    clause = environment.clause("VALUES", read_column, kind_of)
     rows: list[list[Expression]] = []
     for row in node.expressions:
         source.allow_arguments(row, "expressions")
@@ -56,7 +61,7 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
                     row_values[number] = functions.call(
                         "cast", row_values[number], type=common_type
                     )
-        kind = common_json_kind(json_kind_of(value, ()) for value in column)
+        kind = common_json_kind(kind_of(row_values[number]) for row_values in rows)
         name = values_column(number, is_spark=source.is_spark, is_postgres=source.is_postgres)
         fields.append(Field(name, common_type, json_kind=kind))
     rows = [[without_json_marks(value) for value in values] for values in rows]

@@ -37,6 +37,7 @@ from circuits.types.arrow_types import (
     has_enum,
     has_variant,
     is_nested,
+    matched_part_types,
     part_types,
     type_name,
     type_row,
@@ -188,14 +189,14 @@ def _common(left: pa.DataType, right: pa.DataType) -> pa.DataType:
 
 
 def _common_nested(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """Return the common type of two nested types of one kind; fields are matched by position."""
+    """Return the common type of two nested types of one kind, with the fields of the first."""
     kinds = [
         (arrow.is_struct(data_type), arrow.is_map(data_type), len(part_types(data_type)))
         for data_type in (left, right)
     ]
     if kinds[0] != kinds[1]:
         return None
-    pairs = zip(part_types(left), part_types(right), strict=True)
+    pairs = zip(part_types(left), matched_part_types(right, left), strict=True)
     return with_parts(left, [_common(*pair) for pair in pairs])
 
 

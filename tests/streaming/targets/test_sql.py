@@ -147,7 +147,11 @@ class CursorThatFailsToCommit(sqlite3.Cursor):
 
     def execute(self, statement, *arguments):
         if statement == "COMMIT" and self.failures:
-            if self.failures.pop(0) == "lost":
+            failure = self.failures.pop(0)
+            if failure == "lost after it":
+                super().execute("COMMIT")
+                self.connection.close()
+            elif failure == "lost":
                 super().execute("ROLLBACK")
                 self.connection.close()
             error = sqlite3.OperationalError("database is locked")
@@ -168,6 +172,8 @@ class ConnectionThatFailsToCommit(sqlite3.Connection):
         (["lost", "lost"], "the outcome of the commit is not known"),
         # The second attempt reads that the first one has not committed.
         (["lost", "refused"], "none of its rows is in the table"),
+        # The second attempt finds that the first one has committed, and has nothing to write.
+        (["lost after it", "refused"], "; its rows are in the table"),
     ],
 )
 def test_an_error_says_what_is_known_of_the_commit(tmp_path, failures, outcome):
@@ -179,6 +185,22 @@ def test_an_error_says_what_is_known_of_the_commit(tmp_path, failures, outcome):
     CursorThatFailsToCommit.failures = list(failures)
     with pytest.raises(TargetError, match=outcome):
         target.write(ViewDelta("v", 1, ROW_1))
+
+
+def test_rows_with_many_keys_are_deleted(tmp_path):
+    """More than 64, which the bits of a number do not distinguish."""
+    names = [f"k{i}" for i in range(70)]
+    values = [*range(69), None]
+    target = SqlTarget(lambda: sqlite3.connect(tmp_path / "t.db"), "t")
+    for batch_id, weight in enumerate((1, -1)):
+        rows = pa.table(
+            {name: pa.array([v], pa.int64()) for name, v in zip(names, values, strict=True)}
+        )
+        rows = rows.append_column("weight", pa.array([weight]))
+        target.write(ViewDelta("v", batch_id, rows, "upsert", tuple(names)))
+        with contextlib.closing(sqlite3.connect(tmp_path / "t.db")) as connection:
+            (count,) = connection.execute("SELECT count(*) FROM t").fetchone()
+        assert count == (weight > 0)
 
 
 def test_an_error_of_a_read_is_not_reported_as_one_of_a_write(tmp_path):

@@ -1,4 +1,4 @@
-"""Functions that build JSON from values, with DuckDB's names: json_object, json_array and others.
+"""Functions that build JSON, by their names in DuckDB and PostgreSQL: json_object, json_array, ...
 
 JSON is text here. A part is JSON if its expression says so: a cast to JSON, ``->``, a function that
 returns JSON. Its text is inserted without quotes; ``to_json`` converts any other part.
@@ -17,7 +17,6 @@ from circuits.sql.expressions.json_functions.values import (
     call_json,
     join_texts,
     row_as_json,
-    value_as_json,
 )
 from circuits.sql.expressions.literals import string_literal
 from circuits.sql.syntax.json_syntax import LEAVES_NULLS_OUT
@@ -28,7 +27,7 @@ __all__ = ["READERS_BY_NAME", "json_of"]
 
 def json_of(clause: Clause, node: exp.Expr) -> Expression:
     """Return an expression as a JSON text; NULL is the text ``null``."""
-    value = value_as_json(clause, node, clause.read(node), "to_json")
+    value = row_as_json(clause, node, node, "to_json")
     return clause.call(node, "coalesce", value, string_literal("null"))
 
 
@@ -43,11 +42,12 @@ def _read_object(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``json_object('name', value, ...)``."""
     _refuse_absent(clause, node)
     if len(node.expressions) % 2:
-        raise clause.source.error(node, "json_object() takes pairs of a name and a value")
+        raise clause.source.error(node, f"{node.name.lower()}() takes pairs of a name and a value")
     entries = []
     for key, value in zip(node.expressions[::2], node.expressions[1::2], strict=True):
         name = clause.call(key, "cast", clause.read(key), type=pa.string())
-        error = clause.call(key, "raise_error", string_literal("a name in json_object() is NULL"))
+        message = string_literal(f"a name in {node.name.lower()}() is NULL")
+        error = clause.call(key, "raise_error", message)
         quoted = clause.call(key, "coalesce", clause.call(key, "to_json", name), error)
         parts = quoted, string_literal(":"), json_of(clause, value)
         entries.append(clause.call(node, "concat", *parts))

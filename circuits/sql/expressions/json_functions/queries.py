@@ -29,7 +29,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.json_functions.paths import constant_path
-from circuits.sql.expressions.json_functions.values import call_json
+from circuits.sql.expressions.json_functions.values import call_json, mark_json
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.sql.syntax.json_syntax import HAS_JSON_CLAUSES
 from circuits.sql.syntax.types import arrow_type
@@ -176,7 +176,8 @@ def _read_json_value(clause: Clause, node: exp.Anonymous) -> Expression:
         kind = call_json(clause, node, "json_kind", call.document, *call.steps)
         is_scalar = clause.call(node, "eq", kind, string_literal("scalar"))
         value = call_json(clause, node, "json_value", call.document, *call.steps)
-        return clause.call(node, "case", is_scalar, value, NULL)
+        text = mark_json(clause, value, "")  # DuckDB gives it the type VARCHAR
+        return clause.call(node, "case", is_scalar, text, NULL)
     _refuse_wrapper(clause, call)
     value = clause.call(node, "json_scalar", call.document, *call.steps)
     return _choose(clause, call, value, _VALUE_BEHAVIORS, _returning(clause, call))

@@ -31,7 +31,8 @@ def mark_json(clause: Clause, value: Expression, kind: str = "json") -> Expressi
     """Return a value whose texts are JSON of a kind, as in `circuits.plan.json_values`."""
     if clause.source.is_spark or clause.json_kind(value) == kind:
         return value
-    return Call("as_json", (value, string_literal(kind)), value.type)  # a literal has no kind
+    # Not clause.call(), which folds a constant to a literal, and a literal has no kind.
+    return Call("as_json", (value, string_literal(kind)), value.type)
 
 
 def join_texts(

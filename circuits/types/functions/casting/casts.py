@@ -25,7 +25,7 @@ from pyarrow import types as arrow
 from circuits.errors import EvaluationError, FunctionError
 from circuits.excerpt import shorten
 from circuits.plan.expressions import Literal
-from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.arrow_types import field_order, is_nested, matched_part_types, part_types
 from circuits.types.codecs.arrow_buffers import valid_of
 from circuits.types.codecs.intervals import INTERVAL, interval_array
 from circuits.types.codecs.nested import list_array, list_parts, struct_array
@@ -107,13 +107,14 @@ def _duration_to_interval(values: pa.Array) -> pa.Array:
 def _convert_parts(
     values: pa.Array, target: pa.DataType, convert_part: Callable[..., pa.Array]
 ) -> pa.Array:
-    """Cast the parts of nested values of one kind; fields are matched by position."""
+    """Cast the parts of nested values of one kind; `field_order` matches the fields."""
     valid = None
     if values.null_count:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
     if arrow.is_struct(target):
-        pairs = zip(values.flatten(), target, strict=True)
-        columns = [convert_part(column, field.type) for column, field in pairs]
+        fields = values.flatten()
+        pairs = zip(field_order(values.type, target), target, strict=True)
+        columns = [convert_part(fields[position], field.type) for position, field in pairs]
         return struct_array(target, columns, valid, len(values))
     counts, parts = list_parts(values)
     columns = [convert_part(*pair) for pair in zip(parts, part_types(target), strict=True)]
@@ -308,8 +309,9 @@ def _is_allowed(source: pa.DataType, target: pa.DataType) -> bool:
         return False
     if arrow.is_struct(source) != arrow.is_struct(target):
         return False
-    parts, target_parts = part_types(source), part_types(target)
-    return len(parts) == len(target_parts) and all(map(_is_allowed, parts, target_parts))
+    if len(part_types(source)) != len(part_types(target)):
+        return False
+    return all(map(_is_allowed, matched_part_types(source, target), part_types(target)))
 
 
 _TypeTest = Callable[[pa.DataType], bool]

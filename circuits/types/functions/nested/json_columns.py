@@ -1,4 +1,4 @@
-"""JSON columns: write a column as JSON, one part of its type after another, with no Python per row.
+"""JSON columns: write a column as JSON, one part of its type after another.
 
 ::
 
@@ -47,11 +47,11 @@ class JsonStyle:
 
     Attributes:
         write_scalars: Returns the values of an array of scalars as JSON; NULL for NULL. Not called
-            for integers, booleans and texts.
-        write_keys: Returns the keys of maps as texts without quotes; not called for texts.
+            for integers, booleans, texts and columns of NULL.
+        write_keys: Returns the keys of maps as texts, which are quoted then; not called for texts.
         keeps_null_fields: False to omit the fields of structs that are NULL.
         writes_rows_as_lists: True to write a struct whose fields have no names as a list.
-        write_documents: Returns texts that are JSON, not a normal form, as JSON without blanks.
+        write_documents: Returns texts of JSON without blanks.
     """
 
     write_scalars: Callable[[pa.Array], pa.Array]
@@ -203,16 +203,21 @@ def map_values(array: pa.Array, write: Callable[[Any], str]) -> pa.Array:
     """
     type_ = array.type
     if is_nested(type_):  # keys of a map, which Arrow cannot compare
-        texts = [None if value is None else write(value) for value in array.to_pylist()]
+        texts = [None if value is None else write(value) for value in _python_values(array)]
         return pa.array(texts, pa.string())
     if arrow.is_floating(type_):
         array = array.view(pa.type_for_alias(f"int{type_.bit_width}"))
     encoded = pc.dictionary_encode(array)
+    values = _python_values(encoded.dictionary.view(type_))
+    return pa.array([write(value) for value in values], pa.string()).take(encoded.indices)
+
+
+def _python_values(array: pa.Array) -> list[Any]:
     try:
-        values = encoded.dictionary.view(type_).to_pylist()
+        values: list[Any] = array.to_pylist()
     except OverflowError as error:
         raise pa.ArrowInvalid(f"a date outside of the years 1 to 9999: {error}") from error
-    return pa.array([write(value) for value in values], pa.string()).take(encoded.indices)
+    return values
 
 
 def _join(*parts: pa.Array | str) -> pa.Array:
