@@ -115,6 +115,19 @@ DUCKDB_ONLY = [
     "SELECT to_json(TRY_CAST(s AS JSON)) AS r FROM t",
     "SELECT to_json([1, 2]::JSON) AS r, {'a': s}::JSON AS d, 5::JSON AS n FROM t",
     "SELECT to_json(row(j, a)) AS r, to_json(list_zip([s], [a])) AS z FROM t",
+    "SELECT to_json(coalesce({'a': j, 'n': 1}, {'a': j, 'n': 2.5})) AS r FROM t",
+    "SELECT to_json(u.x) AS r FROM (SELECT {'a': j, 'n': 1} AS x FROM t "
+    "UNION ALL SELECT {'a': j, 'n': 2.5} FROM t) AS u",
+    "SELECT to_json([{'a': j, 'b': s}, {'b': s, 'a': j}]) AS r FROM t",
+    "SELECT to_json({'b': s, 'a': j}::STRUCT(a JSON, b VARCHAR)) AS r FROM t",
+    "SELECT to_json({'a': j}::STRUCT(a VARCHAR)) AS r FROM t",
+    "SELECT to_json(map_concat(map([a], [j]), map([a], [j]))) AS r FROM t WHERE a IS NOT NULL",
+    "SELECT to_json(quantile_disc(j, 0.5)) AS r FROM t WHERE a = 1",
+    "SELECT to_json(json_value(j, '$[0]')) AS r FROM t",
+    "SELECT to_json(v.x) AS r FROM t, LATERAL (VALUES (t.j)) AS v (x)",
+    "SELECT to_json(v.x) AS r FROM (VALUES (json_array('[1]'::JSON))) AS v (x), t",
+    """SELECT to_json('["x", 1]'::JSON::JSON[]) AS r FROM t""",
+    """SELECT to_json('["a\\nb", "\\u00e9"]'::JSON::VARCHAR[]) AS r FROM t""",
     "SELECT typeof(s::JSON) AS r, typeof(s) AS n FROM t WHERE a = 2",
 ]
 POSTGRES_ONLY = [

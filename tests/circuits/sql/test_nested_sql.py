@@ -335,3 +335,42 @@ def test_the_median_of_a_list_of_decimals_is_the_decimal_of_duckdb(values):
     (expected,) = duckdb.sql(text).fetchall()
     (row,) = compile_sql(text, {}).step({})["view"].to_pylist()
     assert repr(row["m"]) == repr(expected[0])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{'b': 'p', 'a': x}::STRUCT(a BIGINT, b VARCHAR)",
+        "{'B': 'p', 'a': x}::STRUCT(a INT, b VARCHAR)",
+        "[{'a': x, 'b': 'y'}, {'b': 'p', 'a': 2}]",
+        "{'a': x, 'b': 2} = {'b': 2, 'a': x}",
+        "{'a': [x], 'b': 2.5} = {'b': 2, 'a': [x]}",
+        "coalesce({'a': x, 'n': {'p': 1, 'q': 'z'}}, {'n': {'q': 'y', 'p': 2}, 'a': 1})",
+        "[{'a': x, 'b': 1}, {'b': 2.5, 'a': 3}]",
+        "[{'n': {'p': 1, 'q': 'z'}}, {'n': {'q': 'y', 'p': x}}]",
+    ],
+)
+def test_fields_of_structs_belong_together_by_their_names_as_in_duckdb(value):
+    query = f"SELECT {value} AS r FROM t"
+    circuit = compile_sql(query, {"t": "x bigint"})
+    rows = circuit.step({"t": [{"x": 1}, {"x": None}, {"x": 2}, {"x": 2}]})["view"]
+    with duckdb.connect() as database:
+        database.execute("CREATE TABLE t AS FROM (VALUES (1), (NULL), (2), (2)) AS t (x)")
+        expected = [row for (row,) in database.execute(query).fetchall()]
+    found = [row["r"] for row in rows.to_pylist() for _ in range(row["weight"])]
+    assert Counter(map(repr, found)) == Counter(map(repr, expected))
+
+
+def test_fields_of_unions_belong_together_by_their_names():
+    query = "SELECT {'a': x, 'b': 'y'} AS r FROM t UNION ALL SELECT {'b': 'p', 'a': x} FROM t"
+    circuit = compile_sql(query, {"t": "x bigint"})
+    rows = circuit.step({"t": [{"x": 1}]})["view"].column("r").to_pylist()
+    assert sorted(rows, key=str) == [{"a": 1, "b": "p"}, {"a": 1, "b": "y"}]
+
+
+def test_spark_casts_structs_by_position_so_another_order_is_refused():
+    query = (
+        "SELECT CAST(named_struct('b', 'p', 'a', x) AS STRUCT<a: STRING, b: BIGINT>) AS r FROM t"
+    )
+    with pytest.raises(UnsupportedSqlError, match="which has the fields in another order"):
+        compile_sql(query, {"t": "x bigint"}, dialect="spark")
