@@ -43,14 +43,16 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
         return "" if source.is_spark else json_kind_of(value, fields_of_domain)
 
     clause = environment.clause("VALUES", read_column, kind_of)
+    width = len(node.expressions[0].expressions)
+    for row in node.expressions:
+        if len(row.expressions) != width:
+            raise source.error(
+                row, f"a row of {len(row.expressions)} values in VALUES of {width} columns"
+            )
     rows: list[list[Expression]] = []
     for row in node.expressions:
         source.allow_arguments(row, "expressions")
         rows.append([clause.read(value) for value in row.expressions])
-        if len(rows[-1]) != len(rows[0]):
-            raise source.error(
-                row, f"a row of {len(rows[-1])} values in VALUES of {len(rows[0])} columns"
-            )
     fields: list[Field] = []
     for number, column in enumerate(zip(*rows, strict=True)):
         with source.errors_at(node):
