@@ -283,6 +283,17 @@ QUERIES = [
     "pg_typeof('a'::varchar(3))::text, pg_typeof(max(ts::date))::text, pg_typeof(row(1))::text, "
     "pg_typeof(ARRAY[s])::text, pg_typeof(max(ts::time))::text, pg_typeof('a'::bytea)::text "
     "FROM t GROUP BY ok, s",
+    """SELECT pg_typeof(ARRAY[(j -> 'a')])::text, pg_typeof(row(j, 1))::text, pg_typeof(-a)::text,
+        pg_typeof(-(a::int2))::text, pg_typeof(-2147483648)::text, pg_typeof(-b)::text,
+        pg_typeof(ARRAY['a']::varchar[])::text, pg_typeof(xs::int8[])::text
+    FROM (SELECT a, b, xs, '{"a": 1}'::jsonb AS j FROM t) AS q""",
+    "SELECT pg_typeof(sqrt(2))::text, pg_typeof(pi())::text, pg_typeof(sin(1))::text, "
+    "pg_typeof(power(2, 3))::text, pg_typeof(ln(2))::text, pg_typeof(exp(1))::text, "
+    "pg_typeof(cbrt(8))::text, pg_typeof(degrees(1))::text, pg_typeof(a / 2.0)::text, "
+    "pg_typeof(f / 2)::text, pg_typeof(-f)::text, pg_typeof(f * 1.5)::text, "
+    "pg_typeof(avg(a) OVER ())::text FROM t",
+    "SELECT pg_typeof(avg(a))::text, pg_typeof(avg(f))::text, pg_typeof(sum(f))::text, "
+    "pg_typeof(avg(a) + 1)::text FROM t",
     # || and - of JSON, also of columns that are JSON
     """SELECT (j || '{"b": 7}') ->> 'b', (j - 'b') ->> 'b', ((j -> 'a') || '3'::jsonb) ->> 2,
         jsonb_array_length((j -> 'a') - 1), jsonb_array_length(j || '[1]'::jsonb),
@@ -486,3 +497,18 @@ def test_a_list_with_null_in_place_of_a_list_is_read_as_it_is_written():
     circuit = compile_sql(text, schema, dialect="postgres")
     (row,) = circuit.step({"t": [{"l": [None, [1]]}]})["view"].to_pylist()
     assert row == {"s": "{NULL,{1}}", "l": [None, [1]], "weight": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "(SELECT avg(a) FROM t)",
+        "ARRAY[a / 2.0]",
+        "sqrt(a / 2.0)",
+        "date_part('year', ts)",
+        "-(a + 1)",
+    ],
+)
+def test_the_type_of_a_number_that_is_not_known_is_refused(value):
+    with pytest.raises(SqlError, match=r"pg_typeof\(\) of a .*computed"):
+        compile_sql(f"SELECT a, pg_typeof({value}) FROM t", {"t": SCHEMA}, dialect="postgres")
