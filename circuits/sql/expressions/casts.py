@@ -118,7 +118,9 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
             return mark_json(clause, call_json(clause, node, "json_elements", value), kind)
         if clause.json_kind(value):
             return call_json(clause, node, "from_json", value, Literal(None, target))
-        parts = clause.call(node, "nested_of_text", value, Literal(None, target))
+        is_fixed = pa.types.is_fixed_size_list(target)
+        size = [integer_literal(target.list_size)] if is_fixed else []
+        parts = clause.call(node, "nested_of_text", value, Literal(None, target), *size)
         value = clause.call(node, "try", parts) if is_lenient else parts
     if source.is_postgres and pa.types.is_string(target):
         value = dialect_text(clause, node, value)
@@ -137,7 +139,9 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         cast = _with_json_kind(clause, node, value, cast, lenient=is_lenient)
     if source.is_postgres and pa.types.is_string(target):
         cast = _limit_length(clause, node, cast)
-    type_in_text, fix = "JSON" if is_json else target, "correct it, or use TRY_CAST"
+    type_in_text, fix = "JSON" if is_json else str(target), "correct it, or use TRY_CAST"
+    if source.dialect == "duckdb" and is_nested(target):
+        type_in_text = node.to.sql("duckdb")
     if pa.types.is_decimal(target) and isinstance(given, Literal) and is_text(given.type):
         is_number = str(given.value).strip().lstrip("+-").lower() in _NO_DECIMALS
         fix = "a decimal is a finite number; cast it to DOUBLE" if is_number else fix

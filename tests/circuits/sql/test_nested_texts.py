@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import SqlError, compile_sql
+from circuits.errors import EvaluationError
 
 TEXTS = st.none() | st.text("aN \t'\"\\,:=[]{}()u", max_size=3) | st.sampled_from(["null", "NULL"])
 NUMBERS = st.none() | st.sampled_from([0, -1, 7])
@@ -106,6 +107,13 @@ CASTS = [
     "'[1, 2]'::INT[2]",
     "TRY_CAST('[1,x]' AS INT[])",
     "TRY_CAST('[1' AS INT[])",
+    *("'[:)]'::VARCHAR[]", "'[}]'::VARCHAR[]", "'[a), [b, c]]'::VARCHAR[]"),
+    *("'[{a), b}]'::VARCHAR[]", "'[{a: ]}]'::STRUCT(a VARCHAR)[]", "'[[x)]]'::VARCHAR[][]"),
+    *("'{a: :)}'::STRUCT(a VARCHAR)", "'(a], b)'::STRUCT(a VARCHAR, b VARCHAR)"),
+    *("'{k=v], l=w}'::MAP(VARCHAR, VARCHAR)", "'{)=v}'::MAP(VARCHAR, VARCHAR)"),
+    *("TRY_CAST('[1, 2, 3]' AS INT[2])", "TRY_CAST('NULL' AS INT[])"),
+    *("TRY_CAST('{1=a, 01=b}' AS MAP(INT, VARCHAR))", "TRY_CAST('{x=a}' AS MAP(INT, VARCHAR))"),
+    *("'{01=a, 2=b}'::MAP(INT, VARCHAR)", "'{[1]=a, [2]=b}'::MAP(INT[], VARCHAR)"),
     "(NULL::VARCHAR)::INT[]",
     "l::VARCHAR::VARCHAR[]",
     "n::VARCHAR::INT[][]",
@@ -138,6 +146,14 @@ def test_a_text_that_is_cast_to_a_nested_type_is_read_as_in_duckdb(cast):
         ("(1,2,3)", "STRUCT(a INT, b INT)"),
         ("{a: 1}", "MAP(VARCHAR, INT)"),
         ("{a=1, a=2}", "MAP(VARCHAR, INT)"),
+        ("{1=a, 01=b}", "MAP(INT, VARCHAR)"),
+        ("{[1]=a, [01]=b}", "MAP(INT[], VARCHAR)"),
+        ("[1, 2, 3]", "INT[2]"),
+        ("[(a], b]", "VARCHAR[]"),
+        ("{k=}}", "MAP(VARCHAR, VARCHAR)"),
+        ("(a), b)", "STRUCT(a VARCHAR, b VARCHAR)"),
+        ("NULL", "INT[]"),
+        (" null ", "STRUCT(a INT)"),
     ],
 )
 def test_a_text_that_is_no_nested_value_is_an_error_as_in_duckdb(text, type):
@@ -146,3 +162,21 @@ def test_a_text_that_is_no_nested_value_is_an_error_as_in_duckdb(text, type):
         DATABASE.execute(f"SELECT '{text}'::{type}").fetchall()
     with pytest.raises(SqlError, match=r"line 1, column 8: .* is not a"):
         compile_sql(f"SELECT '{text}'::{type} AS x FROM u", {"u": SCHEMA})
+
+
+@pytest.mark.parametrize(
+    ("text", "type", "message"),
+    [
+        ("[1, 2, 3]", "INT[2]", "it has 3 elements, not 2"),
+        ("{c: 1}", "STRUCT(a INT, b INT)", "c: 1 is no field of the struct; its fields are a, b"),
+    ],
+)
+def test_the_error_of_a_row_says_what_is_wrong(text, type, message):
+    circuit = compile_sql(f"SELECT s::{type} AS x FROM t", {"t": pa.schema([("s", pa.string())])})
+    with pytest.raises(EvaluationError, match=f"int32.*: {message}"):
+        circuit.step({"t": [{"s": text}]})
+
+
+def test_the_error_of_a_literal_names_the_type_as_in_sql():
+    with pytest.raises(SqlError, match=r"'\[1, 2, 3\]' is not a valid INT\[2\]"):
+        compile_sql("SELECT CAST('[1, 2, 3]' AS INTEGER[2]) AS x", {})

@@ -20,7 +20,8 @@ import pyarrow as pa
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.arrow_types import is_nested
+from circuits.types.arrow_types import is_nested, type_name
+from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -82,11 +83,14 @@ def _characters(text: str) -> Iterator[tuple[int, str, bool]]:
         raise ValueError(f"a quote {quote} is not closed")
 
 
-def _split(text: str, separator: str, limit: int = -1) -> list[str]:
+def _split(text: str, separator: str, closing: str, limit: int = -1) -> list[str]:
     """Return the parts of a text between separators outside of quotes and brackets.
 
+    A closing bracket that closes no other is a character as any other, except for ``closing``, the
+    end of the value whose parts these are.
+
     Raises:
-        ValueError: A quote or a bracket is not closed.
+        ValueError: A quote or a bracket is not closed, or ``closing`` closes no bracket.
     """
     parts: list[str] = []
     closings: list[str] = []
@@ -96,9 +100,10 @@ def _split(text: str, separator: str, limit: int = -1) -> list[str]:
             continue
         if character in _CLOSING:
             closings.append(_CLOSING[character])
-        elif character in "]})":
-            if not closings or closings.pop() != character:
-                raise ValueError(f"{character} closes no bracket")
+        elif closings and character == closings[-1]:
+            closings.pop()
+        elif character == closing and not closings:
+            raise ValueError(f"{character} closes no bracket")
         elif character == separator and not closings and len(parts) != limit:
             parts.append(text[begin:position])
             begin = position + 1
@@ -129,7 +134,7 @@ def _inside(text: str, opening: str) -> list[str]:
     if not (len(text) > 1 and text[0] == opening and text[-1] == _CLOSING[opening]):
         raise ValueError(f"{opening}...{_CLOSING[opening]} is missing")
     inside = text[1:-1]
-    return _split(inside, ",") if inside.strip(_BLANKS) else []
+    return _split(inside, ",", _CLOSING[opening]) if inside.strip(_BLANKS) else []
 
 
 def _read_struct(text: str, data_type: pa.StructType) -> dict[str, Any]:
@@ -145,25 +150,35 @@ def _read_struct(text: str, data_type: pa.StructType) -> dict[str, Any]:
         }
     values: dict[str, Any] = dict.fromkeys(fields)
     for part in _inside(text, "{"):
-        written, *value = _split(part, ":", limit=1)
+        written, *value = _split(part, ":", "}", limit=1)
         name = _name_of_part(written)
         if name not in fields or not value:
-            raise ValueError(f"{part.strip(_BLANKS)} is no field of the struct")
+            raise ValueError(
+                f"{part.strip(_BLANKS)} is no field of the struct; its fields are "
+                f"{', '.join(fields)}"
+            )
         values[name] = _read_part(value[0], fields[name])
     return values
 
 
 def _read_map(text: str, data_type: pa.MapType) -> list[tuple[Any, Any]]:
-    entries: dict[str, tuple[Any, Any]] = {}
+    entries: list[tuple[Any, Any]] = []
     for part in _inside(text, "{"):
-        key, *value = _split(part, "=", limit=1)
+        key, *value = _split(part, "=", "}", limit=1)
         if not value:
             raise ValueError(f"{part.strip(_BLANKS)} has no value")
-        entry = (_read_part(key, data_type.key_type), _read_part(value[0], data_type.item_type))
-        if entry[0] is None or str(entry[0]) in entries:
-            raise ValueError("a key of the map is NULL, or not unique")
-        entries[str(entry[0])] = entry
-    return list(entries.values())
+        entries.append(
+            (_read_part(key, data_type.key_type), _read_part(value[0], data_type.item_type))
+        )
+    if not _are_unique([key for key, _ in entries], data_type.key_type):
+        raise ValueError("a key of the map is NULL, or not unique")
+    return entries
+
+
+def _are_unique(keys: list[Any], data_type: pa.DataType) -> bool:
+    """Return whether keys, with texts as parts, are valid and distinct in the type of the keys."""
+    values = convert(pa.array(keys, _text_parts_type(data_type)), data_type)
+    return values.null_count == 0 and len(set(map(repr, values.to_pylist()))) == len(keys)
 
 
 def _read_part(text: str, data_type: pa.DataType) -> Any:
@@ -180,21 +195,32 @@ def _read_part(text: str, data_type: pa.DataType) -> Any:
 
 
 def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
-    require(name, arguments, 2, 2)
-    text, parts = arguments
+    require(name, arguments, 2, 3)
+    text, parts, *size = arguments
     if not is_text(text.type) or not isinstance(parts, Literal) or not is_nested(parts.type):
         raise argument_error(name, arguments, "it takes a text, and a NULL of the nested type")
+    if size and not (isinstance(size[0], Literal) and arrow.is_integer(size[0].type)):
+        raise argument_error(name, arguments, "the number of elements of the list is constant")
     return arguments, _text_parts_type(parts.type)
 
 
 def _kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    text, parts, *sizes = arguments
+    # The kernel type of a list of a fixed size has no size.
+    size = sizes[0].as_py() if sizes else None
+
     def read(text: str) -> Any:
         try:
-            return _read_part(text, result_type)
+            if text.strip(_BLANKS).upper() == "NULL":
+                raise ValueError("NULL as a text is no nested value; write NULL without quotes")
+            value = _read_part(text, parts.type)
+            if size is not None and len(value) != size:
+                raise ValueError(f"it has {len(value)} elements, not {size}")
         except ValueError as error:
-            raise ValueError(f"{text!r} is not a {result_type}: {error}") from None
+            raise ValueError(f"{text!r} is not a {type_name(parts.type)}: {error}") from None
+        return value
 
-    return per_distinct_row(read)(arguments[:1], result_type)
+    return per_distinct_row(read)([text], result_type)
 
 
 FUNCTIONS = (
