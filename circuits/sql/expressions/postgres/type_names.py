@@ -48,7 +48,7 @@ def _read_type_name(clause: Clause, node: exp.Anonymous) -> Expression:
     if isinstance(inner, exp.Cast) and (written := _written_name(inner.to)):
         return string_literal(written)
     if pa.types.is_integer(value.type):
-        return string_literal(_name_of_integer(clause, node, inner))
+        return string_literal(_name_of_integer(clause, node, inner, value))
     is_plain = isinstance(inner, exp.Cast | exp.Column)
     if is_list(value.type) and not is_plain and _is_number(leaf):
         raise clause.source.unsupported(
@@ -59,20 +59,22 @@ def _read_type_name(clause: Clause, node: exp.Anonymous) -> Expression:
     return string_literal(_name_of(clause, node, value.type))
 
 
-def _name_of_integer(clause: Clause, node: exp.Expr, operand: exp.Expr) -> str:
-    """Return the type of an integer; a negative number has that of the number without its sign."""
+def _name_of_integer(clause: Clause, node: exp.Expr, operand: exp.Expr, value: Expression) -> str:
+    """Return the type of an integer; a minus does not change that of a column or a cast."""
     while isinstance(operand, exp.Neg | exp.Paren):
         operand = operand.this
     if not isinstance(operand, exp.Literal | exp.Cast | exp.Column):
         raise clause.source.unsupported(
             node, "pg_typeof() of a computed integer", "take a column, a literal or a CAST"
         )
-    return _INTEGERS.get(bits_of(operand, clause.read(operand)), "smallint")
+    if not isinstance(operand, exp.Literal):
+        value = clause.read(operand)
+    return _INTEGERS.get(bits_of(operand, value), "smallint")
 
 
 def _name_of_float(clause: Clause, node: exp.Expr, argument: exp.Expr, value: Expression) -> str:
     """Return the type of a number that is a float here, but maybe a numeric in PostgreSQL."""
-    if isinstance(argument, _FLOAT_FUNCTIONS):
+    if isinstance(argument, exp.Anonymous) and argument.name.casefold() in _FLOAT_FUNCTIONS:
         return "double precision"
     if isinstance(argument, _FUNCTIONS_OF_INTEGERS):
         parts = [part for part in argument.args.values() if isinstance(part, exp.Expr)]
@@ -99,9 +101,8 @@ def _has_type(node: exp.Expr) -> bool:
 
 
 #: Functions that return a float for all numbers.
-_FLOAT_FUNCTIONS: Final = (
-    *(exp.Sin, exp.Cos, exp.Tan, exp.Asin, exp.Acos, exp.Atan, exp.Atan2, exp.Cot),
-    *(exp.Pi, exp.Cbrt, exp.Degrees, exp.Radians),
+_FLOAT_FUNCTIONS: Final = frozenset(
+    ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "pi", "cbrt", "degrees", "radians")
 )
 #: Functions that return a numeric only for a numeric.
 _FUNCTIONS_OF_INTEGERS: Final = (exp.Sqrt, exp.Ln, exp.Exp, exp.Pow)
