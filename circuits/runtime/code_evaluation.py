@@ -176,7 +176,7 @@ class CodeEvaluator:
         return with_nulls(ticks + added_ticks, is_null)
 
     def _format(self, call: Call) -> Int64Array | None:
-        """Return the codes of a format of a column; None if Arrow has to compute them.
+        """Return the codes of a format of a column; None if each row has to be formatted.
 
         The text is the same in a whole day, hour, minute or second, so each of them that occurs is
         formatted once.
@@ -198,10 +198,12 @@ class CodeEvaluator:
                 format_seconds(call.function, pattern.value, number * seconds)
                 for number in distinct.tolist()
             ]
-        except (ValueError, OverflowError):  # Arrow raises the error of the row
+        except (ValueError, OverflowError):  # `evaluate` raises the error, with its row
             return None
-        codec = self._batch.codecs.codec(call.type)
-        codes = codec.encode(pa.array(texts, call.type))[position_of_row]
+        formatted = pa.array(texts, call.type)
+        if self._budget is not None:
+            self._budget.add_bytes(formatted.nbytes)
+        codes = self._batch.codecs.codec(call.type).encode(formatted)[position_of_row]
         if is_null is None:
             return codes
         result = np.full(len(is_null), NULL)
@@ -235,7 +237,7 @@ def _seconds_of_format(call: Call, codecs: Codecs) -> int | None:
         return None
     try:
         return _SECONDS.get(finest_unit(call.function, pattern.value))
-    except ValueError:  # Arrow raises the error if there is a row
+    except ValueError:  # `evaluate` raises the error if there is a row
         return None
 
 

@@ -90,9 +90,11 @@ class GraphStep(Staged):
 
     Attributes:
         deltas: The delta of each node, without the deletions of rows that expired if their results
-            are kept (`circuits.runtime.publication`).
+            are kept (`circuits.runtime.publication`); empty for a node in a chain of filters, and
+            for a map whose rows only aggregates read.
         staged: The changes of the state, which `commit` applies.
-        rows: The number of rows that each node has emitted, in all iterations of a recursion.
+        rows: The number of rows that each node has emitted, in all iterations of a recursion. Equal
+            rows count separately if the delta is left out.
         seconds: The seconds that each node has taken.
         graph: The graph that computed the step.
         watermarks: The watermark of each input with an event time, after the step.
@@ -490,7 +492,8 @@ class Graph:
         published = set(self.views.values())
         stages = find_stages(self.nodes, published)
         chains: list[FilterChain | None] = [None] * len(self.nodes)
-        # Otherwise the state of a node may be bounded, or its delta is computed twice.
+        # Chains and unsorted maps leave out deltas. They are needed if the state of a node is
+        # bounded, or if the results of expired rows are kept.
         keeps_results = any(checked.keeps_results for checked in self.checked_inputs.values())
         unsorted_maps: frozenset[int] = frozenset()
         if bounds is None and not keeps_results:
@@ -721,9 +724,9 @@ class _GraphStepExecution:
             is_plain = [False] * len(graph.nodes)
         nodes, deltas, clock = graph.nodes, self._deltas, graph.clock
         chains = schedule.chains
-        # An observer sees each node.
-        runs_chains = self._backfill is None and graph.observer is None and not OBSERVERS
-        unsorted_maps = schedule.unsorted_maps if runs_chains else frozenset()
+        # A backfill and observers need the delta of each node.
+        leaves_out_deltas = self._backfill is None and graph.observer is None and not OBSERVERS
+        unsorted_maps = schedule.unsorted_maps if leaves_out_deltas else frozenset()
         stage_rows, unsorted = self._stage_rows, self._unsorted
         position = pending.find(1)
         end = clock()
@@ -732,7 +735,7 @@ class _GraphStepExecution:
             if graph.observer is not None:
                 graph.observer(position)
             chain = chains[position]
-            if chain is not None and runs_chains and not stage_rows:
+            if chain is not None and leaves_out_deltas and not stage_rows:
                 self._run_chain(chain, pending, rows)
             elif position in unsorted_maps and not stage_rows:
                 self._run_map(position, pending, rows)
@@ -872,7 +875,8 @@ class _GraphStepExecution:
         delta, staged = node.empty, None
         input_deltas = [deltas[i] for i in node.inputs]
         # A result changes only if an input changes, with two exceptions: the first step inserts
-        # constants, which have no inputs; and some results depend on the time of the step.
+        # constants, which have no inputs; and some results depend on the time of the step. The rows
+        # of an unsorted map are not in ``input_deltas``.
         prepare = self._prepare_unsorted(node) if self._unsorted else None
         if context.first or reads_time or prepare is not None or any(map(len, input_deltas)):
             if node.plan.reads_watermarks and bounded_step is not None:

@@ -9,7 +9,8 @@ these operators: all columns of the rows that pass a filter, and the summands of
 aggregate adds them up by group. Instead, the stage runs all its operators on one slice after
 another, in arrays that fit the cache and that the allocator reuses. It keeps only the results that
 are needed outside the stage: the rows of a map that a join reads, for example, and the partial
-aggregates. A column that no operator reads is not copied, and only results are sorted.
+aggregates. A column that no operator reads is not copied, and only results are sorted; in a stage
+of one slice, not even those that only aggregates read.
 
 A table with fewer than `MIN_SLICED_ROWS` rows is one slice. It saves the sort of the input only.
 
@@ -98,7 +99,8 @@ class StageResult(NamedTuple):
         rows: The number of rows that each filter and map has emitted; equal rows are counted once
             if the delta is in ``results``.
         seconds: The seconds that each member has taken.
-        unsorted: The rows of maps that need no order; such a map is not in ``results``.
+        unsorted: The rows of maps that operators outside of the stage read, and that need no
+            order; such a map is not in ``results``.
     """
 
     results: Mapping[int, ZSet]
@@ -108,7 +110,7 @@ class StageResult(NamedTuple):
 
 
 def find_unsorted_maps(nodes: Sequence[Node], published: Collection[int]) -> frozenset[int]:
-    """Find the maps whose rows only aggregates read: aggregates take rows in any order.
+    """Find the maps whose rows only aggregates read, none of which is faster on sorted rows.
 
     A map sorts its results by all columns, which often takes longer than to compute them.
 
@@ -244,9 +246,11 @@ def run_stage(
                 row_counts[member] += len(output)
                 if len(output):
                     slices[member] = output
-                    if member in unsorted_maps and slice_rows == len(rows):
+                    if member not in stage.results:
+                        pass  # only members of the stage read the rows
+                    elif member in unsorted_maps and slice_rows == len(rows):
                         unsorted[member] = UnsortedRows(output.to_array(), output.weight_array)
-                    elif member in stage.results:
+                    else:
                         weights = output.weight_array.copy()
                         parts[member].append(consolidated_rows(output.to_array(), weights))
             sizes[member] = budget.operator_bytes

@@ -140,22 +140,6 @@ class Run:
                 observer.end_phase(older.rows + newer.rows)
 
     @staticmethod
-    def merged_tail(runs: Sequence[Run], table: Int64Array, first: int) -> Run:
-        """The sum of the runs from position ``first`` on, at once; it may have no rows.
-
-        Args:
-            runs: All runs of a spine, without an index.
-            table: The number of runs, then their addresses.
-            first: The position of the first run to merge; at least one more follows.
-
-        Complexity:
-            O(runs * rows).
-        """
-        rows = sum([run.rows for run in runs[first:]])
-        buffer = _reserve(runs[first].arity, rows)
-        return Run(buffer, *merge_tail(table, first, len(buffer), buffer))
-
-    @staticmethod
     def sum_of(runs: Sequence[Run], merge: Callable[[Run, Run], Run] | None = None) -> Run:
         """The sum of runs of one column order, at once; it may have no rows.
 
@@ -166,19 +150,20 @@ class Run:
         Complexity:
             O(rows log runs).
         """
-        is_small = sum([run.rows for run in runs]) <= MAX_SINGLE_CALL_ROWS
+        rows = sum([run.rows for run in runs])
         # The kernel reads each run as an array from its address on, so it cannot follow an index.
         is_array = all([run.index is None for run in runs])
-        if merge is None and len(runs) > 1 and is_small and is_array:
+        if merge is None and len(runs) > 1 and rows <= MAX_SINGLE_CALL_ROWS and is_array:
             table = np.array([len(runs), *[run.address for run in runs]], np.int64)
-            return Run.merged_tail(runs, table, 0)
-        # Always merge the two runs with the fewest rows. The index breaks ties.
-        heap = [(run.rows, index, run) for index, run in enumerate(runs)]
+            buffer = _reserve(runs[0].arity, rows)
+            return Run(buffer, *merge_tail(table, 0, len(buffer), buffer))
+        # Always merge the two runs with the fewest rows. The number of a run breaks ties.
+        heap = [(run.rows, number, run) for number, run in enumerate(runs)]
         heapify(heap)
         while len(heap) > 1:
-            _, index, smallest = heappop(heap)
+            _, number, smallest = heappop(heap)
             merged = (merge or Run.merged)(smallest, heap[0][2])
-            heapreplace(heap, (merged.rows, index, merged))
+            heapreplace(heap, (merged.rows, number, merged))
         return heap[0][2]
 
     @staticmethod
@@ -219,10 +204,10 @@ class Run:
         """Return a run with the same rows, whose header and directory are in memory.
 
         A search in a mapped run then reads no page of the header and the directory of the buffer.
-        The directory in memory has every 2ᵏ-th entry of the other one, so a search compares up to
-        k + 1 values more, which are neighbours. All positions of the header in memory are relative
-        to its own address, and lead to the sections of the buffer. They are negative if the header
-        is above the buffer.
+        The directory in memory has every 2ᵏ-th entry of the other one. Its buckets are 2ᵏ times as
+        wide, so a search compares about k values more if the values are spread evenly. All
+        positions of the header in memory are relative to its own address, and lead to the sections
+        of the buffer. They are negative if the header is above the buffer.
 
         A run of one column, or of few values, is returned as it is. One column can have a bitmap,
         whose range is that of the directory in the buffer.
@@ -238,7 +223,7 @@ class Run:
         >>> len(run.with_index(5).index) - len(run.with_index(3).index)
         2
         """
-        if self.is_indexed:
+        if self.needs_no_index:
             return self
         header = self.buffer[: _header_words(self.arity)].copy()
         sections = _sections(header.tolist())
@@ -276,8 +261,8 @@ class Run:
         )
 
     @property
-    def is_indexed(self) -> bool:
-        """True if `with_index` would return this run: it has an index, or cannot have one."""
+    def needs_no_index(self) -> bool:
+        """True if `with_index` returns this run: it has an index, or cannot have one."""
         return self.index is not None or self.arity == 1 or not self.buffer[run_layout.DIRECTORY]
 
     def find_damage(self, on_chunk: Callable[[], object] = lambda: None) -> str:
@@ -589,7 +574,7 @@ class Run:
         return columns
 
     def weights_at(self, positions: Int64Array) -> Int64Array:
-        """The weights of the rows at some positions, from 0.
+        """The weights of the rows at some positions, which are counted from 0.
 
         Complexity:
             O(positions).

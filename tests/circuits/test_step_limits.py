@@ -265,6 +265,17 @@ def test_the_bytes_of_all_operators_count_together() -> None:
     assert larger.step({"e": numbered_rows(100)})["view"].num_rows == 100
 
 
+def test_the_texts_of_formatted_times_count_by_their_bytes() -> None:
+    text = "SELECT strftime(ts, '%Y-%m-%d is a day of the year %Y, which is long') AS day FROM t"
+    circuit = compile_sql(
+        text, {"t": "ts timestamp_ntz"}, limits=StepLimits(max_step_bytes=50_000)
+    )
+    days = np.arange(4_000).astype("datetime64[D]").astype("datetime64[us]")
+    with pytest.raises(StepLimitError, match="bytes"):
+        circuit.step({"t": pa.table({"ts": days})})
+    assert circuit.step({"t": pa.table({"ts": days[:10]})})["view"].num_rows == 10
+
+
 def test_the_texts_that_a_function_returns_count_by_their_bytes() -> None:
     circuit = compile_sql(
         "SELECT repeat(s, 1000) AS s FROM t",

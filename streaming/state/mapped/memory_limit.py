@@ -422,7 +422,7 @@ class MemoryLimit:
             (name, arrangement.order)
             for name, trace in self._circuit.graph.traces.items()
             for arrangement in trace.arrangements
-            if any(run.is_mapped and not run.is_indexed for run in arrangement.spine.runs)
+            if any(run.is_mapped and not run.needs_no_index for run in arrangement.spine.runs)
         ]
 
     def _limit_merges(self) -> None:

@@ -119,7 +119,8 @@ class LinearAggregate:
         self._count_slots: dict[Argument, int] = {}
         # By call: its argument, or None for count(*).
         self._arguments: list[Argument | None] = []
-        # The columns of integers of one word to sum, with the first slots of their sums.
+        # The columns to sum whose codes are the numbers to add (`ExactSum.has_one_word`), with the
+        # first slots of their sums.
         self._word_sums: dict[int, int] = {}
         # The first slot of each quantity that is split into digits, and the function that splits.
         self._quantities: dict[tuple[str, Argument], tuple[int, Split]] = {}
@@ -230,8 +231,9 @@ class LinearAggregate:
         # For each quantity: the row of each amount, its slot, and the amount.
         quantities = [(_numbers_below(n), np.zeros(n, np.int64), weights)]
         null_masks: dict[tuple[int, ...], BoolArray | None] = {}
-        has_nulls = n > len(_NUMBERS) or bool((rows == NULL).any())
-        for argument, is_distinct in self._count_slots if has_nulls else ():
+        # Looking for NULL pays off for few rows only.
+        may_have_nulls = n > len(_NUMBERS) or bool((rows == NULL).any())
+        for argument, is_distinct in self._count_slots if may_have_nulls else ():
             is_null = None if is_distinct else _null_mask(rows, argument, null_masks)
             if is_null is not None:
                 null_rows = is_null.nonzero()[0]
@@ -244,7 +246,8 @@ class LinearAggregate:
             value_numbers = first_row + _numbers_below(len(values))
             keys.append(values.row_array[:k])
             value_quantities.append((value_numbers, values.row_array[k], values.weight_array))
-        sums_words = not has_nulls and len(self._word_sums) > 1
+        # The amounts of a group are added up for one quantity at a time.
+        sums_words = groups is None and not may_have_nulls and len(self._word_sums) > 1
         if sums_words:
             quantities.append(self._split_words(rows, weights))
         for (kind, (columns, is_distinct)), (slot, split) in self._quantities.items():
@@ -257,7 +260,7 @@ class LinearAggregate:
                 digit_rows = n + first_row + own_rows[digits.sum_indices]
                 value_quantities.append((digit_rows, slot + digits.positions, digits.amounts))
                 continue
-            is_null = _null_mask(rows, columns, null_masks) if has_nulls else None
+            is_null = _null_mask(rows, columns, null_masks) if may_have_nulls else None
             codes = _columns_of(rows, columns)
             if is_null is None:
                 digits = split(codes, weights)
