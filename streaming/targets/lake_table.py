@@ -42,7 +42,7 @@ def check_view(delta: ViewDelta, view: str, place: str) -> None:
     if view != delta.view:
         raise TargetError(
             f"view {delta.view!r}: {place} receives view {view!r}, and two views in one table "
-            "would mix, or overwrite each other: give each view its own table, with {view} in its "
+            "would mix, or overwrite each other: give each view its own table, with {view} in the "
             "name. If the other view is no longer written, remove the table; the target then "
             "creates it again with the whole view"
         )

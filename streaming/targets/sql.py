@@ -519,8 +519,8 @@ class _TableWrite:
             raise TargetError(
                 f"view {self.delta.view!r}: table {self.name!r} receives view {others[0]!r}, and "
                 "two views in one table would mix, or overwrite each other: give each view its own "
-                "table, with {view} in the name. If the other view is written no more, drop the "
-                "table, and the target creates it again with the whole view"
+                "table, with {view} in the name. If the other view is no longer written, drop "
+                "the table; the target then creates it again with the whole view"
             )
         return self._find_batch(records)
 
