@@ -30,7 +30,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
 from html import escape
 from itertools import chain, pairwise
 from time import perf_counter
@@ -81,6 +80,7 @@ from circuits.types.codecs.codec import Codecs
 from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj import Relations, ZSet
 from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from hashlib import sha256
 from typing import Final, Literal, cast
 
@@ -33,6 +32,7 @@ from circuits.plan.traversal import iter_nodes
 from circuits.plan.user_call import UserCall
 from circuits.schema import Schema
 from circuits.user_functions import UserFunction
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = ["CircuitSpec", "SourceText"]
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -37,6 +36,7 @@ from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.safe_cast import cast_lossless
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.errors import ArgumentTypeError
 from dbsp_wcoj.observer import observed
 from dbsp_wcoj.zset import consolidated_rows

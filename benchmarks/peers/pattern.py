@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+
+from dbsp_wcoj.cached_property import cached_property
 
 Atom = tuple[str, str]
 Comparison = tuple[str, str, str]

@@ -8,11 +8,11 @@ operators that read the rows in slices, or all of them as one slice, do not need
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["MIN_SLICED_ROWS", "MIN_UNSORTED_ROWS", "EncodedRows"]

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 from circuits.plan.columns import Field, Fields
@@ -26,6 +25,7 @@ from circuits.plan.expressions import Expression, may_be_null
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import PlanNode, UnaryNode
 from circuits.plan.traversal import iter_nodes
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = ["EventTime", "event_times"]
 

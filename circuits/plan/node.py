@@ -14,12 +14,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.bounds import keep_bounds
 from circuits.plan.columns import Fields
 from circuits.plan.frontier import ColumnBounds
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = ["BinaryNode", "LeafNode", "NaryNode", "PlanNode", "UnaryNode"]
 

@@ -43,7 +43,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 from circuits.plan.bounds import (
@@ -78,6 +77,7 @@ from circuits.plan.json_values import JSON_KEEPING_AGGREGATES, common_json_kind,
 from circuits.plan.monotone_functions import constant_shift, monotone_argument
 from circuits.plan.node import BinaryNode, LeafNode, NaryNode, PlanNode, UnaryNode
 from circuits.plan.temporal_filter import TemporalFilter
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = [
     "Aggregate",

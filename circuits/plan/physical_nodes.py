@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import pyarrow as pa
@@ -38,6 +37,7 @@ from circuits.plan.columns import (
 from circuits.plan.frontier import ColumnBounds, Frontier, shifted
 from circuits.plan.node import NaryNode, PlanNode, UnaryNode
 from circuits.plan.nodes import TopK
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = [
     "FinalAggregate",

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from circuits.plan.bounds import keep_bounds
 from circuits.plan.columns import Field, Fields
 from circuits.plan.frontier import ColumnBounds, OldestSession, Shifted
 from circuits.plan.node import BinaryNode, PlanNode, UnaryNode
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = ["HoppingWindows", "LatestTime", "SessionBound", "TimeNode"]
 

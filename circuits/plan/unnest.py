@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from circuits.plan.columns import Field, Fields
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 from circuits.types.arrow_types import part_types
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = ["Unnest"]
 

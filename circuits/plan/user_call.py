@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from circuits.plan.columns import Field, Fields
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.node import UnaryNode
 from circuits.user_functions import UserFunction
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = ["UserCall"]
 

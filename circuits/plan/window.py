@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, Literal
 
 import pyarrow as pa
@@ -29,6 +28,7 @@ from circuits.plan.columns import Field, Fields, Order, join_names
 from circuits.plan.frontier import ColumnBounds
 from circuits.plan.json_values import JSON_KEEPING_AGGREGATES
 from circuits.plan.node import UnaryNode
+from dbsp_wcoj.cached_property import cached_property
 
 __all__ = [
     "RANKING",

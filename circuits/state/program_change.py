@@ -35,7 +35,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, Literal
 
 import pyarrow as pa
@@ -49,6 +48,7 @@ from circuits.state.kept_rows import KeptRows
 from circuits.state.registry import operator_trace, relation_trace
 from circuits.state.reuse import Reuse, is_partial
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.generic_join import relation_to_zset
 
 __all__ = ["ComputedRows", "ProgramChange", "TraceChange", "ViewChange", "ViewChangeKind"]

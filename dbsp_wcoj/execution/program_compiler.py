@@ -16,12 +16,12 @@ the sum instead of enumerating their values. The block of the level then contain
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from itertools import accumulate
 from typing import Final
 
 import numpy as np
 
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.kernels.join.clique_sums import sum_clique

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from circuits.schema import WEIGHT
 from circuits.sql import ViewStatement
 from circuits.types.arrow_types import empty_table
+from dbsp_wcoj.cached_property import cached_property
 from streaming.errors import RecomputationError
 from streaming.session import start_session
 from streaming.targets.column_types import convert_columns, lake_type

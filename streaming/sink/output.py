@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -26,6 +25,7 @@ from pyspark.sql import SparkSession
 from circuits import Circuit, UnknownViewError
 from circuits.schema import WEIGHT
 from circuits.types.arrow_types import empty_table
+from dbsp_wcoj.cached_property import cached_property
 from streaming.errors import TargetError
 from streaming.targets.frame import FrameTarget, takes_whole_views
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader

@@ -267,9 +267,7 @@ def test_the_bytes_of_all_operators_count_together() -> None:
 
 def test_the_texts_of_formatted_times_count_by_their_bytes() -> None:
     text = "SELECT strftime(ts, '%Y-%m-%d is a day of the year %Y, which is long') AS day FROM t"
-    circuit = compile_sql(
-        text, {"t": "ts timestamp_ntz"}, limits=StepLimits(max_step_bytes=50_000)
-    )
+    circuit = compile_sql(text, {"t": "ts timestamp_ntz"}, limits=StepLimits(max_step_bytes=50_000))
     days = np.arange(4_000).astype("datetime64[D]").astype("datetime64[us]")
     with pytest.raises(StepLimitError, match="bytes"):
         circuit.step({"t": pa.table({"ts": days})})

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -32,6 +31,7 @@ from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.arrow_buffers import NULL, expand_encoding
 from circuits.types.codecs.codec import Codec
 from circuits.types.codecs.intervals import INTERVAL
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["OrderedColumn"]

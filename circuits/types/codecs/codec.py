@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -63,6 +62,7 @@ from circuits.types.codecs.nested import Nested, ranks
 from circuits.types.codecs.numbers import number_coding
 from circuits.types.codecs.strings import Strings
 from circuits.types.codecs.variants import Variants
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.errors import ColumnTypeError
 from dbsp_wcoj.values.interner import Interner, InternerArrays
 

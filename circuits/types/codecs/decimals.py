@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import pyarrow as pa
 
 from circuits.errors import SchemaError
 from circuits.types.codecs.arrow_buffers import NULL, BoolArray, Int64Array, array_of, numbers_of
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.values.interner import Interner
 
 __all__ = ["MAX_NARROW_DIGITS", "WORDS", "NarrowDecimals", "WideDecimals"]

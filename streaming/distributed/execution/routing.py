@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import reduce
 from operator import add, and_
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
+from dbsp_wcoj.cached_property import cached_property
 from streaming.distributed.execution.placement import DIGIT_SEED
 from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import JoinAtom

@@ -48,11 +48,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from math import prod
 from typing import Any
 
+from dbsp_wcoj.cached_property import cached_property
 from streaming.distributed.planning.shares import JoinAtom, Shares
 from streaming.errors import StreamingError
 

@@ -9,9 +9,9 @@ a new state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
+from dbsp_wcoj.cached_property import cached_property
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import atoms_of, stage_grid
 from streaming.distributed.planning.stages import Stages

@@ -32,7 +32,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import combinations
 from math import prod
 from types import MappingProxyType
@@ -41,6 +40,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from dbsp_wcoj.cached_property import cached_property
 from streaming.errors import StreamingError
 
 __all__ = ["JoinAtom", "Shares", "choose_shares", "enumerate_shares", "weigh_atoms"]

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -32,6 +31,7 @@ from pyarrow import fs
 
 from circuits.schema import WEIGHT
 from circuits.types.arrow_types import empty_table
+from dbsp_wcoj.cached_property import cached_property
 from streaming.errors import SourceTableError
 from streaming.pipeline.tables.source_table import KeptRows, Position, TableChanges, with_weight
 from streaming.targets.target import address_of

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -25,6 +24,7 @@ from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codec
 from circuits.types.functions.exact_integers import distance
 from dbsp_wcoj import WeightOverflowError
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.limits import WORD_BYTES, Budget
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -40,6 +40,7 @@ from circuits.runtime.operators.row_order import RowOrder
 from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.codec import NULL, Codec, Codecs
 from dbsp_wcoj import Budget, Trace, ZSet
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.storage.rank_search import RankSearch
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from circuits.plan.window import Frame, MonthShift
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.functions.dates.date_shifts import add_months
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["FrameRanges", "Partitions", "RangeOrder", "RowBounds", "frame_ranges"]

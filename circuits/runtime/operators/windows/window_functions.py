@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -42,6 +41,7 @@ from circuits.runtime.operators.windows.window_frames import (
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codecs
 from dbsp_wcoj import Budget, ZSet
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.values.bitcast import codes_of, values_of
 from dbsp_wcoj.zset import Int64Array
 
