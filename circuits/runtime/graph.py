@@ -747,9 +747,7 @@ class _GraphStepExecution:
                     input_deltas = (
                         [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
                     )
-                    prepare = None
-                    if unsorted and inputs and inputs[0] in unsorted:
-                        prepare = self._prepare_unsorted(node)
+                    prepare = self._prepare_unsorted(node) if unsorted else None
                     delta, staged = prepare_node(
                         position, node, input_deltas, self._context, prepare=prepare
                     )

@@ -246,11 +246,10 @@ def run_stage(
                 row_counts[member] += len(output)
                 if len(output):
                     slices[member] = output
-                    if member not in stage.results:
-                        pass  # only members of the stage read the rows
-                    elif member in unsorted_maps and slice_rows == len(rows):
+                    is_result = member in stage.results  # else only members read the rows
+                    if is_result and member in unsorted_maps and slice_rows == len(rows):
                         unsorted[member] = UnsortedRows(output.to_array(), output.weight_array)
-                    else:
+                    elif is_result:
                         weights = output.weight_array.copy()
                         parts[member].append(consolidated_rows(output.to_array(), weights))
             sizes[member] = budget.operator_bytes

@@ -1,4 +1,4 @@
-"""What the targets of Delta Lake and Iceberg have in common: checks of a table, and retries.
+"""Checks of tables of Delta Lake and Iceberg, and retries of their commits.
 
 A table that a target creates has a property with the name of its view. An existing table must have
 the columns of the view, with the same types or types that contain all their values.

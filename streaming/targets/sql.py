@@ -681,6 +681,9 @@ def _by_nulls(table: pa.Table, keys: tuple[str, ...]) -> Iterator[tuple[frozense
     """Split the rows by the set of their keys that are NULL."""
     if not table.num_rows:
         return
+    if not any(table.column(key).null_count for key in keys):
+        yield frozenset(), table
+        return
     are_null = np.column_stack(
         [pc.is_null(table.column(key)).to_numpy(zero_copy_only=False) for key in keys]
     )

@@ -20,6 +20,7 @@ from streaming.errors import TargetError
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.target import ViewDelta
 from tests.generators.view_histories import SCHEMA, counted, histories, table_of
+from tests.support.databases import Crash
 
 deltalake = pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
 
@@ -31,10 +32,6 @@ LAW = settings(
 )
 TABLE_NUMBERS = itertools.count()
 ROW_1 = table_of([((1, "a", 0.5), 1)])
-
-
-class Crash(BaseException):
-    """Simulates that the process ends in a call."""
 
 
 @pytest.fixture

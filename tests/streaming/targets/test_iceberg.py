@@ -22,6 +22,7 @@ from streaming.targets import iceberg
 from streaming.targets.iceberg import IcebergTarget
 from streaming.targets.target import NO_BATCH, ViewDelta
 from tests.generators.view_histories import KEYS, SCHEMA, counted, histories, table_of
+from tests.support.databases import Crash
 
 pyiceberg = pytest.importorskip("pyiceberg", reason="no pyiceberg: pip install -e '.[iceberg]'")
 
@@ -33,10 +34,6 @@ LAW = settings(
 )
 TABLE_NUMBERS = itertools.count()
 ROW_1 = table_of([((1, "a", 0.5), 1)])
-
-
-class Crash(BaseException):
-    """Simulates that the process ends in a call."""
 
 
 @pytest.fixture
