@@ -126,6 +126,7 @@ class Pipeline:
             self._circuit, definition.outputs(self._circuit)
         )
         check_definition(self._files, self._circuit.spec)
+        self._has_written = False
         self._next = 0  # the number of the step that the store expects next
         self._store = Store(
             self._files,
@@ -140,6 +141,11 @@ class Pipeline:
     def circuit(self) -> Circuit:
         """The views, with their rows after the last refresh of this process; only read it."""
         return self._circuit
+
+    @property
+    def has_written(self) -> bool:
+        """True if a refresh of this object has committed a step, or begun to write to a target."""
+        return self._has_written
 
     def refresh(self) -> Refresh:
         """Bring all views up to date with their source tables, and write the changed rows.
@@ -322,6 +328,7 @@ class Pipeline:
 
     def _publish(self, summary: VersionSummary) -> None:
         """Write the changed rows of a step to the targets, and record that it is published."""
+        self._has_written = True
         for view, table in summary.outputs.items():
             self._routing.publish(
                 view,

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from circuits import Circuit
+from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.checks import ProblemsError
 from streaming.cli.arguments.pipeline_file import read_pipeline
+from streaming.cli.command import error_message
 from streaming.cli.streaming_query import parse_interval
 from streaming.cli.terminal.display import console, plural, print_json, show_compilation
-from streaming.errors import EventsError
+from streaming.errors import EventsError, FailedError
 from streaming.pipeline.definition import CompiledPipeline, PipelineDefinition
 from streaming.pipeline.pipeline import Pipeline, Refresh
 from streaming.ui.drawing import Drawing
@@ -36,6 +38,13 @@ def pipeline(
     """Refresh views over tables, or say how they are refreshed."""
     if action not in ACTIONS:
         raise EventsError(f"{action!r} is not an action of pipeline: write {', '.join(ACTIONS)}")
+    with show_compilation(console(stderr=True)):
+        _perform(action, file, every=every, plan=plan, allow_drop=allow_drop, json=json)
+
+
+def _perform(
+    action: str, file: Path, *, every: str | None, plan: bool, allow_drop: bool, json: bool
+) -> None:
     contents = read_pipeline(file)
     definition = contents.definition
     if problems := definition.find_problems():
@@ -49,12 +58,25 @@ def pipeline(
         pause = float(count) * SECONDS[unit]
         with Pipeline(definition, allow_drop=allow_drop) as opened:
             while True:
-                with show_compilation(console(stderr=True)):
-                    refresh = opened.refresh()
-                _show_refresh(refresh, json=json)
+                _show_refresh(_refresh(opened), json=json)
                 if action == "refresh":
                     return
                 time.sleep(pause)
+
+
+def _refresh(opened: Pipeline) -> Refresh:
+    """Refresh a pipeline.
+
+    Raises:
+        FailedError: The refresh failed, and something has been written.
+        DbspWcojError, OSError: The refresh failed, and nothing has been done.
+    """
+    try:
+        return opened.refresh()
+    except (DbspWcojError, OSError) as error:
+        if opened.has_written:
+            raise FailedError(error_message(error)) from error
+        raise
 
 
 def _check(file: Path, definition: PipelineDefinition) -> None:

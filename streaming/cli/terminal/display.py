@@ -93,29 +93,33 @@ def prepare_kernels(remarks: Console) -> None:
 
 @contextmanager
 def show_compilation(remarks: Console) -> Iterator[None]:
-    """Show the compilation of kernels in the context: a line, and on a terminal a bar."""
-    with Progress(
-        TextColumn("[note]{task.description}[/]"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=remarks,
-        transient=True,
-        disable=not remarks.is_terminal,
-    ) as progress:
-        previous_observer = observe_compilation(_CompilationBar(remarks, progress))
-        try:
-            yield
-        finally:
-            observe_compilation(previous_observer)
+    """Show the compilation of kernels in the context: one line, and on a terminal a bar.
+
+    The bar is shown only while a kernel is compiled, so the context may print other things.
+    """
+    bar = _CompilationBar(remarks)
+    previous_observer = observe_compilation(bar)
+    try:
+        yield
+    finally:
+        observe_compilation(previous_observer)
+        bar.stop()
 
 
 class _CompilationBar:
     """Prints a line when compilation starts, and on a terminal a bar of its progress."""
 
-    def __init__(self, remarks: Console, progress: Progress) -> None:
+    def __init__(self, remarks: Console) -> None:
         self._remarks = remarks
-        self._progress = progress
+        self._progress = Progress(
+            TextColumn("[note]{task.description}[/]"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=remarks,
+            transient=True,
+            disable=not remarks.is_terminal,
+        )
         self._task: TaskID | None = None  # the bar; None before the first kernel is compiled
 
     def on_start(self, kernel: str) -> None:
@@ -125,10 +129,16 @@ class _CompilationBar:
             )
             self._task = self._progress.add_task("", total=len(KERNELS))
         self._progress.update(self._task, description=kernel)
+        self._progress.start()
 
     def on_finish(self, kernel: str) -> None:
         if self._task is not None:
             self._progress.advance(self._task)
+        self.stop()
+
+    def stop(self) -> None:
+        """Remove the bar, for example if a kernel could not be compiled."""
+        self._progress.stop()
 
 
 def print_json(value: Any) -> None:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from random import Random
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
 from streaming.cli.app import app
+from streaming.errors import TargetError
+from streaming.targets.delta import DeltaTarget
 from tests.support.pipeline_world import PipelineWorld
 
 deltalake = pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
@@ -49,6 +53,27 @@ def test_check_reports_every_problem(world):
     text = run("check", world.file, status=2)
     assert text.count("error:") == 2
     assert "x.sql, line 1, column 25, x: unknown column 'y'" in text
+
+
+def test_a_refresh_that_fails_after_its_commit_has_the_status_of_a_failed_run(world, monkeypatch):
+    def fail(self, delta):
+        raise TargetError("no space")
+
+    world.change(Random(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaTarget, "write", fail)
+        assert "no space" in run("refresh", world.file, status=1)
+        assert "no space" in run("refresh", world.file, status=1)  # publishes the same step
+    run("refresh", world.file)
+    assert world.actual() == world.expected()
+
+
+def test_a_refresh_that_fails_before_its_commit_has_done_nothing(world):
+    world.change(Random(1))
+    run("refresh", world.file)
+    shutil.rmtree(world.folder / "customers")
+    deltalake.write_deltalake(world.folder / "customers", pa.table({"id": [1], "city": ["Bari"]}))
+    assert "is not the table of the last refresh" in run("refresh", world.file, status=2)
 
 
 @pytest.mark.spark
