@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from circuits.errors import SchemaError
-from circuits.inputs.tables import UNNAMED_INDEX, ArrowArray, ArrowStream, Rows, table_of
+from circuits.inputs.tables import UNNAMED_INDEX, ArrowArray, ArrowStream, Rows, TableReader
 from circuits.phases import DECODE
 from circuits.plan.columns import JSON_KIND, Field
 from circuits.types.arrow_types import empty_table
@@ -45,7 +45,7 @@ __all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "s
 
 WEIGHT: Final = "weight"
 # The columns of a type are encoded and decoded together up to this many rows.
-_MAX_JOINED_ROWS: Final = 64
+_MAX_JOINED_ROWS: Final = 2048
 _NO_CODES: Final = np.empty(0, np.int64)
 
 
@@ -68,10 +68,12 @@ class _Layout(NamedTuple):
     Attributes:
         positions: The position of each column.
         has_type: For each column, whether its values need no cast, except for a check of NULLs.
+        weight: The position of the weights; -1 if there are none.
     """
 
     positions: list[int]
     has_type: list[bool]
+    weight: int
 
 
 class _TypedColumns(NamedTuple):
@@ -170,6 +172,11 @@ columns: name; the relation needs name, age and may have weight
         return pa.schema([pa.field(f.name, f.type, f.nullable) for f in self.fields])
 
     @cached_property
+    def table_reader(self) -> TableReader:
+        """Converts rows to Arrow tables and validates them."""
+        return TableReader(self.relation, self.arrow_columns)
+
+    @cached_property
     def arrow(self) -> pa.Schema:
         """The Arrow schema of ``to_table``, with ``weight``."""
         return self.arrow_columns.append(pa.field(WEIGHT, pa.int64()))
@@ -189,12 +196,12 @@ columns: name; the relation needs name, age and may have weight
         Complexity:
             O(bytes), plus the time to sort the codes.
         """
-        return self.encode_table(table_of(self.relation, table, self.arrow_columns), codecs)
+        return self.encode_table(self.table_reader.read(table), codecs)
 
     def encode_table(
         self, table: pa.Table, codecs: Codecs, *, read_columns: Collection[int] | None = None
     ) -> ZSet:
-        """Encode a table that `circuits.inputs.tables.table_of` has validated.
+        """Encode a table that `table_reader` has validated.
 
         Args:
             table: The rows.
@@ -222,15 +229,16 @@ columns: name; the relation needs name, age and may have weight
         Raises:
             SchemaError: As `to_zset`.
         """
-        positions, has_type = self._layout_of(table)
-        columns = table.columns
+        layout = self._layout_of(table)
         arrays = []
-        for field, position, is_typed in zip(self.fields, positions, has_type, strict=True):
-            column = columns[position]
-            if not is_typed or column.null_count:
+        for field, position, is_typed in zip(
+            self.fields, layout.positions, layout.has_type, strict=True
+        ):
+            column = table.column(position)
+            if not is_typed or (not field.nullable and column.null_count):
                 column = self._cast_column(column, field)
             arrays.append(column)
-        weights = self.weights(table)
+        weights = None if layout.weight < 0 else self._weights_in(table.column(layout.weight))
         return self._encode(arrays, codecs, read_columns), weights
 
     def check_columns(self, table: pa.Table, also_allowed: Collection[str] = ()) -> None:
@@ -325,6 +333,7 @@ columns: name; the relation needs name, age and may have weight
                 and not pa.types.is_dictionary(field.type)
                 for field in self.fields
             ],
+            names.index(WEIGHT) if WEIGHT in names else -1,
         )
         layouts[:] = [(schema, layout)]
         return layout
@@ -409,7 +418,10 @@ columns: name; the relation needs name, age and may have weight
         """
         if WEIGHT not in table.column_names:
             return None
-        column = table.column(WEIGHT)
+        return self._weights_in(table.column(WEIGHT))
+
+    def _weights_in(self, column: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+        """Return the weights in a column."""
         if not pa.types.is_integer(column.type):
             raise SchemaError(
                 f"relation {self.relation!r}: column {WEIGHT!r} is of type {column.type}, "

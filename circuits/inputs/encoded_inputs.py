@@ -92,7 +92,7 @@ def encode_inputs(
         new_watermarks[name] = checked[name].encode_watermark(source_watermark)
     zsets: dict[str, ZSet | EncodedRows] = {}
     row_count = 0
-    arrow_schemas = {name: schema.arrow_columns for name, schema in schemas.items()}
+    table_readers = {name: schema.table_reader for name, schema in schemas.items()}
 
     def unread(name: str) -> list[str]:
         if name in checked:
@@ -100,7 +100,7 @@ def encode_inputs(
         columns = readers.read_columns(name)
         return [c for number, c in enumerate(schemas[name].columns) if number not in columns]
 
-    for name, table in tables_of(tables, arrow_schemas, unread).items():
+    for name, table in tables_of(tables, table_readers, unread).items():
         row_count += table.num_rows
         if name not in checked:
             zsets[name] = _encode(table, schemas[name], codecs, readers)

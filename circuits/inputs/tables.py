@@ -13,7 +13,7 @@ an object with ``__arrow_c_stream__``  its rows, read to the end: frames of pand
 an object with ``__arrow_c_array__``   its structs, one row per struct
 =====================================  ===========================================================
 
-`tables_of` converts the argument of `Circuit.step`, and `table_of` the rows of one input.
+`tables_of` converts the argument of `Circuit.step`, and `TableReader` the rows of one input.
 `circuits.schema` checks columns and types later.
 """
 
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -34,8 +34,8 @@ __all__ = [
     "ArrowArray",
     "ArrowStream",
     "Rows",
+    "TableReader",
     "check_input",
-    "table_of",
     "tables_of",
 ]
 
@@ -65,15 +65,15 @@ Rows: TypeAlias = (
 
 def tables_of(
     inputs: Mapping[str, Rows],
-    schemas: Mapping[str, pa.Schema],
+    readers: Mapping[str, TableReader],
     unread: Callable[[str], Collection[str]] = lambda name: (),
 ) -> dict[str, pa.Table]:
     """Convert the rows of a step to one Arrow table per input.
 
     Args:
         inputs: The rows of each input, by the name of the input.
-        schemas: The schema of every input, by name.
-        unread: Returns the columns of an input whose values nobody reads; see `table_of`.
+        readers: The reader of every input, by name.
+        unread: Returns the columns of an input whose values nobody reads; see `TableReader.read`.
 
     Raises:
         SchemaError: ``inputs`` is not a mapping, or the rows of an input cannot become a table.
@@ -90,10 +90,8 @@ def tables_of(
             '{"name of the input": table}, or {} for no rows'
         )
     for name in inputs:
-        check_input(name, schemas)
-    return {
-        name: table_of(name, rows, schemas[name], unread(name)) for name, rows in inputs.items()
-    }
+        check_input(name, readers)
+    return {name: readers[name].read(rows, unread(name)) for name, rows in inputs.items()}
 
 
 def check_input(name: object, inputs: Collection[str]) -> None:
@@ -113,61 +111,93 @@ def check_input(name: object, inputs: Collection[str]) -> None:
         )
 
 
-def table_of(
-    relation: str, rows: Rows, schema: pa.Schema, unread: Collection[str] = ()
-) -> pa.Table:
-    """Convert the rows of one input to an Arrow table.
+class _Checks(NamedTuple):
+    """What to do with the tables of one Arrow schema.
 
-    Tables and RecordBatches are not copied. The index of a pandas frame is dropped, unless it has a
-    name. Arrow validates offsets, indices and UTF-8, because the kernels trust them. This costs
-    O(bytes of the strings that are read).
+    Attributes:
+        schema: The schema.
+        unread: The columns whose values nobody reads.
+        index_columns: The columns to drop.
+        validated: The positions of the other columns whose values are validated.
+    """
+
+    schema: pa.Schema
+    unread: Collection[str]
+    index_columns: list[str]
+    validated: list[int]
+
+
+class TableReader:
+    """Converts the rows of one input to Arrow tables.
 
     Args:
         relation: The name of the input, for error messages.
-        rows: A table, a frame, RecordBatches or a list of dicts. A reader is read to its end.
-        schema: The declared columns, for rows that are dicts.
-        unread: Columns whose values nobody reads. The strings of those that have the declared type
-            are not validated; other columns are, because a cast reads them.
+        schema: The declared columns.
 
-    Raises:
-        SchemaError: ``rows`` has none of the supported types or cannot be read as Arrow data, or
-            the validation by Arrow fails.
-
-    >>> schema = pa.schema([("nr", pa.int64()), ("item", pa.string())])
-    >>> table_of("r", [{"nr": 1, "item": "x"}, {"nr": 2}], schema).to_pylist()
+    >>> reader = TableReader("r", pa.schema([("nr", pa.int64()), ("item", pa.string())]))
+    >>> reader.read([{"nr": 1, "item": "x"}, {"nr": 2}]).to_pylist()
     [{'nr': 1, 'item': 'x'}, {'nr': 2, 'item': None}]
-    >>> table_of("r", {"nr": 1}, schema)
+    >>> reader.read({"nr": 1})
     Traceback (most recent call last):
     circuits.errors.SchemaError: relation 'r': rows must be a table, a frame, RecordBatches or a \
 list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     """
-    table = _read(relation, rows, schema)
-    declared = schema.names
-    index_columns = [
-        name
-        for name in table.column_names
-        if name not in declared and UNNAMED_INDEX.fullmatch(name)
-    ]
-    if index_columns:
-        table = table.drop_columns(index_columns)
-    columns = table.schema
-    trusted = [
-        name
-        for name in unread
-        if pa.types.is_string(declared_type := schema.field(name).type)
-        and (position := columns.get_field_index(name)) >= 0
-        and columns.field(position).type == declared_type
-    ]
-    read = table.drop_columns(trusted) if trusted else table
-    try:
-        table.validate()  # the sizes of the buffers
-        read.validate(full=True)
-    except pa.ArrowInvalid as error:
-        raise SchemaError(
-            f"relation {relation!r}: the table is damaged: {error}; write it again, or "
-            "read texts that are not UTF-8 as binary"
-        ) from error
-    return table
+
+    def __init__(self, relation: str, schema: pa.Schema) -> None:
+        self.relation = relation
+        self.schema = schema
+        # Those of the last table: most tables of an input have the same schema.
+        self._last_checks: _Checks | None = None
+
+    def read(self, rows: Rows, unread: Collection[str] = ()) -> pa.Table:
+        """Convert the rows of the input to a table.
+
+        Tables and RecordBatches are not copied. The index of a pandas frame is dropped, unless it
+        has a name. Arrow validates offsets, indices and UTF-8, because the kernels trust them. This
+        costs O(bytes of the strings that are read).
+
+        Args:
+            rows: A table, a frame, RecordBatches or a list of dicts. A reader is read to its end.
+            unread: Columns whose values nobody reads. The strings of those that have the declared
+                type are not validated; other columns are, because a cast reads them.
+
+        Raises:
+            SchemaError: ``rows`` has none of the supported types or cannot be read as Arrow data,
+                or the validation by Arrow fails.
+        """
+        table = _read(self.relation, rows, self.schema)
+        checks = self._last_checks
+        if checks is None or checks.unread != unread or not checks.schema.equals(table.schema):
+            checks = self._last_checks = self._checks_of(table.schema, unread)
+        if checks.index_columns:
+            table = table.drop_columns(checks.index_columns)
+        try:
+            table.validate()  # the sizes of the buffers
+            table.select(checks.validated).validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise SchemaError(
+                f"relation {self.relation!r}: the table is damaged: {error}; write it again, or "
+                "read texts that are not UTF-8 as binary"
+            ) from error
+        return table
+
+    def _checks_of(self, schema: pa.Schema, unread: Collection[str]) -> _Checks:
+        """Return the checks of the tables of a schema."""
+        declared = self.schema
+        index_columns = [
+            name
+            for name in schema.names
+            if name not in declared.names and UNNAMED_INDEX.fullmatch(name)
+        ]
+        remaining = [field for field in schema if field.name not in index_columns]
+        validated = [
+            position
+            for position, field in enumerate(remaining)
+            if field.name not in unread
+            or not pa.types.is_string(field.type)
+            or declared.field(field.name).type != field.type
+        ]
+        return _Checks(schema, unread, index_columns, validated)
 
 
 def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:

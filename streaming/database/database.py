@@ -48,7 +48,7 @@ from circuits.circuit_spec import CircuitSpec, SourceText
 from circuits.excerpt import excerpt
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.inputs.rejected_rows import LATE, RejectedRows
-from circuits.inputs.tables import Rows, check_input, table_of
+from circuits.inputs.tables import Rows, check_input
 from circuits.options import CircuitOptions
 from circuits.program_edits import check_unread
 from circuits.schema import WEIGHT, SchemaLike
@@ -576,7 +576,7 @@ class Database:
         """Return rows as a table without weights."""
         check_input(relation, self.circuit.inputs)
         schema = self.circuit.inputs[relation]
-        table = table_of(relation, rows, schema.arrow_columns)
+        table = schema.table_reader.read(rows)
         if WEIGHT in table.column_names:
             raise DatabaseError(
                 f"relation {relation!r}: the rows have a column {WEIGHT!r}; give rows with weights "

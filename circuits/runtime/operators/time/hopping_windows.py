@@ -22,8 +22,10 @@ import numpy as np
 from circuits.errors import EvaluationError
 from circuits.plan.time_windows import HoppingWindows
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import Budget, ZSet
+from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["HoppingWindowsOperator"]
 
@@ -59,36 +61,57 @@ class HoppingWindowsOperator:
             present = np.flatnonzero(~is_null)
             rows, weights = rows[:, present], weights[present]
         time = rows[plan.time]
-        # All differences are of numbers from 0 to slide - 1, so none leaves int64.
-        since_last_start = (time % plan.slide - plan.offset % plan.slide) % plan.slide
+        since_last_start = time % plan.slide
+        if plan.offset % plan.slide:
+            # A difference of numbers from 0 to slide - 1 does not leave int64.
+            since_last_start = (since_last_start - plan.offset % plan.slide) % plan.slide
         # The windows of a row start at last_start, last_start - slide, ..., but after time - size.
         # So a row has `most` windows, or all of them but the earliest.
         most = -(-plan.size // plan.slide)
-        has_all = since_last_start < plan.size - (most - 1) * plan.slide
-        count = len(time) * (most - 1) + int(np.count_nonzero(has_all))
+        shortest = plan.size - (most - 1) * plan.slide
+        is_window = None
+        if shortest < plan.slide and not (has_all := since_last_start < shortest).all():
+            is_window = np.ones((len(time), most), np.bool_)
+            is_window[:, 0] = has_all
+        count = len(time) * most if is_window is None else int(np.count_nonzero(is_window))
         if budget is not None:
             budget.add_rows(count, len(rows) + 1)
         # The earliest window of each row comes first.
-        window_starts = plan.slide * np.arange(most - 1, -1, -1)
-        before_time = (since_last_start[:, np.newaxis] + window_starts).ravel()
-        repeated = np.repeat(np.arange(len(time)), most)
-        if count < len(repeated):
-            is_window = np.ones((len(time), most), np.bool_)
-            is_window[:, 0] = has_all
-            before_time, repeated = before_time[is_window.ravel()], repeated[is_window.ravel()]
-        result = np.empty((len(rows) + 1, len(repeated)), np.int64)
-        rows.take(repeated, axis=1, out=result[:-1], mode="clip")
-        repeated_time = result[plan.time]
-        is_too_early = repeated_time <= NULL + before_time
-        if is_too_early.any():
-            row = int(is_too_early.argmax())
-            raise EvaluationError(
-                f"a window that contains the time {repeated_time[row]} starts before the least "
-                f"value of {plan.input.fields[plan.time].type}; exclude such rows"
-            )
-        np.subtract(repeated_time, before_time, out=result[-1])
+        before_last_start = plan.slide * np.arange(most - 1, -1, -1)
+        self._check_starts(time, since_last_start, before_last_start, is_window)
+        starts = (time - since_last_start)[:, np.newaxis] - before_last_start
+        counts: int | Int64Array = most
+        if is_window is not None:
+            starts, counts = starts[is_window], is_window.sum(axis=1)
+        result = np.empty((len(rows) + 1, count), np.int64)
+        result[:-1] = rows.repeat(counts, axis=1)
+        result[-1] = starts.ravel()
         # The rows are sorted, and the starts of each row as well.
-        return ZSet(result, weights.take(repeated))
+        return ZSet(result, weights.repeat(counts))
+
+    def _check_starts(
+        self,
+        time: Int64Array,
+        since_last_start: Int64Array,
+        before_last_start: Int64Array,
+        is_window: BoolArray | None,
+    ) -> None:
+        """Raise an error if a window starts before the least time; arguments as in `evaluate`."""
+        plan = self._plan
+        if not len(time) or time.min() > NULL + plan.size + plan.slide:
+            return
+        # NULL, the least number, is no time. Each sum is at most size + slide above it.
+        is_too_early = time[:, np.newaxis] <= NULL + (
+            since_last_start[:, np.newaxis] + before_last_start
+        )
+        if is_window is not None:
+            is_too_early &= is_window
+        if is_too_early.any():
+            row = int(is_too_early.any(axis=1).argmax())
+            raise EvaluationError(
+                f"a window that contains the time {time[row]} starts before the least value of "
+                f"{plan.input.fields[plan.time].type}; exclude such rows"
+            )
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Assign the windows of a delta.
