@@ -17,6 +17,7 @@
 ``python -m benchmarks.program_change`` how long a change of the views takes, against the estimate
 ``python -m benchmarks.latency``        the largest step, with and without a state directory
 ``python -m benchmarks.sink``           the durable sink: overhead, events/s, restart, writes
+``python -m benchmarks.medallion``      a refresh of 15 views over Delta tables, against Spark
 ``python -m benchmarks.scale``          joins in the cells of a HyperCube, on Spark
 ``python -m benchmarks.work``           counted work, compared with the recorded counts
 ``python -m benchmarks.report``         the tables and plots, rendered from ``results/*.json``

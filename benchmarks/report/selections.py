@@ -192,6 +192,7 @@ SECTIONS: Mapping[str, str] = {
     "program_change": "A change of the views",
     "latency": "The largest step",
     "sink": "The durable sink",
+    "medallion": "Refreshes of a medallion pipeline",
     "beyond_memory": "State larger than memory",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",
@@ -354,6 +355,14 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Restart from the state directory, and instead a rebuild of the state from the rows",
         {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
         | {"target s": "target s", "met": "met", "rebuild s": "rebuild s"},
+    ),
+    Selection(
+        "medallion",
+        "Refreshes of a medallion pipeline",
+        "Five tables of change events, 15 views in three layers, Delta tables; Spark computes the "
+        "same views from all events. Published for such a pipeline elsewhere: a vendor's "
+        "incremental pipeline 86 s, Feldera 0.37 s",
+        (),
     ),
     Selection(
         "tpch",

@@ -5,7 +5,7 @@ A refresh applies the changes of all source tables in one step, which is a trans
     read       the changes of each source table since the position in the state
     compute    the circuit computes the changed rows of all views; nothing is written yet
     commit     one manifest makes the state, the positions and the changed rows durable
-    publish    the changed rows are written to the target tables
+    publish    the changed rows are written to the target tables, several at the same time
 
 Each outdated view that Spark recomputes (`streaming.pipeline.recomputation`) adds a step, with a
 commit of its own. Steps are numbered from 0; the number is the batch id of the state and targets.
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -57,6 +58,8 @@ from streaming.state.view_definitions import check_definition
 
 __all__ = ["Pipeline", "Refresh"]
 
+#: Threads that write to targets.
+MAX_PARALLEL_WRITES: Final = 4
 PUBLISHED_FILE: Final = "published.json"
 # The position of a recomputed view has one item, whose value is `RecomputedView.key` at its last
 # computation. While a view waits to be computed again, the value is empty.
@@ -327,20 +330,37 @@ class Pipeline:
         return summary
 
     def _publish(self, summary: VersionSummary) -> None:
-        """Write the changed rows of a step to the targets, and record that it is published."""
+        """Write the changed rows of a step to the targets, and record that it is published.
+
+        If a target fails, targets that are written in parallel receive the step nevertheless.
+        """
         self._has_written = True
-        for view, table in summary.outputs.items():
-            self._routing.publish(
-                view,
-                summary.batch_id,
-                table,
-                state_id=self._store.id,
-                files=summary.files.get(view, ()),
-                previous=summary.previous.get(view),
-                session=None,
-            )
+        tables = summary.outputs
+        views = sorted(tables, key=lambda view: -tables[view].num_rows)  # the largest first
+        is_parallel = {view: self._routing.output_of(view).writes_in_parallel for view in views}
+        with ThreadPoolExecutor(MAX_PARALLEL_WRITES) as executor:
+            written = [
+                executor.submit(self._write, summary, view) for view in views if is_parallel[view]
+            ]
+            for view in views:
+                if not is_parallel[view]:
+                    self._write(summary, view)
+        for write in written:
+            write.result()
         data = encode_checked({"refresh": summary.batch_id})
         replace_atomically(self._files, PUBLISHED_FILE, data)
+
+    def _write(self, summary: VersionSummary, view: str) -> None:
+        """Write the changed rows of a view in a step to its target."""
+        self._routing.publish(
+            view,
+            summary.batch_id,
+            summary.outputs[view],
+            state_id=self._store.id,
+            files=summary.files.get(view, ()),
+            previous=summary.previous.get(view),
+            session=None,
+        )
 
     def _last_published(self) -> int | None:
         """Return the last step that was published to all targets; None if it is not known."""

@@ -29,7 +29,13 @@ from dbsp_wcoj.cached_property import cached_property
 from streaming.errors import TargetError
 from streaming.targets.frame import FrameTarget, takes_whole_views
 from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
-from streaming.targets.target import RecordingTarget, ReplacingTarget, Target, ViewDelta
+from streaming.targets.target import (
+    ParallelTarget,
+    RecordingTarget,
+    ReplacingTarget,
+    Target,
+    ViewDelta,
+)
 
 __all__ = [
     "MODE_KEY",
@@ -99,6 +105,11 @@ class Output:
         if callable(target):
             return takes_whole_views(target)
         return target is None or (isinstance(target, ReplacingTarget) and target.replaces_views)
+
+    @property
+    def writes_in_parallel(self) -> bool:
+        """True if a thread may write this view while others write other views."""
+        return isinstance(self.target, ParallelTarget) and self.target.writes_in_parallel
 
     @property
     def target_name(self) -> str:

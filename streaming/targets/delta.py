@@ -68,6 +68,7 @@ class DeltaTarget:
     """
 
     replaces_views = True
+    writes_in_parallel = True
 
     def __init__(self, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
         self.path = str(path)

@@ -53,6 +53,7 @@ __all__ = [
     "BATCH_ID",
     "NO_BATCH",
     "CheckedTarget",
+    "ParallelTarget",
     "RecordingTarget",
     "ReplacingTarget",
     "Target",
@@ -295,6 +296,14 @@ class ReplacingTarget(Target, Protocol):
 
     #: True for the classes and objects that do this (`ViewDelta.is_whole`).
     replaces_views: bool
+
+
+@runtime_checkable
+class ParallelTarget(Target, Protocol):
+    """A target to which several threads may write at the same time, each another view."""
+
+    #: True for the classes and objects that allow this.
+    writes_in_parallel: bool
 
 
 def expand_template(template: str, view: str, *, quoted: bool = True) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from random import Random
+from threading import Barrier, BrokenBarrierError
 
 import pyarrow as pa
 import pytest
@@ -15,7 +17,9 @@ from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.pipeline import Pipeline
 from streaming.pipeline.sql_files import read_sql_files
 from streaming.pipeline.tables.delta_table import DeltaSourceTable
+from streaming.sink.output import Output
 from streaming.targets.delta import DeltaTarget
+from streaming.targets.memory import MemoryTarget
 from tests.support.pipeline_world import PipelineWorld
 from tests.support.tables import bag_of
 
@@ -62,6 +66,45 @@ def test_a_refresh_that_a_target_fails_is_published_by_the_next(world, monkeypat
                 pipeline.refresh()
         pipeline.refresh()
         assert world.actual() == world.expected()
+
+
+class MeetingTarget(MemoryTarget):
+    """A target whose first writes of two views meet; one of them fails on request."""
+
+    def __init__(self, writes_in_parallel):
+        super().__init__()
+        self.writes_in_parallel = writes_in_parallel
+        self.failing, self.met = None, 0
+        self._barrier = Barrier(2)
+
+    def write(self, delta):
+        with suppress(BrokenBarrierError):
+            self._barrier.wait(20 if self.writes_in_parallel else 0.01)
+            self.met += 1
+        if delta.view == self.failing:
+            raise TargetError("no space")
+        super().write(delta)
+
+
+@pytest.mark.parametrize("in_parallel", [True, False])
+def test_only_targets_that_allow_it_are_written_at_the_same_time(world, in_parallel):
+    target = MeetingTarget(in_parallel)
+    text = """
+        CREATE VIEW a AS SELECT id FROM customers;
+        CREATE VIEW b AS SELECT city FROM customers;
+    """
+    pipeline_of_two = definition(
+        world, text, outputs=lambda _: [Output("a", target), Output("b", target)]
+    )
+    target.failing = "a"
+    with Pipeline(pipeline_of_two) as pipeline:
+        with pytest.raises(TargetError, match="no space"):
+            pipeline.refresh()
+        assert target.met == 2 * in_parallel
+        target.failing = None
+        pipeline.refresh()
+    assert bag_of(target.table("a")) == {(1,): 1, (2,): 1}
+    assert bag_of(target.table("b")) == {("Rome",): 1, ("Oslo",): 1}
 
 
 def test_two_refreshes_at_the_same_time_are_refused(world):

@@ -1,0 +1,55 @@
+"""The medallion benchmark on a small shop, compared with DuckDB instead of Spark."""
+
+from __future__ import annotations
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from benchmarks.cost import Clock
+from benchmarks.medallion.__main__ import measure
+from benchmarks.medallion.events import EVENTS_PER_HOUR, TABLES, Shop
+from benchmarks.medallion.lakehouse import KEYS
+from benchmarks.medallion.recompute import read_queries
+from benchmarks.parts import open_run
+
+pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
+
+
+class DuckDBRecomputation:
+    """Computes all views in DuckDB; on request, one of them is wrong."""
+
+    def __init__(self, wrong=None):
+        self._wrong = wrong
+
+    def compute(self, files):
+        clock, tables = Clock(), {}
+        with duckdb.connect() as connection:
+            connection.execute("SET timezone = 'UTC'")
+            for name, paths in files.items():
+                connection.read_parquet(paths).create_view(name)
+            for name, query in read_queries().items():
+                connection.execute(f"CREATE TABLE {name} AS {query}")
+                rows = connection.table(name).to_arrow_table()
+                tables[name] = rows[1:] if name == self._wrong else rows
+        return clock.read(), tables
+
+
+@pytest.mark.parametrize("wrong", [None, "gold_sales"])
+def test_every_table_is_compared_after_every_refresh(tmp_path, wrong):
+    with open_run("medallion", (), seed=1, json=None, parent_folder=tmp_path) as run:
+        first, hourly, by_command = measure(run, DuckDBRecomputation(wrong), hours=2, scale=0.02)
+    assert run.verdict.comparisons == 4 * len(KEYS)
+    assert len(run.verdict.differences) == (0 if wrong is None else 4)
+    assert first["rows read"] == 5_840
+    assert hourly["rows read"] > 3_000
+    assert by_command["rows written"] > by_command["rows read"]
+
+
+def test_an_hour_has_the_events_of_the_demo_once_the_shop_is_large():
+    shop = Shop(0)
+    shop.open(0.2)
+    events = shop.next_hour()
+    assert EVENTS_PER_HOUR == 4_900 == sum(table.num_rows for table in events.values())
+    numbers = pa.concat_arrays([events[name].column("seq").chunk(0) for name in TABLES])
+    assert len(numbers.unique()) == 4_900
