@@ -899,6 +899,20 @@ class CircuitStep(Staged):
         """
         self.circuit.abandon_step(self)
 
+    def checked_delta(self, name: str) -> pa.Table | None:
+        """Return the delta of an input after its options apply; None if it has no options.
+
+        The rows of an input without options are its delta.
+
+        Complexity:
+            O(rows of the delta).
+        """
+        graph = self.graph_step.graph
+        if name not in graph.checked_inputs:
+            return None
+        delta = self.graph_step.deltas[graph.position_of_input(name)]
+        return self.circuit.inputs[name].to_table(delta, graph.codecs)
+
     @property
     def missing_deletions(self) -> Mapping[str, int]:
         """Per input, the number of rows that the step deletes more often than they exist.

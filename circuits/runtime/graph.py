@@ -457,6 +457,10 @@ class Graph:
             cached = self._read_columns[name] = (*size, columns)
         return cached[2]
 
+    def position_of_input(self, name: str) -> int:
+        """Return the position of an input."""
+        return self._inputs[name]
+
     def takes_slices(self, name: str) -> bool:
         """True if no operator needs the Z-set of all rows of an input (`LinearStage`)."""
         return name in self.schedule.stages and name not in self.checked_inputs

@@ -128,41 +128,37 @@ class Backfill:
             ProgramChangeError: Rows do not fit the new columns of their input.
         """
         rows = {position: stored.rows() for position, stored in self.stored.items()}
-        return self._run(rows, rows_given, codecs, now)
+        rows |= {position: rows_given[name] for position, name in self.tables.items()}
+        return self.run_slice(rows, codecs, now)
 
     def run_slice(self, rows: Mapping[int, ZSet], codecs: Codecs, now: int | None) -> GraphStep:
         """Compute the change for some of the rows to read; the step is not committed.
 
         Args:
-            rows: Changes of the nodes in ``stored``, decoded, by position.
+            rows: Changes of the nodes in ``stored``, decoded, and of the inputs in ``tables``, by
+                position.
             codecs: As for `run`.
             now: As for `run`; it never goes back.
 
         Raises:
             ProgramChangeError: Rows do not fit the new columns of their input.
         """
-        return self._run(rows, {}, codecs, now)
-
-    def _run(
-        self,
-        stored_rows: Mapping[int, ZSet],
-        rows_given: Mapping[str, ZSet],
-        codecs: Codecs,
-        now: int | None,
-    ) -> GraphStep:
         nodes = self._graph.nodes
         contents = {position: nodes[position].empty for position in (*self._columns, *self.stored)}
-        for position, name in self.tables.items():
-            rows, columns = rows_given[name], self._given[name]
-            contents[position] = self._adapted(position, rows, columns, codecs)
-        for position, rows in stored_rows.items():
-            node = nodes[position]
-            if node.is_input:
-                old_fields = self._reuse.old.nodes[self._old_inputs[node.name]].plan.fields
-                columns = [old_fields[column] for column in self.stored[position].columns]
-                rows = self._adapted(position, rows, columns, codecs)
-            contents[position] = rows
+        for position, changed in rows.items():
+            if nodes[position].is_input:
+                columns = self._source_columns(position)
+                changed = self._adapted(position, changed, columns, codecs)
+            contents[position] = changed
         return self._graph.backfill(contents, self._needed, now)
+
+    def _source_columns(self, position: int) -> Sequence[Field]:
+        """Return the columns of the rows that are read for an input."""
+        name = self._graph.nodes[position].name
+        if position in self.tables:
+            return self._given[name]
+        old_fields = self._reuse.old.nodes[self._old_inputs[name]].plan.fields
+        return [old_fields[column] for column in self.stored[position].columns]
 
     def read_columns(self, position: int) -> frozenset[int]:
         """Return the columns of an input that computed nodes read."""

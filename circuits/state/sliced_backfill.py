@@ -39,10 +39,13 @@ old circuit, in steps that drop about the given number of rows. Late rows are no
 that are read, and by the law of `circuits.runtime.state_bounds`, dropped rows change no output.
 Rows that are emitted when a window closes are emitted by these steps.
 
+Rows that the caller gives are first added to a trace, in slices as well, and then read as a trace
+of the old circuit (`circuits.state.given_rows`).
+
 Not possible in slices:
 
-- rows that the caller gives, because `ProgramChange.apply` reads them at once;
-- a change of a view that was published before.
+- a change of a view that was published before;
+- given rows of an input with keys, ``strict`` or retention, which are checked as a whole.
 
 Alternatives considered: read a snapshot in slices, and then the deltas that were queued meanwhile.
 It keeps the runs of the snapshot and all deltas in memory, and the queue may grow faster than it is
@@ -61,6 +64,7 @@ from circuits.errors import ProgramChangeError
 from circuits.runtime.graph import NOW, Graph, GraphStep
 from circuits.runtime.post_step_view import PostStepView
 from circuits.state.emitted_views import MAX_READS, EmittedViews, lookup_order
+from circuits.state.given_rows import GivenRows
 from circuits.state.program_change import ComputedRows, ProgramChange
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import TraceStep
@@ -81,6 +85,9 @@ class SlicedBackfill:
             `emitted_part` looks its rows up; often none.
         unread_views: The new views of which `finish` returns no rows, because the caller reads the
             materialized views instead.
+        given: The rows of the inputs in ``change.given_inputs``, as of the last step of the old
+            circuit. The caller adds the delta of each later step to them, and passes it to
+            `advance`.
 
     Attributes:
         change: As given.
@@ -109,10 +116,10 @@ class SlicedBackfill:
         change: ProgramChange,
         sliced_views: Mapping[str, Sequence[str]] = MappingProxyType({}),
         unread_views: Collection[str] = (),
+        given: Mapping[str, GivenRows] = MappingProxyType({}),
     ) -> None:
         self.change = change
         self.rows_read = 0
-        self.rows = change.rows_to_read
         obstacle = find_slice_obstacle(change)
         if obstacle is not None:
             raise ProgramChangeError(
@@ -133,10 +140,25 @@ class SlicedBackfill:
         change.graph.watermarks = {}
         if change.graph.state_bounds is not None:
             change.graph.state_bounds.arrange_empty_traces()
-        self._cursors = {
-            position: TraceCursor(stored.trace)
-            for position, stored in change.backfill.stored.items()
+        absent = change.given_inputs - given.keys()
+        if absent:
+            raise ProgramChangeError(
+                f"the rows of {', '.join(sorted(absent))} are to be given: pass their GivenRows"
+            )
+        self._given = {position: given[name] for position, name in change.backfill.tables.items()}
+        self._sources = {
+            **change.backfill.stored,
+            **{
+                position: rows.stored_rows(change.backfill.tables[position], change.old.codecs)
+                for position, rows in self._given.items()
+            },
         }
+        self._cursors = {
+            position: TraceCursor(source.trace) for position, source in self._sources.items()
+        }
+        # Given rows are read twice: from the table, and from their trace.
+        self._rows_to_load = sum(rows.rows_to_load for rows in self._given.values())
+        self.rows = self._count_rows()
         new = [view.view for view in change.views if view.kind == "new"]
         self._new_views = EmittedViews(
             {view: change.new.schema(view) for view in new if view not in unread_views},
@@ -213,8 +235,8 @@ class SlicedBackfill:
         """Compute the next slice.
 
         Args:
-            changes: The changed traces of the step that the old circuit has committed; none for a
-                further slice after the same step.
+            changes: The changed traces of the step that the old circuit has committed, and those of
+                given rows; none for a further slice after the same step.
             max_rows: The limit on the rows that are read in addition to the changes, at least 1.
             now: The time in microseconds since 1970, if the new views read ``now()`` and the old
                 ones do not.
@@ -237,9 +259,14 @@ class SlicedBackfill:
         deltas = {id(change.trace): change for change in changes}
         read = 0
         contents: dict[int, ZSet] = {}
-        for position, stored in self.change.backfill.stored.items():
-            cursor, delta = self._cursors[position], deltas.get(id(stored.trace))
-            rows = ZSet.empty(stored.trace.arity) if delta is None else cursor.passed(delta.delta)
+        for given in self._given.values():
+            if read < max_rows:
+                read += given.load(max_rows - read)
+        for position, source in self._sources.items():
+            cursor, delta = self._cursors[position], deltas.get(id(source.trace))
+            rows = ZSet.empty(source.trace.arity) if delta is None else cursor.passed(delta.delta)
+            if position in self._given and not self._given[position].is_loaded:
+                continue
             reads = 0
             while not cursor.is_complete and read < max_rows and reads < MAX_READS:
                 next_rows = cursor.next_rows(max_rows - read)
@@ -247,7 +274,7 @@ class SlicedBackfill:
                 read += len(next_rows)
                 reads += 1
             if len(rows):
-                contents[position] = stored.decode(rows)
+                contents[position] = source.decode(rows)
         dropped = self._advance_watermarks(max_rows - read)
         if contents or dropped is not None or not graph.steps or graph.reads_now:
             stored_now = old.graph.watermarks.get(NOW)
@@ -261,9 +288,14 @@ class SlicedBackfill:
             self._new_views.add({v: step.deltas[graph.views[v]] for v in self._new_views.names})
             old.keep_codes()
         self.rows_read += read
-        self.rows = max(self.change.rows_to_read, self.rows_read)
+        self.rows = max(self._count_rows(), self.rows_read)
         self._step = self._old_graph.steps
         return read + (dropped or 0)
+
+    def _count_rows(self) -> int:
+        """Return the number of rows to read in all slices."""
+        in_traces = sum(rows.trace.rows + rows.rows_to_load for rows in self._given.values())
+        return self.change.rows_to_read + self._rows_to_load + in_traces
 
     def _advance_watermarks(self, max_rows: int) -> int | None:
         """Set the watermarks of the next step of the new graph, once all rows have been read.
@@ -359,9 +391,16 @@ def find_slice_obstacle(change: ProgramChange) -> str | None:
     changed = [view.view for view in change.views if view.kind not in ("new", "unchanged")]
     if changed:
         return f"{', '.join(changed)}: a view that was published before changes"
-    if change.given_inputs:
-        names = ", ".join(sorted(change.given_inputs))
-        return f"the rows of {names} are given and not kept, and such rows are read at once"
+    checked = [
+        name
+        for name in sorted(change.given_inputs)
+        if name in change.graph.checked_inputs and change.graph.checked_inputs[name].reads_rows
+    ]
+    if checked:
+        return (
+            f"the rows of {', '.join(checked)} are given and not kept, and the rows of an input "
+            "with keys, strict or retention are checked as a whole"
+        )
     return None
 
 

@@ -39,6 +39,7 @@ from circuits import Circuit, ProgramChangeError
 from circuits.runtime.graph import GraphStep
 from circuits.runtime.post_step_view import PostStepView
 from circuits.state.emitted_views import EmittedViews
+from circuits.state.given_rows import GivenRows
 from circuits.state.program_change import ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from circuits.types.codecs.codec import Codecs
@@ -52,27 +53,32 @@ from streaming.state.versions import Versions
 __all__ = ["CellBackfill", "UnnamedCells", "slice_inputs"]
 
 
-def slice_inputs(driver: Circuit, parts: Circuit, where: str) -> SlicedBackfill:
+def slice_inputs(
+    driver: Circuit, parts: Circuit, given: Mapping[str, GivenRows], where: str
+) -> SlicedBackfill:
     """Begin to read the inputs of new stages in slices.
 
     Args:
         driver: The circuit of the driver, with its state.
         parts: A circuit of the parts of inputs that the new stages read.
+        given: The rows that the caller gives, of inputs whose rows the driver does not keep.
         where: The place of the state, for messages.
 
     Raises:
-        ProgramChangeError: The driver does not keep the rows of an input.
+        ProgramChangeError: The driver does not keep the rows of an input, and they are not given;
+            or given rows cannot be read in slices.
     """
-    change = ProgramChange(driver, parts, published=())
+    change = ProgramChange(driver, parts, published=(), given=given.keys() & parts.inputs.keys())
     if change.missing:
         first = min(change.missing)
         raise ProgramChangeError(
             f"{where}: {'; '.join(change.missing.values())}, and in mode 'distributed' slices read "
-            "only rows that the driver keeps: leave out rows_per_batch and seconds_per_batch, so "
-            "that the driver computes the new views at once from the state of all cells; or "
+            "only rows that the driver keeps or that backfill gives: leave out rows_per_batch and "
+            "seconds_per_batch, so that the driver computes the new views at once from the state "
+            f"of all cells; or give the rows, ChangeOptions(backfill={{{first!r}: frame}}); or "
             f'declare InputOptions(keep="all") for input {first!r} from the start'
         )
-    return SlicedBackfill(change, unread_views=parts.outputs)
+    return SlicedBackfill(change, unread_views=parts.outputs, given=given)
 
 
 class UnnamedCells:

@@ -206,11 +206,10 @@ class DistributedEngine(Engine):
         change = ProgramChange(old.circuit, circuit, given=options.backfill.keys(), dropped=dropped)
         check_allowed(change, options, where=where, batch_id=batch_id)
         obstacle = find_slice_obstacle(change)
-        if obstacle is not None or options.backfill:
+        if obstacle is not None:
             raise StreamingError(
-                f"{obstacle or 'the rows of inputs are given'}, so the new views cannot be "
-                "computed in slices in mode 'distributed': leave out rows_per_batch and "
-                "seconds_per_batch, so that they are computed at once"
+                f"{obstacle}, so the new views cannot be computed in slices in mode 'distributed': "
+                "leave out rows_per_batch and seconds_per_batch, so that they are computed at once"
             )
         new_views = [view for view in circuit.plans if view not in old.circuit.plans]
         numbers = find_stages(program.stages, new_views)
@@ -230,7 +229,7 @@ class DistributedEngine(Engine):
         parts = Circuit(driver_spec(circuit.spec, program.stages, destinations))
         return CellBackfill(
             change,
-            slice_inputs(self.circuit, parts, where),
+            slice_inputs(self.circuit, parts, options.backfill, where),
             pipeline,
             UnnamedCells(self._files, self._store.directory_versions),
             lambda: self._session,

@@ -178,6 +178,11 @@ class StagedBatch:
         self._versions = versions
 
     @property
+    def batch_id(self) -> int:
+        """The id of the micro-batch."""
+        return self._batch.batch_id
+
+    @property
     def deltas(self) -> Mapping[str, pa.Table]:
         """The consolidated delta of each output."""
         return self._output.deltas
@@ -205,6 +210,14 @@ class StagedBatch:
             for name, groups in self._prepared.step.rejected.items()
         }
         return {name: rows for name, rows in rows_by_input.items() if rows}
+
+    def accepted_rows(self, name: str) -> pa.Table | None:
+        """Return the delta of an input, with all its columns; None if it has no rows.
+
+        It is the rows of the micro-batch without those that were rejected.
+        """
+        delta = self._prepared.step.checked_delta(name)
+        return self._prepared.tables.get(name) if delta is None else delta
 
     def after(self, view: str) -> PostStepReader:
         """Return a reader of a materialized view as it is after the step."""
@@ -352,7 +365,7 @@ class Engine(ABC):
 
         Args:
             circuit: The new circuit.
-            options: What the change may do.
+            options: What the change may do; its rows are `GivenRows`.
             dropped: The views that are removed on purpose.
             sliced_views: The views whose initial content is published in slices, each with the key
                 columns of its output.
@@ -365,7 +378,7 @@ class Engine(ABC):
             where=self.versions.description,
             batch_id=self.versions.last_batch_id,
         )
-        return SlicedBackfill(change, sliced_views, unread_views)
+        return SlicedBackfill(change, sliced_views, unread_views, options.backfill)
 
     def early_state(self, backfill: ViewBackfill) -> EarlyState | None:
         """Return where a backfill writes the state of the new views; None if nowhere."""

@@ -41,12 +41,14 @@ class PreparedBatch:
 
     Attributes:
         step: The step.
+        tables: The rows of each relation that the step has, before the options of inputs apply.
         dead_letters: The rows that are not part of the step.
         digests: A checksum of the rows of each input, to compare a replay with. Empty if failing
             rows were isolated, because then the rows of the step are not those of the source.
     """
 
     step: CircuitStep
+    tables: Mapping[str, pa.Table]
     dead_letters: DeadLetters
     digests: Mapping[str, int]
 
@@ -96,11 +98,11 @@ def prepare_batch(
         if not len(failing):
             raise error
         dead_letters = apply_policy(dead_letters + failing, bad_rows=bad_rows, batch_id=batch_id)
-        step = prepare(good)
+        step, tables = prepare(good), good
     try:
         expected, invalid = _rejected_rows(step)
         dead_letters = apply_policy(dead_letters + invalid, bad_rows=bad_rows, batch_id=batch_id)
-        return PreparedBatch(step, dead_letters + expected.with_batch_id(batch_id), digests)
+        return PreparedBatch(step, tables, dead_letters + expected.with_batch_id(batch_id), digests)
     except BaseException:
         step.abandon()
         raise

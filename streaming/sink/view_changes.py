@@ -52,8 +52,9 @@ from circuits.program_edits import add_views, remove_view
 from circuits.runtime.graph import GraphStep
 from circuits.user_functions import UserFunction
 from dbsp_wcoj.storage.trace import TraceStep
-from streaming.engine.engine import ViewBackfill
+from streaming.engine.engine import StagedBatch, ViewBackfill
 from streaming.errors import TargetError
+from streaming.sink.given_inputs import GivenInputs
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
 from streaming.sink.uninterrupted import run_uninterrupted
 from streaming.state.program_change import ChangeOptions
@@ -158,13 +159,19 @@ class RequestedChange:
 
     Attributes:
         edit: The edit of the program.
-        options: The options of the change, such as the limits of a slice.
+        given: The options of the change, such as the limits of a slice, and the rows that the
+            caller gives.
         committed: Receives the id of the micro-batch that commits the change, or an error.
     """
 
     edit: AddViews | DropView
-    options: ChangeOptions
+    given: GivenInputs
     committed: Future[int] = field(default_factory=Future)
+
+    @property
+    def options(self) -> ChangeOptions:
+        """The options, with the given rows as of the last micro-batch."""
+        return self.given.options
 
 
 @dataclass
@@ -336,9 +343,9 @@ class ViewChanges:
         return bool(self._requests or self._uncommitted or self._running)
 
     @property
-    def has_backfill(self) -> bool:
-        """True if new views are being computed in slices."""
-        return self._running is not None
+    def follows_batches(self) -> bool:
+        """True if `advance` has to be called after a commit."""
+        return self._running is not None or bool(self._requests)
 
     @property
     def progress(self) -> BackfillProgress | None:
@@ -417,15 +424,19 @@ class ViewChanges:
             except Exception as error:
                 _fail(request, error)
 
-    def advance(self, changes: Iterable[TraceStep], now: Callable[[], int]) -> None:
+    def advance(self, staged: StagedBatch, previous: int | None, now: Callable[[], int]) -> None:
         """Compute the next slices of the running backfill, after the commit of a micro-batch.
 
         An error is set on the future of its change, and ends the backfill.
 
         Args:
-            changes: The changed traces of the micro-batch.
+            staged: The micro-batch.
+            previous: The micro-batch before it; None if it is the first one.
             now: Returns the time in microseconds since 1970.
         """
+        for request in list(self._requests):
+            if self._running is None or self._running.request is not request:
+                self._add_given(request, staged, previous)
         running = self._running
         if running is None:
             return
@@ -433,10 +444,21 @@ class ViewChanges:
             self._end_backfill(running)
             return
         try:
+            given = running.request.given.add(staged, previous)
+            changes = [*staged.changes, *given]
             running.advance(changes, now() if running.circuit.reads_now else None)
         except Exception as error:
             self._end_backfill(running)
             _fail(running.request, error)
+
+    def _add_given(
+        self, request: RequestedChange, staged: StagedBatch, previous: int | None
+    ) -> None:
+        """Add the rows of a micro-batch to the given rows of a change that waits."""
+        try:
+            request.given.add(staged, previous)
+        except Exception as error:
+            _fail(request, error)
 
     def finish(self) -> None:
         """Make the change of the running backfill if it is complete; no micro-batch may run."""

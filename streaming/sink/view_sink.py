@@ -71,6 +71,7 @@ from streaming.sink.execution_mode import (
     resolve_mode,
 )
 from streaming.sink.frozen_objects import FROZEN_OBJECTS
+from streaming.sink.given_inputs import GivenInputs
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.metrics_recorder import BatchResult, MetricsRecorder
 from streaming.sink.observer import Published, SinkObserver, notify
@@ -370,7 +371,7 @@ class ViewSink:
             in slices, in the following micro-batches.
         """
         edit = AddViews(text, outputs, name, materialize, dict(functions or {}))
-        return self._request(RequestedChange(edit, change or ChangeOptions()))
+        return self._request(edit, change or ChangeOptions())
 
     def drop_view(self, name: str, *, change: ChangeOptions | None = None) -> Future[int]:
         """Drop a view while the query runs, between two micro-batches.
@@ -391,10 +392,16 @@ class ViewSink:
             StateMismatchError: Rows of an input would be dropped, and ``change`` does not allow it.
             StreamingError: As `add_view`.
         """
-        return self._request(RequestedChange(DropView(name), change or ChangeOptions()))
+        return self._request(DropView(name), change or ChangeOptions())
 
-    def _request(self, request: RequestedChange) -> Future[int]:
+    def _request(self, edit: AddViews | DropView, options: ChangeOptions) -> Future[int]:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
+        batch_id = self._versions.last_batch_id if self._is_current else None
+        is_known = self._is_current
+        given = GivenInputs(options, self._circuit)  # no micro-batch waits while rows are read
+        if is_known:
+            given.check_batch(batch_id)
+        request = RequestedChange(edit, given)
         with self._lock:
             if self._was_copied and not self._recorder.metrics:
                 raise StreamingError(
@@ -404,6 +411,8 @@ class ViewSink:
                 )
             # In a micro-batch, this is a call by one of its targets or observers.
             at_once = self._is_current and self._watch is None
+            if is_known:
+                given.check_batch(self._versions.last_batch_id)
             self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed
 
@@ -415,7 +424,8 @@ class ViewSink:
     def begin_change(self, request: RequestedChange) -> RunningBackfill | ComputedChange:
         """Compute the rows of a change, or begin its backfill; `ViewChanges` calls this."""
         circuit, routing = request.edit.apply(self._circuit, self._routing)
-        options, dropped = request.options.with_tables(), request.edit.dropped
+        request.given.check_batch(self._versions.last_batch_id)
+        options, dropped = request.options, request.edit.dropped
         check_outputs(self._mode, routing.outputs.values())
         if self._engine.begins_backfill(options):
             new = [view for view in circuit.outputs if view not in self._circuit.outputs]
@@ -687,6 +697,7 @@ class ViewSink:
         watermarks = self._query.watermarks(circuit.inputs, circuit.input_options, batch_id)
         now = self._clock() if circuit.reads_now else None
         batch = MicroBatch(batch_id, query_id, changes, df, watermarks, now)
+        previous = self._versions.last_batch_id
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         try:
             publishing = self._changes.publishing
@@ -704,9 +715,9 @@ class ViewSink:
         except BaseException:
             staged.abandon()
             raise
-        if self._changes.has_backfill:
+        if self._changes.follows_batches:
             with watch.phase("backfill", "new views"):
-                self._changes.advance(staged.changes, self._microseconds_now)
+                self._changes.advance(staged, previous, self._microseconds_now)
         return BatchResult(
             summary,
             dead_letters=len(staged.dead_letters),

@@ -37,6 +37,7 @@ import pyarrow as pa
 from circuits import Circuit, ProgramChangeError, UserFunction
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.circuit_state import find_different_parts
+from circuits.state.given_rows import GivenRows
 from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.registry import is_row_ids
 from circuits.state.replanned_state import load_replanned_state
@@ -90,12 +91,13 @@ class ChangeOptions:
             that lists them.
         backfill: Rows of inputs that new views need and that the state does not keep: a batch
             DataFrame or an Arrow table per input, with exactly the rows that the input has after
-            the last micro-batch. It is read once, when the sink starts.
+            the last micro-batch. It is read once, when the sink starts or `ViewSink.add_view` is
+            called.
         renames: New names of views, each with the old name: the view goes on under its new name. A
             renamed view that is not listed counts as a removed one and a new one.
         rows_per_batch: With this limit, `ViewSink.add_view` computes new views in slices: a
-            micro-batch reads at most so many kept rows for them. They are published when they have
-            all rows.
+            micro-batch reads at most so many kept or given rows for them. They are published when
+            they have all rows.
         seconds_per_batch: As ``rows_per_batch``, a limit of the seconds that the slices of one
             micro-batch take together. The smallest slice is one row, which may take longer.
 
@@ -644,7 +646,9 @@ def _reused_manifest(manifest: Manifest, change: ProgramChange) -> Manifest:
 
 
 def _table_of(name: str, rows: Any) -> pa.Table:
-    """Return the rows of a backfill: an Arrow table, or what ``toArrow`` of a DataFrame returns."""
+    """Return the rows of a backfill as an Arrow table; a DataFrame is read by ``toArrow``."""
+    if isinstance(rows, GivenRows):
+        return rows.table()
     table = rows.toArrow() if hasattr(rows, "toArrow") else rows
     if not isinstance(table, pa.Table):
         raise ProgramChangeError(

@@ -27,8 +27,9 @@ def run_kills(place: Path, kills: int, seed: str) -> dict:
 
 
 @pytest.mark.slow
-def test_two_hundred_kills_lose_and_double_no_row(tmp_path):
-    report = run_kills(tmp_path, 200, "all")
-    assert report["kills"] == 200
-    assert min(report["kinds"][kind] for kind in ("plain", "late", "cells")) >= 60
+def test_240_kills_lose_and_double_no_row(tmp_path):
+    report = run_kills(tmp_path, 240, "all")
+    assert report["kills"] == 240
+    assert len(report["kinds"]) == 6
+    assert min(report["kinds"].values()) >= 40
     assert report["during"].keys() >= {"start", "add", "slices", "drop"}

@@ -108,6 +108,7 @@ class Program:
         formula: The delta formula.
         is_distributed: True if cells can run the program: nothing is materialized, and no view is
             recursive. The inputs keep all rows by their options.
+        keeps_inputs: False if the inputs keep only the rows that views need.
     """
 
     columns: Mapping[str, int]
@@ -116,6 +117,7 @@ class Program:
     materialized: frozenset[str]
     formula: str = "collapsed"
     is_distributed: bool = False
+    keeps_inputs: bool = True
 
     @property
     def schemas(self) -> dict[str, str]:
@@ -150,7 +152,7 @@ class Program:
             self.text,
             self.schemas,
             outputs=list(self.views),
-            materialize=[*self.schemas, *self.materialized],
+            materialize=[*(self.schemas if self.keeps_inputs else ()), *self.materialized],
             input_options={"t": InputOptions(lateness=Lateness("at", LATENESS))},
             formula=self.formula,
         )
@@ -253,9 +255,15 @@ def random_value(random: Random, type: str) -> object:
 def fresh_views(program: Program, present: Mapping[str, list]) -> dict[str, Counter]:
     """Load all rows at once into a new circuit; return its views."""
     circuit = program.compile()
+    tables = present_tables(circuit, present)
+    return {name: bag_of(table) for name, table in circuit.step(tables).items()}
+
+
+def present_tables(circuit: Circuit, present: Mapping[str, list]) -> dict[str, pa.Table]:
+    """Return the rows of each input as a table."""
     tables = {}
     for name, rows in present.items():
         schema = circuit.inputs[name].arrow_columns
         rows = [{column: row.get(column) for column in schema.names} for row in rows]
         tables[name] = pa.Table.from_pylist(rows, schema)
-    return {name: bag_of(table) for name, table in circuit.step(tables).items()}
+    return tables

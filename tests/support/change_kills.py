@@ -14,9 +14,9 @@ written again must have the same rows. After some micro-batches, the sum of the 
 equals the view of all rows so far, as DuckDB computes it. If a view is still being published in
 slices, the sum is a part of the view after the previous micro-batch.
 
-In every third history, the input has lateness: a micro-batch has late rows, which change nothing,
-and a view may publish the groups that are closed. In every third one, the views are in cells, which
-run in the process.
+In some histories, the input has lateness: a micro-batch has late rows, which change nothing, and a
+view may publish the groups that are closed. In some, the views are in cells, which run in the
+process. In some, the input keeps no rows by itself, and each change gives the rows so far.
 
 At the end the number of kills is printed as JSON: all, those of each kind of history, and all by
 what the job did: ``start`` with changed views that were not committed yet, ``add`` or ``drop``
@@ -74,8 +74,9 @@ LATE_TEMPLATES = (
 )
 CLOSED = re.compile(r"(.* dst // (\d+) .*) EMIT ON WINDOW CLOSE")
 LATENESS = 40
+LATE, CELLS, GIVEN = "late", "cells", "given"
 #: The kinds of histories.
-KINDS = PLAIN, LATE, CELLS = "plain", "late", "cells"
+KINDS = ("plain", LATE, CELLS, GIVEN, f"{GIVEN} {LATE}", f"{GIVEN} {CELLS}")
 #: The kinds of outputs. The last letter of the name of a view is that of its output.
 FOLDER, FUNCTION, REPLACING_FUNCTION, COMPLETE = "tfrc"
 
@@ -142,7 +143,7 @@ class Job:
     ) -> None:
         self.place, self.plan, self._out = place, plan, out
         self.random = Random(f"job {seed} {life}")
-        self.kind, self.is_late = kind, kind == LATE
+        self.is_late, self.has_cells, self.is_given = (w in kind for w in (LATE, CELLS, GIVEN))
         self.source = LateSource(seed) if self.is_late else Source(seed)
         self._commits = place / "commits"
         self._new_views = 100 * life
@@ -186,9 +187,7 @@ class Job:
 
     def _rows_after(self, number: int, view: str) -> Counter:
         """Return the rows of a view after a micro-batch, as DuckDB computes them."""
-        rows = self.source.live_after(number)
-        columns = list(zip(*rows, strict=True)) or [(), (), ()]
-        e = pa.table([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], SCHEMA)
+        e = self._live_table(number)
         with duckdb.connect() as connection:
             connection.register("e", e)
             query = (self.place / "queries" / view).read_text()
@@ -198,9 +197,27 @@ class Job:
                 query = f"FROM ({closed[1]}) WHERE (w + 1) * {closed[2]} <= {watermark}"
             return Counter(connection.sql(query).fetchall())
 
+    def _live_table(self, number: int) -> pa.Table:
+        """Return the rows of the input after a micro-batch."""
+        columns = list(zip(*self.source.live_after(number), strict=True)) or [(), (), ()]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)]
+        return pa.table(arrays, SCHEMA)
+
+    @property
+    def _backfill(self) -> dict[str, pa.Table]:
+        """The rows that a change gives, as of the newest version."""
+        if not self.is_given:
+            return {}
+        numbers = [int(path.stem) for path in self._manifests]
+        return {"e": self._live_table(max(numbers, default=-1))}
+
+    @property
+    def _manifests(self) -> list[Path]:
+        return list((self.place / "state" / "manifests").glob("*.json"))
+
     def _frame(self, number: int) -> Frame | LocalFrame:
         table = self.source.table(number)
-        return LocalFrame(table) if self.kind == CELLS else Frame(table, "q")
+        return LocalFrame(table) if self.has_cells else Frame(table, "q")
 
     @property
     def committed(self) -> int:
@@ -211,23 +228,24 @@ class Job:
         return stored_circuit(str(self.place / "state")).fingerprint
 
     def _start(self, *, is_calm: bool) -> ViewSink:
-        if any((self.place / "state" / "manifests").glob("*.json")):
+        if self._manifests:
             circuit = stored_circuit(str(self.place / "state"))
             if not is_calm and self.random.random() < 0.4:
                 circuit = self._changed(circuit)
                 self._tell("S")
         else:
             lateness = Lateness("dst", LATENESS) if self.is_late else None
-            options = {"e": InputOptions(keep="all", lateness=lateness)}
+            keep = None if self.is_given else "all"
+            options = {"e": InputOptions(keep=keep, lateness=lateness)}
             columns = "src bigint, dst bigint not null, name string"
             circuit = compile_sql(self._statement("first"), {"e": columns}, input_options=options)
         return ViewSink(
             circuit,
             [self._output(view) for view in circuit.outputs],
             state_dir=KillingFiles(self.place / "state", self.plan),
-            change=ChangeOptions(allow_drop=True),
-            mode="distributed" if self.kind == CELLS else "embedded",
-            cells=3 if self.kind == CELLS else None,
+            change=ChangeOptions(allow_drop=True, backfill=self._backfill),
+            mode="distributed" if self.has_cells else "embedded",
+            cells=3 if self.has_cells else None,
         )
 
     def _changed(self, circuit: Circuit) -> Circuit:
@@ -242,10 +260,11 @@ class Job:
     def _change(self, sink: ViewSink) -> dict[Future[int], str]:
         views = sorted(sink.circuit.plans)
         if len(views) >= 5 or (len(views) > 1 and self.random.random() < 0.3):
-            return {sink.drop_view(self.random.choice(views)): "D"}
+            change = ChangeOptions(allow_drop=self.is_given)
+            return {sink.drop_view(self.random.choice(views), change=change): "D"}
         view = self._new_name(views)
         rows = self.random.choice([None, None, None, 20, 40, 200])
-        change = ChangeOptions(rows_per_batch=rows)
+        change = ChangeOptions(rows_per_batch=rows, backfill=self._backfill)
         future = sink.add_view(
             self._statement(view),
             [self._output(view)],
@@ -263,7 +282,7 @@ class Job:
             return self.random.choice(absent)
         self._new_views += 1
         kinds = [FOLDER, FOLDER, FUNCTION, REPLACING_FUNCTION]
-        if self.kind != CELLS:  # they have no whole view
+        if not self.has_cells:  # they have no whole view
             kinds.append(COMPLETE)
         return f"v{self._new_views}{self.random.choice(kinds)}"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import InputOptions, Lateness, ProgramChangeError, Retention, compile_sql
-from streaming import ChangeOptions, Output, StreamingError, ViewSink, stored_circuit
+from streaming import ChangeOptions, Output, ViewSink, stored_circuit
 from streaming.distributed.cell_state import divide_circuit
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.rescaling import rescale_state
@@ -256,14 +256,26 @@ def test_rows_that_the_driver_does_not_keep_are_refused(tmp_path):
     job.check(PATHS + COUNTS + AGES)
 
 
-def test_rows_that_are_given_are_not_read_in_slices(tmp_path):
-    job = Job(tmp_path)
+def test_rows_that_are_given_are_read_in_slices(tmp_path):
+    job = Job(tmp_path, input_options={})
+    for _ in range(12):
+        job.feed()
+    rows = [{"src": s, "dst": d} for s, d in job.rows.elements()]
+    given = {"e": pa.Table.from_pylist(rows, SCHEMA)}
+    committed = job.add(AGES, "ages", rows_per_batch=6, backfill=given)
+    read = []
+    while not committed.done():
+        job.feed()
+        job.check(PATHS + COUNTS)
+        if job.sink.backfill is not None:
+            read.append(job.sink.backfill.rows_read)
+    assert read[:3] == [6, 12, 18]
+    job.check(PATHS + COUNTS + AGES)
+    job.sink.close()
+    job.start()
     job.feed()
-    rows = pa.Table.from_pylist([], SCHEMA)
-    with pytest.raises(StreamingError, match="the rows of inputs are given"):
-        job.add(AGES, "ages", rows_per_batch=1, backfill={"e": rows})
-    job.feed()
-    job.check(PATHS + COUNTS)
+    job.check(PATHS + COUNTS + AGES)
+    job.check_files()
 
 
 OPTIONS = {
