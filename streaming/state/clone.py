@@ -10,9 +10,12 @@ job writes to such a file again, and removing it from one directory leaves it in
 two folders of one bucket, the object store copies the files by itself
 (`streaming.state.object_store.object_files`).
 
-The manifest is written last. A crash before that leaves a directory without a version, which no job
-has used. An object store has no lock, so the source may be in use there. If its job removes a file
-before it is copied, the clone ends with an error.
+The identity of the copy is written first, as that of an unfinished clone. The manifest makes the
+copy valid; after it, the identity is written again. A crash before the manifest leaves a directory
+that every job refuses.
+
+An object store has no lock, so the source may be in use there. If its job removes a file before it
+is copied, the clone ends with an error.
 
 The copy has an id of its own, by which targets tell its rows from those of the original. Its views
 count as not published: a sink on the copy writes all rows of each view with its next micro-batch
@@ -31,7 +34,12 @@ from typing import Any
 
 from streaming.errors import StateError
 from streaming.state.checksums import decode_checked, encode_checked
-from streaming.state.directory_identity import IDENTITY_FILE
+from streaming.state.directory_identity import (
+    FORMAT_VERSION,
+    IDENTITY_FILE,
+    UNFINISHED_CLONE,
+    check_not_unfinished,
+)
 from streaming.state.files import Files, create_atomically, read_small_file, replace_atomically
 from streaming.state.local_files import LocalFiles, make_folder
 from streaming.state.manifest import MANIFESTS, Manifest, list_batch_ids, manifest_name
@@ -105,6 +113,8 @@ def _check_target(files: Files, copy: Files) -> None:
     if isinstance(copy, LocalFiles):
         path = Path(copy.location)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if path.is_dir():
+                check_not_unfinished(copy)
             remedy = "name a new one"
             if (path / DATA).is_dir() and not list_batch_ids(copy):
                 remedy = "it has no version, as after an interrupted clone: delete it and try again"
@@ -138,23 +148,23 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
         check_size(files, name, manifest.files[name])
     existing = _existing_folders(files, copy, folders)
     id = str(uuid.uuid4())
-    identity = encode_checked(
-        {
-            **decode_checked(
-                read_small_file(files, IDENTITY_FILE), f"{files.location}/{IDENTITY_FILE}"
-            ),
-            "id": id,
-        }
-    )
+    path = f"{files.location}/{IDENTITY_FILE}"
+    identity = {**decode_checked(read_small_file(files, IDENTITY_FILE), path), "id": id}
+    if identity["format"] == UNFINISHED_CLONE:  # it was killed after its manifest
+        identity["format"] = FORMAT_VERSION
+    unfinished = encode_checked({**identity, "format": UNFINISHED_CLONE})
     definition = read_small_file(files, definition_name(files, manifest))
     if isinstance(copy, LocalFiles):
-        for folder in ("", DATA, MANIFESTS):
-            make_folder(Path(copy.location) / folder, copy.mode)
-    if not create_atomically(copy, IDENTITY_FILE, identity):
+        make_folder(Path(copy.location), copy.mode)
+    if not create_atomically(copy, IDENTITY_FILE, unfinished):
         raise StateError(
             f"{copy.location}/{IDENTITY_FILE} was written by another process meanwhile: name "
             "another folder"
         )
+    copy.sync_folder("")
+    if isinstance(copy, LocalFiles):
+        for folder in (DATA, MANIFESTS):
+            make_folder(Path(copy.location) / folder, copy.mode)
     linked = 0
     for name in names:
         if _copy_file(files, copy, name, manifest):
@@ -178,9 +188,11 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
     replace_atomically(copy, DEFINITION_FILE, definition)
     for folder in (DATA, ""):
         copy.sync_folder(folder)
-    # Last, because it makes the copy valid.
+    # It makes the copy valid.
     replace_atomically(copy, manifest_name(manifest.batch_id), new.encode())
     copy.sync_folder(MANIFESTS)
+    replace_atomically(copy, IDENTITY_FILE, encode_checked(identity))
+    copy.sync_folder("")
     total = sum(manifest.files[name].size for name in names)
     return CloneResult(manifest.batch_id, id, linked, total - linked)
 

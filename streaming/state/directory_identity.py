@@ -8,6 +8,10 @@ The identity consists of
 
 Each manifest contains the id and one fingerprint of the whole circuit. So a lost or damaged
 ``state.json`` can be written again for the same circuit.
+
+A clone (`streaming.state.clone`) writes the identity first, with `UNFINISHED_CLONE` in place of the
+format. Until it has written its manifest, no version of the package takes the directory for an
+empty one.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateMismatchError
@@ -26,7 +30,9 @@ from streaming.state.manifest import list_batch_ids, manifest_name, read_manifes
 __all__ = [
     "FORMAT_VERSION",
     "IDENTITY_FILE",
+    "UNFINISHED_CLONE",
     "DirectoryIdentity",
+    "check_not_unfinished",
     "check_same_circuit",
     "ensure_identity",
     "find_identity",
@@ -37,6 +43,7 @@ __all__ = [
 
 FORMAT_VERSION: Final = 7
 IDENTITY_FILE: Final = "state.json"
+UNFINISHED_CLONE: Final = "unfinished clone"
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +74,7 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
         StateMismatchError: A newer version of the package wrote the directory.
         StateDamagedError: As for `read_identity`.
     """
+    # If a clone did not write the identity again after its manifest, it is written here.
     existing, is_written = _read(files, circuit)
     identity = existing or _identity_of(circuit, new_id)
     if existing is None:
@@ -111,7 +119,7 @@ def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
     Raises:
         StateMismatchError: The directory belongs to other views, or to a newer version.
         StateDamagedError: The file was changed, or is missing while there are manifests, and these
-            are not of this circuit.
+            are not of this circuit; or the directory is an unfinished clone.
     """
     identity, is_written = _read(files, circuit)
     if identity is not None and is_written and not _is_of_newest_version(files, circuit):
@@ -147,6 +155,10 @@ def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, boo
         body = decode_checked(read_small_file(files, IDENTITY_FILE), path)
     except StateDamagedError as error:
         return _recover(files, circuit, error), False
+    is_clone = body.get("format") == UNFINISHED_CLONE
+    if is_clone:
+        check_not_unfinished(files)
+        body["format"] = FORMAT_VERSION
     if body.get("format") != FORMAT_VERSION or isinstance(body["format"], bool):
         raise StateMismatchError(
             f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
@@ -166,7 +178,28 @@ def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, boo
             "from a copy"
         )
         return _recover(files, circuit, damage), False
-    return identity, True
+    return identity, not is_clone
+
+
+def check_not_unfinished(files: Files) -> None:
+    """Check that a directory is not a clone whose manifest was not written.
+
+    Raises:
+        StateDamagedError: It is one.
+        OSError: The file system failed.
+    """
+    if list_batch_ids(files) or files.size(IDENTITY_FILE) is None:
+        return
+    path = f"{files.location}/{IDENTITY_FILE}"
+    try:
+        body: Any = decode_checked(read_small_file(files, IDENTITY_FILE), path)
+    except StateDamagedError:
+        return  # is reported when the directory is opened
+    if body.get("format") == UNFINISHED_CLONE:
+        raise StateDamagedError(
+            f"state directory {files.location} has only a part of another one, of an interrupted "
+            "clone: delete it, and clone the other one again"
+        )
 
 
 def _recover(files: Files, circuit: Circuit, error: StateDamagedError) -> DirectoryIdentity:

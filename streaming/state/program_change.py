@@ -44,7 +44,11 @@ from circuits.state.replanned_state import load_replanned_state
 from circuits.user_functions import check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
-from streaming.state.directory_identity import find_identity, has_same_relations
+from streaming.state.directory_identity import (
+    check_not_unfinished,
+    find_identity,
+    has_same_relations,
+)
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import Manifest, ProgramLink, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
@@ -516,11 +520,14 @@ def newest_version(files: Files, *, state_id: str | None = None) -> Manifest | N
     """Return the newest version of a directory; None if it has none.
 
     Raises:
-        StateDamagedError: Its manifest is damaged.
+        StateDamagedError: Its manifest is damaged, or the directory is an unfinished clone.
         OSError: The file system failed.
     """
     newest = max(list_batch_ids(files), default=None)
-    return None if newest is None else read_manifest(files, newest, state_id=state_id)
+    if newest is None:
+        check_not_unfinished(files)
+        return None
+    return read_manifest(files, newest, state_id=state_id)
 
 
 def definition_name(files: Files, manifest: Manifest) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
+from itertools import count
 
 import pytest
 
-from streaming import StateError, StateLockedError
+from streaming import StateDamagedError, StateError, StateLockedError
+from streaming.state import clone
 from streaming.state.clone import clone_state
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import read_manifest
+from streaming.state.manifest import list_batch_ids, read_manifest
 from tests.streaming.state.test_program_change import COUNTS, PATHS, Job, expected, feed, run
 
 
@@ -104,3 +107,61 @@ def test_what_cannot_be_cloned_is_refused(job, tmp_path):
     with pytest.raises(StateLockedError):
         clone_state(job.state_dir, tmp_path / "copy")
     sink.close()
+
+
+class Killed(BaseException):
+    """Stands for the end of the process at a call to the file system."""
+
+
+def kill_at(call: int, monkeypatch) -> None:
+    """End the process instead of a call to the file system, counted from 0."""
+    calls = count()
+
+    def killing(function):
+        def call_or_die(*arguments, **options):
+            if next(calls) >= call:
+                raise Killed
+            return function(*arguments, **options)
+
+        return call_or_die
+
+    for name in ("write", "rename", "rename_new", "remove", "sync", "sync_folder"):
+        monkeypatch.setattr(LocalFiles, name, killing(getattr(LocalFiles, name)))
+    monkeypatch.setattr(clone, "make_folder", killing(clone.make_folder))
+    monkeypatch.setattr(clone, "_link", killing(clone._link))
+    monkeypatch.setattr(shutil, "copytree", killing(shutil.copytree))
+
+
+def test_a_clone_that_was_killed_is_complete_or_refused(job, tmp_path, monkeypatch):
+    (job.state_dir / "checkpoint").mkdir()
+    refused = 0
+    for call in count():
+        place = tmp_path / f"copy-{call}"
+        try:
+            with monkeypatch.context() as patch:
+                kill_at(call, patch)
+                clone_state(job.state_dir, place, folders=["checkpoint"])
+        except Killed:
+            if not (place / "state.json").exists():
+                assert not (place / "data").exists()  # nothing was copied
+                continue
+            copy = Job(place)
+            if list_batch_ids(LocalFiles(str(place))):
+                clone_state(place, tmp_path / f"second-{call}")
+                run(Job(tmp_path / f"second-{call}"), PATHS, 2, materialize=["paths"])
+                run(copy, PATHS, 2, materialize=["paths"])
+                assert copy.rows("paths") == expected(PATHS, 0, 1, 2)["paths"]
+                continue
+            refused += 1
+            with pytest.raises(StateDamagedError, match="interrupted clone: delete it"):
+                run(copy, PATHS, 0, materialize=["paths"])
+            with pytest.raises(StateDamagedError, match="interrupted clone: delete it"):
+                clone_state(place, tmp_path / "second")
+            with pytest.raises(StateError, match="interrupted clone: delete it"):
+                clone_state(job.state_dir, place)
+            continue
+        break
+    assert refused > 5
+    copy = Job(place)
+    run(copy, PATHS, 2, materialize=["paths"])
+    assert copy.rows("paths") == expected(PATHS, 0, 1, 2)["paths"]
