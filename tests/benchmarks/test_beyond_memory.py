@@ -35,6 +35,7 @@ def test_a_small_run_with_a_limit_is_measured_and_checked(tmp_path):
     measured = beyond_memory.run(tmp_path / "state", SIZES, limit=10_000)
     assert measured.count == count_triangles(SIZES)
     assert len(measured.step_s) == len(measured.join_s) == SIZES.steps
+    assert len(measured.step_cpu_s) == SIZES.steps and min(measured.step_cpu_s) > 0
     assert measured.batches == 3 + SIZES.steps
     assert measured.peak_private > 0 and measured.peak_resident > 0
     assert measured.mapped_bytes > 0
