@@ -200,6 +200,15 @@ def inserted_table(source: SqlSource, tree: exp.Insert) -> tuple[exp.Table, list
     return target, names
 
 
+#: Properties of views that say how a table stores its rows.
+LAYOUT_PROPERTIES: Final[Mapping[type[exp.Expr], str]] = {
+    exp.ClusteredByProperty: "CLUSTERED BY",
+    exp.ClusterProperty: "CLUSTER BY",
+    exp.FileFormatProperty: "USING",
+    exp.PartitionedByProperty: "PARTITIONED BY",
+}
+
+
 def view_properties(source: SqlSource, tree: exp.Create) -> tuple[bool, list[str]]:
     """Return whether a view is temporary, and the notices about its properties.
 
@@ -215,6 +224,8 @@ def view_properties(source: SqlSource, tree: exp.Create) -> tuple[bool, list[str
             if name in CHANGING_PROPERTIES:
                 raise source.unsupported(part, f"property {name}", CHANGING_PROPERTIES[name])
             notices.append(_notice(source, part, f"property {part.name!r} of the view"))
+        elif type(part) in LAYOUT_PROPERTIES:
+            notices.append(_notice(source, tree.this, f"{LAYOUT_PROPERTIES[type(part)]} of a view"))
         elif not isinstance(part, exp.MaterializedProperty | exp.SchemaCommentProperty):
             raise source.unsupported(
                 tree, f"CREATE with {part.key}", "write CREATE VIEW", word="create"
@@ -229,6 +240,13 @@ def _read_table(source: SqlSource, tree: exp.Create) -> tuple[TableDeclaration, 
             tree.this, "CREATE TABLE with AS SELECT", "write CREATE VIEW", word="create"
         )
     source.allow_arguments(tree, "this", "kind", "replace", "exists", "properties")
+    if any(isinstance(part, exp.StreamingTableProperty) for part in _properties(source, tree)):
+        raise source.unsupported(
+            tree.this,
+            "CREATE STREAMING TABLE without a query",
+            "write CREATE STREAMING TABLE t AS SELECT ..., with the query of its flow",
+            word="create",
+        )
     if not isinstance(tree.this, exp.Schema):
         raise source.unsupported(
             tree.this, "CREATE TABLE without columns", "write CREATE TABLE t (a BIGINT, ...)"

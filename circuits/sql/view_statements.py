@@ -29,6 +29,7 @@ class ViewStatement:
         query: The text of its query.
         words: The words of the query in lower case; among them are the relations that it reads.
         is_temporary: True for CREATE TEMPORARY VIEW.
+        is_streaming: True for CREATE STREAMING TABLE.
     """
 
     name: str
@@ -38,6 +39,7 @@ class ViewStatement:
     query: str
     words: frozenset[str]
     is_temporary: bool
+    is_streaming: bool
 
 
 def streamed_relations(text: str, dialect: str = "duckdb") -> frozenset[str]:
@@ -48,7 +50,7 @@ def streamed_relations(text: str, dialect: str = "duckdb") -> frozenset[str]:
     Raises:
         SqlError: The text has a character or a quote that is not valid SQL.
 
-    >>> streamed_relations("CREATE STREAMING TABLE b AS SELECT * FROM STREAM(Orders)")
+    >>> streamed_relations("CREATE STREAMING TABLE b AS SELECT * FROM STREAM(default.Orders)")
     frozenset({'orders'})
     """
     tokens = SqlSource(text, dialect).tokenize()
@@ -56,8 +58,12 @@ def streamed_relations(text: str, dialect: str = "duckdb") -> frozenset[str]:
     for number, token in enumerate(tokens):
         if token.text.upper() != "STREAM":
             continue
-        rest = [t for t in tokens[number + 1 : number + 3] if t.token_type != TokenType.L_PAREN]
-        names.update(follower.text.casefold() for follower in rest[:1])
+        name = number + 1
+        if name < len(tokens) and tokens[name].token_type == TokenType.L_PAREN:
+            name += 1
+        while name + 2 < len(tokens) and tokens[name + 1].token_type == TokenType.DOT:
+            name += 2  # the last part of a name with a schema
+        names.update(token.text.casefold() for token in tokens[name : name + 1])
     return frozenset(names)
 
 
@@ -104,6 +110,7 @@ def _read_views(text: str, statements: list[list[Token]]) -> Iterator[ViewStatem
             text[tokens[first].start : tokens[-1].end + 1] if first < len(tokens) else "",
             frozenset(token.text.casefold() for token in tokens[first:]),
             not {"TEMP", "TEMPORARY"}.isdisjoint(words[:kind]),
+            "STREAMING" in words[:kind],
         )
 
 

@@ -48,6 +48,7 @@ INTERRUPTED: Final = 130
 INSTALLS: Final = {
     "pyspark": "pyspark",
     "rich": "'dbsp-wcoj[cli]'",
+    "yaml": "'dbsp-wcoj[cli]'",
     "deltalake": "'dbsp-wcoj[sinks]'",
     "psycopg": "'dbsp-wcoj[sinks]'",
     "starlette": "'dbsp-wcoj[ui]'",

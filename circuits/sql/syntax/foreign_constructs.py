@@ -92,6 +92,8 @@ _OBJECTS: Final = {
     "SOURCE": "list its columns, as in CREATE TABLE; the caller passes the rows",
     "STREAM": "list its columns, as in CREATE TABLE; the caller passes the rows",
     "SINK": "write CREATE VIEW; the caller takes its changes",
+    "FLOW": "write its query into CREATE STREAMING TABLE t AS SELECT ...; those of several flows "
+    "into one table are one query with UNION ALL",
     "CONTINUOUS": "write CREATE VIEW, which is kept up to date",
     "LIVE": "write CREATE VIEW, which is kept up to date",
     "TRIGGER": "the caller takes the changes of a view",

@@ -28,6 +28,7 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``CREATE OR REFRESH ...``                  ``CREATE ...`` (Databricks)
 ``CREATE STREAMING TABLE v AS SELECT ...`` ``CREATE VIEW v AS SELECT ...`` (Databricks)
 ``FROM STREAM(t)``                         ``FROM t``: every input is a stream (Databricks)
+``FROM STREAM t``                          the same, in CREATE STREAMING TABLE (Spark)
 ``TABLE t``                                ``SELECT * FROM t``
 ``|x| x + 1``                              ``x -> x + 1`` (RisingWave)
 ``(ERROR AT RECURSION LIMIT 9)``           left out: ``max_iterations`` limits a step (Materialize)
@@ -36,9 +37,8 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``CREATE TYPE a AS (x INT)``               left out; ``a`` is ``STRUCT(x INT)`` in the statements
 ========================================== =======================================================
 
-A part of a declaration that is left out gives a notice. A streaming table has a name of one part,
-which AS follows. A word after a difference in the list of SELECT, as in ``(a - b) day, c``, is an
-alias.
+A part of a declaration that is left out gives a notice. A word after a difference in the list of
+SELECT, as in ``(a - b) day, c``, is an alias.
 
 The least fixpoint of a set of equations is the same in Materialize and in SQL as long as each
 equation names a recursive relation at most once and without an aggregate, which
@@ -533,20 +533,33 @@ def _read_streaming_tables(tokens: list[Token], _: StatementWords) -> list[Token
     if [_word(tokens, index) for index in range(3)] == ["CREATE", "OR", "REFRESH"]:
         tokens = tokens[:1] + tokens[3:]
     kind = _created_kind(tokens)
-    if kind is not None and [_word(tokens, kind + i) for i in (0, 1, 3)] == _STREAMING_TABLE:
-        tokens = [
-            *tokens[:kind],
-            _replace(tokens[kind], TokenType.VIEW, "VIEW"),
-            *tokens[kind + 2 :],
-        ]
-    for index in reversed(range(1, len(tokens) - 3)):
-        words = [_word(tokens, index + offset) for offset in (-1, 0, 1, 3)]
-        if words[0] in ("FROM", "JOIN", ",") and words[1:] == ["STREAM", "(", ")"]:
-            tokens = [*tokens[:index], tokens[index + 2], *tokens[index + 4 :]]
+    is_streaming = kind is not None and [_word(tokens, kind + i) for i in (0, 1)] == [
+        "STREAMING",
+        "TABLE",
+    ]
+    if kind is not None and is_streaming:
+        words = (_word(tokens, index) for index in _outside_parentheses(tokens, kind))
+        if "AS" in words:
+            view = _replace(tokens[kind], TokenType.VIEW, "VIEW")
+            tokens = [*tokens[:kind], view, *tokens[kind + 2 :]]
+    for index in reversed(range(1, len(tokens) - 1)):
+        if _word(tokens, index) != "STREAM" or _word(tokens, index - 1) not in _BEFORE_TABLE:
+            continue
+        if _word(tokens, index + 1) == "(":
+            end = _after_parentheses(tokens, index + 1)
+            name = tokens[index + 2 : end - 1]
+            dots = [token.token_type == TokenType.DOT for token in name]
+            if len(name) % 2 and dots == [bool(part % 2) for part in range(len(name))]:
+                tokens = [*tokens[:index], *name, *tokens[end:]]
+        elif is_streaming and (
+            tokens[index + 1].token_type in _NAMES or _word(tokens, index + 2) == "."
+        ):
+            tokens = [*tokens[:index], *tokens[index + 1 :]]
     return tokens
 
 
-_STREAMING_TABLE: Final = ["STREAMING", "TABLE", "AS"]
+_BEFORE_TABLE: Final = ("FROM", "JOIN", ",")
+_NAMES: Final = (TokenType.VAR, TokenType.IDENTIFIER)
 
 
 def _strip_not_null_of_result(tokens: list[Token], _: StatementWords) -> list[Token]:

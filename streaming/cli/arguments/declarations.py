@@ -363,7 +363,8 @@ def pipeline(
         Path,
         typer.Argument(
             metavar="PIPELINE.toml",
-            help="The files of SQL, the source tables, the targets and the state.",
+            help="The files of SQL, the source tables, the targets and the state; or the "
+            "specification of a declarative pipeline of Spark, spark-pipeline.yml.",
             show_default=False,
         ),
     ],

@@ -28,7 +28,8 @@
 
     [limits]                            # as in a job file
 
-Paths are relative to the folder of the file. All problems are reported at once.
+Paths are relative to the folder of the file. All problems are reported at once. A file ``.yml`` is
+the specification of a declarative pipeline of Spark (`streaming.cli.arguments.spark_pipeline`).
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from streaming.cli.arguments.functions import load_functions
 from streaming.cli.arguments.job_file import OPTIONS, read_outputs
 from streaming.cli.arguments.limits import parse_limits, parse_memory_limit
 from streaming.cli.arguments.sink import SinkArgument, assign_sinks, build_outputs
+from streaming.cli.arguments.spark_pipeline import is_spark_pipeline, read_spark_pipeline
 from streaming.cli.arguments.toml_table import TomlTable, read_toml
 from streaming.cli.arguments.views import DUCKDB
 from streaming.pipeline.definition import PipelineDefinition
@@ -89,10 +91,17 @@ def read_pipeline(path: Path) -> PipelineFile:
     """Read a pipeline file.
 
     Raises:
-        EventsError: The file cannot be read, is not TOML, or has problems; all are reported.
+        EventsError: The file cannot be read, is neither TOML nor YAML, or has problems; all are
+            reported.
     """
     checks = Checks()
-    root = TomlTable(read_toml(path), path, "", checks)
+    if is_spark_pipeline(path):
+        values = read_spark_pipeline(path, checks)
+        if checks.problems:
+            raise ProblemsError(checks.problems)
+    else:
+        values = read_toml(path)
+    root = TomlTable(values, path, "", checks)
     files = _read_files(root, path)
     tables = dict(_read_tables(root))
     has_mode = [bool({"mode", "keys"} & {*table.names}) for table in root.tables("outputs")]
@@ -102,7 +111,7 @@ def read_pipeline(path: Path) -> PipelineFile:
     if "state" not in options and not checks.problems:
         root.report("state.path", "the key is missing: name a folder for the state")
     if not tables and not checks.problems:
-        root.report("inputs", "there is no source table: add [inputs.NAME] with its path")
+        root.report("inputs", _no_source_table(path))
     limits = functions = memory_limit = None
     with checks.check():
         limits = parse_limits(*(options.get(name) for name in SHARED_OPTIONS["limits"]))
@@ -124,6 +133,16 @@ def read_pipeline(path: Path) -> PipelineFile:
         options.get("policy", "auto"),
     )
     return PipelineFile(definition, options.get("every", DEFAULT_EVERY))
+
+
+def _no_source_table(path: Path) -> str:
+    advice = "add [inputs.NAME] with its path"
+    if is_spark_pipeline(path):
+        advice = (
+            "no folder of the warehouse is a table that a view names: set spark.sql.warehouse.dir, "
+            "or dbsp_wcoj.inputs.NAME.path, in configuration"
+        )
+    return f"there is no source table: {advice}"
 
 
 def _read_files(root: TomlTable, path: Path) -> SqlFiles | None:

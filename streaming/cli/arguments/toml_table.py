@@ -12,7 +12,7 @@ from typing import Any, Final
 from streaming.cli.arguments.checks import Checks
 from streaming.errors import EventsError
 
-__all__ = ["TomlTable", "read_toml"]
+__all__ = ["MAX_BYTES", "TomlTable", "read_toml"]
 
 #: The maximum size of a file; a longer one is probably not in TOML.
 MAX_BYTES: Final = 4 << 20

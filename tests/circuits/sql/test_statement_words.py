@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from datetime import datetime
 
@@ -243,6 +244,62 @@ def test_streaming_tables_of_databricks_are_views():
               CREATE OR REFRESH MATERIALIZED VIEW n AS SELECT count(*) AS n FROM s"""
     views, _ = run(text, "spark", t=[{"a": 1}, {"a": 3}])
     assert views == {"s": [(1,), (3,)], "n": [(2,)]}
+
+
+@pytest.mark.parametrize(
+    "table", ["STREAM t", "STREAM t AS u", "STREAM(default.t) u", "STREAM default.t u", "stream"]
+)
+def test_a_streaming_table_of_spark_reads_a_table(table):
+    name = "stream" if table == "stream" else "t"
+    text = f"""CREATE TABLE {name} (a INT);
+              CREATE STREAMING TABLE IF NOT EXISTS s (b) COMMENT 'x' AS SELECT a FROM {table}"""
+    views, _ = run(text, "spark", **{name: [{"a": 1}, {"a": 3}]})
+    assert views == {"s": [(1,), (3,)]}
+
+
+def test_the_layout_of_a_table_of_spark_has_no_effect():
+    text = """
+        CREATE STREAMING TABLE s USING delta PARTITIONED BY (a) TBLPROPERTIES ('k' = 'v') AS
+            SELECT a FROM STREAM(t);
+        CREATE MATERIALIZED VIEW n CLUSTER BY (n) AS SELECT count(*) AS n FROM s
+    """
+    views, notices = run(f"CREATE TABLE t (a INT); {text}", "spark", t=[{"a": 1}])
+    assert views == {"s": [(1,)], "n": [(1,)]}
+    assert [notice.split(": ")[1].split(" has")[0] for notice in notices] == [
+        "USING of a view",
+        "PARTITIONED BY of a view",
+        "property 'k' of the view",
+        "CLUSTER BY of a view",
+    ]
+
+
+def test_stream_is_an_ordinary_name_outside_of_streaming_tables():
+    text = "CREATE TABLE stream (a INT); CREATE VIEW s AS SELECT t.a FROM stream t, stream u"
+    views, _ = run(text, "spark", stream=[{"a": 1}])
+    assert views == {"s": [(1,)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "CREATE STREAMING TABLE s",
+            "line 1, column 1: CREATE STREAMING TABLE without a query is not supported; write "
+            "CREATE STREAMING TABLE t AS SELECT",
+        ),
+        (
+            "SELECT 1;\nCREATE FLOW f AS INSERT INTO s BY NAME SELECT * FROM STREAM(t)",
+            "line 2, column 1: CREATE FLOW is not supported; write its query into CREATE STREAMING",
+        ),
+        (
+            "CREATE FLOW f AS AUTO CDC INTO s FROM STREAM(t) KEYS (a) SEQUENCE BY a",
+            "line 1, column 1: CREATE FLOW is not supported",
+        ),
+    ],
+)
+def test_flows_of_spark_are_refused(text, message):
+    with pytest.raises(UnsupportedSqlError, match=re.escape(message)):
+        compile_sql(text, {"t": "a INT"}, dialect="spark")
 
 
 def test_a_placement_a_setting_and_a_table_command_are_left_out_or_replaced():

@@ -1,0 +1,267 @@
+"""Read the specification of a declarative pipeline of Spark, as the keys of a pipeline file.
+
+::
+
+    name: shop                                      # spark-pipeline.yml
+    storage: file:///data/storage
+    database: shop                                  # or schema
+    libraries:
+      - glob:
+          include: transformations/**
+    configuration:
+      spark.sql.warehouse.dir: /data/warehouse
+      dbsp_wcoj.inputs.orders.path: /data/orders    # a key of [inputs.orders]
+      dbsp_wcoj.run.policy: incremental             # a key of [run]; or of [state]
+      dbsp_wcoj.keys.cities: city                   # the key of the target table of a view
+
+=================== ============================================================================
+libraries           the files of SQL: a file, or a folder with all below it, as ``folder/**``
+tables              folders of the database in the warehouse, as Spark creates them:
+                    ``WAREHOUSE/DATABASE.db/TABLE``, and ``WAREHOUSE/TABLE`` in "default"
+source tables       the tables that a view names, and those of the settings ``inputs.NAME.KEY``
+target tables       Delta tables of the names of the views; a streaming table is appended to
+state               the folder ``dbsp_wcoj`` of the storage
+=================== ============================================================================
+
+Spark itself ignores settings that begin with ``dbsp_wcoj``, so it can run the same file. A setting
+of Spark that may change the rows of views is refused, unless it has the value that this package
+computes with.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
+
+from circuits import SqlError
+from circuits.sql import ViewStatement, view_statements
+from streaming.cli.arguments.checks import Checks
+from streaming.cli.arguments.toml_table import MAX_BYTES, TomlTable
+from streaming.errors import EventsError
+from streaming.pipeline.sql_files import SQL_SUFFIX, read_sql_files
+
+__all__ = ["is_spark_pipeline", "read_spark_pipeline"]
+
+SUFFIXES: Final = (".yml", ".yaml")
+CATALOG: Final = "spark_catalog"
+DEFAULT_DATABASE: Final = "default"
+WAREHOUSE: Final = "spark.sql.warehouse.dir"
+#: The folder of the state in the storage.
+STATE_FOLDER: Final = "dbsp_wcoj"
+#: Begins the settings of this package.
+OWN: Final = "dbsp_wcoj"
+#: Settings that change the rows of views, and the values that this package computes with.
+REQUIRED_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "spark.sql.ansi.enabled": ("true",),
+    "spark.sql.caseSensitive": ("false",),
+    "spark.sql.session.timeZone": ("UTC", "Etc/UTC"),
+    "spark.sql.timestampType": ("TIMESTAMP_LTZ",),
+}
+#: The settings that begin with these words change only how Spark works.
+SETTINGS_WITHOUT_EFFECT: Final = tuple(
+    f"spark.sql.{name}"
+    for name in (
+        *("adaptive.", "autoBroadcastJoinThreshold", "broadcastTimeout", "catalog."),
+        *("catalogImplementation", "execution.", "extensions", "files.", "parquet."),
+        *("shuffle.", "sources.", "streaming.", "ui.", "warehouse."),
+    )
+)
+
+
+def is_spark_pipeline(path: Path) -> bool:
+    """Return whether a file is the specification of a pipeline of Spark, by its suffix."""
+    return path.suffix.lower() in SUFFIXES
+
+
+def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
+    """Return the keys and values that a pipeline file in TOML would have.
+
+    Args:
+        path: The specification.
+        checks: Receives the problems.
+
+    Raises:
+        EventsError: The file cannot be read, or is not YAML.
+    """
+    spec = TomlTable(_read_yaml(path), path, "", checks)
+    for key in ("name", "storage"):
+        if spec.text(key) is None and key not in spec:
+            spec.report(key, "the key is missing")
+    if spec.text("catalog") not in (None, CATALOG):
+        spec.report(
+            "catalog",
+            f"tables are read from folders of {CATALOG}: leave it out, or write {CATALOG}",
+        )
+    databases = [spec.text("database"), spec.text("schema")]
+    database = next(filter(None, databases), DEFAULT_DATABASE)
+    files = list(dict.fromkeys(_list_files(spec, path.parent)))
+    settings = _Settings(spec, spec.options("configuration"))
+    if not files:
+        spec.report("libraries", "no file .sql: add - glob: {include: transformations/**}")
+    if not spec.report_unknown_keys():
+        return {}
+    folder = _place(settings.warehouse, path.parent)
+    if database != DEFAULT_DATABASE:
+        folder = f"{folder}/{database}.db"
+    views: list[ViewStatement] = []
+    with suppress(SqlError):  # it is reported when the views are compiled
+        views = view_statements(read_sql_files(files).text, "spark")
+    inputs = {**_find_tables(folder, views, settings.inputs), **settings.inputs}
+    storage = _place(spec.text("storage") or "", path.parent)
+    return {
+        "query": [str(file.relative_to(path.parent)) for file in files],
+        "inputs": inputs,
+        "outputs": list(_outputs(spec, folder, views, settings.keys)),
+        "state": {"path": f"{storage}/{STATE_FOLDER}", **settings.state},
+        "run": {"dialect": "spark", **settings.run},
+    }
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            raise EventsError(f"{path} has more than {MAX_BYTES:,} bytes: name a file in YAML")
+        values = yaml.safe_load(data)
+    except OSError as error:
+        raise EventsError(f"{path}: {error.strerror or error}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise EventsError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from None
+    if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
+        raise EventsError(f"{path} has no keys: write name, storage, libraries, ... into it")
+    return values
+
+
+def _list_files(spec: TomlTable, folder: Path) -> Iterator[Path]:
+    """Yield the files of SQL of the libraries, in the order of their names."""
+    for library in spec.tables("libraries"):
+        pattern = library.table("glob")
+        include = pattern.text("include")
+        if include is None:
+            pattern.report("include", "the key is missing: name a file, or a folder as folder/**")
+            continue
+        library.report_unknown_keys()
+        pattern.report_unknown_keys()
+        prefix = include.removesuffix("/**")
+        if glob.has_magic(prefix) or Path(include).is_absolute():
+            pattern.report("include", f"{include!r}: name a file, or a folder as folder/**")
+            continue
+        is_folder = prefix != include
+        files = (folder / prefix).rglob("*") if is_folder else [folder / include]
+        for file in sorted(file for file in files if file.is_file() or not is_folder):
+            if file.suffix == SQL_SUFFIX:
+                yield file
+            elif "__pycache__" not in file.parts:
+                pattern.report(
+                    "include",
+                    f"{file.relative_to(folder)} is not a file {SQL_SUFFIX}: write its tables in "
+                    "SQL, or name a folder without it",
+                )
+
+
+class _Settings:
+    """The settings of a specification.
+
+    Attributes:
+        warehouse: The folder of the tables.
+        inputs: The keys of each source table.
+        run: Keys of the table ``run`` of a pipeline file.
+        state: Keys of the table ``state``.
+        keys: The key columns of views.
+    """
+
+    def __init__(self, spec: TomlTable, settings: Mapping[str, str]) -> None:
+        self.warehouse = settings.get(WAREHOUSE, "spark-warehouse")
+        self.inputs: dict[str, dict[str, Any]] = {}
+        self.run: dict[str, str] = {}
+        self.state: dict[str, str] = {}
+        self.keys: dict[str, list[str]] = {}
+        for name, value in settings.items():
+            if problem := self._read(name, value):
+                spec.report(f"configuration.{name}", problem)
+
+    def _read(self, name: str, value: str) -> str | None:
+        """Read a setting; return the problem with it."""
+        match name.split("."):
+            case [_, "inputs", table, "options", *rest] if name.startswith(f"{OWN}.") and rest:
+                options = self.inputs.setdefault(table, {}).setdefault("options", {})
+                options[".".join(rest)] = value
+            case [word, "inputs", table, key] if word == OWN and key != "options":
+                self.inputs.setdefault(table, {})[key] = value
+            case [word, "run", key] if word == OWN and key != "dialect":
+                self.run[key] = value
+            case [word, "state", key] if word == OWN:
+                self.state[key] = value
+            case [word, "keys", view] if word == OWN:
+                self.keys[view] = [column.strip() for column in value.split(",")]
+            case [word, *_] if word == OWN:
+                return (
+                    f"unknown setting: write {OWN}.inputs.NAME.KEY, {OWN}.keys.VIEW, "
+                    f"{OWN}.run.KEY or {OWN}.state.KEY"
+                )
+            case ["spark", "sql", *_]:
+                return _problem_of(name, value)
+        return None
+
+
+def _problem_of(name: str, value: str) -> str | None:
+    """Return the problem with a setting of Spark's SQL; None if there is none."""
+    allowed = REQUIRED_SETTINGS.get(name, ())
+    if value.casefold() in (other.casefold() for other in allowed):
+        return None
+    if allowed:
+        return f"{value!r} would change the rows of views: write {allowed[0]}, or leave it out"
+    if name.startswith(SETTINGS_WITHOUT_EFFECT):
+        return None
+    return "it is not known whether this setting changes the rows of views: leave it out"
+
+
+def _place(text: str, folder: Path) -> str:
+    """Return a path, relative to a folder, or a URI; the URI of a local file becomes a path."""
+    if text.startswith("file:"):
+        return unquote(urlsplit(text).path)
+    return text if "://" in text else str(folder / text)
+
+
+def _find_tables(
+    folder: str, views: list[ViewStatement], known: Mapping[str, object]
+) -> dict[str, dict[str, Any]]:
+    """Return the tables of a folder that views name, without views and known tables."""
+    words = {word for view in views for word in view.words}
+    others = {view.name.casefold() for view in views} | {name.casefold() for name in known}
+    if "://" in folder or not Path(folder).is_dir():
+        return {}
+    return {
+        child.name: {"path": str(child)}
+        for child in sorted(Path(folder).iterdir())
+        if child.is_dir() and child.name.casefold() in words - others
+    }
+
+
+def _outputs(
+    spec: TomlTable, folder: str, views: list[ViewStatement], keys: Mapping[str, list[str]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the output of each view that is not temporary."""
+    targets = [view for view in views if not view.is_temporary]
+    for name in keys.keys() - {view.name for view in targets}:
+        spec.report(f"configuration.{OWN}.keys.{name}", "there is no view of this name")
+    for view in targets:
+        path = f"{folder}/{view.name}"
+        is_other = "://" not in path and Path(path).is_dir() and any(Path(path).iterdir())
+        if is_other and not (Path(path) / "_delta_log").is_dir():
+            spec.report(
+                "", f"view {view.name!r}: {path} is not a Delta table: remove it, or its files"
+            )
+        output: dict[str, Any] = {"view": view.name, "target": "delta", "path": path}
+        if view.name in keys:
+            output["keys"] = keys[view.name]
+        elif view.is_streaming:
+            output["mode"] = "append"
+        yield output

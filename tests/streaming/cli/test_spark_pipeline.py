@@ -1,0 +1,196 @@
+"""The command ``pipeline`` runs the specification of a declarative pipeline of Spark."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.pipelines.cli import load_pipeline_spec
+from typer.testing import CliRunner
+
+from streaming.cli.app import app
+
+deltalake = pytest.importorskip("deltalake", reason="no deltalake: pip install -e '.[sinks]'")
+
+SPEC = """
+name: shop
+storage: file://{folder}/storage
+catalog: spark_catalog
+database: sales
+libraries:
+  - glob:
+      include: transformations/**
+  - glob:
+      include: more.sql
+configuration:
+  spark.sql.warehouse.dir: file://{folder}/warehouse
+  spark.sql.shuffle.partitions: "2"
+  spark.executor.memory: 1g
+  dbsp_wcoj.keys.worth: item
+  dbsp_wcoj.inputs.returns.path: returned
+  dbsp_wcoj.inputs.returns.removed_files: delete
+"""
+FILES = {
+    "transformations/bronze.sql": """
+        CREATE STREAMING TABLE lines USING delta PARTITIONED BY (item) COMMENT 'as they arrive'
+        AS SELECT item, price FROM STREAM orders;
+    """,
+    "transformations/deep/gold.sql": """
+        CREATE OR REFRESH MATERIALIZED VIEW worth AS
+            SELECT item, sum(price) AS worth FROM kept GROUP BY item;
+        CREATE TEMPORARY VIEW kept AS
+            SELECT * FROM lines l WHERE NOT EXISTS (SELECT 1 FROM returns r WHERE r.item = l.item)
+    """,
+    "more.sql": "CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM default.returns",
+}
+
+
+class Project:
+    """A project of Spark, its source tables and its target tables."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.file = folder / "spark-pipeline.yml"
+        self.write({"spark-pipeline.yml": SPEC.format(folder=folder), **FILES})
+        self.order(["desk", "lamp", "lamp"])
+        (folder / "returned").mkdir()
+        pq.write_table(pa.table({"item": ["desk"]}), folder / "returned" / "1.parquet")
+
+    def write(self, files):
+        for name, text in files.items():
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text(text)
+
+    def replace(self, old, new):
+        text = self.file.read_text()
+        assert old in text
+        self.file.write_text(text.replace(old, new))
+
+    def order(self, items):
+        rows = pa.table({"item": items, "price": [10] * len(items)})
+        orders = self.folder / "warehouse" / "sales.db" / "orders"
+        deltalake.write_deltalake(orders, rows, mode="append")
+
+    def rows(self, view):
+        table = deltalake.DeltaTable(self.folder / "warehouse" / "sales.db" / view)
+        return Counter(tuple(row.values()) for row in table.to_pyarrow_table().to_pylist())
+
+
+@pytest.fixture
+def project(tmp_path):
+    return Project(tmp_path)
+
+
+def run(*arguments, status=0):
+    result = CliRunner().invoke(app, ["pipeline", *map(str, arguments)])
+    assert result.exit_code == status, result.output
+    return " ".join(result.output.split())
+
+
+def test_a_specification_is_refreshed_in_the_warehouse(project):
+    run("refresh", project.file)
+    assert project.rows("lines") == {("desk", 10): 1, ("lamp", 10): 2}
+    assert project.rows("worth") == {("lamp", 20): 1}
+    assert project.rows("n") == {(1,): 1}
+    project.order(["lamp", "shelf"])
+    (project.folder / "returned" / "1.parquet").unlink()
+    pq.write_table(pa.table({"item": ["shelf"]}), project.folder / "returned" / "2.parquet")
+    report = json.loads(run("refresh", project.file, "--json"))
+    assert report["written"] == {"lines": 2, "worth": 2, "n": 0}
+    assert project.rows("lines") == {("desk", 10): 1, ("lamp", 10): 3, ("shelf", 10): 1}
+    assert project.rows("worth") == {("desk", 10): 1, ("lamp", 30): 1}
+    assert not (project.folder / "warehouse" / "sales.db" / "kept").exists()
+    assert (project.folder / "storage" / "dbsp_wcoj").is_dir()
+
+
+def test_spark_reads_the_same_specification(project):
+    spec = load_pipeline_spec(project.file)
+    assert (spec.name, spec.database) == ("shop", "sales")
+
+
+def test_a_row_that_a_streaming_table_loses_is_an_error(project):
+    run("refresh", project.file)
+    orders = project.folder / "warehouse" / "sales.db" / "orders"
+    deltalake.DeltaTable(orders).delete("item = 'desk'")
+    assert "1 of its rows were deleted or updated" in run("refresh", project.file, status=2)
+
+
+def test_explain_and_check_read_a_specification(project):
+    assert "3 files of SQL, 2 source tables, 3 views; no problem" in run("check", project.file)
+    assert "worth: incremental" in run("explain", project.file)
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [
+        (
+            "CREATE FLOW f AS INSERT INTO lines BY NAME SELECT * FROM STREAM(orders)",
+            "CREATE FLOW is not supported",
+        ),
+        (
+            "CREATE STREAMING TABLE empty",
+            "CREATE STREAMING TABLE without a query is not supported",
+        ),
+        (
+            "CREATE MATERIALIZED VIEW x (item STRING) AS SELECT item FROM orders",
+            "a column definition in CREATE VIEW is not supported",
+        ),
+        ("SET spark.x = 1", "SET is not supported"),
+    ],
+)
+def test_other_statements_are_refused_by_name_and_position(project, statement, problem):
+    project.replace("configuration:\n", "configuration:\n  dbsp_wcoj.run.policy: incremental\n")
+    project.write({"more.sql": f"{FILES['more.sql']};\n{statement}"})
+    output = run("check", project.file, status=2)
+    assert problem in output
+    assert "more.sql, line 2, column" in output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("name: shop", "", "name: the key is missing"),
+        ("storage:", "root:", "root: unknown key"),
+        ("storage:", "root:", "storage: the key is missing"),
+        ("catalog: spark_catalog", "catalog: unity", "catalog: tables are read from folders of"),
+        ("include: transformations/**", "include: '*/a.sql'", "glob.include: '*/a.sql': name a"),
+        ("include: transformations/**", "exclude: x", "glob.include: the key is missing"),
+        ("include: transformations/**", "include: none/**", ""),
+        ("include: more.sql", "include: 'py/**'", "py/a.py is not a file .sql"),
+        ("include: more.sql", "include: more.txt", "more.txt is not a file .sql"),
+        ('"2"', '"2"\n  spark.sql.ansi.enabled: "false"', "'false' would change the rows"),
+        ('"2"', '"2"\n  spark.sql.session.timeZone: CET', "write UTC, or leave it out"),
+        ('"2"', '"2"\n  spark.sql.legacy.sizeOfNull: "true"', "it is not known whether"),
+        ('"2"', '"2"\n  dbsp_wcoj.run.dialect: duckdb', "unknown setting: write dbsp_wcoj.inputs"),
+        ('"2"', '"2"\n  dbsp_wcoj.run.polcy: full', "run.polcy: unknown key"),
+        ('"2"', '"2"\n  dbsp_wcoj.inputs.returns.pth: x', "inputs.returns.pth: unknown key"),
+        ("keys.worth", "keys.wealth", "keys.wealth: there is no view of this name"),
+        ("name: shop", "name: [", "is not a YAML file: while parsing"),
+    ],
+)
+def test_problems_of_a_specification_are_named(project, old, new, problem):
+    project.write({"py/a.py": "", "more.txt": ""})
+    project.replace(old, new)
+    if problem:
+        assert problem.replace(" ", "") in run("check", project.file, status=2).replace(" ", "")
+    else:
+        run("check", project.file, status=2)
+
+
+def test_a_specification_without_tables_or_keys_is_refused(project):
+    project.file.write_text("- a")
+    assert "has no keys: write name, storage" in run("check", project.file, status=2)
+    project.file.write_text(SPEC.format(folder=project.folder).replace("sales", "other"))
+    project.replace("  dbsp_wcoj.inputs.returns.path: returned\n", "")
+    project.replace("  dbsp_wcoj.inputs.returns.removed_files: delete\n", "")
+    assert "no folder of the warehouse is a table" in run("check", project.file, status=2)
+
+
+def test_a_table_of_spark_in_the_place_of_a_target_is_not_overwritten(project):
+    place = project.folder / "warehouse" / "sales.db" / "n"
+    place.mkdir()
+    pq.write_table(pa.table({"n": [1]}), place / "part.parquet")
+    assert "is not a Delta table: remove it" in run("check", project.file, status=2)
