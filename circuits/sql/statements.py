@@ -317,7 +317,7 @@ class StatementPlanner:
 
     def _environment(self, source: SqlSource) -> Environment:
         query_reader: QueryReader = query  # the module has the functions of this interface
-        return Environment(source, self.scans, query_reader, self.readers)
+        return Environment(source, self.scans, query_reader, self.readers, views=self.plans)
 
     def declare(self, statements: list[tuple[SqlSource, exp.Expr]]) -> None:
         """Add the tables that the statements declare, and replace calls of declared functions.

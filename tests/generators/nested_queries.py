@@ -236,7 +236,8 @@ SELECT id, flatten(n), list_append(a, i), list_prepend(i, a), array_append(a, NU
 SELECT id, list_reverse(a), list_extract(a, 1), struct_extract(s, 'x') FROM t
 SELECT id, range(i), range(1, i), generate_series(1, i), generate_series(3, 1, -1) FROM t
 SELECT id, range(0, 10, 3), generate_series(i, 4) FROM t
-SELECT id, string_split(t, ','), str_split(t, ''), regexp_split_to_array(t, '[,]') FROM t
+SELECT id, string_split(t, ','), string_split(t, substr(t, 2, 1)), string_split(t, NULL) FROM t
+SELECT id, str_split(t, ''), regexp_split_to_array(t, '[,]') FROM t
 SELECT id, map_keys(m), map_values(m), map_entries(m), element_at(m, 'k') FROM t
 SELECT id, map_contains(m, 'k'), map_from_entries([{'k': id, 'v': t}]) FROM t
 SELECT id, list_position(a, 2), list_position(a, NULL), list_indexof(a, 9) FROM t

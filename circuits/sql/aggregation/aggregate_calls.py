@@ -36,6 +36,7 @@ from circuits.sql.aggregation.aggregate_reader import (
 )
 from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.ordering import SortKey
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.type_rules import is_interval
@@ -110,17 +111,51 @@ def _read_try_sum(reader: AggregateReader) -> Expression:
 
 def _read_average(reader: AggregateReader) -> Expression:
     """Return the mean; in Spark, the mean of decimals is a decimal with four digits more."""
-    value = reader.apply_filter(_as_number(reader, reader.argument(0)))
+    value = reader.argument(0)
+    if reader.is_spark and pa.types.is_timestamp(value.type):  # the mean of seconds since 1970
+        value = spark_cast(reader.clause, reader.function, value, FLOAT)
+    value = reader.apply_filter(_as_number(reader, value))
     if _is_interval(reader, value):
         return _mean_interval(reader, value)
+    if not reader.is_spark and not reader.source.is_postgres and _is_moment(value):
+        return _mean_time(reader, value)
     if not reader.is_spark or not pa.types.is_decimal(value.type):
         return reader.aggregate("avg", value, distinct=reader.distinct)
     total = reader.aggregate("sum", value, distinct=reader.distinct)
-    count = reader.aggregate("count", value, distinct=reader.distinct)
-    divisor = reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
+    divisor = _divisor(reader, value)
     precision, scale = value.type.precision, value.type.scale
     target = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
     return reader.cast(reader.call("divide_ansi", total, divisor), target)
+
+
+def _is_moment(value: Expression) -> bool:
+    return bool(pa.types.is_date(value.type) or pa.types.is_timestamp(value.type))
+
+
+def _mean_time(reader: AggregateReader, value: Expression) -> Expression:
+    """Return the mean of dates or timestamps as in DuckDB, rounded half towards zero.
+
+    The mean of dates is a timestamp.
+    """
+    if pa.types.is_date(value.type):
+        value = reader.cast(value, pa.timestamp("us"))
+    ticks = reader.call("epoch_microsecond", value)
+    total = reader.aggregate("sum", ticks, distinct=reader.distinct)
+    divisor = _divisor(reader, ticks)
+    doubled = reader.call("multiply", reader.call("abs", total), integer_literal(2))
+    rounded = reader.call(
+        "int_divide_ansi",
+        reader.call("add", doubled, reader.call("subtract", divisor, integer_literal(1))),
+        reader.call("multiply", divisor, integer_literal(2)),
+    )
+    mean = reader.cast(reader.call("multiply", rounded, reader.call("sign", total)), pa.int64())
+    return reader.cast(reader.call("timestamp_of_micros", mean), value.type)
+
+
+def _divisor(reader: AggregateReader, value: Expression) -> Expression:
+    """Return the number of values; NULL if there are none."""
+    count = reader.aggregate("count", value, distinct=reader.distinct)
+    return reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
 
 
 def _is_interval(reader: AggregateReader, value: Expression) -> bool:
@@ -165,8 +200,7 @@ def _mean_interval(reader: AggregateReader, value: Expression) -> Expression:
         count = reader.aggregate("count", value)
         return reader.call("divide_interval", _sum_intervals(reader, value), count)
     total = _sum_ticks(reader, value)
-    count = reader.aggregate("count", value, distinct=reader.distinct)
-    divisor = reader.call("case", reader.call("gt", count, integer_literal(0)), count, NULL)
+    divisor = _divisor(reader, value)
     doubled = reader.call("multiply", reader.call("abs", total), integer_literal(2))
     rounded = reader.call(
         "int_divide_ansi",

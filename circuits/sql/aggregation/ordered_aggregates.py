@@ -22,6 +22,7 @@ from circuits.sql.binding.ordering import SortKey, reverse_order
 from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal
 from circuits.types.codecs.codec import Codecs
+from circuits.types.functions.type_rules import is_binary
 
 __all__ = ["DEFINITIONS"]
 
@@ -241,6 +242,10 @@ def _read_string_agg(reader: AggregateReader) -> Expression:
 def _as_text(reader: AggregateReader, value: Expression) -> Expression:
     if pa.types.is_string(value.type):
         return value
+    if reader.source.is_postgres and is_binary(value.type):
+        raise reader.source.unsupported(
+            reader.function, f"{reader.name}() of bytes", "write encode(b, 'hex')"
+        )
     value = dialect_text(reader.clause, reader.function, value)
     if pa.types.is_string(value.type):
         return value

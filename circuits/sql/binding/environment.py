@@ -127,6 +127,7 @@ class Environment:
             because the query is not planned for a domain. Naming one raises a CorrelatedSqlError.
         domain: The values of the enclosing query for which the query is planned, if it is
             correlated (`circuits.sql.queries.decorrelation`).
+        views: The plans of earlier views, by name; ``relations`` has scans of them.
     """
 
     source: SqlSource
@@ -136,6 +137,7 @@ class Environment:
     common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
     unsupported_scope: Scope | None = None
     domain: Domain | None = None
+    views: Mapping[str, PlanNode] = field(default_factory=dict)
 
     def clause(
         self,

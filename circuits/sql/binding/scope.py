@@ -300,18 +300,26 @@ class Scope:
         return any(column.is_of_table(table) for column in self.columns)
 
     def expand_star(self, node: exp.Star, table: str = "") -> Iterator[tuple[str, Expression]]:
-        """Yield names and values of the columns of ``*`` or ``table.*``."""
+        """Yield names and values of the columns of ``*`` or ``table.*``.
+
+        ``table`` may be a table of an enclosing query; in dialect spark, so may all tables of a
+        query without FROM.
+        """
         self.source.allow_arguments(node, "except_", "replace", "rename")
+        columns = self.columns
         if table and not self.has_table(table):
+            columns = self._outer_columns(node, table)
+        elif not columns and self.source.is_spark:
+            columns = self._outer_columns(node)
+        if not columns and table:
             tables = _list_names(column.table for column in self.columns)
             raise self.source.error(
                 node.parent or node, f"unknown table {table!r} before '.*'; in FROM: {tables}"
             )
-        if not self.columns:
+        if not columns:
             raise self.source.error(node, "'*' without a FROM clause; name the columns")
         excluded = self._excluded_names(node)
         unused_names = set(excluded)
-        columns = self.columns
         if self.source.is_spark or not table:
             columns = tuple(sorted(columns, key=lambda column: -column.star_rank))
         for column in columns:
@@ -332,6 +340,18 @@ class Scope:
         for names, part in excluded.items():
             if names in unused_names:
                 raise self.source.error(part, f"unknown column {part.name!r} in EXCLUDE")
+
+    def _outer_columns(self, node: exp.Star, table: str = "") -> tuple[ScopeColumn, ...]:
+        """Return the columns of a table, or all columns, of the next enclosing query with them."""
+        scopes = (scope for scope in self.enclosing_scopes() if scope is not self)
+        scope = next((s for s in scopes if s.has_table(table) or (s.columns and not table)), None)
+        columns = []
+        for column in scope.columns if scope is not None else ():
+            if column.is_of_table(table) or (not table and not column.is_shadowed):
+                name = exp.column(column.name, column.table or None)
+                name.meta.update((node.parent or node).meta)
+                columns.append(replace(column, value=self.resolve(name), merged_value=None))
+        return tuple(columns)
 
     def _excluded_names(self, node: exp.Star) -> dict[tuple[str, str], exp.Expr]:
         """Return the nodes of the names in EXCLUDE, by lower-case table, or none, and name."""

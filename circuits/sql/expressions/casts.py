@@ -28,6 +28,7 @@ from circuits.sql.expressions.json_functions.values import call_json, mark_json,
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric
 from circuits.sql.expressions.variants.casts import from_variant, to_variant
+from circuits.sql.syntax.source import SqlSource
 from circuits.sql.syntax.types import PADDED_TEXTS, arrow_type, interval_fields, json_kind_of_type
 from circuits.types.arrow_types import VARIANT, field_order, is_nested, part_types
 from circuits.types.codecs.intervals import INTERVAL
@@ -129,7 +130,7 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
         value = clause.call(node, "round", value)
     if source.is_postgres and is_text(value.type) and pa.types.is_boolean(target):
         value = _postgres_boolean_text(clause, node, value)
-    bytes_function = None if source.is_spark else _bytes_function(value.type, target)
+    bytes_function = None if source.is_spark else _bytes_function(source, value.type, target)
     if bytes_function or (node.to.this == exp.DType.UUID and is_text(value.type)):
         cast = clause.call(node, bytes_function or "uuid_text", value)
         cast = clause.call(node, "try", cast) if is_lenient else cast
@@ -248,11 +249,13 @@ def _postgres_boolean_text(clause: Clause, node: exp.Expr, text: Expression) -> 
     return clause.call(node, "case", *branches, word)
 
 
-def _bytes_function(source: pa.DataType, target: pa.DataType) -> str | None:
-    """Return the function for DuckDB's cast of text to bytes or back, which has escapes."""
-    if is_text(source) and is_binary(target):
-        return "unescape_bytes"
-    return "escape_bytes" if is_binary(source) and is_text(target) else None
+def _bytes_function(source: SqlSource, given: pa.DataType, target: pa.DataType) -> str | None:
+    """Return the function for a cast of text to bytes or back: DuckDB's have escapes."""
+    if is_text(given) and is_binary(target):
+        return "postgres_bytes" if source.is_postgres else "unescape_bytes"
+    if is_binary(given) and is_text(target):
+        return "postgres_bytes_text" if source.is_postgres else "escape_bytes"
+    return None
 
 
 def _has_no_cast(source: pa.DataType, target: pa.DataType) -> bool:
@@ -414,9 +417,12 @@ def dialect_text(clause: Clause, node: exp.Expr, value: Expression) -> Expressio
     """Return a value in a form whose cast to text is that of the dialect.
 
     A float is ``1.0E10`` in Spark, ``10000000000`` in PostgreSQL, and ``10000000000.0`` in DuckDB.
+    Bytes are hexadecimal digits after ``\\x`` in PostgreSQL.
     """
     if clause.source.is_postgres and pa.types.is_floating(value.type):
         return clause.call(node, "postgres_float", value)
+    if clause.source.is_postgres and is_binary(value.type):
+        return clause.call(node, "postgres_bytes_text", value)
     if not clause.source.is_spark:
         return value
     if pa.types.is_floating(value.type):

@@ -124,7 +124,7 @@ def _bit_count(clause: Clause, node: exp.Anonymous, value: Expression) -> Expres
     number = node.expressions[0].unnest()
     if isinstance(number, exp.Neg):
         number = number.this.unnest()
-    is_number = isinstance(number, exp.Literal)
+    is_number = isinstance(number, exp.Literal) and not number.is_string
     if is_number and isinstance(value, Literal) and -(2**31) <= value.value < 2**31:
         bits = 32
     if bits < 64:

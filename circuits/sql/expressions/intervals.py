@@ -233,6 +233,9 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
     # As in '1.5 days'. sqlglot gives INTERVAL 1.5 DAY the same form, without this argument.
     has_unit_beside = unit is not None or not source.is_postgres
     is_whole = whole_text or node.args.get("fraction_in_string")
+    # In Spark and Flink, only seconds have a fraction, in a text or not.
+    is_second = unit is not None and unit.name.upper() in ("SECOND", "SECONDS")
+    is_whole = is_whole or (source.is_spark and is_second)
     if "." in number.this and has_unit_beside and not is_whole:
         raise source.unsupported(
             node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"

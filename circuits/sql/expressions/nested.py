@@ -422,17 +422,11 @@ def _read_string_to_array(clause: Clause, node: exp.StringToArray) -> Expression
     """
     clause.source.allow_arguments(node, "this", "expression", "null")
     text, delimiter = clause.read(node.this), clause.read(node.expression)
-    if not isinstance(delimiter, Literal):
-        raise clause.source.unsupported(
-            node, "this separator of string_to_array()", "write a text, such as ','"
-        )
-    if delimiter.value == "":
-        is_null = clause.call(node, "is_null", text)
-        whole = clause.call(node, "make_list", text)
-        parts = clause.call(node, "case", is_null, Literal(None, whole.type), whole)
-    else:
-        separator = string_literal(delimiter.value or "")
-        parts = clause.call(node, "split", text, separator)
+    # For the function, an empty separator separates all characters, and NULL none.
+    is_null = clause.call(node, "is_null", delimiter)
+    separator = clause.call(node, "nullif", delimiter, string_literal(""))
+    separator = clause.call(node, "case", is_null, string_literal(""), separator)
+    parts = clause.call(node, "split", text, separator)
     null = node.args.get("null")
     if null is not None:
         word = clause.read(null)

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.json_functions.queries import read_is_json
 from circuits.sql.expressions.list_comparisons import (
     compare_with_list,
@@ -27,7 +28,7 @@ from circuits.sql.expressions.postgres.periods import overlap_periods
 from circuits.sql.expressions.row_comparisons import compare_rows, is_row, read_parts
 from circuits.types.functions import conjunction
 from circuits.types.functions.texts.like_patterns import glob_to_regex
-from circuits.types.functions.type_rules import is_interval, is_number, is_text
+from circuits.types.functions.type_rules import is_interval, is_number, is_temporal, is_text
 
 __all__ = ["READERS"]
 
@@ -182,6 +183,8 @@ def _like_reader(function: str) -> Reader:
     def read(clause: Clause, node: exp.Expr) -> Expression:
         clause.source.allow_arguments(node, "this", "expression", "negate")
         value, right = clause.read(node.this), node.args["expression"]
+        if clause.source.is_spark and (is_number(value.type) or is_temporal(value.type)):
+            value = spark_cast(clause, node, value, pa.string())
         if isinstance(right, exp.Any | exp.All):
             matches = _read_like_any(clause, node, function, value, right)
         else:

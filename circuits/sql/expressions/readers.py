@@ -95,6 +95,7 @@ READERS: Final = ReaderTable(
     ),
     postgres_by_name=merge_tables(
         postgres_json.READERS_BY_NAME,
+        postgres_lists.READERS_BY_NAME,
         postgres_numbers.READERS_BY_NAME,
         postgres_texts.READERS_BY_NAME,
         type_names.READERS_BY_NAME,

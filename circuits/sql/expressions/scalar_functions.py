@@ -97,17 +97,29 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
         return concatenate_lists(clause, node, left, right)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
+    if clause.source.is_postgres:  # a literal beside bytes is read as bytes
+        sides = [(left, right), (right, left)]
+        left, right = (_as_bytes(clause, node, value, other) for value, other in sides)
     if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):
         return clause.call(node, "bytes_concat", left, right)
     texts = _as_text(clause, node.left, left), _as_text(clause, node.right, right)
     return clause.call(node, "concat", *texts)
 
 
+def _as_bytes(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
+    """Return a literal text beside bytes as bytes; another value unchanged."""
+    is_text = isinstance(value, Literal) and pa.types.is_string(value.type)
+    if is_text and pa.types.is_binary(other.type):
+        return clause.call(node, "postgres_bytes", value)
+    return value
+
+
 def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if pa.types.is_string(value.type) or pa.types.is_large_string(value.type):
         return value
     if pa.types.is_binary(value.type) and not clause.source.is_spark:
-        return clause.call(node, "escape_bytes", value)
+        function = "postgres_bytes_text" if clause.source.is_postgres else "escape_bytes"
+        return clause.call(node, function, value)
     value = dialect_text(clause, node, value)
     return clause.call(node, "cast", value, type=pa.string())
 

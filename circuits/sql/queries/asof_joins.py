@@ -7,6 +7,13 @@
     a ASOF JOIN t MATCH_CONDITION (a.ts >= t.ts) ON ...      Snowflake, whose join keeps left rows
     a [LEFT] JOIN t FOR SYSTEM_TIME AS OF a.ts ON a.k = t.k  Flink; t has one timestamp column
 
+In a temporal join, the other conditions are about the row that was valid at the time: if it does
+not fulfil them, the left row has no match. In an ASOF join, conditions on one side choose the rows
+among which the match is searched.
+
+A view of the latest row of each key (``ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) = 1``)
+has, as in Flink, all rows that it is selected from as versions (`with_all_versions`).
+
 The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
 finds the right row. Of several right rows with equal keys and times, the first one in the order of
 their columns is joined.
@@ -19,7 +26,7 @@ change then computes all rows of its key again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -27,7 +34,7 @@ import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Expression, Literal, columns_of
+from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of, substitute
 from circuits.plan.nodes import (
     CrossJoin,
     Filter,
@@ -36,6 +43,7 @@ from circuits.plan.nodes import (
     Order,
     OuterJoin,
     PlanNode,
+    Scan,
     Semijoin,
     TopK,
     Union,
@@ -58,7 +66,14 @@ from circuits.types import functions
 from circuits.types.arrow_types import is_nested
 from circuits.types.codecs.codec import Codecs
 
-__all__ = ["AsofJoin", "Match", "join_asof", "read_match", "read_system_time"]
+__all__ = [
+    "AsofJoin",
+    "Match",
+    "join_asof",
+    "read_match",
+    "read_system_time",
+    "with_all_versions",
+]
 
 _TRUE: Final = Literal(True, pa.bool_())
 _EXCHANGED: Final = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
@@ -75,6 +90,7 @@ class Match:
         left_time: Compared with ``right_time``.
         right_time: The time of the right side.
         comparison: ``ge``, ``gt``, ``le`` or ``lt``, with the left time first.
+        others: The other conditions of a temporal join, over the columns of both sides.
     """
 
     left_keys: tuple[Expression, ...]
@@ -82,6 +98,7 @@ class Match:
     left_time: Expression
     right_time: Expression
     comparison: str
+    others: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -144,13 +161,18 @@ def read_match(
     """
     source = clause.source
     keys: list[tuple[Expression, Expression]] = []
+    others: list[Expression] = []
     time_comparison: _SideComparison | None = None
     for node, condition in _read_conditions(clause, join, width, equalities, system_time, right):
+        comparison = _split_comparison(condition, width)
         one_sided = _one_sided_key(condition, width)
+        is_key = one_sided is None and comparison is not None and comparison.function == "eq"
+        if system_time is not None and node is not system_time and not is_key:
+            others.append(condition)
+            continue
         if one_sided is not None:
             keys.append(one_sided)
             continue
-        comparison = _split_comparison(condition, width)
         if comparison is None or comparison.function not in ("eq", *_EXCHANGED):
             raise source.unsupported(node, "this condition of an ASOF join", _ADVICE)
         if comparison.function == "eq":
@@ -174,7 +196,44 @@ def read_match(
         left_time,
         right_time,
         function,
+        tuple(others),
     )
+
+
+def with_all_versions(join: AsofJoin, views: Mapping[str, PlanNode]) -> AsofJoin:
+    """Return a temporal join; a right side of only the latest row of each key gets all rows.
+
+    Args:
+        join: The join.
+        views: The plans of the views that its right side may scan.
+    """
+    plan, match = join.right, join.match
+    if isinstance(plan, Scan):
+        plan = views.get(plan.relation, plan)
+    latest = plan.input if isinstance(plan, Map) else plan
+    if not isinstance(latest, TopK) or not isinstance(match.right_time, Column):
+        return join
+    sources = plan.expressions if isinstance(plan, Map) else columns(plan)
+    keys = [
+        sources[key.index] if isinstance(key, Column) else key
+        for key in match.right_keys
+        if not isinstance(key, Literal)
+    ]
+    time = sources[match.right_time.index]
+    latest_columns = columns(latest)
+    order = latest.order[0] if len(latest.order) == 1 else None
+    is_latest = (
+        latest.limit == 1
+        and not latest.offset
+        and order is not None
+        and order.descending
+        and latest_columns[order.column] == time
+        and {latest_columns[key] for key in latest.keys} == set(keys)
+    )
+    if not is_latest:
+        return join
+    names = tuple(field.name for field in plan.fields)
+    return replace(join, right=Map(latest.input, tuple(sources), names))
 
 
 def _one_sided_key(condition: Expression, width: int) -> tuple[Expression, Expression] | None:
@@ -296,6 +355,7 @@ def join_asof(join: AsofJoin) -> PlanNode:
             functions.call("eq", both[left_column], both[width + right_column])
             for left_column, right_column in zip((*left_keys, matched_time), order, strict=True)
         ]
+        + [_over_product(other, len(join.left.fields), width) for other in match.others]
     )
     joined: PlanNode = Filter(product, predicate)
     if join.kind in ("left", "full"):
@@ -313,6 +373,17 @@ def join_asof(join: AsofJoin) -> PlanNode:
     unmatched = Union((right, Negate(found)))
     padding = (Literal(None, field.type) for field in join.left.fields)
     return Union((rows, Map(unmatched, (*padding, *columns(unmatched)[:right_width]), names)))
+
+
+def _over_product(condition: Expression, left_width: int, matched_width: int) -> Expression:
+    """Return a condition over both sides of a join, where the left side has further columns."""
+    added = matched_width - left_width
+
+    def shift(column: Column) -> Expression:
+        is_right = left_width <= column.index < FIRST_OUTER_COLUMN
+        return Column(column.index + added, column.type) if is_right else column
+
+    return functions.call("is_true", substitute(condition, shift))
 
 
 def _latest_in_window(

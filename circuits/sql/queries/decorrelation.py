@@ -93,6 +93,8 @@ def _candidates(scope: Scope, query: exp.Expr) -> tuple[Expression, ...]:
     values: dict[Expression, None] = dict.fromkeys(scope.domain_columns)
     for node in query.find_all(exp.Column):
         if isinstance(node.this, exp.Star):
+            columns = [column for column in scope.columns if column.is_of_table(node.table)]
+            values |= dict.fromkeys(column.value for column in columns)
             continue
         try:
             value = scope.find(scope.without_fields(node))
@@ -100,7 +102,14 @@ def _candidates(scope: Scope, query: exp.Expr) -> tuple[Expression, ...]:
             continue  # ambiguous here, which is an error only if the query has no such column
         if value is not None and not is_correlated(value):
             values.setdefault(value)
+    if scope.source.is_spark and any(map(_has_star_without_from, query.find_all(exp.Select))):
+        values |= dict.fromkeys(column.value for column in scope.columns)
     return tuple(values)
+
+
+def _has_star_without_from(select: exp.Select) -> bool:
+    is_star = any(isinstance(item, exp.Star) for item in select.expressions)
+    return is_star and select.args.get("from_") is None
 
 
 def _make_domain(plan: PlanNode, scope: Scope, values: tuple[Expression, ...]) -> Domain:

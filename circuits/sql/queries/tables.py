@@ -57,7 +57,13 @@ from circuits.sql.binding.scope import (
 )
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.expressions.current_time import reads_now
-from circuits.sql.queries.asof_joins import AsofJoin, join_asof, read_match, read_system_time
+from circuits.sql.queries.asof_joins import (
+    AsofJoin,
+    join_asof,
+    read_match,
+    read_system_time,
+    with_all_versions,
+)
 from circuits.sql.queries.conditions import has_query, restrict
 from circuits.sql.queries.decorrelation import filter_all, links_between, plan_correlated_query
 from circuits.sql.queries.pivots import apply_pivots, pivoted_name
@@ -583,7 +589,10 @@ class _FromReader:
                 f"FOR SYSTEM_TIME in a {kind.upper()} JOIN",
                 f"write ASOF {kind.upper()} JOIN ... ON a.k = t.k AND a.ts >= t.ts",
             )
-        return join_asof(AsofJoin(left.plan, right.plan, match, kind))
+        asof_join = AsofJoin(left.plan, right.plan, match, kind)
+        if system_time is not None:
+            asof_join = with_all_versions(asof_join, self.environment.views)
+        return join_asof(asof_join)
 
     def _read_join_kind(self, join: exp.Join) -> str:
         if is_apply(join):

@@ -167,7 +167,8 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             return
         value = clause.read(function.expressions[0])
         first_position = 1 if ordinality else None
-        fields = _fields_to_name(node, value, ordinality, offset)
+        names_all_fields = source.is_spark or source.is_postgres
+        fields = _fields_to_name(node, value, ordinality, offset, names_all_fields)
         default_names = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
         default_names += ["ordinality"] if ordinality else []
         generated = _unnest(builder, node, value, default_names, first_position, outer)
@@ -203,20 +204,34 @@ def _unnest_together(
 
 
 def _fields_to_name(
-    node: exp.Expr, value: Expression, ordinality: bool, offset: exp.Expr | bool | None
+    node: exp.Expr,
+    value: Expression,
+    ordinality: bool,
+    offset: exp.Expr | bool | None,
+    without_names: bool,
 ) -> list[str]:
-    """Return the fields of the elements if the alias of UNNEST names each of them.
+    """Return the fields of the elements if UNNEST makes a column of each of them.
 
-    Standard SQL makes a column of each field; DuckDB makes one column, which then has one name.
+    Standard SQL does so; DuckDB makes one column, unless the alias names each field.
+
+    Args:
+        node: The item of FROM.
+        value: The list.
+        ordinality: True if there is a column for the position.
+        offset: The name of that column.
+        without_names: True for the fields also if the alias names no columns.
     """
     element = getattr(value.type, "value_type", None)
-    alias = node.args.get("alias")
-    if alias is None or element is None or not pa.types.is_struct(element):
+    if element is None or not pa.types.is_struct(element):
         return []
     fields = [field.name for field in element]
+    alias = node.args.get("alias")
     # sqlglot takes the name of the ordinality out of the names.
     is_named = isinstance(offset, exp.Identifier)
-    name_count = len(alias.args.get("columns") or ()) + is_named
+    name_count = len(alias.args.get("columns") or ()) if alias is not None else 0
+    if not name_count and without_names:
+        return fields
+    name_count += is_named
     return fields if name_count == len(fields) + ordinality and len(fields) > 1 else []
 
 

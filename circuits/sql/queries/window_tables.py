@@ -11,7 +11,8 @@
 
 with arguments by place or by name (DATA, TIMECOL, SIZE, SLIDE, STEP, GAP, OFFSET). The result has
 the columns of the table, then window_start and window_end; and window_time, the last millisecond of
-the window, if the query names it. A row without a time is in no window.
+the window, if the query names it. The form with DESCRIPTOR always has window_time in dialect spark,
+as in Flink. A row without a time is in no window.
 
 The end of a session is an aggregate over the session. A query that groups by the keys, window_start
 and window_end computes it per group. In other queries that read it, it is a column, and a row that
@@ -38,7 +39,7 @@ from circuits.sql.queries.window_columns import (
     session,
     tumbling,
 )
-from circuits.sql.syntax.window_parsing import WINDOW_TABLES
+from circuits.sql.syntax.window_parsing import IS_DESCRIPTOR, WINDOW_TABLES
 
 __all__ = ["is_window_table", "read_window_table", "replace_session_end"]
 
@@ -96,17 +97,19 @@ def read_window_table(
     else:
         with_end = _reads(select, "window_end", "window_time", star=True)
         window = session(builder.plan, time, keys, ticks("GAP"), with_end=with_end)
-    return _with_bounds(plan, window, select), node.alias or name
+    is_flink = source.is_spark and arguments["TIMECOL"].meta.get(IS_DESCRIPTOR, False)
+    has_time = _reads(select, "window_time", star=is_flink)
+    return _with_bounds(plan, window, has_time=has_time), node.alias or name
 
 
-def _with_bounds(plan: PlanNode, window: WindowColumns, select: exp.Select | None) -> PlanNode:
+def _with_bounds(plan: PlanNode, window: WindowColumns, *, has_time: bool) -> PlanNode:
     width = len(plan.fields)
     values: list[Expression] = [*columns(window.plan)[:width], window.start]
     names = [*(field.name for field in plan.fields), "window_start"]
     if window.end != window.start:  # else the end of a session is not computed
         values.append(window.end)
         names.append("window_end")
-        if _reads(select, "window_time"):
+        if has_time:
             values.append(last_moment(window.end))
             names.append("window_time")
     return Map(window.plan, tuple(values), tuple(names))
@@ -214,12 +217,6 @@ def replace_session_end(select: exp.Select) -> None:
     needed = {"window_start", *(key.name.lower() for key in keys)}
     if not needed <= set(group_names) or "window_end" not in group_names:
         return
-    remaining_keys = [
-        node
-        for node in group.expressions
-        if not (isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time"))
-    ]
-    group.set("expressions", remaining_keys)
     references = [
         node
         for part in (*select.expressions, *map(select.args.get, ("having", "order", "qualify")))
@@ -227,6 +224,14 @@ def replace_session_end(select: exp.Select) -> None:
         for node in part.walk(prune=lambda node: isinstance(node, exp.Query))
         if isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time")
     ]
+    if any(node.find_ancestor(exp.AggFunc, exp.Select) is not select for node in references):
+        return  # an aggregate has no aggregates in it
+    remaining_keys = [
+        node
+        for node in group.expressions
+        if not (isinstance(node, exp.Column) and node.name.lower() in ("window_end", "window_time"))
+    ]
+    group.set("expressions", remaining_keys)
     for node in references:
         replace_column(node, session_end(time, gap, node.name.lower() == "window_time"))
 

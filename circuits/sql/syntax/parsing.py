@@ -368,6 +368,10 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "JSON_OPERATORS": {**base.JSON_OPERATORS, **(OPERATORS if is_spark_dialect else {})},
         "FUNCTIONS": {
             **{name: _note_surplus(build) for name, build in base.FUNCTIONS.items()},
+            **{
+                name: _without_false(_note_surplus(base.FUNCTIONS[name]))
+                for name in (_WITH_IGNORE_NULLS if is_spark_dialect else ())
+            },
             **{name: _call_by_name_builder(name) for name in names},
             **({} if not is_postgres(dialect_name) else {"GENERATE_SERIES": _series_builder}),
         },
@@ -430,6 +434,24 @@ def _rounding_parser(name: str, *, is_call: bool) -> Any:
         return _ROUNDINGS[name](**dict(zip(("this", "decimals"), arguments, strict=False)))
 
     return parse
+
+
+#: Functions of Spark whose second argument says whether they ignore NULL.
+_WITH_IGNORE_NULLS: Final = ("ANY_VALUE", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE")
+
+
+def _without_false(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:
+    """Return a builder that leaves out a second argument FALSE, which is the default.
+
+    It changes the list of arguments, whose length the parser checks.
+    """
+
+    def build_without(arguments: list[exp.Expr], dialect: Dialect) -> exp.Expr:
+        if len(arguments) == 2 and arguments[1] == exp.false():
+            del arguments[1:]
+        return build(arguments, dialect=dialect)
+
+    return build_without
 
 
 def _note_surplus(build: Callable[..., exp.Expr]) -> Callable[..., exp.Expr]:

@@ -16,9 +16,11 @@ from typing import Any, Final
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["WINDOW_TABLES", "parse_window_table", "with_window_names"]
+__all__ = ["IS_DESCRIPTOR", "WINDOW_TABLES", "parse_window_table", "with_window_names"]
 
 WINDOW_TABLES: Final = ("CUMULATE", "HOP", "SESSION", "TUMBLE")
+#: A key of ``meta``: an argument is written as DESCRIPTOR(...).
+IS_DESCRIPTOR: Final = "is_descriptor"
 
 
 def with_window_names(tokens: list[Token]) -> list[Token]:
@@ -97,7 +99,9 @@ def _parse_argument(parser: Any) -> exp.Expr | None:
         parser._advance(2)
         columns = parser._parse_csv(parser._parse_column)
         parser._match_r_paren()
-        return columns[0] if len(columns) == 1 else exp.Tuple(expressions=columns)
+        node = columns[0] if len(columns) == 1 else exp.Tuple(expressions=columns)
+        node.meta[IS_DESCRIPTOR] = True
+        return node
     return parser._parse_assignment()  # type: ignore[no-any-return]
 
 

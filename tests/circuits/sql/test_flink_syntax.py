@@ -42,6 +42,7 @@ def rows_of(text: str, dialect: str, rows: pa.Table) -> list[tuple]:
         ("CAST(ts AS TIMESTAMP(3))", "date_trunc('MILLISECOND', ts)"),
         ("CAST(ts AS TIMESTAMP(0))", "date_trunc('SECOND', ts)"),
         ("CAST(ts AS TIMESTAMP(6))", "ts"),
+        ("ts - INTERVAL '0.002' SECOND", "ts - INTERVAL '2' MILLISECOND"),
         ("to_timestamp_ltz(n, 3)", "timestamp_millis(n)"),
         ("to_timestamp_ltz(n, 0)", "timestamp_seconds(n)"),
         ("sha256(s), sha224(s), SHA512(s)", "sha2(s, 256), sha2(s, 224), sha2(s, 512)"),
@@ -167,9 +168,17 @@ def test_a_unit_that_does_not_exist_is_an_error(dialect: str, function: str, mes
         rows_of(function, dialect, ROWS)
 
 
-def test_the_entries_of_a_map_are_unnested_into_a_key_and_a_value() -> None:
-    unnested = compile_sql(
+@pytest.mark.parametrize(
+    "text",
+    [
         "SELECT n, k, v FROM t CROSS JOIN UNNEST(m) AS e (k, v)",
+        "SELECT n, e.key AS k, e.value AS v FROM t CROSS JOIN UNNEST(map_entries(m)) AS e",
+        "SELECT n, key AS k, value AS v FROM t, UNNEST(map_entries(m))",
+    ],
+)
+def test_the_entries_of_a_map_are_unnested_into_a_key_and_a_value(text: str) -> None:
+    unnested = compile_sql(
+        text,
         {"t": IN_SPARK.schema},
         dialect="spark",
     ).step({"t": IN_SPARK})["view"]

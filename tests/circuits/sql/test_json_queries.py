@@ -454,3 +454,30 @@ def test_a_name_in_quotes_in_a_path_is_taken_as_it_is():
 def test_malformed_calls_of_functions_of_json_give_their_position(expression, message):
     with pytest.raises(SqlError, match=message):
         compile_sql(f"SELECT {expression} AS v FROM t", SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "d -> '$.a'",
+        "d ->> 'a'",
+        "json_extract(d, '$.*')",
+        "json_type(d)",
+        "json_keys(d)",
+        "json_array_length(d)",
+        "json_contains(d, '1')",
+        "json_merge_patch(d, '{}')",
+        "from_json(d, '[\"INT\"]')",
+        "to_json(CASE WHEN false THEN '{}'::JSON ELSE d END)",
+    ],
+)
+def test_a_text_that_is_no_json_is_an_error_as_in_duckdb(expression):
+    with pytest.raises(duckdb.Error, match="Malformed JSON"):
+        DATABASE.execute(f"SELECT {expression} FROM (VALUES ('{{')) t(d)").fetchall()
+    with pytest.raises(EvaluationError, match="the text is no JSON"):
+        values_of(expression, ["{"], "duckdb")
+    valid = '{"a": 1}'
+    assert values_of(f"TRY({expression})", ["{"], "duckdb") == [None]
+    guarded = f"CASE WHEN json_valid(d) THEN to_json({expression}) END"
+    oracle = DATABASE.execute(f"SELECT {guarded} FROM (VALUES ('{valid}')) t(d)").fetchall()
+    assert values_of(guarded, ["{", valid], "duckdb") == [None, *oracle[0]]

@@ -173,7 +173,7 @@ def test_a_text_that_is_no_nested_value_is_an_error_as_in_duckdb(text, type):
 )
 def test_the_error_of_a_row_says_what_is_wrong(text, type, message):
     circuit = compile_sql(f"SELECT s::{type} AS x FROM t", {"t": pa.schema([("s", pa.string())])})
-    with pytest.raises(EvaluationError, match=f"int32.*: {message}"):
+    with pytest.raises(EvaluationError, match=f"is not a (list|struct): {message}"):
         circuit.step({"t": [{"s": text}]})
 
 

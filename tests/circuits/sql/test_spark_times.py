@@ -26,6 +26,12 @@ CASES = {
     "CASE WHEN ts < local THEN d ELSE ts END": ROW["ts"],
     "if(ts = local, ts, local)": datetime(2024, 1, 5, 1, tzinfo=UTC),
     "nullif(d, DATE '2024-01-06')": ROW["d"],
+    "(d + 1) - ts": timedelta(days=1),
+    "ts - DATE '2024-01-04'": timedelta(days=1),
+    "ts LIKE '2024%' AND d NOT LIKE '2023%' AND 12 LIKE ANY ('1_', 'x')": True,
+    "avg(ts)": 1_704_412_800.0,
+    "first_value(d, false)": ROW["d"],
+    "last_value(d, false) OVER (ORDER BY ts)": ROW["d"],
 }
 
 

@@ -43,7 +43,8 @@ STATISTICS = """
     regr_slope(y, x), regr_intercept(y, x), regr_r2(y, x), regr_count(y, x), regr_avgx(y, x),
     regr_avgy(y, x), regr_sxx(y, x), regr_syy(y, x), regr_sxy(y, x), corr(x, y) FILTER (WHERE c),
     kurtosis(a), kurtosis_pop(a), skewness(x), skewness(a), geomean(b + 1), fsum(x), favg(x),
-    sem(x), mean(x), product(a), sum(a) * 2 + count(*) - var_pop(a)
+    sem(x), mean(x), product(a), sum(a) * 2 + count(*) - var_pop(a), avg(t), avg(DISTINCT t),
+    avg(t::TIMESTAMP + a * INTERVAL 1 MICROSECOND), mean(t) FILTER (WHERE c)
 """
 BITS = """
     bool_and(c), bool_or(c), bool_and(a > 0) FILTER (WHERE c), bit_and(a), bit_or(a), bit_xor(a),

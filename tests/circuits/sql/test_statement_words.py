@@ -161,8 +161,6 @@ def test_functions_of_postgres_that_make_rows_or_lists():
         "SELECT p FROM t, regexp_split_to_table(s, ',') AS p",
     ):
         assert sorted(run(table + query, "postgres", t=rows)[0]["view"]) == [("",), ("a",), ("b",)]
-    with pytest.raises(SqlError, match="this separator of string_to_array"):
-        compile_sql(table + "SELECT string_to_array(s, s) FROM t", dialect="postgres")
 
 
 def test_a_pivot_has_the_names_of_its_alias():

@@ -75,6 +75,8 @@ QUERIES = [
         "WHERE u.x <= t.a) l"
     ),
     "SELECT t.a, v.z FROM t, LATERAL (VALUES (t.a), (t.b), (7)) v(z)",
+    "SELECT l.* FROM t, LATERAL (SELECT t.*, u.* FROM u WHERE u.x = t.a) l",
+    "SELECT l.* FROM t, LATERAL (SELECT t.* EXCLUDE (a), (SELECT max(y) FROM u) AS y) l",
     (
         "SELECT t.a, l.y, m.q FROM t, u, LATERAL (SELECT q FROM w WHERE w.p = u.x AND w.q = "
         "t.b) m, (SELECT y FROM u) l"

@@ -20,12 +20,12 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions import nested
-from circuits.sql.expressions.literals import integer_literal
+from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.positions import at_least
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["READERS", "concatenate_lists"]
+__all__ = ["READERS", "READERS_BY_NAME", "concatenate_lists"]
 
 
 def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
@@ -105,6 +105,22 @@ def concatenate_lists(
     return clause.call(node, "case", both_null, Literal(None, joined.type), joined)
 
 
+def _read_dimensions(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``array_dims(a)``: a text such as ``[1:2][1:3]``; NULL for an empty list."""
+    value = clause.read(node.expressions[0]) if len(node.expressions) == 1 else None
+    if value is None or not is_list(value.type):
+        raise clause.source.error(node, "array_dims() takes a list")
+    parts: list[Expression] = []
+    part = value
+    while is_list(part.type):
+        length = clause.call(node, "cast", clause.call(node, "length", part), type=pa.string())
+        parts += [string_literal("[1:" if not parts else "][1:"), length]
+        part = clause.call(node, "list_element", part, integer_literal(1))
+    dimensions = clause.call(node, "concat", *parts, string_literal("]"))
+    is_empty = clause.call(node, "eq", clause.call(node, "length", value), integer_literal(0))
+    return clause.call(node, "case", is_empty, Literal(None, pa.string()), dimensions)
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.ArrayConcat: _read_concatenation,
     exp.ArrayContainedBy: _read_containment,
@@ -113,3 +129,4 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.ArrayToString: _read_array_to_string,
     exp.Bracket: _read_subscript,
 }
+READERS_BY_NAME: Final[dict[str, Reader]] = {"array_dims": _read_dimensions}

@@ -166,6 +166,22 @@ def _read_log(clause: Clause, node: exp.Anonymous) -> Expression:
     return clause.call(node, "divide", logarithm, base)
 
 
+def _read_scale(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``scale(x)``, the digits after the point; those of a computation may differ here."""
+    argument = node.expressions[0].unnest() if len(node.expressions) == 1 else None
+    if not isinstance(argument, exp.Column | exp.Cast | exp.Literal):
+        raise clause.source.unsupported(
+            node, "scale() of a computation", "take a column, a literal or a CAST"
+        )
+    value = clause.read(argument)
+    if not pa.types.is_decimal(value.type) and not pa.types.is_integer(value.type):
+        raise clause.source.error(node, f"scale() of a {value.type}; it takes a numeric")
+    digits = value.type.scale if pa.types.is_decimal(value.type) else 0
+    is_null = clause.call(node, "is_null", value)
+    scale = clause.call(node, "case", is_null, Literal(None, pa.int64()), integer_literal(digits))
+    return clause.call(node, "cast", scale, type=pa.int32())
+
+
 READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Ln: _checked_reader("ln"),
     exp.Sqrt: _checked_reader("sqrt"),
@@ -176,5 +192,6 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     "log10": _read_log,
     "num_nonnulls": _read_null_count,
     "num_nulls": _read_null_count,
+    "scale": _read_scale,
     "to_hex": _read_hex,
 }

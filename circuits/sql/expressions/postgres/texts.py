@@ -145,6 +145,8 @@ def _read_concat_ws(clause: Clause, node: exp.Anonymous) -> Expression:
 
 def _read_format(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``format('%s and %2$L', a, b)``; of NULL, %s writes nothing, and %L writes NULL."""
+    if not node.expressions:
+        raise clause.source.error(node, "format() takes a template and its values")
     template, *values = map(clause.read, node.expressions)
     if not isinstance(template, Literal) or not isinstance(template.value, str):
         raise clause.source.unsupported(
@@ -238,6 +240,23 @@ def _refuse_matches(clause: Clause, node: exp.Expr) -> Expression:
     )
 
 
+def _read_pattern_position(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``regexp_instr(text, pattern)``, from 1; 0 without a match."""
+    if len(node.expressions) != 2:
+        raise clause.source.unsupported(
+            node, f"regexp_instr() with {len(node.expressions)} arguments", "give a text, a pattern"
+        )
+    return clause.call(node, "regexp_position", *map(clause.read, node.expressions))
+
+
+def _read_byte(clause: Clause, node: exp.Anonymous) -> Expression:
+    """Read ``get_byte(bytes, position)``; positions count from 0."""
+    values = [clause.read(part) for part in node.expressions]
+    if len(values) != 2 or not (is_binary(values[0].type) or pa.types.is_null(values[0].type)):
+        raise clause.source.error(node, "get_byte() takes bytes and a position")
+    return clause.call(node, "get_byte", *values)
+
+
 def _read_digest(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``sha256(bytes)`` and its relatives, and ``digest(x, 'sha256')``: bytes, not a text."""
     name, values = node.name.lower(), [clause.read(part) for part in node.expressions]
@@ -294,8 +313,11 @@ READERS_BY_NAME: Final[dict[str, Reader]] = {
     **dict.fromkeys(("digest", "sha224", "sha256", "sha384", "sha512"), _read_digest),
     "concat_ws": _read_concat_ws,
     "format": _read_format,
+    "get_byte": _read_byte,
     "quote_literal": _quoting_reader(NULL),
     "quote_nullable": _quoting_reader(None),
+    "regexp_instr": _read_pattern_position,
     "regexp_matches": _refuse_matches,
 }
-parse_by_name(("digest", "sha224", "sha256", "sha384", "sha512"), is_spark_dialect=False)
+_PARSED_BY_NAME: Final = ("digest", "regexp_instr", "sha224", "sha256", "sha384", "sha512")
+parse_by_name(_PARSED_BY_NAME, is_spark_dialect=False)

@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import Arguments, Builder
 from circuits.sql.expressions.spark.operands import is_text
@@ -74,9 +75,17 @@ def read_arithmetic(
     if function == "subtract" and all(arrow.is_date(side.type) for side in sides):
         timestamps = (clause.call(node, "cast", side, type=pa.timestamp("us")) for side in sides)
         return clause.call(node, function, *timestamps)
+    if function == "subtract" and all(map(_is_moment, sides)) and left.type != right.type:
+        instant = pa.timestamp("us", "UTC")
+        timestamps = (spark_cast(clause, node, side, instant) for side in sides)
+        return clause.call(node, function, *timestamps)
     if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in sides):
         return clause.call(node, function, left, right)
     return clause.call(node, f"{function}_ansi", *convert_operands(clause, node, left, right))
+
+
+def _is_moment(value: Expression) -> bool:
+    return bool(arrow.is_date(value.type) or arrow.is_timestamp(value.type))
 
 
 def divide_months(

@@ -220,6 +220,10 @@ def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 def _bit_get(clause: Clause, node: exp.Expr, value: Expression, position: Expression) -> Expression:
     number, position = coerce(clause, node, [value, position], "ii")
+    if arrow.is_null(number.type):
+        return Literal(None, pa.int8())
+    if not arrow.is_integer(number.type):
+        raise clause.source.error(node, f"bit_get() of a {number.type}; it takes an integer")
     last_position = integer_literal(number.type.bit_width - 1)
     return clause.call(node, "get_bit", number, position, last_position)
 

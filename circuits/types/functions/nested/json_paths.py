@@ -36,7 +36,7 @@ from circuits.types.functions.nested.json_texts import (
     MISSING,
     RepeatedMembers,
     members_of,
-    parse_json,
+    parse_document,
     parse_json_prefix,
     path_rule,
     steps_of,
@@ -81,8 +81,8 @@ def _matches_kernel(read: Callable[[Any], str | None]) -> Kernel:
         steps = steps_of(arguments)
 
         def find(text: str) -> list[str | None] | None:
-            value = parse_json(text)
-            if value is MISSING or steps is None:
+            value = parse_document(text)
+            if steps is None:
                 return None
             return [read(part) for part in _matches(value, steps)]
 
@@ -237,8 +237,8 @@ def _entries_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Va
     steps = steps_of(arguments)
 
     def find(text: str) -> list[dict[str, Any]] | None:
-        value = parse_json(text)
-        return None if value is MISSING or steps is None else _entries(value, steps)
+        value = parse_document(text)
+        return None if steps is None else _entries(value, steps)
 
     return map_distinct(array, find, result_type)
 
@@ -293,8 +293,8 @@ def _texts_rule(result: pa.DataType) -> Rule:
 
 
 def _of_pair(compute: Callable[[Any, Any], Any], *, keeps_all_members: bool = True) -> Kernel:
-    """Return a kernel of two JSON values; the result is NULL if one is NULL or no JSON."""
-    parse = partial(parse_json, keeps_all_members=keeps_all_members)
+    """Return a kernel of two JSON values; the result is NULL if one is NULL."""
+    parse = partial(parse_document, keeps_all_members=keeps_all_members)
 
     def find(text: str, other: str) -> Any:
         values = parse(text), parse(other)

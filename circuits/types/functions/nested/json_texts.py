@@ -1,8 +1,8 @@
 """Functions of JSON texts. Python's parser parses each distinct text once per call.
 
 A path is a JSON array of steps. A step is a key of an object or a position in an array; so
-``["a", 0]`` is the path ``$.a[0]`` of SQL, which the SQL front end converts. If a text is not JSON,
-the result is NULL.
+``["a", 0]`` is the path ``$.a[0]`` of SQL, which the SQL front end converts. A text that is not
+JSON is an error in the functions of DuckDB, and NULL in those of other dialects.
 
 Cost: O(bytes of the distinct texts) in Python, about a microsecond per JSON value in them.
 """
@@ -48,6 +48,7 @@ __all__ = [
     "MISSING",
     "RepeatedMembers",
     "members_of",
+    "parse_document",
     "parse_json",
     "parse_json_prefix",
     "path_rule",
@@ -88,6 +89,22 @@ def parse_json(text: str, *, keeps_all_members: bool = True) -> Any:
         return (_DECODER if keeps_all_members else _LAST_MEMBERS_DECODER).decode(text)
     except (ValueError, RecursionError):
         return MISSING
+
+
+def parse_document(text: str, *, keeps_all_members: bool = True) -> Any:
+    """Return the value of a JSON text; `MISSING` for another text, unless DuckDB reads it.
+
+    Args:
+        text: The text.
+        keeps_all_members: True to read it as DuckDB does; false for other dialects.
+
+    Raises:
+        pa.ArrowInvalid: The text is no JSON, and DuckDB reads it.
+    """
+    value = parse_json(text, keeps_all_members=keeps_all_members)
+    if value is MISSING and keeps_all_members:
+        raise pa.ArrowInvalid("the text is no JSON")
+    return value
 
 
 def parse_json_prefix(text: str) -> Any:
@@ -336,7 +353,7 @@ def _path_kernel(read: Callable[[Any], Any], *, keeps_all_members: bool) -> Kern
             return pa.nulls(len(array), result_type)
 
         def find(text: str) -> Any:
-            value = parse_json(text, keeps_all_members=keeps_all_members)
+            value = parse_document(text, keeps_all_members=keeps_all_members)
             return read(value if value is MISSING else _follow(value, steps))
 
         return map_distinct(array, find, result_type)
@@ -371,7 +388,7 @@ def _from_json(
     def convert(text: str) -> Any:
         if is_spark and not text.strip():
             return None
-        value = parse_json(text, keeps_all_members=keeps_all_members)
+        value = parse_document(text, keeps_all_members=keeps_all_members)
         if arrow.is_struct(result_type) and not isinstance(value, dict):
             value = {}
         if _is_list_of_structs(result_type) and isinstance(value, dict):
@@ -500,8 +517,7 @@ def _as_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _checked_json(text: str) -> str:
-    if parse_json(text) is MISSING:
-        raise ValueError("the text is no JSON")
+    parse_document(text)
     return text
 
 
@@ -533,10 +549,10 @@ def _write_scalar(value: Any, data_type: pa.DataType) -> str:
 
 
 def _document_writer(*, keeps_all_members: bool) -> Callable[[pa.Array], pa.Array]:
-    """Return a function that writes texts of JSON without blanks; NULL for another text."""
+    """Return a function that writes texts of JSON without blanks."""
 
     def write(text: str) -> str | None:
-        return _json_of(parse_json(text, keeps_all_members=keeps_all_members))
+        return _json_of(parse_document(text, keeps_all_members=keeps_all_members))
 
     return lambda texts: map_distinct(texts, write, pa.string())
 

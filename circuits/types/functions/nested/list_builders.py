@@ -133,8 +133,9 @@ def _repeat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 def _split_rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> TypedArguments:
     require(name, arguments, 2, 2)
-    value, pattern = arguments
-    if not (is_text(value.type) or arrow.is_null(value.type)) or not isinstance(pattern, Literal):
+    if not all(is_text(part.type) or arrow.is_null(part.type) for part in arguments):
+        raise argument_error(name, arguments, "it takes a text and a separator")
+    if name == "split_regex" and not isinstance(arguments[1], Literal):
         raise argument_error(name, arguments, "it takes a text and a constant separator")
     return tuple(cast_to(a, pa.string()) for a in arguments), pa.list_(pa.string())
 
@@ -143,15 +144,32 @@ def _split(*, regex: bool) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         values, separator = fill_rows(arguments[0], rows), arguments[1]
+        if not regex and isinstance(separator, pa.Array):
+            return _split_by_rows(values, separator, result_type)
         pattern = separator.as_py() if isinstance(separator, pa.Scalar) else separator[0].as_py()
-        if pattern is None:
+        if pattern is None and regex:
             return pa.nulls(rows, result_type)
+        if pattern is None:
+            return _split_by_rows(values, pa.nulls(rows, pa.string()), result_type)
         if pattern == "":
             return _characters(values.cast(pa.string()), result_type)
         split = pc.split_pattern_regex if regex else pc.split_pattern
         return split(values, pattern).cast(result_type)
 
     return kernel
+
+
+def _split_by_rows(values: pa.Array, separators: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Split each text by its own separator; as in DuckDB, NULL separates nothing."""
+    pairs = zip(values.to_pylist(), separators.to_pylist(), strict=True)
+    parts = [None if text is None else _parts(text, separator) for text, separator in pairs]
+    return pa.array(parts, data_type)
+
+
+def _parts(text: str, separator: str | None) -> list[str]:
+    if separator is None:
+        return [text]
+    return text.split(separator) if separator else list(text) or [""]
 
 
 def _characters(values: pa.Array, data_type: pa.DataType) -> pa.Array:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
-from circuits.types.arrow_types import is_nested, type_name
+from circuits.types.arrow_types import is_nested
 from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.function import (
     Arguments,
@@ -209,6 +209,8 @@ def _kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     # The kernel type of a list of a fixed size has no size.
     size = sizes[0].as_py() if sizes else None
 
+    kind = "map" if arrow.is_map(parts.type) else "list" if is_list(parts.type) else "struct"
+
     def read(text: str) -> Any:
         try:
             if text.strip(_BLANKS).upper() == "NULL":
@@ -217,7 +219,7 @@ def _kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
             if size is not None and len(value) != size:
                 raise ValueError(f"it has {len(value)} elements, not {size}")
         except ValueError as error:
-            raise ValueError(f"{text!r} is not a {type_name(parts.type)}: {error}") from None
+            raise ValueError(f"{text!r} is not a {kind}: {error}") from None
         return value
 
     return per_distinct_row(read)([text], result_type)

@@ -105,7 +105,16 @@ def _list_rule(*, of_bytes: bool) -> Rule:
     return rule
 
 
-# In a signature, i is an integer and y a text or bytes.
+def _bitmap_rule(
+    name: str, arguments: Arguments, target_type: pa.DataType | None
+) -> TypedArguments:
+    require(name, arguments, 1, 1)
+    if not is_binary(arguments[0].type) and not pa.types.is_null(arguments[0].type):
+        raise argument_error(name, arguments, "it takes bytes: cast it to binary")
+    return (cast_to(arguments[0], pa.binary()),), pa.int64()
+
+
+# In a signature, i is an integer.
 FUNCTIONS = (
     Function(
         "bitmap_bit_position",
@@ -122,7 +131,7 @@ FUNCTIONS = (
     Function(
         "bitmap_count",
         "the number of bits of a that are 1",
-        Signature("y", pa.int64()),
+        _bitmap_rule,
         per_distinct_row(_count),
     ),
     Function(

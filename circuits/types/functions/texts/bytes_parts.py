@@ -1,7 +1,7 @@
 """Functions of bytes: slice, pad, overlay, repeat, HMAC, and bytes as text with ``\\xHH`` escapes.
 
 They are the functions of text with these names, but a position counts bytes. The escapes are those
-of DuckDB.
+of DuckDB; the functions with ``postgres`` in their names are PostgreSQL's casts.
 """
 
 from __future__ import annotations
@@ -92,9 +92,31 @@ def escape_bytes(value: str | bytes) -> str:
     return "".join(_TEXT_OF_BYTE[byte] for byte in as_bytes(value))
 
 
+_POSTGRES_ESCAPE = re.compile(rb"\\(?:(\\)|([0-3][0-7]{2}))?")
+
+
+def _postgres_bytes(text: str) -> bytes:
+    if text.startswith("\\x"):
+        return bytes.fromhex(text[2:])
+
+    def replace(match: re.Match[bytes]) -> bytes:
+        if match[1] is None and match[2] is None:
+            raise ValueError(f"{text!r} has a backslash without three octal digits after it")
+        return match[1] or bytes([int(match[2], 8)])
+
+    return _POSTGRES_ESCAPE.sub(replace, text.encode())
+
+
 def _concat(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     parts = [pc.cast(values, _BYTES) for values in arguments]
     return pc.binary_join_element_wise(*parts, pa.scalar(b"", _BYTES))
+
+
+def _get_byte(value: str | bytes, position: int) -> int:
+    data = as_bytes(value)
+    if not 0 <= position < len(data):
+        raise ValueError(f"no byte {position}; there are {len(data)}, from 0 on")
+    return data[position]
 
 
 def _repeat(value: str | bytes, count: int) -> bytes:
@@ -128,6 +150,18 @@ FUNCTIONS = (
         Signature("y", pa.string()),
         per_distinct_row(escape_bytes),
     ),
+    Function(
+        "postgres_bytes",
+        "the bytes that PostgreSQL reads: \\x and hexadecimal digits, or a text with octal escapes",
+        Signature("t", _BYTES),
+        per_distinct_row(_postgres_bytes),
+    ),
+    Function(
+        "postgres_bytes_text",
+        "bytes as PostgreSQL writes them: \\x and hexadecimal digits",
+        Signature("y", pa.string()),
+        per_distinct_row(lambda value: f"\\x{as_bytes(value).hex()}"),
+    ),
     Function("bytes_concat", "the bytes of all arguments", Signature("y|y*", _BYTES), _concat),
     Function(
         "bytes_repeat",
@@ -140,6 +174,12 @@ FUNCTIONS = (
         "the text of UTF-8 bytes; b is how other bytes are treated: strict, replace or ignore",
         Signature("y|t", pa.string()),
         per_distinct_row(_decode_utf8),
+    ),
+    Function(
+        "get_byte",
+        "the byte of a at position b, which counts from 0",
+        Signature("yi", pa.int64()),
+        per_distinct_row(_get_byte),
     ),
     Function(
         "bytes_reverse",
