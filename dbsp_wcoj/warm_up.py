@@ -35,6 +35,7 @@ from dbsp_wcoj.kernels.values.group_changes import (
     split_at_step,
 )
 from dbsp_wcoj.kernels.values.group_sums import add_by_group, number_groups
+from dbsp_wcoj.storage.group_lookup import group_slots
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
@@ -122,6 +123,7 @@ def _warm_up_groups() -> None:
     trace.update(rows)
     prefix_lookup(trace, keys, limit=1, step=trace.prepare(rows))
     group_indices, slot_rows, weights = split_at_step(*prefix_lookup(trace, keys), 1)
+    group_slots(trace, keys)
     first_slot_weights(group_indices, slot_rows[0], weights, 1, 1, 1)
     rows_of_slots(group_indices, slot_rows[0], weights, 0, 1)
     distinct_keys(rows.row_array, 1)

@@ -4,6 +4,7 @@ An aggregate computes a step for all changed groups together::
 
     distinct_keys        the groups of the delta
     split_at_step        their rows before the step and after it, from one pass over the trace
+                         (for linear aggregates, `dbsp_wcoj.storage.group_lookup` returns them)
     first_slot_weights   the weight of each quantity's first slot, and
     rows_of_slots        the rows of one quantity, for linear aggregates
     replaced_results     the old results of weight -1 and the new results of weight 1

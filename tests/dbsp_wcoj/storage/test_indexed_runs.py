@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import Trace, ZSet, generic_join
 from dbsp_wcoj.kernels.storage.run_layout import MIN_DIRECTORY_NODES
+from dbsp_wcoj.storage.group_lookup import group_slots
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.range_scan import range_scan
@@ -102,6 +103,7 @@ def test_look_ups_by_an_index_return_the_same_rows_and_weights(place, state):
                 [
                     *as_lists(prefix_lookup(trace, keys[:1], signed=True, step=step)),
                     *as_lists(prefix_lookup(trace, keys[:2], limit=3, tie_columns=1, step=step)),
+                    *as_lists(group_slots(trace, keys[:2], step)),
                     *as_lists(ranges.seek(keys[:2], after=True)[1:]),
                     *as_lists(ranges.read(ranges.seek(keys[:1]), ranges.seek(keys))),
                     *as_lists(nearest.before(keys, inclusive=False)),

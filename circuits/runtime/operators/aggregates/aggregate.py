@@ -40,7 +40,7 @@ import numpy as np
 from circuits.plan.columns import LINEAR_FUNCTIONS
 from circuits.plan.nodes import Aggregate, AggregateCall
 from circuits.runtime.operators.aggregates.groups import changed_groups, changed_rows, group_rows
-from circuits.runtime.operators.aggregates.linear_aggregate import GroupSlots, LinearAggregate
+from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.aggregates.min_max import MinMax
 from circuits.runtime.operators.aggregates.ordered_aggregate import OrderedAggregate, state_key
 from circuits.runtime.operators.aggregates.value_sets import value_sets
@@ -49,6 +49,7 @@ from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
 from dbsp_wcoj import Budget, Trace, ZSet
+from dbsp_wcoj.storage.group_lookup import GroupSlots
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 

@@ -31,7 +31,7 @@ trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
@@ -53,13 +53,12 @@ from dbsp_wcoj import Trace, WeightOverflowError, ZSet
 from dbsp_wcoj.kernels.values.group_changes import (
     first_slot_weights,
     rows_of_slots,
-    split_at_step,
 )
-from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
+from dbsp_wcoj.storage.group_lookup import GroupSlots, group_slots
 from dbsp_wcoj.storage.trace import Staged
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["GroupSlots", "LinearAggregate"]
+__all__ = ["LinearAggregate"]
 
 # The numbers of the rows of small deltas.
 _NUMBERS: Final = np.arange(1024)
@@ -71,24 +70,6 @@ Argument = tuple[tuple[int, ...], bool]
 # Returns a quantity of each value, times its weight, as digits. The arguments are the codes of the
 # values, shape ``(columns of the argument, n)``, and the n weights.
 Split = Callable[[Int64Array, Int64Array], Digits]
-
-
-class GroupSlots(NamedTuple):
-    """The state of several groups, one entry of each array per slot that is not 0.
-
-    Attributes:
-        group_indices: The index of the group.
-        slots: The slot.
-        weights: The weight of the slot, which is the quantity.
-    """
-
-    group_indices: Int64Array
-    slots: Int64Array
-    weights: Int64Array
-
-    def digits(self, first_slot: int) -> Digits:
-        """Return the digits of the quantity with this first slot, by group."""
-        return Digits(*rows_of_slots(*self, first_slot, first_slot + MAX_DIGITS))
 
 
 # Computes the codes of a call from the state, the counts, and a mask of the groups with values.
@@ -176,11 +157,11 @@ class LinearAggregate:
             bits = BitCounts(codecs[call.argument], call.function)
             bits_slot = self._add_quantity("bits", argument, bits.split)
             return lambda state, counts, present: bits.codes(
-                state.digits(bits_slot), counts, present
+                _digits(state, bits_slot), counts, present
             )
         encoder = SumEncoder(call, exact, codec)
         slot = self._add_sum(call.argument, call.distinct, exact)
-        return lambda state, counts, present: encoder.codes(state.digits(slot), counts, present)
+        return lambda state, counts, present: encoder.codes(_digits(state, slot), counts, present)
 
     def _add_comoment(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
         # x and y are NULL in the same rows (`comoment`), and both are doubles, so ``exact`` splits
@@ -195,9 +176,9 @@ class LinearAggregate:
         slot_xy = self._add_quantity("products", _argument(call), split)
         return lambda state, counts, present: comoment_codes(
             exact,
-            state.digits(slot_x),
-            state.digits(slot_y),
-            state.digits(slot_xy),
+            _digits(state, slot_x),
+            _digits(state, slot_y),
+            _digits(state, slot_xy),
             counts,
             present,
         )
@@ -348,9 +329,7 @@ class LinearAggregate:
             except WeightOverflowError as error:
                 raise self._overflow(error) from None
             staged.append(step)
-        rows = prefix_lookup(self.trace, groups, signed=True, step=step)
-        indices, slot_rows, weights = split_at_step(*rows, groups.shape[1])
-        return GroupSlots(indices, slot_rows[0], weights)
+        return group_slots(self.trace, groups, step)
 
     def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
         """Build the overflow error of a weight of the state, with the names of the aggregates."""
@@ -362,6 +341,11 @@ class LinearAggregate:
             f"a count or sum in the state of {names or 'count(*)'} leaves int64: {error}; "
             f"nothing was changed: use smaller weights or values"
         )
+
+
+def _digits(state: GroupSlots, first_slot: int) -> Digits:
+    """Return the digits of the quantity with this first slot, by group."""
+    return Digits(*rows_of_slots(*state, first_slot, first_slot + MAX_DIGITS))
 
 
 def _argument(call: AggregateCall) -> Argument:

@@ -32,11 +32,12 @@ import numpy as np
 
 from circuits.plan.physical_nodes import FinalAggregate, PartialAggregate
 from circuits.runtime.operators.aggregates.groups import changed_groups, changed_rows, group_rows
-from circuits.runtime.operators.aggregates.linear_aggregate import GroupSlots, LinearAggregate
+from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.row_batch import UnsortedRows
 from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.group_lookup import GroupSlots
 from dbsp_wcoj.storage.trace import Staged, StagedGroup
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
