@@ -7,7 +7,6 @@ Spark, and Parquet is what Delta stores.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.cost import Clock, Cost
 from benchmarks.medallion.lakehouse import KEYS, SQL
-from circuits.sql import view_statements
+from circuits.sql import view_statements, without_streams
 from streaming.pipeline.sql_files import read_sql_files
 
 
@@ -36,7 +35,7 @@ class Recomputation(Protocol):
 def read_queries() -> dict[str, str]:
     """Return the query of each view, each after those that it reads; its tables are whole."""
     views = view_statements(read_sql_files([SQL]).text, "spark")
-    queries = {view.name: re.sub(r"\bSTREAM\((\w+)\)", r"\1", view.query) for view in views}
+    queries = {view.name: without_streams(view, "spark").query for view in views}
     return {name: queries[name] for name in KEYS}
 
 

@@ -63,9 +63,11 @@ from circuits.sql.statements import (
 from circuits.sql.syntax.source import SqlSource
 from circuits.sql.view_statements import (
     ViewStatement,
+    has_statements,
     streamed_relations,
     view_of_columns,
     view_statements,
+    without_streams,
 )
 
 __all__ = [
@@ -82,6 +84,7 @@ __all__ = [
     "declared_by",
     "ends_statement",
     "find_obstacles",
+    "has_statements",
     "join_statements",
     "plan_sql",
     "read_row_queries",
@@ -90,4 +93,5 @@ __all__ = [
     "streamed_relations",
     "view_of_columns",
     "view_statements",
+    "without_streams",
 ]

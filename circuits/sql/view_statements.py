@@ -7,14 +7,25 @@ that rows are only appended to it, which the engine does not check.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from sqlglot import exp
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.source import SqlSource
 
-__all__ = ["ViewStatement", "streamed_relations", "view_of_columns", "view_statements"]
+__all__ = [
+    "ViewStatement",
+    "has_statements",
+    "streamed_relations",
+    "view_of_columns",
+    "view_statements",
+    "without_streams",
+]
+
+#: The words after which a table is named.
+BEFORE_TABLE: Final = ("FROM", "JOIN", ",")
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,41 @@ def streamed_relations(text: str, dialect: str = "duckdb") -> frozenset[str]:
             name += 2  # the last part of a name with a schema
         names.update(token.text.casefold() for token in tokens[name : name + 1])
     return frozenset(names)
+
+
+def without_streams(view: ViewStatement, dialect: str = "duckdb") -> ViewStatement:
+    """Return a view that reads ``t`` in the place of ``STREAM(t)`` and ``STREAM t``.
+
+    >>> query = "SELECT * FROM STREAM(a.b) x JOIN STREAM c ON x.stream = c.k"
+    >>> (view,) = view_statements(f"CREATE STREAMING TABLE s AS {query}")
+    >>> without_streams(view).query
+    'SELECT * FROM a.b x JOIN c ON x.stream = c.k'
+    """
+    query = view.query
+    tokens = SqlSource(query, dialect).tokenize()
+    cuts: list[tuple[int, int]] = []
+    for number in range(1, len(tokens) - 1):
+        word, follower = tokens[number], tokens[number + 1]
+        if word.text.upper() != "STREAM" or tokens[number - 1].text.upper() not in BEFORE_TABLE:
+            continue
+        if follower.token_type == TokenType.L_PAREN:
+            closing = next(t for t in tokens[number:] if t.token_type == TokenType.R_PAREN)
+            cuts += [(word.start, follower.end + 1), (closing.start, closing.end + 1)]
+        elif view.is_streaming:
+            cuts.append((word.start, follower.start))
+    for start, end in reversed(cuts):
+        query = query[:start] + query[end:]
+    return replace(view, query=query)
+
+
+def has_statements(text: str, dialect: str = "duckdb") -> bool:
+    """Return whether a text has a statement, and not only comments.
+
+    >>> has_statements("-- SELECT 1\\n;"), has_statements("SELECT 1")
+    (False, True)
+    """
+    tokens = SqlSource(text, dialect).tokenize()
+    return any(token.token_type != TokenType.SEMICOLON for token in tokens)
 
 
 def view_statements(text: str, dialect: str = "duckdb") -> list[ViewStatement]:

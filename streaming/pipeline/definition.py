@@ -27,10 +27,13 @@ from circuits.sql import (
     ViewStatement,
     declared_by,
     find_obstacles,
+    has_statements,
     streamed_relations,
     view_of_columns,
     view_statements,
+    without_streams,
 )
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.database.positions import POSITIONS, POSITIONS_SCHEMA
 from streaming.errors import EventsError, SourceTableError
@@ -134,7 +137,7 @@ class PipelineDefinition:
         schemas: Mapping[str, pa.Schema],
         recomputed: Mapping[str, RecomputedView],
     ) -> CompiledPipeline:
-        declared = {name.casefold() for name in self._declared_inputs()}
+        declared = {name.casefold() for name in self._declared_inputs}
         inputs = {name: name for name in self.tables}
         columns: dict[str, pa.Schema] = {POSITIONS: POSITIONS_SCHEMA}
         materialized = [POSITIONS]
@@ -200,15 +203,24 @@ class PipelineDefinition:
                     "which is not possible: break the cycle"
                 )
             left_out = [v for v in rest if v.name in reasons or v.name.casefold() in above]
-            below = self._compile_text(blank_statements(done, left_out), schemas, recomputed)
-            relations = {
-                **known,
-                **{name: below.circuit.schema(name).arrow_columns for name in below.circuit.plans},
-            }
+            rest_text = blank_statements(done, left_out)
+            relations = {**known, **self._columns_of_views(rest_text, schemas, recomputed)}
             for name in ready:
                 recomputed[name] = self._recomputed(
                     views_by_name[name], reasons[name], relations, views, stored
                 )
+
+    def _columns_of_views(
+        self,
+        text: str,
+        schemas: Mapping[str, pa.Schema],
+        recomputed: Mapping[str, RecomputedView],
+    ) -> dict[str, pa.Schema]:
+        """Return the columns of the views of a text, and of recomputed views."""
+        if not has_statements(text, self.dialect) and not recomputed:
+            return {}
+        circuit = self._compile_text(text, schemas, recomputed).circuit
+        return {name: circuit.schema(name).arrow_columns for name in circuit.plans}
 
     def _reasons(
         self, views: Sequence[ViewStatement], text: str, schemas: Mapping[str, pa.Schema]
@@ -233,6 +245,7 @@ class PipelineDefinition:
         views: Sequence[ViewStatement],
         stored: Mapping[str, pa.Schema],
     ) -> RecomputedView:
+        view = without_streams(view, self.dialect)
         reads = relations_read(view, relations)
         read = {name: relations[name] for name in reads}
         key = key_of(view, read, views_below(view, views))
@@ -245,7 +258,7 @@ class PipelineDefinition:
         return RecomputedView(view, reason, reads, schema, key, tables)
 
     def _find_obstacles(self, text: str, schemas: Mapping[str, pa.Schema]) -> list[Obstacle]:
-        if not text.strip(" \n;"):
+        if not has_statements(text, self.dialect):
             return []
         relations = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
         return find_obstacles(text, relations, dialect=self.dialect, functions=self.functions)
@@ -254,7 +267,7 @@ class PipelineDefinition:
         self, text: str, schemas: Mapping[str, pa.Schema], materialized: list[str]
     ) -> Circuit:
         # A key that SQL declares would make an update of a row two changes of one key.
-        declared = self._declared_inputs()
+        declared = self._declared_inputs
         without_keys = {name: InputOptions() for name, keys in declared.items() if keys}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SqlNotice)
@@ -268,8 +281,9 @@ class PipelineDefinition:
                 functions=self.functions,
             )
 
+    @cached_property
     def _declared_inputs(self) -> dict[str, tuple[str, ...]]:
-        """Return the key of each table that the text declares with columns."""
+        """The key of each table that the text declares with columns."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", SqlNotice)
             inputs = declared_by(self.files.text, self.dialect).inputs
@@ -278,7 +292,7 @@ class PipelineDefinition:
     def _problems_of_declared_tables(self) -> list[str]:
         tables = {name.casefold(): table for name, table in self.tables.items()}
         problems = []
-        for name in self._declared_inputs():
+        for name in self._declared_inputs:
             table = tables.get(name.casefold())
             if table is None:
                 problems.append(

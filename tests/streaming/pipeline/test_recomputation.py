@@ -99,6 +99,32 @@ def expected(world):
     }
 
 
+@pytest.mark.parametrize("declaration", ["", "CREATE TABLE customers (id BIGINT, city STRING);"])
+@pytest.mark.parametrize("table", ["STREAM customers", "STREAM(customers)", "customers"])
+def test_a_pipeline_may_have_only_recomputed_views_and_streaming_tables(world, table, declaration):
+    path = world.folder / "all.sql"
+    path.write_text(f"""
+        {declaration}
+        -- Nothing is maintained.
+        CREATE STREAMING TABLE bronze AS SELECT city FROM {table};
+        CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM bronze;
+    """)
+    tables = {"customers": DeltaSourceTable(str(world.folder / "customers"))}
+    definition = PipelineDefinition(
+        read_sql_files([path]),
+        tables,
+        str(world.folder / "state"),
+        dialect="spark",
+        policy="full",
+        computer=DuckDBViews(),
+    )
+    assert definition.find_problems() == []
+    with Pipeline(definition) as pipeline:
+        pipeline.refresh()
+        assert bag_of(pipeline.circuit.views["bronze"]) == {("Rome",): 1, ("Oslo",): 1}
+        assert bag_of(pipeline.circuit.views["n"]) == {(2,): 1}
+
+
 @pytest.mark.parametrize("policy", ["auto", "full"])
 def test_recomputed_and_maintained_views_agree_with_the_tables(world, policy):
     random, computer, target = Random(5), DuckDBViews(), MemoryTarget()
