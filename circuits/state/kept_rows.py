@@ -34,7 +34,7 @@ from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.zset import consolidated_rows
 
-__all__ = ["KeptRows", "StoredRows"]
+__all__ = ["KeptRows", "StoredRows", "find_dependents"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class KeptRows:
         for position, node in enumerate(graph.nodes):
             for i in node.inputs:
                 self._readers.setdefault(i, []).append(position)
-        self._nodes_with_expired_results = _depend_on(
+        self._nodes_with_expired_results = find_dependents(
             graph,
             [name for name, input in graph.checked_inputs.items() if input.keeps_results],
         )
@@ -162,7 +162,7 @@ def selected_columns(node: Node) -> tuple[int, ...] | None:
     return tuple(columns)
 
 
-def _depend_on(graph: Graph, inputs: Sequence[str]) -> set[int]:
+def find_dependents(graph: Graph, inputs: Collection[str]) -> set[int]:
     """Return the positions of the nodes that depend on some inputs, but not of these inputs."""
     reached: set[int] = set()
     roots = {i for i, node in enumerate(graph.nodes) if node.is_input and node.name in inputs}

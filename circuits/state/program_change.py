@@ -24,7 +24,8 @@ these.
 Event time: the watermark of an input stays if its event time is the same column. It goes back if
 rows are kept for a shorter time after it: so the limit of expiry stays, and rows that the shorter
 retention no longer keeps expire when the watermark next advances. Rows that have expired do not
-come back with a longer one.
+come back with a longer one. Another ``on_expiry`` holds for the rows that expire after the change;
+published results of rows that have expired stay.
 
 Alternative considered: evaluate every new view by its non-incremental form and load the result. But
 the state of an operator is more than its result. A step over all rows from an empty state computes
@@ -44,7 +45,7 @@ from circuits.errors import ProgramChangeError
 from circuits.plan.nodes import Field
 from circuits.runtime.graph import NOW, Graph, watermark_of
 from circuits.state.backfill import Backfill, check_kept_rows
-from circuits.state.kept_rows import KeptRows
+from circuits.state.kept_rows import KeptRows, find_dependents
 from circuits.state.registry import operator_trace, relation_trace
 from circuits.state.reuse import Reuse, is_partial
 from dbsp_wcoj import Trace, ZSet
@@ -170,6 +171,7 @@ class ProgramChange:
         self._renames = dict(renames or {})
         self._published = set(old.outputs if published is None else published)
         self._check_names()
+        self._check_expired_results()
         self._graph, self.integrals = new.build_graph(old.codecs)
         self._reuse = Reuse(old.graph, self._graph, lacking or ())
         self._kept = KeptRows(old.graph, lacking or ())
@@ -413,6 +415,34 @@ class ProgramChange:
                 raise ProgramChangeError(
                     f"backfill: {name!r} is not an input of the new program; inputs are "
                     f"{', '.join(self.new.inputs)}"
+                )
+
+    def _check_expired_results(self) -> None:
+        """Check that no materialized view goes on with results of expired rows.
+
+        An input with ``on_expiry="keep"`` leaves them there. Without this option, no later step
+        would delete them, and views that are added later would be computed from them.
+        """
+        inputs = {
+            name
+            for name, checked in self.old.graph.checked_inputs.items()
+            if checked.keeps_results
+            and not (
+                name in self.new.graph.checked_inputs
+                and self.new.graph.checked_inputs[name].keeps_results
+            )
+        }
+        dependents = find_dependents(self.old.graph, inputs)
+        for name in self.new.materialized:
+            old_name = self._renames.get(name, name)
+            if old_name not in self.old.materialized or not self._has_state:
+                continue
+            if self.old.graph.views.get(old_name) in dependents:
+                raise ProgramChangeError(
+                    f"view {name!r} is materialized and has results of expired rows of "
+                    f"{', '.join(sorted(inputs))} (on_expiry='keep'), which would stay in it for "
+                    "ever without this option: leave the view out of materialize for this change, "
+                    "and materialize it again with a later one"
                 )
 
     def _view_change(self, name: str) -> ViewChange:

@@ -401,6 +401,50 @@ def test_a_changed_retention_holds_from_the_next_step_on(old_days, new_days, lat
     assert published == Counter({(day, 1): 1 for day in kept})
 
 
+@pytest.mark.parametrize(("old_kind", "new_kind"), [("keep", "retract"), ("retract", "keep")])
+def test_a_changed_on_expiry_holds_for_rows_that_expire_after_the_change(old_kind, new_kind):
+    def options(kind: str) -> dict[str, InputOptions]:
+        retain = Retention("at", "3 days", on_expiry=kind)
+        return {"e": InputOptions(retain=retain, keep="all")}
+
+    def day(*days: int) -> dict:
+        return {"e": [{"k": n, "at": START + timedelta(days=n)} for n in days]}
+
+    text = "CREATE VIEW v AS SELECT at, count(*) AS n, max(k) AS k FROM e GROUP BY at"
+    old = compile_sql(text, TIMED, input_options=options(old_kind))
+    published = [*step_bags(old, day(1, 5))["v"].items(), *step_bags(old, day(9))["v"].items()]
+    new = compile_sql(text, TIMED, input_options=options(new_kind))
+    assert change(old, new) == {}
+    for n in (10, 20):
+        published += step_bags(new, day(n))["v"].items()
+    days = {k for _, _, k in sum_weights(published)}
+    assert days == ({1, 5, 20} if old_kind == "keep" else {9, 10, 20})
+
+
+def test_a_materialized_view_does_not_go_on_with_results_of_expired_rows():
+    retain = {"keep": Retention("at", "3 days", on_expiry="keep"), "retract": None}
+    retain["retract"] = Retention("at", "3 days", on_expiry="retract")
+    text = "CREATE VIEW v AS SELECT at, count(*) AS n FROM e GROUP BY at"
+    more = "; CREATE VIEW w AS SELECT at, n + 1 AS n FROM v"
+
+    def compiled(kind: str, text: str, *materialize: str):
+        options = {"e": InputOptions(retain=retain[kind], keep="all")}
+        return compile_sql(text, TIMED, materialize=materialize, input_options=options)
+
+    old = compiled("keep", text, "v")
+    old.step(timed(1, 5))
+    old.step(timed(9))
+    with pytest.raises(ProgramChangeError, match=r"'v' is materialized .* expired rows of e"):
+        change(old, compiled("retract", text, "v"))
+    second = compiled("retract", text)
+    change(old, second)
+    third = compiled("retract", text, "v")
+    change(second, third)
+    last = compiled("retract", text + more, "v")
+    assert change(third, last) == {"w": Counter({(START + timedelta(days=9), 2): 1})}
+    assert len(last.views["v"]) == 1
+
+
 def test_an_input_may_lose_its_retention_and_keep_other_options():
     old = compile_sql(BY_KEY, TIMED, input_options=retained(10, keep="all"))
     old.step(timed(1, 5, 14))

@@ -289,6 +289,30 @@ def test_a_view_that_becomes_an_output_publishes_all_its_rows(job):
     assert job.rows("counts") == expected(COUNTS, 0, 1, 2, 3)["counts"]
 
 
+def test_a_view_that_is_no_output_any_more_keeps_its_state_and_can_come_back(job):
+    text = f"{PATHS} {COUNTS} CREATE VIEW total AS SELECT sum(n) AS n FROM counts"
+    run(job, text, 0, 1)
+    outputs = ["paths", "total"]
+    run(job, text, 2, outputs=outputs)
+    assert job.batches["counts"].keys() == {0, 1}
+    assert job.rows("total") == expected(text, 0, 1, 2)["total"]
+    del job.batches["counts"]  # a new target
+    run(job, text, 3, 4)
+    assert job.rows("counts") == expected(COUNTS, 0, 1, 2, 3, 4)["counts"]
+
+
+@pytest.mark.parametrize("new_mode", ["upsert", "complete"])
+def test_a_view_goes_on_in_a_function_in_another_output_mode(job, new_mode):
+    keys = {"keys": ["src"]} if new_mode == "upsert" else {}
+    modes = {"counts": {"mode": new_mode, **keys}}
+    run(job, COUNTS, 0, 1, materialize=["counts"])
+    run(job, COUNTS, 2, 3, materialize=["counts"], modes=modes)
+    before, after = (expected(COUNTS, *range(n))["counts"] for n in (2, 3))
+    if new_mode == "upsert":  # only the keys of the micro-batch
+        after = Counter({row: n for row, n in after.items() if row not in before})
+    assert {row for row, n in job.batches["counts"][2].items() if n > 0} == after.keys()
+
+
 def test_rows_that_the_state_does_not_keep_are_read_once_from_a_backfill(job):
     run(job, COUNTS, 0, 1)
     text = COUNTS + "CREATE VIEW names AS SELECT name, count(*) AS n FROM e GROUP BY name"
