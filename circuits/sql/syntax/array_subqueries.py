@@ -120,7 +120,7 @@ def _build_scalar_subquery(
     for key, expression in keys:
         name = _VALUE
         if expression is not None:
-            name = f"key_{len(names)}"
+            name = f"sort key {len(names)}"  # a column of the query may be called key_1
             names.append(name)
             query.append("expressions", exp.alias_(expression.copy(), name))
         options = {part: value for part, value in key.args.items() if part != "this"}

@@ -283,6 +283,7 @@ def fill_template(
     position = {key: place.meta[key] for key in _POSITION if key in place.meta}
     for part in tree.walk():
         part.meta.update(position)
+    _rename_parameters(tree, arguments.values())
     names = [*tree.find_all(exp.Column), *tree.find_all(exp.Identifier)]
     for node in names:  # a lambda has identifiers where other expressions have columns
         is_argument = isinstance(node, exp.Column) or not isinstance(
@@ -292,6 +293,23 @@ def fill_template(
             node.replace(arguments[node.name].copy())
     result: exp.Expr = tree.this
     return result
+
+
+def _rename_parameters(tree: exp.Expr, arguments: Iterable[exp.Expr]) -> None:
+    """Give the parameters of lambdas names that no argument has, as ``v_`` for ``v``.
+
+    A column ``v`` in an argument would otherwise be read as the parameter ``v`` of a template.
+    """
+    used = {name.name.casefold() for part in arguments for name in part.find_all(exp.Identifier)}
+    parameters = {name.name for part in tree.find_all(exp.Lambda) for name in part.expressions}
+    new_names = {}
+    for parameter in parameters:
+        new_name = parameter
+        while new_name.casefold() in used:
+            new_name += "_"
+        new_names[parameter] = new_name
+    for name in tree.find_all(exp.Identifier):
+        name.set("this", new_names.get(name.name, name.name))
 
 
 def replace_templates(

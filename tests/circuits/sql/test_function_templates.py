@@ -74,6 +74,44 @@ def test_functions_of_duckdb_have_its_results(query):
     assert sorted(map(repr, actual)) == sorted(repr(tuple(row.values())) for row in expected)
 
 
+@pytest.mark.parametrize(
+    ("call", "lambda_call"),
+    [
+        ("array_remove([v, i, 9], v)", "list_filter([v, i, 9], lambda y: y IS DISTINCT FROM v)"),
+        (
+            "array_replace([v, i, 9], V, m)",
+            "list_transform([v, i, 9], "
+            "lambda y: CASE WHEN y IS NOT DISTINCT FROM v THEN m ELSE y END)",
+        ),
+        (
+            "array_positions([v, i, 2], i)",
+            "list_filter([1, 2, 3], lambda y: [v, i, 2][y] IS NOT DISTINCT FROM i)",
+        ),
+        ("array_fill(i, [2])", "[i, i]"),
+        ("initcap('ab ' || w)", "'Ab ' || upper(w[1:1]) || w[2:]"),
+    ],
+)
+def test_columns_with_the_names_of_parameters_are_not_captured(call, lambda_call):
+    rows = pa.table({"v": [1, 2, 2], "i": [1, 2, 3], "m": [5, 6, 7], "w": ["a", "bc", "d"]})
+    circuit = compile_sql(f"CREATE VIEW q AS SELECT i, {call} AS r FROM t", {"t": rows})
+    found = circuit.step({"t": rows})["q"].drop_columns(["weight"]).sort_by("i").to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("t", rows)
+        expected = connection.sql(f"SELECT i, {lambda_call} AS r FROM t ORDER BY i").fetchall()
+    assert [tuple(row.values()) for row in found] == expected
+
+
+def test_columns_with_the_names_of_parameters_are_not_captured_in_groups():
+    rows = pa.table({"k": [1, 1, 2, 2, 2], "v": [1.0, 4.0, 2.0, 2.0, 7.5], "n": [1, 2, 2, 2, 3]})
+    query = "SELECT k, mad(v), round(entropy(n), 9) FROM t GROUP BY k"
+    circuit = compile_sql(f"CREATE VIEW q AS {query}", {"t": rows})
+    found = circuit.step({"t": rows})["q"].drop_columns(["weight"]).to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("t", rows)
+        expected = connection.sql(query).fetchall()
+    assert sorted(tuple(row.values()) for row in found) == sorted(expected)
+
+
 def test_a_change_of_a_group_changes_its_deviation():
     circuit = compile_sql("SELECT k, mad(x) AS m, entropy(x) AS e FROM t GROUP BY k", {"t": SCHEMA})
     circuit.step({"t": ROWS})

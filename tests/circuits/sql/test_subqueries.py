@@ -441,3 +441,15 @@ def test_a_view_may_be_a_pivot(statement):
     text = f"CREATE VIEW v AS {statement}; CREATE VIEW z AS SELECT a AS pivot FROM t"
     expected = compile_sql(statement, SCHEMAS).spec.plans["view"]
     assert compile_sql(text, SCHEMAS).spec.plans["v"].fields == expected.fields
+
+
+def test_the_sort_keys_of_an_array_subquery_are_columns_of_any_name():
+    query = "SELECT array_to_string(ARRAY(SELECT b FROM t ORDER BY a, key_1 LIMIT 2), ',') AS r"
+    circuit = compile_sql(
+        f"CREATE VIEW v AS {query}", {"t": "a BIGINT, b BIGINT, key_1 BIGINT"}, dialect="duckdb"
+    )
+    rows = [{"a": 1, "b": 10, "key_1": 9}, {"a": 1, "b": 20, "key_1": 7}, {"a": 1, "b": 30}]
+    assert circuit.step({"t": rows[:2]})["v"].to_pylist() == [{"r": "20,10", "weight": 1}]
+    rows[2]["key_1"] = 8
+    changes = circuit.step({"t": rows[2:]})["v"].to_pylist()
+    assert {"r": "20,30", "weight": 1} in changes and len(changes) == 2
