@@ -63,8 +63,8 @@ class GivenInputs:
             self._has_batch, self._batch_id = True, batch_id
         if self._rows and batch_id != self._batch_id:
             raise ProgramChangeError(
-                f"the rows that backfill gives are those after micro-batch {self._batch_id}, and "
-                f"the state is that after micro-batch {batch_id}: micro-batches were committed "
+                f"the rows that backfill gives are those {_moment(self._batch_id)}, and the state "
+                f"is that {_moment(batch_id)}: micro-batches were committed "
                 "while the rows were read, or the sink has loaded its state again; pause the "
                 "stream, and request the change again with the rows after the last micro-batch"
             )
@@ -95,3 +95,7 @@ class GivenInputs:
                 steps.append(step)
         self._batch_id = staged.batch_id
         return steps
+
+
+def _moment(batch_id: int | None) -> str:
+    return "before the first micro-batch" if batch_id is None else f"after micro-batch {batch_id}"

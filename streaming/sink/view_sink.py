@@ -345,9 +345,10 @@ class ViewSink:
                 their views.
             materialize: The new views that are kept whole.
             functions: User-defined functions that the new views call.
-            change: Rows of inputs for the backfill; or ``rows_per_batch`` or ``seconds_per_batch``,
-                so that no micro-batch takes much longer: the state of the new views is then
-                computed in slices, one after each of the following micro-batches, and the one
+            change: Rows of inputs for the backfill, as they are after the last micro-batch; the
+                rows of later ones are added until the change is made. With ``rows_per_batch`` or
+                ``seconds_per_batch``, no micro-batch takes much longer: the state of the new views
+                is computed in slices, one after each of the following micro-batches, and the one
                 after that commits the change. If the job stops before, nothing has changed.
                 `backfill` says how far it is, and ``cancel()`` of the future ends it. Further
                 changes wait for it.
@@ -358,10 +359,10 @@ class ViewSink:
 
         Raises:
             SqlError, DatalogError: The text is not valid, or names an unknown relation.
-            ProgramChangeError: The rows that the views need are neither kept nor given; or the
-                text changes an existing view or declares an input. In all cases nothing has
-                changed. If the sink has not loaded its state yet, an error that depends on it is
-                set on the future.
+            ProgramChangeError: The rows that the views need are neither kept nor given; a
+                micro-batch was committed while given rows were read; or the text changes an
+                existing view or declares an input. In all cases nothing has changed. If the sink
+                has not loaded its state yet, an error that depends on it is set on the future.
             UnknownViewError, TargetError: An output does not fit the new views.
             StreamingError: The mode is "distributed", and the new views cannot be distributed, or
                 not in slices; or another process runs this sink.
@@ -397,10 +398,7 @@ class ViewSink:
     def _request(self, edit: AddViews | DropView, options: ChangeOptions) -> Future[int]:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
         batch_id = self._versions.last_batch_id if self._is_current else None
-        is_known = self._is_current
         given = GivenInputs(options, self._circuit)  # no micro-batch waits while rows are read
-        if is_known:
-            given.check_batch(batch_id)
         request = RequestedChange(edit, given)
         with self._lock:
             if self._was_copied and not self._recorder.metrics:
@@ -411,7 +409,8 @@ class ViewSink:
                 )
             # In a micro-batch, this is a call by one of its targets or observers.
             at_once = self._is_current and self._watch is None
-            if is_known:
+            if self._is_current:
+                given.check_batch(batch_id)
                 given.check_batch(self._versions.last_batch_id)
             self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed

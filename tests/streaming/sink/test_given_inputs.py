@@ -188,6 +188,17 @@ def test_given_rows_of_another_micro_batch_are_refused(tmp_path, monkeypatch):
     assert not paths.batches
 
 
+def test_rows_that_are_read_while_the_state_is_loaded_are_refused(tmp_path):
+    sink = make_sink(tmp_path)
+    feed(sink, *range(3))
+    sink.close()
+    sink = make_sink(tmp_path)
+    frame = GivingFrame(table_of(*range(3)), before=lambda: feed(sink, 3))
+    with pytest.raises(ProgramChangeError, match=r"while the rows were read.* pause the stream"):
+        sink.add_view(PATHS, change=sliced(frame))
+    assert sink.backfill is None
+
+
 def test_rows_that_do_not_fit_end_the_change_only(state_dir, monkeypatch):
     counts = Target()
     sink = make_sink(state_dir, counts)
