@@ -4,4 +4,5 @@
 ``sql``         the views: bronze, silver and gold
 ``lakehouse``   the Delta tables and the pipeline of one run
 ``recompute``   Spark computes all views again
+``policies``    each view by a step and by recomputation, for small and large changes
 """

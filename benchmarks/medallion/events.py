@@ -87,6 +87,14 @@ class Shop:
         """Return the events of the next hour."""
         return self._events_of(HOURLY)
 
+    def change(self, fraction: float) -> dict[str, pa.Table]:
+        """Return events for a fraction of the rows of each table, most of them updates."""
+        activities = {}
+        for name in TABLES:
+            count = len(self._live[name]) * fraction
+            activities[name] = Activity(int(count * 0.3), int(count * 0.6), int(count * 0.1))
+        return self._events_of(activities)
+
     def _events_of(self, activities: Mapping[str, Activity]) -> dict[str, pa.Table]:
         self._hour += 1
         return {name: self._change(name, activity) for name, activity in activities.items()}

@@ -193,6 +193,7 @@ SECTIONS: Mapping[str, str] = {
     "latency": "The largest step",
     "sink": "The durable sink",
     "medallion": "Refreshes of a medallion pipeline",
+    "policies": "Maintain or recompute a view of a pipeline",
     "beyond_memory": "State larger than memory",
     "scale": "Scale: HyperCube on Spark executors",
     "work": "Counted work",

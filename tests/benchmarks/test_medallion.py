@@ -7,6 +7,7 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.cost import Clock
+from benchmarks.medallion import policies
 from benchmarks.medallion.__main__ import measure
 from benchmarks.medallion.events import EVENTS_PER_HOUR, TABLES, Shop
 from benchmarks.medallion.lakehouse import KEYS
@@ -53,3 +54,23 @@ def test_an_hour_has_the_events_of_the_demo_once_the_shop_is_large():
     assert EVENTS_PER_HOUR == 4_900 == sum(table.num_rows for table in events.values())
     numbers = pa.concat_arrays([events[name].column("seq").chunk(0) for name in TABLES])
     assert len(numbers.unique()) == 4_900
+
+
+class DuckDBViews:
+    """Computes views in DuckDB."""
+
+    def rows_of(self, view, relations):
+        with duckdb.connect() as connection:
+            connection.execute("SET timezone = 'UTC'")
+            for name, table in relations.items():
+                connection.register(name, table.drop_columns(["weight"]))
+            return connection.sql(view.query).to_arrow_table()
+
+
+def test_a_step_and_a_recomputation_give_the_same_rows(tmp_path):
+    with open_run("policies", (), seed=1, json=None, parent_folder=tmp_path) as run:
+        rows = policies.measure(run, DuckDBViews(), scale=0.01, fractions=(0.1, 1.0))
+    assert len(rows) == 20
+    assert run.verdict.comparisons == 40
+    assert not run.verdict.differences
+    assert all(row["changed rows"] > 0 for row in rows)
