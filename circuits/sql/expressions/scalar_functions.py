@@ -21,7 +21,7 @@ from circuits.sql.expressions.postgres.lists import concatenate_lists
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
 
-__all__ = ["READERS", "READERS_BY_NAME", "read_substring_arguments"]
+__all__ = ["READERS", "READERS_BY_NAME", "read_bytes_beside_bytes", "read_substring_arguments"]
 
 # Functions that need no reader of their own: the name of the function, and the names of the node's
 # arguments in the order of the function's parameters.
@@ -87,7 +87,7 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    left, right = clause.read(node.left), clause.read(node.right)
+    left, right = read_bytes_beside_bytes(clause, node)
     if clause.source.is_postgres and is_list(left.type) != is_list(right.type):
         if is_list(left.type) and not pa.types.is_null(right.type):
             return clause.call(node, "list_append", left, right)
@@ -97,17 +97,21 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
         return concatenate_lists(clause, node, left, right)
     if is_nested(left.type) or is_nested(right.type):
         return clause.call(node, "list_concat_or_null", left, right)
-    if clause.source.is_postgres:  # a literal beside bytes is read as bytes
-        sides = [(left, right), (right, left)]
-        left, right = (_as_bytes(clause, node, value, other) for value, other in sides)
     if pa.types.is_binary(left.type) and pa.types.is_binary(right.type):
         return clause.call(node, "bytes_concat", left, right)
     texts = _as_text(clause, node.left, left), _as_text(clause, node.right, right)
     return clause.call(node, "concat", *texts)
 
 
+def read_bytes_beside_bytes(clause: Clause, node: exp.Binary) -> tuple[Expression, Expression]:
+    """Return the operands; in PostgreSQL, a literal text beside bytes is read as bytes."""
+    left, right = clause.read(node.left), clause.read(node.right)
+    if not clause.source.is_postgres:
+        return left, right
+    return _as_bytes(clause, node, left, right), _as_bytes(clause, node, right, left)
+
+
 def _as_bytes(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
-    """Return a literal text beside bytes as bytes; another value unchanged."""
     is_text = isinstance(value, Literal) and pa.types.is_string(value.type)
     if is_text and pa.types.is_binary(other.type):
         return clause.call(node, "postgres_bytes", value)

@@ -165,7 +165,7 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             generated = _unnest_together(builder, node, function.expressions, ordinality, outer)
             _add_to_scope(builder, node, generated, offset)
             return
-        value = clause.read(function.expressions[0])
+        value = _flatten_in_postgres(clause, node, clause.read(function.expressions[0]))
         first_position = 1 if ordinality else None
         names_all_fields = source.is_spark or source.is_postgres
         fields = _fields_to_name(node, value, ordinality, offset, names_all_fields)
@@ -192,15 +192,23 @@ def _unnest_together(
 ) -> _Generated:
     """Unnest several lists element by element; a shorter list ends with NULLs."""
     clause = builder.clause("FROM")
-    zipped = clause.call(node, "list_zip", *map(clause.read, lists))
+    values = [_flatten_in_postgres(clause, node, clause.read(part)) for part in lists]
+    zipped = clause.call(node, "list_zip", *values)
     names = ["zip", *(["ordinality"] if ordinality else [])]
     unnested = _unnest(builder, node, zipped, names, 1 if ordinality else None, outer)
     element, *positions = unnested.values
-    values = [
+    fields = [
         clause.call(node, "struct_field", element, string_literal(str(number)))
         for number in range(len(lists))
     ]
-    return _Generated(["unnest"] * len(lists) + names[1:], [*values, *positions])
+    return _Generated(["unnest"] * len(lists) + names[1:], [*fields, *positions])
+
+
+def _flatten_in_postgres(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a list to unnest: in PostgreSQL, the elements of an array of all dimensions."""
+    while clause.source.is_postgres and is_list(value.type) and is_list(value.type.value_type):
+        value = clause.call(node, "list_flatten", value)
+    return value
 
 
 def _fields_to_name(
@@ -324,7 +332,8 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
     generators = [
         node
         for item in items
-        for node in item.walk(prune=lambda part: isinstance(part, exp.Query))
+        # A generator in the arguments of another one is applied before it, not together with it.
+        for node in item.walk(prune=lambda part: isinstance(part, exp.Query) or is_generator(part))
         if is_generator(node) and not isinstance(node, exp.Query)
     ]
     if generators:
@@ -345,7 +354,7 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
     clause, values = builder.clause("SELECT"), []
     for node in generators:
         source.allow_arguments(node, "this")
-        values.append(clause.read(node.this))
+        values.append(_flatten_in_postgres(clause, node, clause.read(node.this)))
     zipped = clause.call(generators[0], "list_zip", *values)
     unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False)
     for position, node in enumerate(generators):
@@ -362,7 +371,7 @@ def _apply_generator(
     outer = outer or is_outer
     if kind == "explode" and not source.is_spark:
         depth = _read_depth(source, node)
-        value = clause.read(node.this)
+        value = _flatten_in_postgres(clause, node, clause.read(node.this))
         if depth > 1 or pa.types.is_struct(value.type):
             return _unnest_deeply(builder, node, value, depth, outer)
     if kind == "json_tuple":
@@ -384,7 +393,7 @@ def _apply_generator(
     else:
         source.allow_arguments(node, "this")
         argument = node.this
-    value = clause.read(argument)
+    value = _flatten_in_postgres(clause, node, clause.read(argument))
     if kind == "variant_explode":
         value = clause.call(node, "variant_parts", value)
         rows = _apply_inline(builder, node, value, outer)

@@ -110,6 +110,20 @@ QUERIES = [
     "SELECT ('\\x00 fF' || (a + 10))::bytea, 'é\\\\'::bytea, ''::bytea FROM t WHERE a > 0",
     "SELECT ('\\xfF' || (a + 10))::bytea::text, 'b=' || sha256('a'), to_json('ab'::bytea)::text "
     "FROM t WHERE a > 0",
+    "SELECT sha224(s::bytea) <> '\\x00', 'ab'::bytea < '\\142', decode('ff', 'hex') = '\\xff' "
+    "FROM t WHERE a > 0",
+    # The numbers and times of JSON.
+    "SELECT to_json(f)::text, to_json(g)::text, to_json(x)::text, to_json(ts)::text FROM t",
+    "SELECT to_jsonb(f)::text, to_jsonb(x)::text, to_jsonb(f) = '2.5', to_jsonb(ts)::text FROM t",
+    "SELECT to_json(ARRAY[f, 1])::text, to_jsonb(ARRAY[ts])::text, to_json(ts::date)::text FROM t",
+    "SELECT jsonb_build_object('f', f, x, ts::time)::text FROM t WHERE x IS NOT NULL",
+    "SELECT to_json('NaN'::float8)::text, to_jsonb('-infinity'::float8)::text, "
+    "jsonb_agg(f ORDER BY f)::text FROM t",
+    # Arrays of several dimensions, and a function of rows in another one.
+    "SELECT a, unnest(ARRAY[xs, xs]) FROM t WHERE array_length(xs, 1) = 3",
+    "SELECT a, u, o FROM t, unnest(ARRAY[ARRAY[a], ARRAY[7]]) WITH ORDINALITY AS n(u, o)",
+    "SELECT a, unnest(ARRAY[ARRAY[a], ARRAY[b]]), unnest(xs) FROM t WHERE b < 9 AND a < 9",
+    "SELECT a, generate_series(unnest(xs), 3, 1) FROM t",
     "SELECT scale(x), scale(a), scale(1.50), scale(x::numeric(9, 4)) FROM t",
     "SELECT regexp_instr(s, 'l+'), regexp_instr(s, '[a-h]$') FROM t",
     "SELECT a, u, o FROM t CROSS JOIN LATERAL unnest(xs) WITH ORDINALITY AS n(u, o)",

@@ -12,7 +12,7 @@ from circuits.plan.expressions import Call, Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.types.arrow_types import VARIANT
-from circuits.types.functions.type_rules import is_binary, is_text
+from circuits.types.functions.type_rules import is_text
 
 __all__ = ["call_json", "join_texts", "mark_json", "row_as_json", "to_json_reader", "value_as_json"]
 
@@ -47,8 +47,8 @@ def join_texts(
 def value_as_json(clause: Clause, node: exp.Expr, value: Expression, function: str) -> Expression:
     """Return a value as JSON by a function such as to_json; JSON in it is not quoted."""
     kind = clause.json_kind(value)
-    if clause.source.is_postgres and is_binary(value.type):
-        value = clause.call(node, "postgres_bytes_text", value)
+    if not kind and clause.source.is_postgres:
+        return mark_json(clause, call_json(clause, node, "to_json", value))
     if not kind:
         return mark_json(clause, clause.call(node, function, value))
     if is_text(value.type) and (kind == "jsonb" or _has_no_blanks(value)):

@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, time
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -38,7 +38,14 @@ from circuits.types.functions.function import (
     argument_error,
     require,
 )
-from circuits.types.functions.nested.json_columns import JsonStyle, json_column, quote_text
+from circuits.types.functions.nested.json_columns import (
+    JsonStyle,
+    json_column,
+    map_values,
+    quote_text,
+    quote_texts,
+)
+from circuits.types.functions.numbers.number_formats import postgres_float_texts
 from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.texts.bytes_parts import escape_bytes
 from circuits.types.functions.type_rules import is_binary, is_interval, is_text
@@ -501,7 +508,7 @@ def _to_json(
     arguments: Sequence[Values], result_type: pa.DataType, *, keeps_all_members: bool
 ) -> Values:
     kind = arguments[1].as_py() if len(arguments) > 1 else ""
-    style = _STYLE if keeps_all_members else _LAST_MEMBERS_STYLE
+    style = _STYLE if keeps_all_members else _POSTGRES_STYLE
     return json_column(fill_rows(arguments[0], 1), style, kind)
 
 
@@ -562,8 +569,43 @@ _STYLE: Final = replace(
     writes_rows_as_lists=True,
     write_documents=_document_writer(keeps_all_members=True),
 )
-_LAST_MEMBERS_STYLE: Final = replace(
-    _STYLE, write_documents=_document_writer(keeps_all_members=False)
+
+
+def _postgres_text(value: Any) -> str:
+    """Return a value as PostgreSQL writes it in JSON, without quotes."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, bytes):
+        return f"\\x{value.hex()}"
+    if isinstance(value, datetime | time):
+        return _FRACTION.sub(lambda match: match[0].rstrip("0"), value.isoformat())
+    return str(value)
+
+
+_FRACTION: Final = re.compile(r"\.\d+")
+
+
+def _write_postgres_scalars(array: pa.Array) -> pa.Array:
+    """Return scalars as PostgreSQL writes them in JSON; NaN and Infinity have quotes."""
+    if arrow.is_floating(array.type):
+        texts = postgres_float_texts(array)
+        return pc.if_else(pc.is_finite(array), texts, quote_texts(texts))
+    texts = map_values(array, _postgres_text)
+    return texts if arrow.is_decimal(array.type) else quote_texts(texts)
+
+
+def _write_postgres_keys(array: pa.Array) -> pa.Array:
+    if arrow.is_floating(array.type):
+        return postgres_float_texts(array)
+    return map_values(array, _postgres_text)
+
+
+_POSTGRES_STYLE: Final = JsonStyle(
+    _write_postgres_scalars,
+    _write_postgres_keys,
+    write_documents=_document_writer(keeps_all_members=False),
 )
 
 
@@ -634,7 +676,8 @@ def _functions(prefix: str, note: str, *, keeps_all_members: bool) -> tuple[Func
             ),
             (
                 "to_json",
-                "the value a as JSON; b says which texts in it are JSON",
+                "the value a as JSON; b says which texts in it are JSON"
+                + ("" if keeps_all_members else "; numbers and times are PostgreSQL's"),
                 to_json_rule,
                 partial(_to_json, keeps_all_members=keeps_all_members),
             ),
