@@ -41,6 +41,7 @@ from circuits.sql.binding.scope import ScopeColumn, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.expressions.json_functions.values import call_json
 from circuits.sql.expressions.literals import integer_literal, string_literal
+from circuits.sql.syntax.function_templates import HAS_LIST_PER_ROW
 from circuits.sql.syntax.source import SqlSource
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
@@ -165,7 +166,7 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             generated = _unnest_together(builder, node, function.expressions, ordinality, outer)
             _add_to_scope(builder, node, generated, offset)
             return
-        value = _flatten_in_postgres(clause, node, clause.read(function.expressions[0]))
+        value = _read_list(clause, function.expressions[0])
         first_position = 1 if ordinality else None
         names_all_fields = source.is_spark or source.is_postgres
         fields = _fields_to_name(node, value, ordinality, offset, names_all_fields)
@@ -192,7 +193,7 @@ def _unnest_together(
 ) -> _Generated:
     """Unnest several lists element by element; a shorter list ends with NULLs."""
     clause = builder.clause("FROM")
-    values = [_flatten_in_postgres(clause, node, clause.read(part)) for part in lists]
+    values = [_read_list(clause, part) for part in lists]
     zipped = clause.call(node, "list_zip", *values)
     names = ["zip", *(["ordinality"] if ordinality else [])]
     unnested = _unnest(builder, node, zipped, names, 1 if ordinality else None, outer)
@@ -204,10 +205,12 @@ def _unnest_together(
     return _Generated(["unnest"] * len(lists) + names[1:], [*fields, *positions])
 
 
-def _flatten_in_postgres(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+def _read_list(clause: Clause, argument: exp.Expr) -> Expression:
     """Return a list to unnest: in PostgreSQL, the elements of an array of all dimensions."""
-    while clause.source.is_postgres and is_list(value.type) and is_list(value.type.value_type):
-        value = clause.call(node, "list_flatten", value)
+    value = clause.read(argument)
+    if clause.source.is_postgres and not argument.meta.get(HAS_LIST_PER_ROW):
+        while is_list(value.type) and is_list(value.type.value_type):
+            value = clause.call(argument, "list_flatten", value)
     return value
 
 
@@ -354,7 +357,7 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
     clause, values = builder.clause("SELECT"), []
     for node in generators:
         source.allow_arguments(node, "this")
-        values.append(_flatten_in_postgres(clause, node, clause.read(node.this)))
+        values.append(_read_list(clause, node.this))
     zipped = clause.call(generators[0], "list_zip", *values)
     unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False)
     for position, node in enumerate(generators):
@@ -371,7 +374,7 @@ def _apply_generator(
     outer = outer or is_outer
     if kind == "explode" and not source.is_spark:
         depth = _read_depth(source, node)
-        value = _flatten_in_postgres(clause, node, clause.read(node.this))
+        value = _read_list(clause, node.this)
         if depth > 1 or pa.types.is_struct(value.type):
             return _unnest_deeply(builder, node, value, depth, outer)
     if kind == "json_tuple":
@@ -393,7 +396,7 @@ def _apply_generator(
     else:
         source.allow_arguments(node, "this")
         argument = node.this
-    value = _flatten_in_postgres(clause, node, clause.read(argument))
+    value = _read_list(clause, argument)
     if kind == "variant_explode":
         value = clause.call(node, "variant_parts", value)
         rows = _apply_inline(builder, node, value, outer)

@@ -25,7 +25,13 @@ from sqlglot import exp
 
 from circuits.types.functions.numbers.postgres_patterns import is_number_pattern
 
-__all__ = ["TEMPLATES", "ParseExpression", "fill_template", "replace_templates"]
+__all__ = [
+    "HAS_LIST_PER_ROW",
+    "TEMPLATES",
+    "ParseExpression",
+    "fill_template",
+    "replace_templates",
+]
 
 # By name: the parameters, and the expression in DuckDB's dialect. A call with another number of
 # arguments remains.
@@ -262,6 +268,9 @@ def _token_of(names: Iterable[str]) -> re.Pattern[str]:
 
 _PARSED_TOKEN: Final = _token_of(_DATE_PATTERNS)
 _WRITTEN_TOKEN: Final = _token_of((*_DATE_PATTERNS, *_DATE_EXPRESSIONS))
+# The key of ``meta`` for a list of lists to unnest that is no array of two dimensions.
+HAS_LIST_PER_ROW: Final = "has_list_per_row"
+
 # The keys of ``meta`` with the place of a node in the text.
 _POSITION: Final[tuple[str, ...]] = ("line", "col", "start", "end")
 
@@ -396,6 +405,9 @@ def replace_templates(
             arguments["f"] = exp.Literal.string(format_)
         value = fill_template(parse, text, arguments, call)
         value.meta.update(call.meta)
+        if is_postgres and name == "regexp_matches":
+            rows = value.expressions[0] if isinstance(value, exp.Unnest) else value.this
+            rows.meta[HAS_LIST_PER_ROW] = True
         if not (is_duckdb and name == "json_each"):  # it has the columns of its structs
             _name_columns(call, name)
         call.replace(value)
