@@ -111,7 +111,7 @@ QUERIES = [
     "SELECT ('\\xfF' || (a + 10))::bytea::text, 'b=' || sha256('a'), to_json('ab'::bytea)::text "
     "FROM t WHERE a > 0",
     "SELECT sha224(s::bytea) <> '\\x00', 'ab'::bytea < '\\142', decode('ff', 'hex') = '\\xff' "
-    "FROM t WHERE a > 0",
+    "FROM t WHERE s IN ('hello', '')",
     # The numbers and times of JSON.
     "SELECT to_json(f)::text, to_json(g)::text, to_json(x)::text, to_json(ts)::text FROM t",
     "SELECT to_jsonb(f)::text, to_jsonb(x)::text, to_jsonb(f) = '2.5', to_jsonb(ts)::text FROM t",
