@@ -211,7 +211,7 @@ class ZSet:
         """
         check_type("weight", weight, (int, np.integer), "an integer")
         if weight == 0:
-            return ZSet.empty(0)
+            return _ZERO
         if abs(weight) > MAX_INT64:
             raise WeightOverflowError(
                 f"the weight of the empty row would be {weight}, beyond int64 ({MAX_INT64}); "
@@ -300,6 +300,10 @@ class ZSet:
         rows = [row for row, _ in self]
         assert all(x < y for x, y in pairwise(rows))
         assert all(w != 0 and abs(w) <= MAX_INT64 for w in self.weight_array.tolist())
+
+
+# The sum of no rows of arity 0; most small steps return it.
+_ZERO: Final = ZSet.empty(0)
 
 
 def accumulate(zsets: Iterable[ZSet], arity: int) -> ZSet:

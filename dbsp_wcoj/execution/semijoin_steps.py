@@ -2,7 +2,8 @@
 
 Like `dbsp_wcoj.execution.small_steps`: one kernel call does everything. It selects the rows of each
 reduced relation, builds their runs, runs the terms and appends the runs to the spines. The other
-rows are only appended to the log of the full relation.
+rows are only appended to the log of the full relation. Each reduced relation may get up to
+`dbsp_wcoj.kernels.storage.arena.MAX_SMALL_ROWS` rows.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Small steps: a fast path for a few changed rows of one relation, if the result is one weight.
+"""Small steps: a fast path for few changed rows of one relation, if the result is one weight.
 
 An example is the count of all triangles of a graph, after one edge has been inserted. Such a step
 takes microseconds, so the overhead of Python calls dominates. Therefore one kernel call does
-everything: it builds the runs of the delta, runs the terms, and appends the runs to the spines. All
-other steps take the general path, and so do steps that may overflow int64 or that are observed.
+everything, for up to `MAX_SMALL_ROWS` rows: it builds the runs of the delta, runs the terms, and
+appends the runs to the spines. All other steps take the general path, and so do steps that may
+overflow int64 or that are observed.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.kernels.join.single_step import ARENA_FULL, MAY_OVERFLOW, SETTLE, small_step
+from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.observer import OBSERVERS, current_observer
-from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
+from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.relations import Relations
 from dbsp_wcoj.zset import Int64Array, ZSet
 
@@ -71,11 +73,7 @@ class SmallSteps:
             return None
         rows = len(delta.weight_array)
         trace = self._relations.traces.get(name)
-        if (
-            trace is None
-            or not 0 < rows <= MAX_INSERTION_ROWS
-            or len(delta.row_array) != trace.arity
-        ):
+        if trace is None or not 0 < rows <= MAX_SMALL_ROWS or len(delta.row_array) != trace.arity:
             return None
         terms = self._plan_cache.bind_group((name,), rows)
         arena = trace.arena

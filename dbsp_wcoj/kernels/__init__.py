@@ -4,6 +4,10 @@ Every kernel runs without the GIL, is cached on disk, and works on int64 arrays 
 buffers* (see `dbsp_wcoj.storage.run`). A kernel is compiled once for all queries: queries differ
 in data, never in code.
 
+numba counts the references to arrays with atomic instructions, which take half the time of a merge
+of 50 rows. Subroutines that run for few rows therefore get arrays without a count
+(`dbsp_wcoj.kernels.memory.borrow`), or addresses.
+
 This folder holds compiled code and the word offsets that it shares with Python. Validation,
 ownership of memory and choice of plan belong to `dbsp_wcoj.storage` and `dbsp_wcoj.execution`.
 

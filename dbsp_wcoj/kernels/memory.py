@@ -74,6 +74,39 @@ def pointer_to_words(typingctx: Any, address: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
+def borrow(typingctx: Any, array: Any) -> Any:
+    """Return an array without its reference count; the caller keeps the memory alive.
+
+    numba counts the references to an array with an atomic instruction each time that it is passed
+    to a subroutine, or a slice of it is taken. For a few rows this takes as long as the work.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        borrowed = args[0]
+        # The first two fields of numba's arrays are the counted memory and the Python object.
+        for field in range(2):
+            nothing = cgutils.get_null_value(borrowed.type.elements[field])
+            borrowed = builder.insert_value(borrowed, nothing, field)
+        return borrowed
+
+    return array(array), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def keep_alive(typingctx: Any, array: Any) -> Any:
+    """Keep the memory of an array until here, for `borrow`.
+
+    numba frees the memory of a local array after the last statement that names it, so a subroutine
+    that allocates an array and borrows it calls this after its last use.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.get_dummy_value()
+
+    return types.none(array), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
 def prefetch(typingctx: Any, base: Any, i: Any) -> Any:
     """Prefetch the cache line of word ``i`` after address ``base``; any address is allowed."""
 

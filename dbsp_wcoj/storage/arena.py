@@ -22,7 +22,6 @@ from dbsp_wcoj.kernels.storage.arena import (
     build_small_runs,
 )
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
-from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
 from dbsp_wcoj.kernels.storage.trie import run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
@@ -32,6 +31,8 @@ from dbsp_wcoj.zset import Int64Array, ZSet
 __all__ = ["MAX_INSERTION_ROWS", "Arena"]
 
 MIN_BUFFER_WORDS: Final = 1 << 14
+# A buffer has room for about this many steps of more than `MAX_INSERTION_ROWS` rows.
+LARGE_STEPS_PER_BUFFER: Final = 4
 
 ColumnOrder = tuple[int, ...]
 
@@ -125,20 +126,23 @@ class Arena:
     def close_full_tails(self) -> None:
         """Make full tails ordinary runs of their spines."""
         for spine in self._spines:
-            if spine.tail_rows > MAX_TAIL_ROWS:
+            if spine.has_full_tail:
                 spine.settle()
 
     def start_buffer(self, rows: int) -> None:
         """Continue in an empty buffer that is large enough for a step of ``rows`` rows."""
+        words = self._step_words(rows)
+        if rows > MAX_INSERTION_ROWS:
+            words *= LARGE_STEPS_PER_BUFFER
         # Zeros, because runs are written to files: unused words of a header are 0.
-        self._buffer = np.zeros(max(MIN_BUFFER_WORDS, self._step_words(rows)), np.int64)
+        self._buffer = np.zeros(max(MIN_BUFFER_WORDS, words), np.int64)
         self._buffer_address = self._buffer.__array_interface__["data"][0]
         for spine in self._spines:
             spine.write_tails_to(self._buffer)
-        words = self._words
-        words[arena_kernels.MEMORY] = self._buffer_address
-        words[arena_kernels.MEMORY_WORDS] = len(self._buffer)
-        words[arena_kernels.FREE] = 0
+        arena = self._words
+        arena[arena_kernels.MEMORY] = self._buffer_address
+        arena[arena_kernels.MEMORY_WORDS] = len(self._buffer)
+        arena[arena_kernels.FREE] = 0
 
     def _step_words(self, rows: int) -> int:
         """An upper bound of the words that the runs and the tails of a step take."""

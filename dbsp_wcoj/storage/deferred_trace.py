@@ -6,7 +6,8 @@
     read()            trace += sum of the log
 
 It is for a relation that changes in each step and is seldom read. A step then costs one copy of its
-rows. When the log is full, its sum is added to the trace: one sort for many steps. The log has room
+rows. When the log is full, its sum is added to the trace: one sort for many steps. The trace merges
+such a run late (`dbsp_wcoj.storage.spine`), because nobody looks up its rows. The log has room
 for one row per `ROWS_PER_LOG_ROW` rows of the trace, and for at least `MIN_LOG_ROWS`.
 """
 
@@ -98,7 +99,7 @@ class DeferredTrace:
             self._flush()
             start = 0
             if count > self._log.shape[1] or self._bound + largest > MAX_INT64:
-                self._trace.update(delta)
+                self._add(delta)
                 self._start_log()
                 return
         end = start + count
@@ -128,8 +129,14 @@ class DeferredTrace:
             columns = np.ascontiguousarray(self._log[:-1, :rows])
             total = consolidated_rows(columns, self._log[-1, :rows].copy())
             if len(total):
-                self._trace.update(total)
+                self._add(total)
         self._start_log()
+
+    def _add(self, delta: ZSet) -> None:
+        """Add rows to the trace; their run is merged late, because nobody looks rows up."""
+        step = self._trace.prepare(delta)
+        step.lookups = 0
+        step.commit()
 
     def _start_log(self) -> None:
         """Begin an empty log, whose capacity depends on the rows of the trace."""

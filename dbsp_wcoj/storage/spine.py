@@ -176,6 +176,12 @@ class Spine:
         return int(self.table[spine_kernels.TAIL_ROWS])
 
     @property
+    def has_full_tail(self) -> bool:
+        """Return whether to make the tail an ordinary run (`settle`) before it grows further."""
+        tail_rows, _, rows, steps = self.table[spine_kernels.TAIL_ROWS :].tolist()
+        return spine_kernels.has_full_tail(tail_rows, rows, steps)
+
+    @property
     def weight_bound(self) -> int:
         """An upper bound of the absolute weights in the trace and in any sum of its runs."""
         return int(self.table[spine_kernels.WEIGHT_BOUND])
@@ -314,11 +320,10 @@ class Spine:
         if tail is not None:
             self._runs.append(tail)
         table = self.table
-        self._owed_fuel += FUEL_PER_ROW * int(table[spine_kernels.UNSETTLED_ROWS])
-        self._owed_fuel += FUEL_PER_STEP * int(table[spine_kernels.UNSETTLED_STEPS])
-        table[spine_kernels.TAIL_ROWS] = table[spine_kernels.UNSETTLED_ROWS] = table[
-            spine_kernels.UNSETTLED_STEPS
-        ] = 0
+        rows, steps = table[spine_kernels.UNSETTLED_ROWS :].tolist()
+        self._owed_fuel += FUEL_PER_ROW * rows + FUEL_PER_STEP * steps
+        table[spine_kernels.TAIL_ROWS] = 0
+        table[spine_kernels.UNSETTLED_ROWS :] = 0
         self._tail = None
 
     def _settle(self, changed: int, *, is_unread: bool = False) -> None:

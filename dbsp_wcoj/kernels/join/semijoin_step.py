@@ -17,9 +17,10 @@ import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.small_batch import sum_terms
-from dbsp_wcoj.kernels.memory import load, store
+from dbsp_wcoj.kernels.memory import borrow, keep_alive, load, store
 from dbsp_wcoj.kernels.storage.arena import (
     FREE,
+    MAX_SMALL_ROWS,
     ORDERS,
     RUN,
     TABLE,
@@ -36,7 +37,6 @@ from dbsp_wcoj.kernels.storage.semijoin import (
     needed_bits,
     test_rows,
 )
-from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
 from dbsp_wcoj.kernels.storage.spine import WEIGHT_BOUND
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 
@@ -114,18 +114,20 @@ def semijoin_step(addresses, columns, weights, filters):
         number of binary joins of the terms that were evaluated.
     """
     zero = np.int64(0)
+    columns, weights, filters = borrow(columns), borrow(weights), borrow(filters)
     arity, rows = columns.shape
     log = load(addresses, LOG)
     largest = largest_weight(weights)
     if not can_append(log, rows, largest):
         return NOT_SMALL, zero, zero
-    met = test_rows(columns, filters)
+    all_met = test_rows(columns, filters)
+    met = borrow(all_met)
     counts = count_rows(met, filters)
     total = zero
     joins = zero
     must_settle = False
     if counts.max() > 0:
-        if counts.max() > MAX_INSERTION_ROWS:
+        if counts.max() > MAX_SMALL_ROWS:
             return NOT_SMALL, zero, zero
         for index in range(counts.shape[0]):
             reduced = load(addresses, FIRST_REDUCED + index)
@@ -164,5 +166,6 @@ def semijoin_step(addresses, columns, weights, filters):
             if counts[index] > 0:
                 arena = load(load(addresses, FIRST_REDUCED + index), ARENA)
                 must_settle |= add_runs(arena, zero)
+    keep_alive(all_met)
     append_rows(log, columns, weights, largest)
     return SETTLE if must_settle else DONE, total, joins

@@ -54,7 +54,7 @@ def small_step(addresses, columns, weights):
     Args:
         addresses: Address of the words above.
         columns: int64, shape ``(arity, n)``, sorted and distinct rows, n from 1 to
-            `dbsp_wcoj.kernels.storage.sort.MAX_INSERTION_ROWS`.
+            `dbsp_wcoj.kernels.storage.arena.MAX_SMALL_ROWS`.
         weights: int64, shape ``(n,)``.
     """
     zero = np.int64(0)

@@ -13,11 +13,19 @@ import numpy as np
 from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import load, pointer_to_words, store
+from dbsp_wcoj.kernels.memory import borrow, keep_alive, load, pointer_to_words, store
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
-from dbsp_wcoj.kernels.storage.sort import insertion_sort_rows, is_prefix
+from dbsp_wcoj.kernels.storage.sort import (
+    MAX_INSERTION_ROWS,
+    SCRATCH_ARRAYS,
+    is_prefix,
+    sort_rows,
+)
 from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, WEIGHT_BOUND, add_to_tail, is_full
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
+
+# A step of more rows is not small: its runs are built one after another, each by a call.
+MAX_SMALL_ROWS = 256
 
 # arena[...]
 MEMORY = 0  # address of the buffer
@@ -57,11 +65,14 @@ def has_room(arena, rows):
 
 @subroutine
 def build_runs(arena, columns, weights):
-    """Build the runs of at most ``MAX_INSERTION_ROWS`` sorted rows; return their number of words.
+    """Build the runs of at most ``MAX_SMALL_ROWS`` sorted rows; return their number of words.
 
     The runs are written after the words in use; the caller has checked `has_room`.
     """
     arity, rows = columns.shape
+    columns, weights = borrow(columns), borrow(weights)
+    scratch_rows = rows if rows > MAX_INSERTION_ROWS else np.int64(0)
+    scratch = np.empty((SCRATCH_ARRAYS + arity, scratch_rows), np.int64)
     words = words_of_run(arity, rows)
     free_address = load(arena, MEMORY) + 8 * load(arena, FREE)
     for index in range(load(arena, ORDERS)):
@@ -72,9 +83,12 @@ def build_runs(arena, columns, weights):
         if is_prefix(order):  # the rows are sorted in this order already
             build_run(columns, order, weights, run)
         else:
-            sorted_columns, sorted_weights = insertion_sort_rows(columns, weights, order)
-            build_run(sorted_columns, order, sorted_weights, run)
+            sorted_columns, sorted_weights = sort_rows(columns, weights, order, borrow(scratch))
+            build_run(borrow(sorted_columns), order, borrow(sorted_weights), run)
+            keep_alive(sorted_columns)
+            keep_alive(sorted_weights)
         free_address += 8 * words
+    keep_alive(scratch)
     return words * load(arena, ORDERS)
 
 
@@ -103,7 +117,7 @@ def add_runs(arena, used_words):
 
 @kernel
 def build_small_runs(arena, columns, weights):
-    """Build the runs of at most ``MAX_INSERTION_ROWS`` rows in all column orders.
+    """Build the runs of at most ``MAX_SMALL_ROWS`` rows in all column orders.
 
     Args:
         arena: Address; the words of its buffer that are free are zero.

@@ -35,7 +35,7 @@ import numpy as np
 from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import pointer_to_words
+from dbsp_wcoj.kernels.memory import borrow, keep_alive, pointer_to_words
 from dbsp_wcoj.kernels.storage.bitmap import fill_bitmap, open_bitmap
 from dbsp_wcoj.kernels.storage.block_merge import (
     SCRATCH_WORDS,
@@ -268,7 +268,8 @@ def merge_rows(a, b, out, state, scratch, fuel):
 @subroutine
 def merge_tries(a, b, out, state, fuel):
     """Walk both tries for about ``fuel`` rows; return the fuel left, positive when finished."""
-    scratch = np.empty(SCRATCH_WORDS, np.int64)
+    scratch_memory = np.empty(SCRATCH_WORDS, np.int64)
+    scratch = borrow(scratch_memory)
     scratch[PIECES] = 0
     scratch[SHORT_RANGES] = 0
     scratch[SMALL_NODES] = 0
@@ -334,6 +335,7 @@ def merge_tries(a, b, out, state, fuel):
             state[cursor + CURSOR_WORDS + 3] = b[offsets_b + j + 1]
             state[DEPTH] = level + 1
     write_pieces(a, b, out, state, scratch)
+    keep_alive(scratch_memory)
     return fuel
 
 
@@ -380,6 +382,14 @@ def advance_merge(a, b, out, state, fuel):
     return True
 
 
+@subroutine
+def merge_at_once(a, b, out):
+    """Merge ``a`` and ``b`` into ``out``, all of them borrowed."""
+    state = init_merge(a, b, out)
+    advance_merge(a, b, out, borrow(state), UNLIMITED_FUEL)
+    keep_alive(state)
+
+
 @kernel
 def begin_merge(a, b, out):
     """Return the initial state of a merge of runs ``a`` and ``b`` into ``out``.
@@ -392,14 +402,13 @@ def begin_merge(a, b, out):
 @kernel
 def continue_merge(a, b, out, state, fuel):
     """Merge about ``fuel`` more rows; return whether the merge is done."""
-    return advance_merge(a, b, out, state, fuel)
+    return advance_merge(borrow(a), borrow(b), borrow(out), borrow(state), fuel)
 
 
 @kernel
 def merge_runs(a, b, out):
     """Merge ``a`` and ``b`` into ``out`` and describe the result."""
-    state = init_merge(a, b, out)
-    advance_merge(a, b, out, state, UNLIMITED_FUEL)
+    merge_at_once(borrow(a), borrow(b), borrow(out))
     return describe_run(out)
 
 
@@ -418,7 +427,7 @@ def merge_tail(table, first, words, out):
     for position in range(first + 1, table[0]):
         run = carray(pointer_to_words(table[1 + position]), (words,))
         target = np.empty(words, np.int64) if position < table[0] - 1 else out
-        state = init_merge(merged, run, target)
-        advance_merge(merged, run, target, state, UNLIMITED_FUEL)
+        merge_at_once(borrow(merged), run, borrow(target))
+        keep_alive(merged)
         merged = target
     return describe_run(out)

@@ -12,7 +12,7 @@ Cost: O(1) per row and condition if the unary relation is one run with a bitmap,
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import borrow, load
 from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_HEADERS,
@@ -78,7 +78,8 @@ def test_rows(columns, filters):
     met = np.zeros(columns.shape[1], np.int64)
     for index in range(filters[CONDITIONS]):
         entry = FIRST_CONDITION + CONDITION_WORDS * index
-        mark_members(columns[filters[entry]], filters[entry + 1], np.int64(1) << index, met)
+        bit = np.int64(1) << index
+        mark_members(columns[filters[entry]], filters[entry + 1], bit, borrow(met))
     return met
 
 
@@ -122,6 +123,7 @@ def semijoin_rows(columns, weights, filters):
         ``counts`` has the number of rows of each semijoin. ``out`` has, for each semijoin, its
         columns one after the other and then its weights; the rows are in the order of ``columns``.
     """
+    columns, filters = borrow(columns), borrow(filters)
     arity, rows = columns.shape
     met = test_rows(columns, filters)
     counts = count_rows(met, filters)

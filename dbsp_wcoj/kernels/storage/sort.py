@@ -20,6 +20,7 @@ the kernels does not, and faulting in small pages costs as much as the sort.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import borrow, keep_alive
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
 # Up to this many rows, insertion sort is faster than radix sort.
@@ -156,7 +157,7 @@ def insertion_sort(columns, order, permutation, start, stop):
 def insertion_permutation(columns, order):
     """Like `row_permutation`, by insertion sort, for at most `MAX_INSERTION_ROWS` rows."""
     permutation = np.arange(columns.shape[1])
-    insertion_sort(columns, order, permutation, 0, columns.shape[1])
+    insertion_sort(borrow(columns), borrow(order), borrow(permutation), 0, columns.shape[1])
     return permutation
 
 
@@ -274,7 +275,7 @@ def consolidate(columns, weights, scratch):
     """
     arity, rows = columns.shape
     order = np.arange(arity)
-    if is_sorted(columns, order):
+    if is_sorted(borrow(columns), borrow(order)):
         if has_zeros(weights):
             return drop_zeros(columns, weights, rows)
         return columns, weights, OK
@@ -283,7 +284,10 @@ def consolidate(columns, weights, scratch):
         if bits <= 64:
             return consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch)
     permutation = row_permutation(columns, order, scratch)
-    kept, summed, status = sum_equal_rows(columns, weights, order, permutation)
+    kept, summed, status = sum_equal_rows(
+        borrow(columns), borrow(weights), borrow(order), borrow(permutation)
+    )
+    keep_alive(order)
     if status == OVERFLOW:
         return columns, weights, OVERFLOW
     if kept < rows or rows <= MAX_INSERTION_ROWS:

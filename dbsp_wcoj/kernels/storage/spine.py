@@ -11,7 +11,7 @@ from numba import carray
 
 from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.memory import load, pointer_to_words, store
-from dbsp_wcoj.kernels.storage.merge import UNLIMITED_FUEL, advance_merge, init_merge
+from dbsp_wcoj.kernels.storage.merge import merge_at_once
 from dbsp_wcoj.kernels.storage.run_layout import ARITY, MAX_ABS_WEIGHT, ROWS
 from dbsp_wcoj.kernels.storage.trie import words_of_run
 
@@ -29,12 +29,34 @@ TABLE_WORDS = TAIL_ROWS + 4
 
 # A longer tail becomes an ordinary run: its spine settles, that is, does the merge work it owes.
 MAX_TAIL_ROWS = 96
+# But a tail may have the rows of this many average steps.
+MAX_TAIL_STEPS = 3
+
+
+def has_full_tail(tail_rows: int, rows: int, steps: int) -> bool:
+    """Return whether a spine has to settle before its tail grows further.
+
+    Args:
+        tail_rows: The rows of the tail.
+        rows: The rows of all steps since the spine was settled.
+        steps: The number of these steps.
+
+    >>> has_full_tail(96, 96, 96), has_full_tail(97, 97, 97), has_full_tail(97, 120, 2)
+    (False, True, False)
+    """
+    return tail_rows > MAX_TAIL_ROWS and tail_rows * steps > MAX_TAIL_STEPS * rows
+
+
+#: `has_full_tail`, for kernels.
+is_tail_full = subroutine(has_full_tail)
 
 
 @subroutine
 def is_full(table):
-    """Return whether the spine of a table has to settle before the tail grows further."""
-    return load(table, TAIL_ROWS) > MAX_TAIL_ROWS
+    """Return whether the spine of a table has to settle; see `has_full_tail`."""
+    return is_tail_full(
+        load(table, TAIL_ROWS), load(table, UNSETTLED_ROWS), load(table, UNSETTLED_STEPS)
+    )
 
 
 @subroutine
@@ -63,8 +85,7 @@ def add_to_tail(table, run, out):
     merged = carray(pointer_to_words(out), (words,))
     left = carray(pointer_to_words(tail), (words,))
     right = carray(pointer_to_words(run), (words,))
-    state = init_merge(left, right, merged)
-    advance_merge(left, right, merged, state, UNLIMITED_FUEL)
+    merge_at_once(left, right, merged)
     change = merged[MAX_ABS_WEIGHT] - left[MAX_ABS_WEIGHT]
     store(table, WEIGHT_BOUND, load(table, WEIGHT_BOUND) + change)
     store(table, TAIL_ROWS, merged[ROWS])

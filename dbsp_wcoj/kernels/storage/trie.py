@@ -9,6 +9,7 @@ row; a run is one int64 array (`dbsp_wcoj.kernels.storage.run_layout`).
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import borrow, keep_alive
 from dbsp_wcoj.kernels.storage.bitmap import fill_bitmap, open_bitmap
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
@@ -151,8 +152,8 @@ def build_run(columns, order, weights, run):
     run[MAX_ABS_WEIGHT] = largest
     run[UNIFORM_WEIGHT] = first_weight
     # begins: the row begins a node of this level; begins_child: of the next level.
-    begins = np.zeros(rows, np.bool_)
-    begins_child = np.zeros(rows, np.bool_)
+    marks = np.zeros((2, rows), np.bool_)
+    begins, begins_child = borrow(marks)[0], borrow(marks)[1]
     mark_changes(columns[order[0]], begins, begins)
     end = LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity
     is_unique = False  # from this level on, each node has one leaf
@@ -216,6 +217,7 @@ def build_run(columns, order, weights, run):
         end += rows + 1
     if open_bitmap(run, end) > 0:
         fill_bitmap(run, np.int64(0), rows)
+    keep_alive(marks)
 
 
 @subroutine
@@ -246,7 +248,9 @@ def build_sorted_run(columns, weights, order, run, scratch):
     """
     if not is_prefix(order):
         columns, weights = sort_rows(columns, weights, order, scratch)
-    build_run(columns, order, weights, run)
+    build_run(borrow(columns), borrow(order), borrow(weights), borrow(run))
+    keep_alive(columns)
+    keep_alive(weights)
     return describe_run(run)
 
 

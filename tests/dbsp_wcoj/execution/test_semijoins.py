@@ -64,6 +64,12 @@ def labelled(text: str = TRIANGLES, nodes: int = 60) -> DeltaQuery:
     return view
 
 
+def labelled_triangles(weights) -> int:
+    """Return the total of `TRIANGLES` for the labels of `labelled`, given a matrix of weights."""
+    first, second, third = weights[0::6, 1::6], weights[1::6, 2::6], weights[0::6, 2::6]
+    return int((first @ second * third).sum())
+
+
 def executions(view: DeltaQuery) -> int:
     """Return how often any term has been executed."""
     return sum(term.physical.execution_count for term in view.terms)
@@ -137,6 +143,24 @@ def test_a_small_step_is_one_kernel_call(monkeypatch):
     edges = ZSet.from_rows([(0, 1), (1, 2), (3, 3), (0, 2)])
     assert total(view.step({"e": edges})) == 7 + 3 * 9
     assert total(view.step({"e": -edges})) == -7 - 3 * 9
+
+
+def test_a_step_with_some_hundred_rows_of_a_label_combination_is_one_kernel_call(monkeypatch):
+    nodes = 120
+    view = labelled(nodes=nodes)
+    weights = np.ones((nodes, nodes), np.int64)
+    monkeypatch.setattr(PhysicalTerm, "total", None)
+    monkeypatch.setattr(Trace, "prepare", None)
+    source, target = (labels.ravel() for labels in np.meshgrid(*[np.arange(nodes)] * 2))
+    rng = np.random.default_rng(3)
+    # Of 14,400 edges, 400 have each combination of labels.
+    for share in (0.2, 0.05):
+        kept = rng.random(nodes * nodes) < share
+        changes = rng.choice([-1, 2], int(kept.sum()))
+        before = labelled_triangles(weights)
+        weights[source[kept], target[kept]] += changes
+        delta = ZSet.from_columns([source[kept], target[kept]], changes)
+        assert total(view.step({"e": delta})) == labelled_triangles(weights) - before
 
 
 def test_many_small_steps_settle_their_tails_and_fill_the_log():

@@ -13,8 +13,11 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, WeightOverflowError, ZSet
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
-from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS
+from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
+from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
+from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS, MAX_TAIL_STEPS
 from dbsp_wcoj.storage.arena import MIN_BUFFER_WORDS
+from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
@@ -38,6 +41,11 @@ def total(delta: ZSet) -> int:
 def tail_rows(trace: Trace) -> list[int]:
     """Return the number of rows of each tail."""
     return [arrangement.spine.tail_rows for arrangement in trace.arrangements]
+
+
+def triangles(weights) -> int:
+    """Return the number of triangles of a graph, given the weight of each edge as a matrix."""
+    return int((weights @ weights * weights).sum())
 
 
 def check_spines(trace: Trace) -> None:
@@ -83,6 +91,53 @@ def test_a_small_step_runs_no_single_term(monkeypatch):
     assert view.stats.joins > 0 and view.stats.proposals > 0
 
 
+@pytest.mark.parametrize("rows", [MAX_INSERTION_ROWS + 1, MAX_SMALL_ROWS])
+def test_a_step_of_some_hundred_rows_runs_no_single_term(monkeypatch, rows):
+    view, weights = DeltaQuery(TRIANGLES), np.zeros((30, 30), np.int64)
+    view.step({"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])})
+    weights[[1, 2, 1], [2, 3, 3]] = 1
+    monkeypatch.setattr(PhysicalTerm, "total", None)
+    monkeypatch.setattr(Trace, "prepare", None)
+    rng, settled = np.random.default_rng(rows), []
+    settle = Spine.settle
+    monkeypatch.setattr(Spine, "settle", lambda spine: (settled.append(spine), settle(spine)))
+    steps = 1000 // rows  # terms are planned again after 1,024 rows
+    for _ in range(steps):
+        source, target = np.divmod(rng.choice(900, rows, replace=False), 30)
+        changes = rng.choice([-2, -1, 1, 3], rows)
+        before = triangles(weights)
+        weights[source, target] += changes
+        delta = ZSet.from_columns([source, target], changes)
+        assert total(view.step({"e": delta})) == triangles(weights) - before
+    trace = view._relations.traces["e"]
+    check_spines(trace)
+    # Each of the two spines merged its tail with older runs once in four steps at most.
+    assert len(settled) <= 2 * steps // 4
+    expected = {(int(a), int(b)): int(weights[a, b]) for a, b in np.argwhere(weights)}
+    assert trace.to_zset().to_dict() == expected
+
+
+@pytest.mark.parametrize("lowest", [0, -(2**62)])
+def test_steps_of_all_sizes_have_the_deltas_of_shared_relations(lowest):
+    """The values of the second half need more than 64 bits together, so they have no packed key."""
+    text = "n() :- f(a, b, c), f(c, b, a), f(b, a, c)"
+    alone, relations = DeltaQuery(text), Relations()
+    shared = DeltaQuery(text, relations=relations)
+    rng = np.random.default_rng(1)
+    values = lowest + np.array([0, 1, 5]) * (2**61 if lowest else 1)
+    values = np.concatenate([values, lowest + np.arange(6, 12)])
+    for size in (1, 300, 40, 60, 500, 90, 20, 3000, 100, 1):
+        columns = [rng.choice(values, size) for _ in range(3)]
+        delta = {"f": ZSet.from_columns(columns, rng.choice([-1, 1, 2], size))}
+        step = relations.stage(delta)
+        change = total(shared.evaluate(step))
+        step.commit()
+        assert total(alone.step(delta)) == change
+        for view in (alone, shared):
+            check_spines(view._relations.traces["f"])
+        assert alone._relations.traces["f"].to_zset() == relations.traces["f"].to_zset()
+
+
 @pytest.mark.parametrize("rows", [1, 7, 48])
 def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
     view, reference = DeltaQuery(TRIANGLES), {}
@@ -97,7 +152,7 @@ def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
         trace = view._relations.traces["e"]
         check_spines(trace)
         longest_tail = max(longest_tail, *tail_rows(trace))
-        assert max(tail_rows(trace)) <= MAX_TAIL_ROWS
+        assert max(tail_rows(trace)) <= max(MAX_TAIL_ROWS, MAX_TAIL_STEPS * rows)
         buffers += trace.arena._buffer_address != address
         address = trace.arena._buffer_address
     assert trace.to_zset().to_dict() == reference
@@ -106,7 +161,8 @@ def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
 
 def test_rows_that_cancel_leave_no_tail():
     view = DeltaQuery(TRIANGLES)
-    view.step({"e": ZSet.from_columns([np.arange(100), np.arange(100) + 1])})
+    nodes = np.arange(MAX_SMALL_ROWS + 1)
+    view.step({"e": ZSet.from_columns([nodes, nodes + 1])})
     trace = view._relations.traces["e"]
     runs = [arrangement.spine.runs for arrangement in trace.arrangements]
     for weight in (1, -1):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.storage import deferred_trace
 from dbsp_wcoj.storage.deferred_trace import DeferredTrace
+from dbsp_wcoj.storage.run import Merge, Run
+from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
@@ -45,6 +47,24 @@ def test_an_append_changes_no_run_until_the_trace_is_read():
         trace.append(ZSet.from_rows([(value, value)]), 1)
     assert trace.logged_rows == trace.rows == 10 and trace.unread_trace.is_empty
     assert trace.read().rows == 10
+
+
+def test_logs_of_inserted_rows_are_not_merged_while_nobody_reads_them(monkeypatch):
+    monkeypatch.setattr(deferred_trace, "MIN_LOG_ROWS", MIN_UNREAD_ROWS)
+    monkeypatch.setattr(Run, "merged", None)
+    monkeypatch.setattr(Merge, "__init__", None)
+    trace = DeferredTrace(Trace(2))
+    rows = np.arange(6 * MIN_UNREAD_ROWS)
+    for part in np.split(rows, 12):
+        trace.append(ZSet.from_columns([part, part]), 1)
+    monkeypatch.undo()
+    assert len(trace.unread_trace.arrangements[0].spine.runs) == 5
+    for part in np.split(rows, 12):  # deleted rows do not stay
+        trace.append(ZSet.from_columns([part, part], np.full(len(part), -1)), 1)
+    read = trace.read()
+    for _ in range(8):  # merge work of later steps
+        read.update(ZSet.from_rows([(-1, -1)], [1]))
+    assert read.rows < 2 * MIN_UNREAD_ROWS and read.to_zset().to_dict() == {(-1, -1): 8}
 
 
 def test_a_weight_beyond_int64_is_refused_before_it_is_appended():
