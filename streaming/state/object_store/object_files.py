@@ -72,7 +72,9 @@ class ObjectFiles:
         """Create an object of these bytes, or replace it; durable when this returns."""
         data = _join_small(chunks)
         with self._os_errors(name):
-            self._library.put(self.store, name, iter(chunks) if data is None else data)
+            # The library sends buffers of bytes only, and not those of longer words.
+            parts = (memoryview(chunk).cast("B") for chunk in chunks)
+            self._library.put(self.store, name, parts if data is None else data)
         if self._cache is not None:
             self._cache.write(name, chunks if data is None else [data])
 

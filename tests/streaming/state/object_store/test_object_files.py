@@ -8,6 +8,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -60,6 +61,10 @@ def test_a_large_object_is_sent_in_parts(location, monkeypatch):
     chunks = [bytes([n % 251]) * (1 << 20) for n in range(11)]
     files.write("data/a", chunks)
     assert files.size("data/a") == 11 << 20 and files.read("data/a") == b"".join(chunks)
+    # Buffers of other items than bytes, as those of runs.
+    words = np.arange(3 << 17)
+    files.write("data/b", [memoryview(words), pa.py_buffer(words), words[:5]])
+    assert files.read("data/b") == words.tobytes() * 2 + words[:5].tobytes()
 
 
 def test_appended_lines_move_to_a_second_object_when_they_are_many(location, monkeypatch):
@@ -98,7 +103,9 @@ def test_errors_of_the_service_name_the_object(location, monkeypatch):
 
 
 @pytest.mark.parametrize("as_path", [False, True])
-def test_a_sink_keeps_its_state_on_an_object_store(location, as_path):
+@pytest.mark.parametrize("bytes_at_once", [1, object_files.MAX_BYTES_AT_ONCE])
+def test_a_sink_keeps_its_state_on_an_object_store(location, as_path, bytes_at_once, monkeypatch):
+    monkeypatch.setattr(object_files, "MAX_BYTES_AT_ONCE", bytes_at_once)
     place = Path(location) if as_path else location  # a path has lost one slash
     sink = sink_on(place)
     feed(sink, 0, 1, 2)
