@@ -106,6 +106,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.program_change --json $(RESULTS)/program_change.json
 	$(BIN)/python -m benchmarks.beyond_memory --json $(RESULTS)/beyond_memory.json
 	$(BIN)/python -m benchmarks.latency --json $(RESULTS)/latency.json
+	$(BIN)/python -m benchmarks.object_store --json $(RESULTS)/object_store.json
 	$(BIN)/python -m benchmarks.scale --json $(RESULTS)/scale.json
 	$(BIN)/python -m benchmarks.work --record
 	$(BIN)/python -m benchmarks.report

@@ -139,7 +139,7 @@ def measure(
     """Run all steps with the state in one place, and add the rows of the result."""
     clock = BackgroundClock()
     times = {sizes.load_rows: StepTimes(), sizes.step_rows: StepTimes()}
-    edges = _Edges(sizes, seed)
+    edges = Edges(sizes, seed)
     total = 0
     with patch.object(compaction, "start_thread", clock.start_thread):
         sink = ViewSink(triangles_circuit(), state_dir=state_dir)
@@ -162,7 +162,7 @@ def measure(
     result.tables[SERIES] += _series(place, times[sizes.step_rows])
 
 
-class _Edges:
+class Edges:
     """Random edges, without duplicates and loops: those of the loads, then those of the steps."""
 
     def __init__(self, sizes: Sizes, seed: int) -> None:

@@ -374,6 +374,17 @@ CHARTS: tuple[Chart, ...] = (
         on_page=True,
     ),
     Chart(
+        "object-store",
+        "object_store",
+        "Micro-batches",
+        "Micro-batches with the state in an object store, and in a directory",
+        ("rows/step", "rows of a micro-batch"),
+        {"median CPU ms": ""},
+        "CPU milliseconds",
+        lines=("state",),
+        log="xy",
+    ),
+    Chart(
         "bounded-state",
         "bounded_state",
         "Rows held",

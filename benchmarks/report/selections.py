@@ -191,6 +191,7 @@ SECTIONS: Mapping[str, str] = {
     "new_strings": "A stream of new strings",
     "program_change": "A change of the views",
     "latency": "The largest step",
+    "object_store": "State in an object store",
     "sink": "The durable sink",
     "medallion": "Refreshes of a medallion pipeline",
     "policies": "Maintain or recompute a view of a pipeline",
@@ -390,6 +391,25 @@ PAGE_TABLES: tuple[Selection, ...] = (
         (
             *("state", "rows/step", "steps", "median CPU ms", "p99 CPU ms", "max CPU ms"),
             *("max/median", "target", "met", "max ms"),
+        ),
+    ),
+    Selection(
+        "object_store",
+        "Micro-batches",
+        "Micro-batches with the state in an object store, and in a directory",
+        (
+            *("state", "rows of a load", "rows/step", "steps", "median CPU ms"),
+            *("times directory", "target times", "median requests", "max requests"),
+            *("target requests", "background requests, mean", "kB sent, mean", "met"),
+        ),
+    ),
+    Selection(
+        "object_store",
+        "Restarts",
+        "Restarts, until the first micro-batch is done",
+        (
+            *("state", "rows of a load", "copies on the local disk"),
+            *("first micro-batch after s", "CPU s", "requests"),
         ),
     ),
     Selection(
