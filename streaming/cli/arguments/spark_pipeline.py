@@ -88,6 +88,7 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
         EventsError: The file cannot be read, or is not YAML.
     """
     spec = TomlTable(_read_yaml(path), path, "", checks)
+    base = path.absolute().parent
     for key in ("name", "storage"):
         if spec.text(key) is None and key not in spec:
             spec.report(key, "the key is missing")
@@ -98,23 +99,22 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
         )
     databases = [spec.text("database"), spec.text("schema")]
     database = next(filter(None, databases), DEFAULT_DATABASE)
-    files = list(dict.fromkeys(_list_files(spec, path.parent)))
+    files = list(dict.fromkeys(_list_files(spec, base)))
     settings = _Settings(spec, spec.options("configuration"))
     if not files:
         spec.report("libraries", "no file .sql: add - glob: {include: transformations/**}")
     if not spec.report_unknown_keys():
         return {}
-    folder = _place(settings.warehouse, path.parent)
+    folder = _place(settings.warehouse, base)
     if database != DEFAULT_DATABASE:
         folder = f"{folder}/{database}.db"
     views: list[ViewStatement] = []
     with suppress(SqlError):  # it is reported when the views are compiled
         views = view_statements(read_sql_files(files).text, "spark")
-    inputs = {**_find_tables(folder, views, settings.inputs), **settings.inputs}
-    storage = _place(spec.text("storage") or "", path.parent)
+    storage = _place(spec.text("storage") or "", base)
     return {
-        "query": [str(file.relative_to(path.parent)) for file in files],
-        "inputs": inputs,
+        "query": [str(file.relative_to(base)) for file in files],
+        "inputs": _inputs(folder, views, settings.inputs),
         "outputs": list(_outputs(spec, folder, views, settings.keys)),
         "state": {"path": f"{storage}/{STATE_FOLDER}", **settings.state},
         "run": {"dialect": "spark", **settings.run},
@@ -132,7 +132,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(data)
     except OSError as error:
         raise EventsError(f"{path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date without a day
         raise EventsError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from None
     if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
         raise EventsError(f"{path} has no keys: write name, storage, libraries, ... into it")
@@ -230,19 +230,20 @@ def _place(text: str, folder: Path) -> str:
     return text if "://" in text else str(folder / text)
 
 
-def _find_tables(
-    folder: str, views: list[ViewStatement], known: Mapping[str, object]
+def _inputs(
+    folder: str, views: list[ViewStatement], settings: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the tables of a folder that views name, without views and known tables."""
+    """Return the tables of a folder that views name, and the tables of settings."""
+    tables: dict[str, dict[str, Any]] = {}
+    if "://" not in folder and Path(folder).is_dir():
+        children = sorted(child for child in Path(folder).iterdir() if child.is_dir())
+        tables = {child.name.casefold(): {"path": str(child)} for child in children}
     words = {word for view in views for word in view.words}
-    others = {view.name.casefold() for view in views} | {name.casefold() for name in known}
-    if "://" in folder or not Path(folder).is_dir():
-        return {}
-    return {
-        child.name: {"path": str(child)}
-        for child in sorted(Path(folder).iterdir())
-        if child.is_dir() and child.name.casefold() in words - others
-    }
+    others = {view.name.casefold() for view in views} | {name.casefold() for name in settings}
+    inputs = {name: table for name, table in tables.items() if name in words - others}
+    for name, keys in settings.items():
+        inputs[name] = {**tables.get(name.casefold(), {}), **keys}
+    return inputs
 
 
 def _outputs(

@@ -169,6 +169,7 @@ def test_other_statements_are_refused_by_name_and_position(project, statement, p
         ('"2"', '"2"\n  dbsp_wcoj.inputs.returns.pth: x', "inputs.returns.pth: unknown key"),
         ("keys.worth", "keys.wealth", "keys.wealth: there is no view of this name"),
         ("name: shop", "name: [", "is not a YAML file: while parsing"),
+        ("name: shop", "name: 2024-13-45", "is not a YAML file: month must be in 1..12"),
     ],
 )
 def test_problems_of_a_specification_are_named(project, old, new, problem):
@@ -178,6 +179,26 @@ def test_problems_of_a_specification_are_named(project, old, new, problem):
         assert problem.replace(" ", "") in run("check", project.file, status=2).replace(" ", "")
     else:
         run("check", project.file, status=2)
+
+
+def test_a_relative_path_of_a_specification_is_applied_once(project, monkeypatch):
+    project.replace(f"file://{project.folder}/warehouse", "warehouse")
+    project.replace(f"file://{project.folder}/storage", "storage")
+    monkeypatch.chdir(project.folder.parent)
+    path = f"{project.folder.name}/spark-pipeline.yml"
+    assert "2 source tables, 3 views; no problem" in run("check", path)
+    run("refresh", path)
+    assert project.rows("n") == {(1,): 1}
+    assert (project.folder / "storage" / "dbsp_wcoj").is_dir()
+
+
+def test_a_setting_of_a_table_keeps_its_folder_of_the_warehouse(project):
+    project.replace("  dbsp_wcoj.inputs.returns.path: returned\n", "")
+    project.replace("inputs.returns.", "inputs.Returns.")
+    (project.folder / "returned").rename(project.folder / "warehouse" / "sales.db" / "returns")
+    assert "2 source tables, 3 views; no problem" in run("check", project.file)
+    run("refresh", project.file)
+    assert project.rows("worth") == {("lamp", 20): 1}
 
 
 def test_a_specification_without_tables_or_keys_is_refused(project):
