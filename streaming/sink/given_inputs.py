@@ -47,11 +47,11 @@ class GivenInputs:
             name: GivenRows(circuit.inputs[name], table) for name, table in tables.items()
         }
         self.options = replace(options, backfill=self._rows)
-        self._has_batch = False
+        self._is_assigned = False
         self._batch_id: int | None = None
 
-    def check_batch(self, batch_id: int | None) -> None:
-        """Check that the rows are those after a micro-batch; the first call decides which one.
+    def assign_batch(self, batch_id: int | None) -> None:
+        """Assign the rows to the micro-batch after which they are; later calls check that it is so.
 
         Args:
             batch_id: The last micro-batch of the state; None before the first one.
@@ -59,8 +59,8 @@ class GivenInputs:
         Raises:
             ProgramChangeError: They are those after another micro-batch.
         """
-        if not self._has_batch:
-            self._has_batch, self._batch_id = True, batch_id
+        if not self._is_assigned:
+            self._is_assigned, self._batch_id = True, batch_id
         if self._rows and batch_id != self._batch_id:
             raise ProgramChangeError(
                 f"the rows that backfill gives are those {_moment(self._batch_id)}, and the state "
@@ -80,13 +80,13 @@ class GivenInputs:
             The steps of the traces of the rows.
 
         Raises:
+            ProgramChangeError: The rows are not those after ``previous``.
             CircuitError: Columns that no view has read so far do not fit their schema.
 
         Complexity:
             O(rows of the micro-batch).
         """
-        if not self._has_batch or self._batch_id != previous:
-            return []
+        self.assign_batch(previous)
         steps = []
         for name, rows in self._rows.items():
             delta = staged.accepted_rows(name)

@@ -47,7 +47,7 @@ from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from circuits import Circuit
+from circuits import Circuit, ProgramChangeError
 from circuits.program_edits import add_views, remove_view
 from circuits.runtime.graph import GraphStep
 from circuits.user_functions import UserFunction
@@ -407,14 +407,22 @@ class ViewChanges:
         request.edit.apply(circuit, routing)
         self._requests.append(request)
 
-    def make_all(self) -> None:
+    def make_all(self, batch_id: int | None) -> None:
         """Make the requested changes in order, until one has to be computed in slices.
 
         An error is set on the future of its change; the views stay as they were.
+
+        Args:
+            batch_id: The last micro-batch of the state; None before the first one.
         """
         running = self._running
         if running is not None and not running.backfill.is_valid:
             self.restart_backfill()
+        for request in self._requests:  # also those that wait, before a micro-batch adds its rows
+            try:
+                request.given.assign_batch(batch_id)
+            except ProgramChangeError as error:
+                _fail(request, error)
         while self._next_request() is not None and self._running is None:
             if self._sink.must_commit_change:
                 return

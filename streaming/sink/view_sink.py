@@ -410,8 +410,8 @@ class ViewSink:
             # In a micro-batch, this is a call by one of its targets or observers.
             at_once = self._is_current and self._watch is None
             if self._is_current:
-                given.check_batch(batch_id)
-                given.check_batch(self._versions.last_batch_id)
+                given.assign_batch(batch_id)
+                given.assign_batch(self._versions.last_batch_id)
             self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed
 
@@ -423,7 +423,7 @@ class ViewSink:
     def begin_change(self, request: RequestedChange) -> RunningBackfill | ComputedChange:
         """Compute the rows of a change, or begin its backfill; `ViewChanges` calls this."""
         circuit, routing = request.edit.apply(self._circuit, self._routing)
-        request.given.check_batch(self._versions.last_batch_id)
+        request.given.assign_batch(self._versions.last_batch_id)
         options, dropped = request.options, request.edit.dropped
         check_outputs(self._mode, routing.outputs.values())
         if self._engine.begins_backfill(options):
@@ -555,7 +555,7 @@ class ViewSink:
                 self._publish_left_out(df, watch)
                 if self._changes.is_pending:
                     with watch.phase("backfill", "new views"):
-                        self._changes.make_all()
+                        self._changes.make_all(self._versions.last_batch_id)
             with watch.phase("read", "rows of the micro-batch"):
                 if self._order.is_pending:  # reading the columns may require a call to a server
                     self._order.check_columns(df.columns)

@@ -163,6 +163,37 @@ def test_rows_that_are_given_before_the_state_is_loaded_are_those_of_the_last_ve
     check_rows(targets, COUNTS + PATHS, table_of(*range(5)), *fed)
 
 
+@pytest.mark.parametrize("is_interrupted", [False, True])
+def test_changes_that_wait_before_the_state_is_loaded_miss_no_micro_batch(
+    tmp_path, monkeypatch, is_interrupted
+):
+    sink = make_sink(tmp_path)
+    feed(sink, *range(3))
+    sink.close()
+    targets = {"counts": Target(), "paths": ReplacingTarget(), "names": ReplacingTarget()}
+    sink = make_sink(tmp_path, targets["counts"])
+    rows = table_of(*range(3))
+    first = sink.add_view(PATHS, targets["paths"], change=sliced(rows, 100))
+    sums = NAMES.replace("max", "sum")
+    second = sink.add_view(sums, targets["names"], change=sliced(rows, 100))
+
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    if is_interrupted:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(GivenInputs, "add", interrupt)
+            feed_more(sink, 3)  # is committed, and the given rows do not have it
+        feed_more(sink, 3)
+        feed_more(sink, 4)
+        for lost in (first, second):
+            with pytest.raises(ProgramChangeError, match=r"after micro-batch 2.* micro-batch 3"):
+                lost.result(0)
+        return
+    fed = feed_until(lambda: first.done() and second.done(), sink, 3)
+    check_rows(targets, PATHS + sums, rows, *fed)
+
+
 def test_given_rows_of_another_micro_batch_are_refused(tmp_path, monkeypatch):
     paths = ReplacingTarget()
     sink = make_sink(tmp_path)
