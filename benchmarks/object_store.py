@@ -1,8 +1,9 @@
 """Measures a sink with its state in an object store, beside one with its state in a directory.
 
 Claim: the median micro-batch waits for at most 14 requests, whatever its size and that of the
-state, and takes at most 3 times the CPU time of one with the state in a directory. A micro-batch
-after a merge waits for one more request for each file that the merge has replaced.
+state, and takes at most 3 times the CPU time of one with the state in a directory. A large file
+counts as one request. A micro-batch after a merge waits for one more for each file that the merge
+has replaced; the column "max requests" has these.
 
 Input: random edges ``e(src, dst)`` with the view of triangles, as in `benchmarks.latency`: loads,
 then small steps, half of whose rows delete edges. The sink gets the rows as tables, without Spark.
@@ -28,7 +29,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ MAX_REQUESTS: Final = 14
 MAX_TIMES: Final = 3.0
 NO_CHANGES: Final = changes_table(np.empty(0, np.int64), np.empty(0, np.int64))
 BUCKET: Final = "bucket"
+MAX_START_SECONDS: Final = 60
 #: The columns of the state in an object store only.
 COMPARED: Final = (
     *("times directory", "target times", "median requests", "target requests", "max requests"),
@@ -79,9 +81,10 @@ class CountedRequests:
     """The library obstore, which counts its requests and the bytes that it sends.
 
     Attributes:
-        requests: The requests of the main thread, which a micro-batch waits for.
+        requests: The calls of the main thread that make a request, which a micro-batch waits for. A
+            file of more than 5 MB counts as one, although it is sent in several requests.
         background_requests: Those of other threads, which merge files and remove merged ones.
-        sent_bytes: The bytes of all files.
+        sent_bytes: The bytes of all written files.
     """
 
     def __init__(self) -> None:
@@ -101,13 +104,19 @@ class CountedRequests:
                 self.background_requests += 1
             if function is obstore.put:
                 store, name, data = arguments
-                if not isinstance(data, bytes):  # a large file, in parts
-                    data = list(data)
-                    arguments = store, name, iter(data)
-                self.sent_bytes += sum(map(len, data)) if isinstance(data, list) else len(data)
+                if isinstance(data, bytes):
+                    self.sent_bytes += len(data)
+                else:
+                    arguments = store, name, self._count_parts(data)
             return function(*arguments, **options)
 
         return call
+
+    def _count_parts(self, parts: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield the parts of a large file, and count their bytes."""
+        for part in parts:
+            self.sent_bytes += len(part)
+            yield part
 
 
 def main(
@@ -221,10 +230,10 @@ def _measure_restarts(
 ) -> None:
     """Open the sink again, and add the rows of the result."""
     next_batch = 1 + sizes.loads + sizes.steps
-    caches = ("kept", "removed") if place == OBJECT_STORE else ("",)
+    caches = ("kept", "empty") if place == OBJECT_STORE else ("",)
     for cache in caches:
         with tempfile.TemporaryDirectory(prefix="dbsp-wcoj-cache-") as empty:
-            change = {"XDG_CACHE_HOME": empty} if cache == "removed" else {}
+            change = {"XDG_CACHE_HOME": empty} if cache == "empty" else {}
             with patch.dict(os.environ, change):
                 before = library.requests
                 wall, cpu = time.perf_counter(), time.process_time()
@@ -269,13 +278,16 @@ def s3_server() -> Iterator[dict[str, str]]:
 def _create_bucket(endpoint: str, server: subprocess.Popen[bytes]) -> None:
     """Create the bucket as soon as the server answers."""
     request = urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT")
-    while server.poll() is None:
+    deadline = time.monotonic() + MAX_START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
         try:
             urllib.request.urlopen(request).close()
             return
-        except urllib.error.URLError:
+        except urllib.error.HTTPError:  # another server has the port
+            raise
+        except OSError:
             time.sleep(0.1)
-    raise RuntimeError(f"the S3 server ended with status {server.returncode}")
+    raise RuntimeError(f"the S3 server did not start; its exit status: {server.poll()}")
 
 
 if __name__ == "__main__":

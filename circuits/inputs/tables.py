@@ -5,7 +5,7 @@ Every kind of rows is read here; `circuits.inputs.python_rows` converts the dict
 =====================================  ===========================================================
 rows                                   resulting table
 =====================================  ===========================================================
-`pa.Table`, `pa.RecordBatch`           itself
+`pa.Table`, `pa.RecordBatch`           its rows
 a list of RecordBatches                their rows, one after another
 a list of dicts                        a column per key (`circuits.inputs.python_rows`)
 an object with ``__arrow_c_stream__``  its rows, read to the end: frames of pandas 2.2 and polars,
@@ -117,13 +117,13 @@ class _Checks(NamedTuple):
     Attributes:
         schema: The schema.
         unread: The columns whose values nobody reads.
-        index_columns: The columns to drop.
-        validated: The positions of the other columns whose values are validated.
+        kept: The positions of the columns without those of an index; None if there are no such.
+        validated: The positions, among these, of the columns whose values are validated.
     """
 
     schema: pa.Schema
-    unread: Collection[str]
-    index_columns: list[str]
+    unread: frozenset[str]
+    kept: list[int] | None
     validated: list[int]
 
 
@@ -152,9 +152,9 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     def read(self, rows: Rows, unread: Collection[str] = ()) -> pa.Table:
         """Convert the rows of the input to a table.
 
-        Tables and RecordBatches are not copied. The index of a pandas frame is dropped, unless it
-        has a name. Arrow validates offsets, indices and UTF-8, because the kernels trust them. This
-        costs O(bytes of the strings that are read).
+        Tables and RecordBatches are not copied. The column of an index without a name of pandas,
+        ``__index_level_0__``, is dropped. Arrow validates offsets, indices and UTF-8, because the
+        kernels trust them. This costs O(bytes of the strings that are read).
 
         Args:
             rows: A table, a frame, RecordBatches or a list of dicts. A reader is read to its end.
@@ -166,11 +166,11 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
                 or the validation by Arrow fails.
         """
         table = _read(self.relation, rows, self.schema)
-        checks = self._last_checks
+        checks, unread = self._last_checks, frozenset(unread)
         if checks is None or checks.unread != unread or not checks.schema.equals(table.schema):
             checks = self._last_checks = self._checks_of(table.schema, unread)
-        if checks.index_columns:
-            table = table.drop_columns(checks.index_columns)
+        if checks.kept is not None:
+            table = table.select(checks.kept)
         try:
             table.validate()  # the sizes of the buffers
             table.select(checks.validated).validate(full=True)
@@ -181,23 +181,23 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
             ) from error
         return table
 
-    def _checks_of(self, schema: pa.Schema, unread: Collection[str]) -> _Checks:
+    def _checks_of(self, schema: pa.Schema, unread: frozenset[str]) -> _Checks:
         """Return the checks of the tables of a schema."""
         declared = self.schema
-        index_columns = [
-            name
-            for name in schema.names
-            if name not in declared.names and UNNAMED_INDEX.fullmatch(name)
+        kept = [
+            position
+            for position, name in enumerate(schema.names)
+            if name in declared.names or not UNNAMED_INDEX.fullmatch(name)
         ]
-        remaining = [field for field in schema if field.name not in index_columns]
+        fields = [schema.field(position) for position in kept]
         validated = [
             position
-            for position, field in enumerate(remaining)
+            for position, field in enumerate(fields)
             if field.name not in unread
             or not pa.types.is_string(field.type)
             or declared.field(field.name).type != field.type
         ]
-        return _Checks(schema, unread, index_columns, validated)
+        return _Checks(schema, unread, None if len(kept) == len(schema) else kept, validated)
 
 
 def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:

@@ -22,7 +22,9 @@ goes towards the new relations, because reading these takes longer: a new relati
 one and its delta, and for each prefix the join searches both. At first there are few prefixes.
 
 Among equally good variable orders, the planner takes the one that needs the fewest new arrangements
-(sorted copies of a relation), so that terms share them.
+(sorted copies of a relation), so that terms share them. Among these, it takes one that first binds
+the variables of the delta that other factors have: the join then searches the other factors once
+for all rows of the delta with these values, and not once for each row.
 
 `dbsp_wcoj.execution.program_compiler` compiles the plan into the program that runs; `explain`
 prints the same plan.
@@ -269,6 +271,7 @@ def plan_term(
     needed = _needed_variables(factors, comparisons, head)
     orderer = _VariableOrderer(factors, comparisons, needed, head, new_factors, count_distinct)
     first_variables: Iterator[Sequence[str]]
+    delta_variables: list[str] = []
     if order is not None:
         first_variables = iter([order])
     else:
@@ -288,7 +291,16 @@ def plan_term(
                 missing.add((i if i in delta_factors else factors[i], factor.order))
         return len(missing)
 
-    return min(plans, key=count_new_arrangements)
+    shared = {
+        name
+        for name in delta_variables
+        if any(name in names for i, names in enumerate(factors) if i != delta_factors[0])
+    }
+
+    def sum_shared_levels(plan: TermPlan) -> int:
+        return sum([level for level, name in enumerate(plan.order) if name in shared])
+
+    return min(plans, key=lambda plan: (count_new_arrangements(plan), sum_shared_levels(plan)))
 
 
 def is_ring(

@@ -1,8 +1,9 @@
 """Group lookup: the states of groups in a trace, before and after a step, for linear aggregates.
 
-A row of the trace is the key of a group and a *slot*; its weight is the value of the slot.
-`group_slots` returns the slots of many groups. It is a `prefix_lookup` of all rows with one column
-after the prefix, and several times as fast.
+A row of the trace is the key of a group and a *slot*: the number of one accumulator of the group,
+such as a count or a part of a sum. Its weight is the value of the accumulator. `group_slots`
+returns the slots of many groups. It is a `prefix_lookup` of all rows with one column after the
+prefix, but several times faster.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dbsp_wcoj.errors import ArityError
 from dbsp_wcoj.kernels.storage.group_lookup import look_up_groups
 from dbsp_wcoj.storage.trace import Trace, TraceStep
 from dbsp_wcoj.zset import Int64Array
@@ -33,7 +35,7 @@ class GroupSlots(NamedTuple):
 
 
 def group_slots(trace: Trace, keys: Int64Array, step: TraceStep | None = None) -> GroupSlots:
-    """Return the slots of n groups before a step, followed by those after it, in this order.
+    """Return the slots of n groups before a step, followed by those after it.
 
     Args:
         trace: Rows (key, slot), of k + 1 columns.
@@ -41,7 +43,11 @@ def group_slots(trace: Trace, keys: Int64Array, step: TraceStep | None = None) -
         step: The staged step of the trace; without it the new weights are the old ones.
 
     Returns:
-        The slots, sorted: index i is group i before the step, n + i is group i after it.
+        The slots, sorted by index, then by slot: index i is group i before the step, n + i is group
+        i after it.
+
+    Raises:
+        ArityError: The trace does not have k + 1 columns.
 
     Complexity:
         O(runs log N) per group, O(runs) per slot.
@@ -54,6 +60,11 @@ def group_slots(trace: Trace, keys: Int64Array, step: TraceStep | None = None) -
     >>> [array.tolist() for array in before_and_after]
     [[0, 0, 1, 2, 2], [0, 128, 0, 0, 128], [2, 5, 1, 3, 5]]
     """
+    if len(keys) + 1 != trace.arity:
+        raise ArityError(
+            f"keys of {len(keys)} columns, and the trace has {trace.arity}; give "
+            f"{trace.arity - 1}, because the last one is the slot"
+        )
     order = tuple(range(trace.arity))
     return GroupSlots(
         *look_up_groups(

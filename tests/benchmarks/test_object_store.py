@@ -32,5 +32,5 @@ def test_a_small_stream_is_measured_in_both_places_and_checked(monkeypatch):
     assert steps["median requests"] == object_store.MAX_REQUESTS
     assert tuple(steps)[-len(object_store.COMPARED) :] == object_store.COMPARED
     restarts = result.tables[object_store.RESTARTS]
-    assert [row["copies on the local disk"] for row in restarts] == [None, "kept", "removed"]
+    assert [row["copies on the local disk"] for row in restarts] == [None, "kept", "empty"]
     assert restarts[2]["requests"] > restarts[1]["requests"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import datetime, timedelta
 
@@ -12,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from circuits import compile_sql
+from circuits.errors import EvaluationError
 from circuits.plan.nodes import Field, Scan
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.runtime.operators.operator import StepContext
@@ -19,7 +21,9 @@ from circuits.runtime.operators.time.hopping_windows import HoppingWindowsOperat
 from circuits.runtime.operators.time.latest_time import LatestTimeOperator
 from circuits.runtime.operators.time.session_bound import SessionBoundOperator
 from circuits.types.codecs.codec import NULL, Codecs
-from dbsp_wcoj import Relations, ZSet
+from dbsp_wcoj import Budget, Relations, ZSet
+from dbsp_wcoj.errors import LimitError
+from dbsp_wcoj.limits import StepLimits
 
 INT = pa.int64()
 ROWS = Scan("r", tuple(Field(name, INT) for name in ("x", "t", "k")))
@@ -121,6 +125,29 @@ def test_a_row_is_in_every_window_that_contains_its_time(rows):
             if start <= t < start + 5:
                 expected[x, t, k, start] = expected.get((x, t, k, start), 0) + 1
     assert windows == expected
+
+
+def hopping(type: pa.DataType, size: int, slide: int) -> HoppingWindowsOperator:
+    return HoppingWindowsOperator(HoppingWindows(Scan("r", (Field("t", type),)), 0, size, slide))
+
+
+@pytest.mark.parametrize(
+    ("type", "least"), [(pa.int32(), -(2**31)), (pa.date32(), -(2**31)), (pa.int16(), -(2**15))]
+)
+def test_a_window_before_the_least_value_of_a_type_is_an_error(type, least):
+    operator = hopping(type, 10, 5)
+    windows = operator.evaluate([ZSet.from_rows([(least + 9,)])])
+    assert min(start for _, start in windows.to_dict()) >= least
+    with pytest.raises(EvaluationError, match=re.escape(f"before the least value of {type}")):
+        operator.evaluate([ZSet.from_rows([(least + 1,)])])
+
+
+@pytest.mark.parametrize("slide", [5, 7])
+def test_windows_beyond_a_limit_are_counted_before_they_take_memory(slide):
+    operator = hopping(pa.int64(), 3_000_000_001, slide)
+    assert operator.evaluate([ZSet.empty(1)]) == ZSet.empty(2)
+    with pytest.raises(LimitError, match="max_step_rows"):
+        operator.evaluate([ZSet.from_rows([(1,)])], Budget(StepLimits(max_step_rows=1000)))
 
 
 def big_key(gap: int) -> SessionBoundOperator:

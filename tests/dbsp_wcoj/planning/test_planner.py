@@ -183,6 +183,14 @@ def test_an_order_that_exists_is_preferred():
         assert set(chosen[:2]) == {0, 1}
 
 
+def test_the_columns_of_the_delta_that_are_joined_are_bound_first():
+    plan = plan_term([("a", "w", "n"), ("w", "m")], [], ["a", "n"], delta_factors=[0])
+    assert plan.order == ("w", "a", "n") and plan.factors[0].order == (1, 0, 2)
+    # If the order of the columns is as good, it is kept.
+    plan = plan_term([("a", "w", "n"), ("w", "a")], [], ["n"], delta_factors=[0])
+    assert plan.order == ("a", "w", "n")
+
+
 # --- bodies and comparisons -----------------------------------------------------------------------
 
 BODIES = {

@@ -6,10 +6,11 @@ from collections import Counter
 from itertools import chain
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj import ArityError, Trace, ZSet
 from dbsp_wcoj.storage.group_lookup import group_slots
 
 EXTREMES = [-(2**63), -1, 0, 1, 2**63 - 1]
@@ -68,3 +69,9 @@ def test_weights_of_int64_are_exact():
         trace, np.array([[1]]), trace.prepare(ZSet.from_rows(rows[:1], [-greatest]))
     )
     assert found.weights.tolist() == [greatest, greatest, 1, greatest, 1]
+
+
+def test_keys_of_another_number_of_columns_are_an_error():
+    for keys in ([[7], [0]], np.empty((0, 1))):
+        with pytest.raises(ArityError, match="the trace has 2"):
+            group_slots(Trace(2), np.array(keys, np.int64))

@@ -4,8 +4,8 @@
 
     hop(Z)[row, s] = Z[row]  for each s = offset + i * slide with s <= time(row) < s + size
 
-Linear, so it is its own incremental form, and without state. An example stream of rows (time), with
-size 10 and slide 5:
+Rows with a NULL time are left out. The operator is linear, so it is applied to a delta as it is,
+and it has no state. An example stream of rows (time), with size 10 and slide 5:
 
     delta     {7: +1}                       {12: -1}
     output    {(7, 0): +1, (7, 5): +1}      {(12, 5): -1, (12, 10): -1}
@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from circuits.errors import EvaluationError
 from circuits.plan.time_windows import HoppingWindows
@@ -45,6 +46,12 @@ class HoppingWindowsOperator:
 
     def __init__(self, plan: HoppingWindows) -> None:
         self._plan = plan
+        # The greatest code below those of the type: no window may start there.
+        type = plan.input.fields[plan.time].type
+        self._below_type = NULL
+        if type.bit_width < 64:
+            is_unsigned = pa.types.is_unsigned_integer(type)
+            self._below_type = -1 if is_unsigned else -(1 << (type.bit_width - 1)) - 1
 
     def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
         """Assign the windows of a Z-set.
@@ -61,6 +68,8 @@ class HoppingWindowsOperator:
             present = np.flatnonzero(~is_null)
             rows, weights = rows[:, present], weights[present]
         time = rows[plan.time]
+        if not len(time):
+            return ZSet.empty(len(rows) + 1)
         since_last_start = time % plan.slide
         if plan.offset % plan.slide:
             # A difference of numbers from 0 to slide - 1 does not leave int64.
@@ -68,21 +77,23 @@ class HoppingWindowsOperator:
         # The windows of a row start at last_start, last_start - slide, ..., but after time - size.
         # So a row has `most` windows, or all of them but the earliest.
         most = -(-plan.size // plan.slide)
-        shortest = plan.size - (most - 1) * plan.slide
-        is_window = None
-        if shortest < plan.slide and not (has_all := since_last_start < shortest).all():
-            is_window = np.ones((len(time), most), np.bool_)
-            is_window[:, 0] = has_all
-        count = len(time) * most if is_window is None else int(np.count_nonzero(is_window))
+        in_earliest = since_last_start < plan.size - (most - 1) * plan.slide
+        missing = len(time) - int(np.count_nonzero(in_earliest))
+        count = len(time) * most - missing
         if budget is not None:
-            budget.add_rows(count, len(rows) + 1)
+            budget.add_rows(count, len(rows) + 1)  # before the arrays of this size are made
         # The earliest window of each row comes first.
         before_last_start = plan.slide * np.arange(most - 1, -1, -1)
+        is_window = None
+        counts: int | Int64Array = most
+        if missing:
+            is_window = np.ones((len(time), most), np.bool_)
+            is_window[:, 0] = in_earliest
+            counts = most - 1 + in_earliest
         self._check_starts(time, since_last_start, before_last_start, is_window)
         starts = (time - since_last_start)[:, np.newaxis] - before_last_start
-        counts: int | Int64Array = most
         if is_window is not None:
-            starts, counts = starts[is_window], is_window.sum(axis=1)
+            starts = starts[is_window]
         result = np.empty((len(rows) + 1, count), np.int64)
         result[:-1] = rows.repeat(counts, axis=1)
         result[-1] = starts.ravel()
@@ -98,10 +109,10 @@ class HoppingWindowsOperator:
     ) -> None:
         """Raise an error if a window starts before the least time; arguments as in `evaluate`."""
         plan = self._plan
-        if not len(time) or time.min() > NULL + plan.size + plan.slide:
+        if time.min() > self._below_type + plan.size + plan.slide:
             return
-        # NULL, the least number, is no time. Each sum is at most size + slide above it.
-        is_too_early = time[:, np.newaxis] <= NULL + (
+        # Each sum is at most size + slide above the number, so none leaves int64.
+        is_too_early = time[:, np.newaxis] <= self._below_type + (
             since_last_start[:, np.newaxis] + before_last_start
         )
         if is_window is not None:
@@ -109,8 +120,8 @@ class HoppingWindowsOperator:
         if is_too_early.any():
             row = int(is_too_early.any(axis=1).argmax())
             raise EvaluationError(
-                f"a window that contains the time {time[row]} starts before the least value of "
-                f"{plan.input.fields[plan.time].type}; exclude such rows"
+                f"a window that contains the time with the code {time[row]} starts before the "
+                f"least value of {plan.input.fields[plan.time].type}; exclude such rows"
             )
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
