@@ -64,6 +64,7 @@ from circuits.sql.syntax.source import SqlSource
 from circuits.sql.view_statements import (
     ViewStatement,
     has_statements,
+    read_relations,
     streamed_relations,
     view_of_columns,
     view_statements,
@@ -87,6 +88,7 @@ __all__ = [
     "has_statements",
     "join_statements",
     "plan_sql",
+    "read_relations",
     "read_row_queries",
     "read_statement",
     "split_statements",

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlglot import exp
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.source import SqlSource
@@ -18,6 +20,7 @@ from circuits.sql.syntax.source import SqlSource
 __all__ = [
     "ViewStatement",
     "has_statements",
+    "read_relations",
     "streamed_relations",
     "view_of_columns",
     "view_statements",
@@ -101,6 +104,30 @@ def without_streams(view: ViewStatement, dialect: str = "duckdb") -> ViewStateme
     for start, end in reversed(cuts):
         query = query[:start] + query[end:]
     return replace(view, query=query)
+
+
+def read_relations(view: ViewStatement, dialect: str = "duckdb") -> frozenset[str]:
+    """Return the names, in lower case, of the relations that a view reads, without those of WITH.
+
+    If sqlglot does not parse the query, or does not know all its relations, these are all words of
+    the query.
+
+    >>> query = "WITH a AS (SELECT day FROM b) SELECT a.city, c.* FROM a JOIN s.C ON c.k = day"
+    >>> (view,) = view_statements(f"CREATE VIEW v AS {query}")
+    >>> sorted(read_relations(view))
+    ['b', 'c']
+    """
+    try:
+        tree = parse_one(without_streams(view, dialect).query, dialect=dialect)
+        sources = [source for scope in traverse_scope(tree) for source in scope.sources.values()]
+    except SqlglotError:
+        return view.words
+    inner = {query.alias.casefold() for query in tree.find_all(exp.CTE)}
+    tables = {table for table in tree.find_all(exp.Table) if table.name.casefold() not in inner}
+    tables |= {source for source in sources if isinstance(source, exp.Table)}
+    names = frozenset(table.name.casefold() for table in tables)
+    # Without a name: a function, which may read a table. TABLE is the start of ``(TABLE t)``.
+    return view.words if names & {"", "table"} or not isinstance(tree, exp.Query) else names
 
 
 def has_statements(text: str, dialect: str = "duckdb") -> bool:

@@ -38,7 +38,7 @@ from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
 from circuits import SqlError
-from circuits.sql import ViewStatement, view_statements
+from circuits.sql import ViewStatement, read_relations, view_statements
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.toml_table import MAX_BYTES, TomlTable
 from streaming.errors import EventsError
@@ -238,9 +238,9 @@ def _inputs(
     if "://" not in folder and Path(folder).is_dir():
         children = sorted(child for child in Path(folder).iterdir() if child.is_dir())
         tables = {child.name.casefold(): {"path": str(child)} for child in children}
-    words = {word for view in views for word in view.words}
+    relations = {name for view in views for name in read_relations(view, "spark")}
     others = {view.name.casefold() for view in views} | {name.casefold() for name in settings}
-    inputs = {name: table for name, table in tables.items() if name in words - others}
+    inputs = {name: table for name, table in tables.items() if name in relations - others}
     for name, keys in settings.items():
         inputs[name] = {**tables.get(name.casefold(), {}), **keys}
     return inputs

@@ -201,6 +201,14 @@ def test_a_setting_of_a_table_keeps_its_folder_of_the_warehouse(project):
     assert project.rows("worth") == {("lamp", 20): 1}
 
 
+def test_a_folder_with_the_name_of_a_column_is_no_source_table(project):
+    for name in ("price", "r", "recent"):
+        (project.folder / "warehouse" / "sales.db" / name).mkdir()
+    view = "CREATE VIEW m AS WITH recent AS (SELECT price FROM orders) SELECT price FROM recent"
+    project.write({"transformations/m.sql": view})
+    assert "2 source tables, 4 views; no problem" in run("check", project.file)
+
+
 def test_a_specification_without_tables_or_keys_is_refused(project):
     project.file.write_text("- a")
     assert "has no keys: write name, storage" in run("check", project.file, status=2)
