@@ -12,7 +12,8 @@ not fulfil them, the left row has no match. In an ASOF join, conditions on one s
 among which the match is searched.
 
 A view of the latest row of each key (``ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) = 1``)
-has, as in Flink, all rows that it is selected from as versions (`with_all_versions`).
+has, as in Flink, all rows that it is selected from as versions (`with_all_versions`). Other views
+that keep some rows of each key are refused: their earlier rows are lost.
 
 The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
 finds the right row. Of several right rows with equal keys and times, the first one in the order of
@@ -78,6 +79,14 @@ __all__ = [
 _TRUE: Final = Literal(True, pa.bool_())
 _EXCHANGED: Final = {"ge": "le", "gt": "lt", "le": "ge", "lt": "gt"}
 _ADVICE: Final = "write equalities and one comparison, as ON a.k = t.k AND a.ts >= t.ts"
+
+_RANKINGS: Final = ("row_number", "rank", "dense_rank")
+_LATEST_VIEW: Final = "FOR SYSTEM_TIME AS OF a view that keeps some rows of each key"
+_LATEST_ADVICE: Final = (
+    "join the table that it is selected from; or select the latest row of each key by "
+    "ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) = 1 alone, compare each k with =, and "
+    "write other conditions in ON"
+)
 
 
 @dataclass(frozen=True)
@@ -200,40 +209,100 @@ def read_match(
     )
 
 
-def with_all_versions(join: AsofJoin, views: Mapping[str, PlanNode]) -> AsofJoin:
+def with_all_versions(
+    join: AsofJoin, views: Mapping[str, PlanNode], source: SqlSource, node: exp.Expr
+) -> AsofJoin:
     """Return a temporal join; a right side of only the latest row of each key gets all rows.
+
+    The version at a time is searched by the keys of the view. Other equalities are conditions of
+    that version.
 
     Args:
         join: The join.
         views: The plans of the views that its right side may scan.
+        source: The text, for errors.
+        node: The right side, which errors point to.
+
+    Raises:
+        UnsupportedSqlError: The right side has lost earlier versions, and they cannot be found.
     """
-    plan, match = join.right, join.match
-    if isinstance(plan, Scan):
-        plan = views.get(plan.relation, plan)
-    latest = plan.input if isinstance(plan, Map) else plan
-    if not isinstance(latest, TopK) or not isinstance(match.right_time, Column):
+    match = join.match
+    side = _follow_views(join.right, views)
+    latest, time = side.plan, substitute(match.right_time, side.sources)
+    if side.is_filtered and isinstance(latest, Window) and _keeps_latest_ranks(latest):
+        raise source.unsupported(node, _LATEST_VIEW, _LATEST_ADVICE)
+    if not isinstance(latest, TopK):
         return join
-    sources = plan.expressions if isinstance(plan, Map) else columns(plan)
-    keys = [
-        sources[key.index] if isinstance(key, Column) else key
-        for key in match.right_keys
-        if not isinstance(key, Literal)
-    ]
-    time = sources[match.right_time.index]
     latest_columns = columns(latest)
-    order = latest.order[0] if len(latest.order) == 1 else None
-    is_latest = (
-        latest.limit == 1
-        and not latest.offset
-        and order is not None
-        and order.descending
-        and latest_columns[order.column] == time
-        and {latest_columns[key] for key in latest.keys} == set(keys)
-    )
-    if not is_latest:
+    order = [part for part in latest.order if part.column not in latest.keys]
+    if not order:
         return join
-    names = tuple(field.name for field in plan.fields)
-    return replace(join, right=Map(latest.input, tuple(sources), names))
+    is_ordered_by_time = len(order) == 1 and latest_columns[order[0].column] == time
+    if is_ordered_by_time and not order[0].descending:  # earlier rows never leave the view
+        return join
+    partition = {latest_columns[key] for key in latest.keys}
+    sources_of_keys = [substitute(key, side.sources) for key in match.right_keys]
+    if (
+        not is_ordered_by_time
+        or side.is_filtered
+        or latest.limit != 1
+        or latest.offset
+        or not partition <= set(sources_of_keys)
+    ):
+        raise source.unsupported(node, _LATEST_VIEW, _LATEST_ADVICE)
+    left_width = len(join.left.fields)
+    left_keys: list[Expression] = []
+    right_keys: list[Expression] = []
+    others = list(match.others)
+    pairs = zip(match.left_keys, match.right_keys, sources_of_keys, strict=True)
+    for left, right, source_of_key in pairs:
+        if source_of_key in partition:
+            left_keys.append(left)
+            right_keys.append(right)
+        else:
+            others.append(functions.call("eq", left, shift_columns(right, left_width)))
+    match = replace(
+        match, left_keys=tuple(left_keys), right_keys=tuple(right_keys), others=tuple(others)
+    )
+    names = tuple(field.name for field in join.right.fields)
+    return replace(join, right=Map(latest.input, tuple(side.sources), names), match=match)
+
+
+class _FollowedView(NamedTuple):
+    """The plan below the scans of views, the maps and the filters of a plan.
+
+    Attributes:
+        plan: The plan below.
+        sources: The columns of the plan above, over the columns of the plan below.
+        is_filtered: True if there is a filter between the two.
+    """
+
+    plan: PlanNode
+    sources: Sequence[Expression]
+    is_filtered: bool
+
+
+def _follow_views(plan: PlanNode, views: Mapping[str, PlanNode]) -> _FollowedView:
+    sources: Sequence[Expression] = columns(plan)
+    is_filtered, followed = False, set[str]()
+    while True:
+        if isinstance(plan, Scan) and plan.relation in views and plan.relation not in followed:
+            followed.add(plan.relation)
+            plan = views[plan.relation]
+        elif isinstance(plan, Map):
+            expressions = plan.expressions
+            sources = [substitute(expression, expressions) for expression in sources]
+            plan = plan.input
+        elif isinstance(plan, Filter):
+            is_filtered, plan = True, plan.input
+        else:
+            return _FollowedView(plan, sources, is_filtered)
+
+
+def _keeps_latest_ranks(window: Window) -> bool:
+    """Return whether a window numbers rows from the latest on, for a filter by the numbers."""
+    is_ranking = any(call.function in _RANKINGS for call in window.calls)
+    return is_ranking and any(order.descending for order in window.order)
 
 
 def _one_sided_key(condition: Expression, width: int) -> tuple[Expression, Expression] | None:

@@ -591,7 +591,7 @@ class _FromReader:
             )
         asof_join = AsofJoin(left.plan, right.plan, match, kind)
         if system_time is not None:
-            asof_join = with_all_versions(asof_join, self.environment.views)
+            asof_join = with_all_versions(asof_join, self.environment.views, self.source, join.this)
         return join_asof(asof_join)
 
     def _read_join_kind(self, join: exp.Join) -> str:

@@ -755,6 +755,51 @@ def test_a_view_of_the_latest_rows_has_its_earlier_rows_as_versions():
     assert priced.to_pylist() == [{"v": 7, "price": 1, "weight": 1}]
 
 
+LATEST = """CREATE VIEW latest AS SELECT k, price, ts FROM (
+    SELECT *, {rank}() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM p) WHERE n = 1{condition};
+    CREATE VIEW second AS SELECT ts, k, price + 0 AS price FROM latest;
+    CREATE VIEW priced AS SELECT e.v, x.price
+    FROM e LEFT JOIN {view} FOR SYSTEM_TIME AS OF e.ts AS x ON {on}"""
+
+
+@pytest.mark.parametrize(
+    ("view", "on", "price"),
+    [
+        ("latest", "e.k = x.k AND e.v = x.price", 1),
+        ("latest", "e.k = x.k AND e.n = x.price", None),  # the version at the time has price 1
+        ("second", "e.k = x.k", 1),
+    ],
+)
+def test_the_versions_of_a_view_of_the_latest_rows_are_searched_by_its_keys(view, on, price):
+    text = LATEST.format(rank="ROW_NUMBER", condition="", view=view, on=on)
+    circuit = compile_sql(text, SCHEMAS)
+    prices = [
+        {"k": 1, "price": price, "ts": datetime(2024, 1, day)}
+        for price, day in ((5, 1), (1, 2), (6, 5))
+    ]
+    events = [{"k": 1, "v": 1, "ts": datetime(2024, 1, 3), "n": 5, "d": None}]
+    priced = circuit.step({"e": events, "p": prices})["priced"]
+    assert priced.to_pylist() == [{"v": 1, "price": price, "weight": 1}]
+    changes = circuit.step({"p": [dict(row, weight=-1) for row in prices[1:]]})["priced"]
+    earlier = None if "e.v" in on else 5
+    weights = {row["price"]: row["weight"] for row in changes.to_pylist()}
+    assert weights == {price: -1, earlier: 1}
+
+
+@pytest.mark.parametrize(
+    ("rank", "condition", "on"),
+    [
+        ("RANK", "", "e.k = x.k"),
+        ("ROW_NUMBER", " AND price > 5", "e.k = x.k"),
+        ("ROW_NUMBER", "", "e.v = x.price"),
+    ],
+)
+def test_a_view_that_has_lost_its_earlier_rows_is_refused_in_a_temporal_join(rank, condition, on):
+    text = LATEST.format(rank=rank, condition=condition, view="latest", on=on)
+    with pytest.raises(SqlError, match=r"line 5, column 22: .*join the table that it is selected"):
+        compile_sql(text, SCHEMAS)
+
+
 def test_a_window_table_of_flink_has_window_time_in_dialect_spark():
     schemas = {"t": "k INT, ts TIMESTAMP"}
     table = "TABLE(TUMBLE(TABLE t, DESCRIPTOR(ts), INTERVAL '5' MINUTE))"
