@@ -17,7 +17,8 @@
 =================== ============================================================================
 libraries           the files of SQL: a file, or a folder with all below it, as ``folder/**``
 tables              folders of the database in the warehouse, as Spark creates them:
-                    ``WAREHOUSE/DATABASE.db/TABLE``, and ``WAREHOUSE/TABLE`` in "default"
+                    ``WAREHOUSE/DATABASE.db/TABLE``, and ``WAREHOUSE/TABLE`` in "default",
+                    in lower case
 source tables       the tables that a view names, and those of the settings ``inputs.NAME.KEY``
 target tables       Delta tables of the names of the views; a streaming table is appended to
 state               the folder ``dbsp_wcoj`` of the storage
@@ -54,20 +55,55 @@ WAREHOUSE: Final = "spark.sql.warehouse.dir"
 STATE_FOLDER: Final = "dbsp_wcoj"
 #: Begins the settings of this package.
 OWN: Final = "dbsp_wcoj"
-#: Settings that change the rows of views, and the values that this package computes with.
+#: Settings that may change the rows of views, and the values that this package computes with.
 REQUIRED_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "spark.sql.ansi.enabled": ("true",),
     "spark.sql.caseSensitive": ("false",),
+    "spark.sql.catalog.spark_catalog": ("org.apache.spark.sql.delta.catalog.DeltaCatalog",),
+    "spark.sql.extensions": ("io.delta.sql.DeltaSparkSessionExtension",),
     "spark.sql.session.timeZone": ("UTC", "Etc/UTC"),
     "spark.sql.timestampType": ("TIMESTAMP_LTZ",),
 }
-#: The settings that begin with these words change only how Spark works.
-SETTINGS_WITHOUT_EFFECT: Final = tuple(
-    f"spark.sql.{name}"
-    for name in (
-        *("adaptive.", "autoBroadcastJoinThreshold", "broadcastTimeout", "catalog."),
-        *("catalogImplementation", "execution.", "extensions", "files.", "parquet."),
-        *("shuffle.", "sources.", "streaming.", "ui.", "warehouse."),
+#: Settings that change only how Spark works, after "spark.sql.".
+SETTINGS_WITHOUT_EFFECT: Final = frozenset(
+    (
+        "adaptive.advisoryPartitionSizeInBytes",
+        "adaptive.autoBroadcastJoinThreshold",
+        "adaptive.coalescePartitions.enabled",
+        "adaptive.coalescePartitions.initialPartitionNum",
+        "adaptive.coalescePartitions.minPartitionSize",
+        "adaptive.coalescePartitions.parallelismFirst",
+        "adaptive.enabled",
+        "adaptive.localShuffleReader.enabled",
+        "adaptive.skewJoin.enabled",
+        "adaptive.skewJoin.skewedPartitionFactor",
+        "adaptive.skewJoin.skewedPartitionThresholdInBytes",
+        "autoBroadcastJoinThreshold",
+        "broadcastTimeout",
+        "catalogImplementation",
+        "execution.arrow.maxRecordsPerBatch",
+        "execution.arrow.pyspark.enabled",
+        "files.maxPartitionBytes",
+        "files.maxPartitionNum",
+        "files.maxRecordsPerFile",
+        "files.minPartitionNum",
+        "files.openCostInBytes",
+        "parquet.columnarReaderBatchSize",
+        "parquet.compression.codec",
+        "parquet.enableVectorizedReader",
+        "parquet.filterPushdown",
+        "shuffle.partitions",
+        "sources.bucketing.enabled",
+        "sources.parallelPartitionDiscovery.threshold",
+        "streaming.checkpointLocation",
+        "streaming.metricsEnabled",
+        "streaming.minBatchesToRetain",
+        "streaming.numRecentProgressUpdates",
+        "streaming.stateStore.providerClass",
+        "streaming.ui.enabled",
+        "ui.explainMode",
+        "ui.retainedExecutions",
+        "warehouse.dir",
     )
 )
 
@@ -106,8 +142,8 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
     if not spec.report_unknown_keys():
         return {}
     folder = _place(settings.warehouse, base)
-    if database != DEFAULT_DATABASE:
-        folder = f"{folder}/{database}.db"
+    if database.lower() != DEFAULT_DATABASE:
+        folder = f"{folder}/{database.lower()}.db"
     views: list[ViewStatement] = []
     with suppress(SqlError):  # it is reported when the views are compiled
         views = view_statements(read_sql_files(files).text, "spark")
@@ -217,8 +253,8 @@ def _problem_of(name: str, value: str) -> str | None:
     if value.casefold() in (other.casefold() for other in allowed):
         return None
     if allowed:
-        return f"{value!r} would change the rows of views: write {allowed[0]}, or leave it out"
-    if name.startswith(SETTINGS_WITHOUT_EFFECT):
+        return f"{value!r} may change the rows of views: write {allowed[0]}, or leave it out"
+    if name.removeprefix("spark.sql.") in SETTINGS_WITHOUT_EFFECT:
         return None
     return "it is not known whether this setting changes the rows of views: leave it out"
 
@@ -250,19 +286,27 @@ def _outputs(
     spec: TomlTable, folder: str, views: list[ViewStatement], keys: Mapping[str, list[str]]
 ) -> Iterator[dict[str, Any]]:
     """Yield the output of each view that is not temporary."""
-    targets = [view for view in views if not view.is_temporary]
-    for name in keys.keys() - {view.name for view in targets}:
-        spec.report(f"configuration.{OWN}.keys.{name}", "there is no view of this name")
-    for view in targets:
-        path = f"{folder}/{view.name}"
+    temporary = {view.name.lower(): view.is_temporary for view in views}
+    for name in keys:
+        problem = "there is no view of this name"
+        if temporary.get(name.lower()):
+            problem = f"view {name.lower()!r} is temporary, so it has no target"
+        if temporary.get(name.lower(), True):
+            spec.report(f"configuration.{OWN}.keys.{name}", problem)
+    keys = {name.lower(): columns for name, columns in keys.items()}
+    for view in views:
+        if view.is_temporary:
+            continue
+        name = view.name.lower()
+        path = f"{folder}/{name}"
         is_other = "://" not in path and Path(path).is_dir() and any(Path(path).iterdir())
         if is_other and not (Path(path) / "_delta_log").is_dir():
             spec.report(
                 "", f"view {view.name!r}: {path} is not a Delta table: remove it, or its files"
             )
         output: dict[str, Any] = {"view": view.name, "target": "delta", "path": path}
-        if view.name in keys:
-            output["keys"] = keys[view.name]
+        if name in keys:
+            output["keys"] = keys[name]
         elif view.is_streaming:
             output["mode"] = "append"
         yield output

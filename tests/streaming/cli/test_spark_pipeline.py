@@ -161,13 +161,17 @@ def test_other_statements_are_refused_by_name_and_position(project, statement, p
         ("include: transformations/**", "include: none/**", ""),
         ("include: more.sql", "include: 'py/**'", "py/a.py is not a file .sql"),
         ("include: more.sql", "include: more.txt", "more.txt is not a file .sql"),
-        ('"2"', '"2"\n  spark.sql.ansi.enabled: "false"', "'false' would change the rows"),
+        ('"2"', '"2"\n  spark.sql.ansi.enabled: "false"', "'false' may change the rows"),
         ('"2"', '"2"\n  spark.sql.session.timeZone: CET', "write UTC, or leave it out"),
         ('"2"', '"2"\n  spark.sql.legacy.sizeOfNull: "true"', "it is not known whether"),
         ('"2"', '"2"\n  dbsp_wcoj.run.dialect: duckdb', "unknown setting: write dbsp_wcoj.inputs"),
         ('"2"', '"2"\n  dbsp_wcoj.run.polcy: full', "run.polcy: unknown key"),
         ('"2"', '"2"\n  dbsp_wcoj.inputs.returns.pth: x', "inputs.returns.pth: unknown key"),
+        ('"2"', '"2"\n  spark.sql.files.ignoreCorruptFiles: "true"', "it is not known whether"),
+        ('"2"', '"2"\n  spark.sql.parquet.mergeSchema: "true"', "it is not known whether"),
+        ('"2"', '"2"\n  spark.sql.extensions: a.B', "'a.B' may change the rows"),
         ("keys.worth", "keys.wealth", "keys.wealth: there is no view of this name"),
+        ("keys.worth", "keys.Kept", "keys.Kept: view 'kept' is temporary, so it has no target"),
         ("name: shop", "name: [", "is not a YAML file: while parsing"),
         ("name: shop", "name: 2024-13-45", "is not a YAML file: month must be in 1..12"),
     ],
@@ -207,6 +211,29 @@ def test_a_folder_with_the_name_of_a_column_is_no_source_table(project):
     view = "CREATE VIEW m AS WITH recent AS (SELECT price FROM orders) SELECT price FROM recent"
     project.write({"transformations/m.sql": view})
     assert "2 source tables, 4 views; no problem" in run("check", project.file)
+
+
+def test_settings_that_change_only_how_spark_works_are_accepted(project):
+    settings = {
+        "adaptive.enabled": "false",
+        "extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "files.maxPartitionBytes": "64MB",
+    }
+    lines = "".join(f'\n  spark.sql.{name}: "{value}"' for name, value in settings.items())
+    project.replace('"2"', f'"2"{lines}')
+    assert "no problem" in run("check", project.file)
+
+
+def test_folders_have_lower_case_names_as_in_spark(project):
+    project.replace("database: sales", "database: Sales")
+    project.write({"more.sql": "CREATE MATERIALIZED VIEW N AS SELECT count(*) AS n FROM Returns"})
+    project.replace("keys.worth: item", "keys.WORTH: wealth")
+    assert "wealth" in run("refresh", project.file, status=2)
+    project.replace("keys.WORTH: wealth", "keys.WORTH: item")
+    run("refresh", project.file)
+    assert project.rows("n") == {(1,): 1}
+    assert project.rows("worth") == {("lamp", 20): 1}
 
 
 def test_a_specification_without_tables_or_keys_is_refused(project):
