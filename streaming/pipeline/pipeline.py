@@ -42,7 +42,7 @@ from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
 from streaming.data_source.stored_views import StoredViews
 from streaming.database.positions import POSITIONS, position_changes, read_positions
-from streaming.errors import RowError, SourceTableError, StateDamagedError
+from streaming.errors import RowError, SourceTableError, StateDamagedError, StateLockedError
 from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.recomputation import RecomputedView
 from streaming.pipeline.stored_columns import read_columns, write_columns
@@ -50,6 +50,7 @@ from streaming.pipeline.tables.source_table import Position, TableChanges, with_
 from streaming.sink.output import OutputRouting, route_outputs
 from streaming.state.checksums import decode_checked, encode_checked, parse_count
 from streaming.state.files import Files, read_small_file, replace_atomically
+from streaming.state.manifest import Manifest
 from streaming.state.open_files import open_files
 from streaming.state.program_change import ChangeOptions, newest_version
 from streaming.state.store import Store
@@ -130,13 +131,13 @@ class Pipeline:
         )
         check_definition(self._files, self._circuit.spec)
         self._has_written = False
-        self._next = 0  # the number of the step that the store expects next
         self._store = Store(
             self._files,
             self._circuit,
-            change=ChangeOptions(allow_drop, self._backfill(definition.state)),
+            change=ChangeOptions(allow_drop),
+            backfill=partial(self._backfill, definition.state),
             clock=clock,
-            last_batch=self._last_refresh_of,
+            last_batch=self._last_step_of,
             memory_limit=definition.memory_limit,
         )
 
@@ -147,13 +148,13 @@ class Pipeline:
 
     @property
     def has_written(self) -> bool:
-        """True if a refresh of this object has committed a step, or begun to write to a target."""
+        """True if this object has begun to commit a step, or to write to a target."""
         return self._has_written
 
     def refresh(self) -> Refresh:
         """Bring all views up to date with their source tables, and write the changed rows.
 
-        If a step fails, that step has no effect; those before it stay committed.
+        If a step fails before its commit, it has no effect; those before it stay committed.
 
         Raises:
             SourceTableError: The changes of a source table cannot be determined, or a row of an
@@ -162,7 +163,7 @@ class Pipeline:
             CircuitError: A view cannot be computed from the rows.
             RecomputationError: Spark cannot compute a view. The next refresh computes it.
             TargetError: A target cannot be written. The step is committed, and the next refresh
-                writes it.
+                writes it. Errors of further targets are its notes.
             StateError: The state cannot be used, for example because another refresh is running.
         """
         try:
@@ -187,7 +188,7 @@ class Pipeline:
         self.close()
 
     def _refresh(self) -> Refresh:
-        number = self._load()
+        number, published = self._load()
         positions = read_positions(self._circuit.views[POSITIONS])
         changes = self._read_changes(positions)
         outdated = [
@@ -200,6 +201,8 @@ class Pipeline:
             None,
             {name: (change.method, change.rows.num_rows) for name, change in changes.items()},
         )
+        if published is not None:
+            report = report.with_step(published.batch_id, published)
         if changes or self._store.has_pending_change or self._circuit.reads_now:
             rows = {self._inputs[name]: change.rows for name, change in changes.items()}
             new_positions = {
@@ -243,33 +246,43 @@ class Pipeline:
 
     def _step_and_publish(self, number: int, rows: Mapping[str, pa.Table]) -> VersionSummary:
         """Compute and commit a step, and write its changed rows to the targets."""
-        if number != self._next:
-            self._store.find(number, None)
-        self._next = number + 1
+        self._find_next(number)
         summary = self._step(number, rows)
         self._publish(summary)
         return summary
 
-    def _load(self) -> int:
+    def _load(self) -> tuple[int, VersionSummary | None]:
         """Load the newest state, and publish its last step if a crash has prevented that.
 
         Returns:
-            The number of the next step.
+            The number of the next step, and what was published.
         """
         store, newest = self._store, newest_version(self._files)
-        number = 0
+        number, published = 0, None
         if newest is not None:
             number = newest.batch_id + 1
             if self._last_published() != newest.batch_id:
-                last = store.find(newest.batch_id, None)
-                assert last is not None
-                self._publish(last)
-        store.find(number, None)
+                published = store.find(newest.batch_id, None)
+                assert published is not None
+                self._publish(published)
+        self._find_next(number)
         if store.unpublished is not None:
-            self._publish(store.unpublished)
+            published = store.unpublished
+            self._publish(published)
             store.confirm_published()
-        self._next = number
-        return number
+        return number, published
+
+    def _find_next(self, number: int) -> None:
+        """Load the state before a step, unless the circuit has it.
+
+        Raises:
+            StateLockedError: Another refresh has committed this step.
+        """
+        if self._store.find(number, None) is not None:
+            raise StateLockedError(
+                f"another refresh has committed step {number} to {self._store.description} while "
+                "this one began; nothing has changed: refresh again"
+            )
 
     def _read_changes(self, positions: Mapping[str, Position]) -> dict[str, TableChanges]:
         """Return the changes of the source tables that have changed."""
@@ -325,6 +338,7 @@ class Pipeline:
             step.commit()
             store.confirm_commit()
         except BaseException:
+            self._has_written |= store.has_begun_commit
             step.abandon()
             raise
         return summary
@@ -332,7 +346,11 @@ class Pipeline:
     def _publish(self, summary: VersionSummary) -> None:
         """Write the changed rows of a step to the targets, and record that it is published.
 
-        If a target fails, targets that are written in parallel receive the step nevertheless.
+        If a target fails, targets that are written in parallel receive the step nevertheless; the
+        others that follow it do not.
+
+        Raises:
+            TargetError: As the first target that failed; the errors of the others are its notes.
         """
         self._has_written = True
         tables = summary.outputs
@@ -342,11 +360,18 @@ class Pipeline:
             written = [
                 executor.submit(self._write, summary, view) for view in views if is_parallel[view]
             ]
-            for view in views:
-                if not is_parallel[view]:
-                    self._write(summary, view)
-        for write in written:
-            write.result()
+            errors: list[BaseException] = []
+            try:
+                for view in views:
+                    if not is_parallel[view]:
+                        self._write(summary, view)
+            except BaseException as error:
+                errors.append(error)
+        errors += [failed for write in written if (failed := write.exception()) is not None]
+        if errors:
+            for other in errors[1:]:
+                errors[0].add_note(f"another target failed, too: {other}")
+            raise errors[0]
         data = encode_checked({"refresh": summary.batch_id})
         replace_atomically(self._files, PUBLISHED_FILE, data)
 
@@ -370,22 +395,21 @@ class Pipeline:
         except (OSError, StateDamagedError, KeyError, TypeError, ValueError):
             return None
 
-    def _last_refresh_of(self, view: str) -> int | None:
+    def _last_step_of(self, view: str) -> int | None:
         """Return the last step that the target of a view has recorded, for `Store`."""
         columns = self._circuit.schema(view).arrow
         return self._routing.last_batch(view, columns, self._store.id)
 
-    def _backfill(self, state: str) -> dict[str, pa.Table]:
-        """Return the rows of the source tables at their positions, if the views have changed.
+    def _backfill(self, state: str, version: Manifest) -> dict[str, pa.Table]:
+        """Return the rows of the source tables at their positions in a version of other views.
 
         New views are computed from these rows. Left out are tables whose rows the state keeps
         (`SourceTable.item_column`), and tables whose rows at the position can no longer be read. If
         a new view needs such rows, the change of the views raises an error that names the table.
         """
-        newest = newest_version(self._files)
-        if newest is None or newest.fingerprint == self._circuit.fingerprint:
+        if version.fingerprint == self._circuit.fingerprint:
             return {}
-        stored = StoredViews(state).rows(POSITIONS, newest.batch_id)
+        stored = StoredViews(state).rows(POSITIONS, version.batch_id)
         positions, rows = read_positions(stored), {}
         for name, table in self._tables.items():
             position = positions.get(self._inputs[name])

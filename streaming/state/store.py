@@ -102,6 +102,8 @@ class Store:
             that runs on the driver.
         cells: The number of cells of a distributed circuit.
         change: How the views of the directory may change (`streaming.state.program_change`).
+        backfill: Returns the rows of inputs, as they are in a version of other views that is
+            loaded, instead of those in ``change``. Called while the directory is locked.
         change_cells: Converts the cells of a version of other views; given with ``cells``.
         clock: Returns the time, for a change to views that read ``now()``.
         dead_letters: Which files of dead letters to keep.
@@ -120,6 +122,7 @@ class Store:
         directory_circuit: Circuit | None = None,
         cells: int | None = None,
         change: ChangeOptions | None = None,
+        backfill: Callable[[Manifest], Mapping[str, Any]] | None = None,
         change_cells: Callable[[Manifest, ChangeOptions], PendingChange] | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
@@ -136,9 +139,12 @@ class Store:
         self.bytes_written = 0
         #: The number of bytes that it added to the state, without those of merges.
         self.bytes_added = 0
+        #: True if the last `write` has begun its commit; if that failed, its outcome is unknown.
+        self.has_begun_commit = False
         self._cell_count = cells
         self._change = change or ChangeOptions()
         check_backfill(self._change, (directory_circuit or circuit).inputs)
+        self._backfill = backfill
         self._change_cells = change_cells
         self._clock = clock
         # The change of the views that the next version commits; None if the views are the same.
@@ -244,6 +250,7 @@ class Store:
             StateDamagedError: An older file that the step merges is damaged, or the directory was
                 deleted.
         """
+        self.has_begun_commit = False
         if self._memory is not None:
             self._finish_verification(self._memory)
             check_reads()
@@ -311,6 +318,7 @@ class Store:
         # The next `find` loads the state again unless `confirm_commit` is called, because the
         # circuit may not have the step.
         self._is_loaded = False
+        self.has_begun_commit = True
         try:
             self._directory.commit(staged, batch_id, data)
         except OSError as error:
@@ -685,12 +693,16 @@ class Store:
         if self._cell_count is not None or manifest.cells is not None:
             self._load_changed_cells(manifest)
             return
+        change = self._change
+        if self._backfill is not None:
+            change = replace(change, backfill=self._backfill(manifest))
+            check_backfill(change, self.circuit.inputs)
         now = microseconds_of(self._clock()) if self.circuit.reads_now else None
         self._pending = change_program(
             self.files,
             manifest,
             self.circuit,
-            self._change,
+            change,
             now,
             unwritten,
             map_files=None if self._memory is None else self._memory.map_files,

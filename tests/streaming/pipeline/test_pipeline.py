@@ -18,6 +18,7 @@ from streaming.pipeline.pipeline import Pipeline
 from streaming.pipeline.sql_files import read_sql_files
 from streaming.pipeline.tables.delta_table import DeltaSourceTable
 from streaming.sink.output import Output
+from streaming.state.store import Store
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.memory import MemoryTarget
 from tests.support.pipeline_world import PipelineWorld
@@ -74,15 +75,15 @@ class MeetingTarget(MemoryTarget):
     def __init__(self, writes_in_parallel):
         super().__init__()
         self.writes_in_parallel = writes_in_parallel
-        self.failing, self.met = None, 0
-        self._barrier = Barrier(2)
+        self.failing, self.met = "", 0
+        self.barrier = Barrier(2)
 
     def write(self, delta):
         with suppress(BrokenBarrierError):
-            self._barrier.wait(20 if self.writes_in_parallel else 0.01)
+            self.barrier.wait(20 if self.writes_in_parallel else 0.01)
             self.met += 1
-        if delta.view == self.failing:
-            raise TargetError("no space")
+        if delta.view in self.failing:
+            raise TargetError(f"no space for {delta.view}")
         super().write(delta)
 
 
@@ -101,10 +102,27 @@ def test_only_targets_that_allow_it_are_written_at_the_same_time(world, in_paral
         with pytest.raises(TargetError, match="no space"):
             pipeline.refresh()
         assert target.met == 2 * in_parallel
-        target.failing = None
+        target.failing = ""
         pipeline.refresh()
     assert bag_of(target.table("a")) == {(1,): 1, (2,): 1}
     assert bag_of(target.table("b")) == {("Rome",): 1, ("Oslo",): 1}
+
+
+@pytest.mark.parametrize("a_in_parallel", [True, False])
+def test_the_errors_of_all_targets_that_fail_are_reported(world, a_in_parallel):
+    targets = {"a": MeetingTarget(a_in_parallel), "b": MeetingTarget(True)}
+    text = "CREATE VIEW a AS SELECT id FROM customers; CREATE VIEW b AS SELECT id FROM customers;"
+    pipeline_of_two = definition(
+        world, text, outputs=lambda _: [Output(view, target) for view, target in targets.items()]
+    )
+    for target in targets.values():
+        target.failing = "ab"
+        target.barrier.abort()
+    with Pipeline(pipeline_of_two) as pipeline:
+        with pytest.raises(TargetError) as caught:
+            pipeline.refresh()
+        messages = [str(caught.value), *caught.value.__notes__]
+        assert {view for view in "ab" for m in messages if f"no space for {view}" in m} == {*"ab"}
 
 
 def test_two_refreshes_at_the_same_time_are_refused(world):
@@ -130,6 +148,43 @@ def test_a_new_view_is_computed_from_rows_that_were_read_before(world):
         map(str, customers.to_pylist())
     )
     assert world.actual() == world.expected()
+
+
+def test_a_new_view_has_rows_of_a_refresh_after_the_pipeline_was_opened(world):
+    old = "CREATE VIEW v AS SELECT id FROM customers;"
+    with Pipeline(definition(world, old)) as pipeline:
+        pipeline.refresh()
+    with Pipeline(
+        definition(world, old + "CREATE VIEW w AS SELECT id, city FROM customers")
+    ) as new:
+        for number in (3, 4):
+            row = pa.table({"id": [number], "city": ["Oslo"]})
+            deltalake.write_deltalake(world.folder / "customers", row, mode="append")
+            if number == 3:
+                with Pipeline(definition(world, old)) as other:
+                    other.refresh()
+        new.refresh()
+        views = new.circuit.views
+        assert bag_of(views["v"]) == {(n,): 1 for n in (1, 2, 3, 4)}
+        assert sorted(views["w"].column("id").to_pylist()) == [1, 2, 3, 4]
+
+
+def test_a_refresh_whose_commit_is_not_confirmed_has_written(world, monkeypatch):
+    def fail(store):
+        raise OSError("no answer")
+
+    text = "CREATE VIEW v AS SELECT id FROM customers"
+    with Pipeline(definition(world, text)) as pipeline:
+        assert not pipeline.has_written
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "confirm_commit", fail)
+            with pytest.raises(OSError, match="no answer"):
+                pipeline.refresh()
+        assert pipeline.has_written
+    with Pipeline(definition(world, text)) as pipeline:
+        report = pipeline.refresh()  # publishes the step
+        assert (report.number, report.written) == (0, {"v": 2})
+        assert pipeline.refresh().number is None
 
 
 def test_a_new_column_of_a_table_is_null_in_the_rows_that_were_read_before(world):
