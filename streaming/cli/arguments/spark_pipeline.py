@@ -36,7 +36,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from circuits import SqlError
 from circuits.sql import ViewStatement, read_relations, view_statements
@@ -54,7 +54,7 @@ WAREHOUSE: Final = "spark.sql.warehouse.dir"
 #: The folder of the state in the storage.
 STATE_FOLDER: Final = "dbsp_wcoj"
 #: Begins the settings of this package.
-OWN: Final = "dbsp_wcoj"
+OWN_PREFIX: Final = "dbsp_wcoj"
 #: Settings that may change the rows of views, and the values that this package computes with.
 REQUIRED_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "spark.sql.ansi.enabled": ("true",),
@@ -137,17 +137,19 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
     database = next(filter(None, databases), DEFAULT_DATABASE)
     files = list(dict.fromkeys(_list_files(spec, base)))
     settings = _Settings(spec, spec.options("configuration"))
+    folder = resolve_path(settings.warehouse, base, spec, f"configuration.{WAREHOUSE}")
+    storage = resolve_path(spec.text("storage") or "", base, spec, "storage")
+    if all(databases):
+        spec.report("schema", "write database or schema, not both")
     if not files:
         spec.report("libraries", "no file .sql: add - glob: {include: transformations/**}")
     if not spec.report_unknown_keys():
         return {}
-    folder = _place(settings.warehouse, base)
     if database.lower() != DEFAULT_DATABASE:
         folder = f"{folder}/{database.lower()}.db"
     views: list[ViewStatement] = []
     with suppress(SqlError):  # it is reported when the views are compiled
         views = view_statements(read_sql_files(files).text, "spark")
-    storage = _place(spec.text("storage") or "", base)
     return {
         "query": [str(file.relative_to(base)) for file in files],
         "inputs": _inputs(folder, views, settings.inputs),
@@ -226,21 +228,21 @@ class _Settings:
     def _read(self, name: str, value: str) -> str | None:
         """Read a setting; return the problem with it."""
         match name.split("."):
-            case [_, "inputs", table, "options", *rest] if name.startswith(f"{OWN}.") and rest:
+            case [word, "inputs", table, "options", *rest] if word == OWN_PREFIX and rest:
                 options = self.inputs.setdefault(table, {}).setdefault("options", {})
                 options[".".join(rest)] = value
-            case [word, "inputs", table, key] if word == OWN and key != "options":
+            case [word, "inputs", table, key] if word == OWN_PREFIX and key != "options":
                 self.inputs.setdefault(table, {})[key] = value
-            case [word, "run", key] if word == OWN and key != "dialect":
+            case [word, "run", key] if word == OWN_PREFIX and key != "dialect":
                 self.run[key] = value
-            case [word, "state", key] if word == OWN:
+            case [word, "state", key] if word == OWN_PREFIX:
                 self.state[key] = value
-            case [word, "keys", view] if word == OWN:
+            case [word, "keys", view] if word == OWN_PREFIX:
                 self.keys[view] = [column.strip() for column in value.split(",")]
-            case [word, *_] if word == OWN:
+            case [word, *_] if word == OWN_PREFIX:
                 return (
-                    f"unknown setting: write {OWN}.inputs.NAME.KEY, {OWN}.keys.VIEW, "
-                    f"{OWN}.run.KEY or {OWN}.state.KEY"
+                    f"unknown setting: write {OWN_PREFIX}.inputs.NAME.KEY, {OWN_PREFIX}.keys.VIEW, "
+                    f"{OWN_PREFIX}.run.KEY or {OWN_PREFIX}.state.KEY"
                 )
             case ["spark", "sql", *_]:
                 return _problem_of(name, value)
@@ -259,11 +261,18 @@ def _problem_of(name: str, value: str) -> str | None:
     return "it is not known whether this setting changes the rows of views: leave it out"
 
 
-def _place(text: str, folder: Path) -> str:
-    """Return a path, relative to a folder, or a URI; the URI of a local file becomes a path."""
+def resolve_path(text: str, folder: Path, spec: TomlTable, key: str) -> str:
+    """Return a path, relative to a folder, or a URI; the URI of a local file becomes a path.
+
+    ``?`` and ``#`` are characters of the name. A URI of a file without its full path is a problem
+    of the key.
+    """
     if text.startswith("file:"):
-        return unquote(urlsplit(text).path)
-    return text if "://" in text else str(folder / text)
+        path = unquote(text.removeprefix("file:").removeprefix("//"))
+        if not path.startswith("/"):
+            spec.report(key, f"{text!r}: write file:/// and a full path, or a path without file:")
+        return path.rstrip("/") or "/"
+    return text.rstrip("/") if "://" in text else str(folder / text)
 
 
 def _inputs(
@@ -292,7 +301,7 @@ def _outputs(
         if temporary.get(name.lower()):
             problem = f"view {name.lower()!r} is temporary, so it has no target"
         if temporary.get(name.lower(), True):
-            spec.report(f"configuration.{OWN}.keys.{name}", problem)
+            spec.report(f"configuration.{OWN_PREFIX}.keys.{name}", problem)
     keys = {name.lower(): columns for name, columns in keys.items()}
     for view in views:
         if view.is_temporary:

@@ -170,6 +170,8 @@ def test_other_statements_are_refused_by_name_and_position(project, statement, p
         ('"2"', '"2"\n  spark.sql.files.ignoreCorruptFiles: "true"', "it is not known whether"),
         ('"2"', '"2"\n  spark.sql.parquet.mergeSchema: "true"', "it is not known whether"),
         ('"2"', '"2"\n  spark.sql.extensions: a.B', "'a.B' may change the rows"),
+        ("database: sales", "database: sales\nschema: s", "schema: write database or schema, not"),
+        ("storage: file://", "storage: file:.", "storage: 'file:./"),
         ("keys.worth", "keys.wealth", "keys.wealth: there is no view of this name"),
         ("keys.worth", "keys.Kept", "keys.Kept: view 'kept' is temporary, so it has no target"),
         ("name: shop", "name: [", "is not a YAML file: while parsing"),
@@ -223,6 +225,13 @@ def test_settings_that_change_only_how_spark_works_are_accepted(project):
     lines = "".join(f'\n  spark.sql.{name}: "{value}"' for name, value in settings.items())
     project.replace('"2"', f'"2"{lines}')
     assert "no problem" in run("check", project.file)
+
+
+def test_the_uri_of_a_local_file_is_a_path(project):
+    storage = f"file://{project.folder}/storage"
+    project.replace(storage, f"'{storage}/a%20b#1?2/'")
+    run("refresh", project.file)
+    assert (project.folder / "storage" / "a b#1?2" / "dbsp_wcoj").is_dir()
 
 
 def test_folders_have_lower_case_names_as_in_spark(project):
