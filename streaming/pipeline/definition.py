@@ -21,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from circuits import Circuit, InputOptions, SqlError, SqlNotice, UserFunction, compile_sql
+from circuits.plan.nodes import Scan
 from circuits.schema import Schema
 from circuits.sql import (
     Obstacle,
@@ -167,7 +168,8 @@ class PipelineDefinition:
         read = {name for view in recomputed.values() for name in view.reads}
         needed = {inputs.get(name, name) for name in read} | {*materialized, *circuit.outputs}
         circuit = self._compile(text, columns, sorted(needed))
-        return CompiledPipeline(circuit, inputs, self._append_only(), recomputed)
+        timed = frozenset(name for name in recomputed if _reads_now(name, circuit, recomputed))
+        return CompiledPipeline(circuit, inputs, self._append_only(), recomputed, timed)
 
     @property
     def _may_recompute(self) -> bool:
@@ -328,9 +330,35 @@ class CompiledPipeline:
         inputs: The input of each source table.
         append_only: The source tables of which no row may be deleted.
         recomputed: The views that are computed as a whole, each after those that it reads.
+        timed: Those of them that are above a maintained view that reads the current time, so that
+            their rows may change in each refresh.
     """
 
     circuit: Circuit
     inputs: Mapping[str, str]
     append_only: frozenset[str]
     recomputed: Mapping[str, RecomputedView]
+    timed: frozenset[str]
+
+
+def _reads_now(name: str, circuit: Circuit, recomputed: Mapping[str, RecomputedView]) -> bool:
+    """Return True if a view below a recomputed view is maintained and reads the current time."""
+    pending: list[str] = [*recomputed[name].reads]
+    seen: set[str] = set()
+    while pending:
+        relation = pending.pop()
+        if relation in seen:
+            continue
+        seen.add(relation)
+        if relation in recomputed:
+            pending += recomputed[relation].reads
+            continue
+        nodes = [circuit.plans[relation]] if relation in circuit.plans else []
+        while nodes:
+            node = nodes.pop()
+            if node.reads_now:
+                return True
+            if isinstance(node, Scan):
+                pending.append(node.relation)
+            nodes += node.inputs
+    return False

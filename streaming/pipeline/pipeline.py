@@ -126,6 +126,7 @@ class Pipeline:
         compiled = definition.compile(read_columns(self._files))
         self._inputs, self._append_only = compiled.inputs, compiled.append_only
         self._circuit, self._recomputed = compiled.circuit, compiled.recomputed
+        self._timed = compiled.timed
         self._routing: OutputRouting = route_outputs(
             self._circuit, definition.outputs(self._circuit)
         )
@@ -196,6 +197,7 @@ class Pipeline:
             for name, view in self._recomputed.items()
             if positions.get(view.input) != {COMPUTED: view.key}
             or not view.tables.isdisjoint(changes)
+            or name in self._timed
         ]
         report = Refresh(
             None,

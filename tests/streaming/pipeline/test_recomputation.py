@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from random import Random
 
 import duckdb
@@ -188,6 +189,27 @@ def test_a_view_that_comes_back_is_computed_again(world):
             assert bag_of(pipeline.circuit.views["odd"]) == expected(world)["odd"]
             if sql == SQL:
                 assert bag_of(pipeline.circuit.views["last"]) == expected(world)["last"]
+
+
+def test_a_view_over_a_view_that_reads_the_clock_is_computed_again(world):
+    sql = """
+        CREATE VIEW early AS SELECT id FROM customers
+            WHERE timestamp_seconds(id * 86400) > now() - INTERVAL 1 DAY;
+        CREATE VIEW a AS SELECT frob(id) AS n FROM early;
+        CREATE VIEW b AS SELECT frob(n) AS n FROM a;
+        CREATE VIEW c AS SELECT frob(id) AS n FROM customers;
+    """
+    computer, now = DuckDBViews(), [datetime.min]
+    with Pipeline(define(world, computer, sql), clock=lambda: now[0]) as pipeline:
+        for day, left in ((1, {1, 2}), (3, {2}), (9, set())):
+            now[0] = datetime(1970, 1, day, 12, tzinfo=UTC)
+            computer.computed.clear()
+            pipeline.refresh()
+            views = pipeline.circuit.views
+            assert bag_of(views["early"]) == {(n,): 1 for n in left}
+            assert bag_of(views["a"]) == {(n * 2 + 1,): 1 for n in left}
+            assert bag_of(views["b"]) == {(n * 4 + 3,): 1 for n in left}
+        assert computer.computed == ["a", "b"]
 
 
 def test_a_view_over_a_view_with_another_query_is_computed_again(world):
