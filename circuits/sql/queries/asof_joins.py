@@ -356,16 +356,16 @@ def _read_system_time_condition(
     right: Sequence[ScopeColumn],
     width: int,
 ) -> Expression:
-    if clause.source.text_of(system_time).upper() in _CURRENT_TIMES or not any(
-        arrow.is_timestamp(column.value.type) for column in right
-    ):
+    timestamps = [column for column in right if arrow.is_timestamp(column.value.type)]
+    has_date = any(arrow.is_date(column.value.type) for column in right)
+    is_current = clause.source.text_of(system_time).upper() in _CURRENT_TIMES
+    if is_current or not (timestamps or has_date):
         raise clause.source.unsupported(
             join.this,
             "FOR SYSTEM_TIME AS OF the processing time",
             "write a plain JOIN, whose rows follow the changes of the table; or, for the row that "
             "was valid at a time, ASOF JOIN ... ON a.k = t.k AND a.ts >= t.ts",
         )
-    timestamps = [column for column in right if arrow.is_timestamp(column.value.type)]
     if len(timestamps) != 1:
         raise clause.source.unsupported(
             join.this,

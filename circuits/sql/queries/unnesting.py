@@ -341,8 +341,14 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
     ]
     if generators:
         clauses = [*items, select.args.get("qualify"), select.args.get("order")]
-        windows = (part.find(exp.Window) for part in clauses if part is not None)
-        if any(window is not None for window in windows):
+        # A window in a subquery is over the rows of the subquery.
+        parts = (
+            part
+            for clause in clauses
+            if clause is not None
+            for part in clause.walk(prune=lambda part: isinstance(part, exp.Query))
+        )
+        if any(isinstance(part, exp.Window) for part in parts):
             raise source.unsupported(
                 generators[0],
                 f"{source.describe(generators[0])} in one SELECT with a window function",
@@ -356,7 +362,10 @@ def zip_generators(builder: SelectBuilder, select: exp.Select) -> None:
         )
     clause, values = builder.clause("SELECT"), []
     for node in generators:
-        source.allow_arguments(node, "this")
+        if _read_depth(source, node) > 1:
+            raise source.unsupported(
+                node, "several levels of one of two unnest() of a SELECT list", "use it in FROM"
+            )
         values.append(_read_list(clause, node.this))
     zipped = clause.call(generators[0], "list_zip", *values)
     unnested = _unnest(builder, generators[0], zipped, ["zip"], None, False)
@@ -394,7 +403,8 @@ def _apply_generator(
         source.allow_arguments(node, "this", "expressions")
         (argument,) = node.expressions
     else:
-        source.allow_arguments(node, "this")
+        if kind != "explode" or source.is_spark:  # else `_read_depth` has read the options
+            source.allow_arguments(node, "this")
         argument = node.this
     value = _read_list(clause, argument)
     if kind == "variant_explode":
@@ -423,10 +433,13 @@ def _read_depth(source: SqlSource, node: exp.Expr) -> int:
     for option in node.expressions:
         source.allow_arguments(option, "this", "expression")
         name, value = option.name.casefold(), option.args.get("expression")
-        if isinstance(option, exp.PropertyEQ) and name == "recursive" and value == exp.true():
-            depth = _ALL_LEVELS
-        elif isinstance(option, exp.PropertyEQ) and name == "max_depth" and value.is_int:
+        is_option = isinstance(option, exp.PropertyEQ)
+        if is_option and name == "recursive" and isinstance(value, exp.Boolean):
+            depth = _ALL_LEVELS if value.this else depth
+        elif is_option and name == "max_depth" and isinstance(value, exp.Literal) and value.is_int:
             depth = int(value.name)
+            if depth == 0:
+                raise source.error(option, "max_depth is at least 1; write max_depth := 1")
         else:
             raise source.unsupported(option, "this option of unnest()", "write max_depth := 2")
         source.mark_read(option)

@@ -481,3 +481,54 @@ def test_a_text_that_is_no_json_is_an_error_as_in_duckdb(expression):
     guarded = f"CASE WHEN json_valid(d) THEN to_json({expression}) END"
     oracle = DATABASE.execute(f"SELECT {guarded} FROM (VALUES ('{valid}')) t(d)").fetchall()
     assert values_of(guarded, ["{", valid], "duckdb") == [None, *oracle[0]]
+
+
+HALF_PAIR = '"\\ud800"'
+LONG_INTEGER = "1" + "0" * 5000
+ODD_DOCUMENTS = {
+    "json_valid(d)": [HALF_PAIR, '"\\ud83d\\ude00"', LONG_INTEGER, "12"],
+    "json_type(d)": [LONG_INTEGER, str(2**64), str(2**64 - 1), str(-(2**63)), str(-(2**63) - 1)],
+    "TRY(json_extract_string(d, '$[0]'))": [f"[{HALF_PAIR}]", f"[{LONG_INTEGER}]"],
+    "TRY(json_extract(d, '$[0]'))": [f"[{HALF_PAIR}]", f"[{LONG_INTEGER}, 1]"],
+    """from_json(d, '{"a": "DOUBLE"}')""": ['{"a": 1' + "0" * 400 + "}", '{"a": -1.5}'],
+}
+
+
+@pytest.mark.parametrize("expression", ODD_DOCUMENTS)
+def test_long_integers_and_half_characters_are_those_of_duckdb(expression):
+    documents = ODD_DOCUMENTS[expression]
+    answers = [
+        DATABASE.execute(f"SELECT {expression} FROM (SELECT ? AS d)", [document]).fetchone()[0]
+        for document in documents
+    ]
+    assert values_of(expression, documents, "duckdb") == answers
+
+
+def test_in_spark_half_a_character_is_null_and_a_time_may_be_beyond_the_year_9999():
+    query = "get_json_object(d, '$.a')"
+    assert values_of(query, ['{"a": "\\ud800"}', '{"a": "x"}']) == [None, "x"]
+    seconds = 1_577_836_800_000
+    query = "unix_seconds(from_json(d, 'a TIMESTAMP').a)"
+    documents = [f'{{"a": {number}}}' for number in (seconds, 7, 10**30)]
+    assert values_of(query, documents) == [seconds, 7, None]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "TIMESTAMP '2020-01-01 00:00:00.5'",
+        "TIMESTAMP '2020-01-01 00:00:00'",
+        "TIME '00:00:00.120'",
+        "TIMESTAMPTZ '2020-01-01 00:00:00.5+00'",
+        "MAP {TIMESTAMP '2020-01-01 00:00:00.5': 1}",
+    ],
+)
+def test_times_in_json_have_the_digits_of_duckdb(value):
+    (answer,) = duckdb.execute(f"SET TimeZone = 'UTC'; SELECT to_json({value})").fetchone()
+    assert values_of(f"to_json({value})", ["{}"], "duckdb") == [answer]
+
+
+def test_a_text_with_too_many_levels_is_not_called_invalid():
+    document = "[" * 100_000 + "]" * 100_000
+    with pytest.raises(EvaluationError, match="too many levels"):
+        values_of("json_valid(d)", [document], "duckdb")

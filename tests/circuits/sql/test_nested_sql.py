@@ -374,3 +374,48 @@ def test_spark_casts_structs_by_position_so_another_order_is_refused():
     )
     with pytest.raises(UnsupportedSqlError, match="which has the fields in another order"):
         compile_sql(query, {"t": "x bigint"}, dialect="spark")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT unnest(a, max_depth := 1) AS x FROM t",
+        "SELECT unnest(a, recursive := false) AS x FROM t",
+        "SELECT unnest(a, max_depth := 1) AS x, unnest([b, b], recursive := false) AS y FROM t",
+        """SELECT unnest(a) AS x,
+           (SELECT max(n) FROM (SELECT row_number() OVER (ORDER BY b) AS n FROM t)) AS y FROM t""",
+        "SELECT decode(unhex(s), 'replace') AS x FROM c",
+    ],
+)
+def test_options_of_unnest_windows_of_subqueries_and_bytes_as_text_are_those_of_duckdb(query):
+    bytes_of_texts = ["EFBFBDFF", "E28279", "78E282E282AC", "F09F98FFEDA080", "C3A4FF61", "FF61"]
+    tables = {
+        "t": pa.table({"a": [[[1, 2], [3]], [[4]]], "b": [1, 2]}),
+        "c": pa.table({"s": bytes_of_texts}),
+    }
+    circuit = compile_sql(query, {name: table.schema for name, table in tables.items()})
+    view = circuit.step(tables)["view"].to_pylist()
+    database = duckdb.connect()
+    for name, table in tables.items():
+        database.register(name, table)
+    answer = database.execute(query).fetchall()
+    rows = [str(tuple(row.values())[:-1]) for row in view for _ in range(row["weight"])]
+    assert sorted(rows) == sorted(map(str, answer))
+
+
+def test_unnest_of_no_level_is_refused():
+    with pytest.raises(SqlError, match=r"column 18: .*at least 1"):
+        compile_sql("SELECT unnest(a, max_depth := 0) FROM t", {"t": "a BIGINT[]"})
+
+
+def test_overlay_of_bytes_before_the_first_one_is_that_of_texts():
+    parts = ["FROM 0", "FROM 0 FOR 3", "FROM 1", "FROM 3 FOR 0", "FROM 20"]
+    items = ", ".join(
+        f"overlay(s PLACING '_' {part}) AS t{i}, "
+        f"CAST(overlay(encode(s, 'utf-8') PLACING X'5F' {part}) AS STRING) AS b{i}"
+        for i, part in enumerate(parts)
+    )
+    circuit = compile_sql(f"SELECT {items} FROM t", {"t": "s STRING"}, dialect="spark")
+    (row,) = circuit.step({"t": [{"s": "Spark SQL"}]})["view"].to_pylist()
+    assert row["b0"] == "_Spark SQL"
+    assert [row[f"b{i}"] for i in range(5)] == [row[f"t{i}"] for i in range(5)]

@@ -552,6 +552,11 @@ def test_views_of_windows_have_the_rows_of_duckdb_after_every_step(seed):
             "p FOR",
             "write ASOF ANTI JOIN",
         ),
+        (
+            "WITH q AS (SELECT d FROM e) SELECT 1 FROM e JOIN q FOR SYSTEM_TIME AS OF ts ON true",
+            "q FOR",
+            "a table with 0 timestamp columns",
+        ),
         ("SELECT 1 FROM p JOIN TUMBLE(e, ts, INTERVAL '1' HOUR) FOR x ON 1 = 1", "FOR", "syntax"),
         (
             "SELECT time_bucket(INTERVAL '1 month 2 days', ts) FROM e",

@@ -86,16 +86,38 @@ def _parse_float(text: str) -> float:
     return number if math.isfinite(number) else _HugeFloat(text)
 
 
+def _parse_integer(text: str) -> int | float:
+    """Return an integer; one with more digits than Python reads is a float that keeps its text."""
+    return int(text) if len(text) <= _MAX_DIGITS else _parse_float(text)
+
+
+#: Half of a surrogate pair, which is no character, as a JSON text escapes it.
+_SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def _check_characters(text: str, value: Any) -> None:
+    """Check the characters of a parsed JSON text; ValueError for half of a surrogate pair."""
+    if _SURROGATE_ESCAPE.search(text):
+        write_json(value).encode()
+
+
 def parse_json(text: str, *, keeps_all_members: bool = True) -> Any:
     """Return the value of a JSON text; `MISSING` if it is no JSON.
 
     An object in which a name occurs twice is `RepeatedMembers`, as DuckDB reads it. If
     ``keeps_all_members`` is false, it has the last member of each name, as in PostgreSQL.
+
+    Raises:
+        pa.ArrowInvalid: The text has more levels than Python's parser reads.
     """
     try:
-        return (_DECODER if keeps_all_members else _LAST_MEMBERS_DECODER).decode(text)
-    except (ValueError, RecursionError):
+        value = (_DECODER if keeps_all_members else _LAST_MEMBERS_DECODER).decode(text)
+        _check_characters(text, value)
+    except RecursionError:
+        raise pa.ArrowInvalid("the JSON text has too many levels of arrays and objects") from None
+    except ValueError:
         return MISSING
+    return value
 
 
 def parse_document(text: str, *, keeps_all_members: bool = True) -> Any:
@@ -124,6 +146,7 @@ def parse_json_prefix(text: str) -> Any:
     start = len(text) - len(text.lstrip(_JSON_BLANKS))
     try:
         value, end = _SPARK_DECODER.raw_decode(text, start)
+        _check_characters(text[:end], value)
     except (ValueError, RecursionError):
         quoted = _with_double_quotes(text) if "'" in text else text
         return MISSING if quoted == text else parse_json_prefix(quoted)
@@ -189,14 +212,20 @@ def _refuse_constant(name: str) -> Any:
 
 
 _JSON_BLANKS: Final = " \t\n\r"
+#: The longest text of an integer that Python reads in all its settings.
+_MAX_DIGITS: Final = 640
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=members_of, parse_float=_parse_float, parse_constant=_refuse_constant
+    object_pairs_hook=members_of,
+    parse_int=_parse_integer,
+    parse_float=_parse_float,
+    parse_constant=_refuse_constant,
 )
 _LAST_MEMBERS_DECODER: Final = json.JSONDecoder(
-    parse_float=_parse_float, parse_constant=_refuse_constant
+    parse_int=_parse_integer, parse_float=_parse_float, parse_constant=_refuse_constant
 )
 _SPARK_DECODER: Final = json.JSONDecoder(
     object_pairs_hook=members_of,
+    parse_int=_parse_integer,
     parse_float=_parse_float,
     parse_constant=_refuse_constant,
     strict=False,  # a string may contain control characters
@@ -275,6 +304,8 @@ def type_of(value: Any) -> str | None:
     if isinstance(value, bool):
         return "BOOLEAN"
     if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            return "DOUBLE"
         return "UBIGINT" if value >= 0 else "BIGINT"
     if isinstance(value, float):
         return "DOUBLE"
@@ -455,21 +486,29 @@ def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
     if arrow.is_integer(data_type):
         return value if isinstance(value, int) and _fits_integer(value, data_type) else None
     if arrow.is_floating(data_type):
-        return float(value) if isinstance(value, int | float) else None
+        return _float_of(value) if isinstance(value, int | float) else None
     try:
         if arrow.is_decimal(data_type):
             rounded = Decimal(str(value)).quantize(_unit(data_type), ROUND_HALF_UP)
             return pa.scalar(rounded, data_type).as_py()
         if arrow.is_timestamp(data_type) and data_type.tz is not None and isinstance(value, int):
             # As in Spark, a number is a time in seconds.
-            return pa.scalar(value * 1_000_000, pa.int64()).cast(data_type).as_py()
+            return pa.scalar(value * 1_000_000, pa.int64()).cast(data_type).value
         if is_binary(data_type):
             return base64.b64decode(value, validate=True) if isinstance(value, str) else None
         if isinstance(value, str):
             return pc.cast(pa.scalar(value), data_type).as_py()
-    except (pa.ArrowException, InvalidOperation, ValueError):
+    except (pa.ArrowException, InvalidOperation, OverflowError, ValueError):
         return None
     return None
+
+
+def _float_of(value: float) -> float:
+    """Return a number as a float, which is infinite beyond the floats."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 @lru_cache(maxsize=64)
@@ -541,6 +580,8 @@ def _cast_to_text(value: Any, _: pa.DataType) -> str:
     if isinstance(value, bytes):
         return escape_bytes(value)
     text = str(value)
+    if isinstance(value, datetime | time):
+        text = _FRACTION.sub(lambda match: match[0].rstrip("0"), text)
     # As in DuckDB, an offset of whole hours has no minutes: +00.
     has_offset = isinstance(value, datetime) and value.tzinfo is not None
     return text.removesuffix(":00") if has_offset else text

@@ -6,6 +6,7 @@ of DuckDB; the functions with ``postgres`` in their names are PostgreSQL's casts
 
 from __future__ import annotations
 
+import codecs
 import hmac
 import re
 from collections.abc import Sequence
@@ -55,7 +56,7 @@ def _pad_right(value: str | bytes, length: int, pad: str | bytes = b"\0") -> byt
 def _overlay(value: str | bytes, new: str | bytes, start: int, length: int = -1) -> bytes:
     data, new_data = as_bytes(value), as_bytes(new)
     length = len(new_data) if length < 0 else length
-    return data[: max(start - 1, 0)] + new_data + data[max(start - 1, 0) + length :]
+    return _slice(data, 1, start - 1) + new_data + _slice(data, start + length)
 
 
 def _hmac(key: str | bytes, message: str | bytes, name: str = "SHA-256") -> bytes:
@@ -131,8 +132,24 @@ def _decode_utf8(value: str | bytes, errors: str = "strict") -> str:
         return value
     if errors not in ("strict", "replace", "ignore"):
         raise ValueError(f"{errors!r} is not strict, replace or ignore")
-    text = value.decode("utf-8", errors)
-    return text.replace("\ufffd", "?") if errors == "replace" else text
+    return value.decode("utf-8", _QUESTION_MARKS if errors == "replace" else errors)
+
+
+def _replace_character(error: UnicodeError) -> tuple[str, int]:
+    """Replace each byte of a character that is not UTF-8 by a question mark.
+
+    As in DuckDB, the first byte says how many bytes the character has.
+    """
+    assert isinstance(error, UnicodeDecodeError)
+    first = error.object[error.start]
+    sizes = ((0xC0, 1), (0xE0, 2), (0xF0, 3), (0xF8, 4))
+    size = next((size for bound, size in sizes if first < bound), 1)
+    end = min(error.start + size, len(error.object))
+    return "?" * (end - error.start), end
+
+
+_QUESTION_MARKS = "dbsp_wcoj.question_marks"
+codecs.register_error(_QUESTION_MARKS, _replace_character)
 
 
 # In a signature, i is an integer, t a text and y a text or bytes; parameters after | are optional,
