@@ -58,7 +58,8 @@ class GivenRows:
         self._schema = schema
         self._codecs = Codecs()
         self._columns = table.schema
-        # Batches are removed when they are loaded, so that their memory is released.
+        # Batches are removed when they are loaded. The memory of a batch is then released, unless
+        # other batches share it, as the slices of one do.
         self._batches = deque(batch for batch in table.to_batches() if batch.num_rows)
         self.trace = Trace(schema.arity)
 
@@ -80,12 +81,13 @@ class GivenRows:
 
         Raises:
             SchemaError: The rows do not fit the columns of the input.
-            WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64.
+            WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64. After an
+                error, the rows are still to be loaded.
 
         Complexity:
             O(max_rows * log max_rows), plus merges of the trace.
         """
-        parts = []
+        parts: list[pa.RecordBatch] = []
         count = 0
         while self._batches and count < max_rows:
             batch = self._batches.popleft()
@@ -95,7 +97,13 @@ class GivenRows:
             parts.append(part)
             count += part.num_rows
         if parts:
-            self.add(pa.Table.from_batches(parts))
+            try:
+                step = self._prepare(pa.Table.from_batches(parts))
+            except BaseException:
+                self._batches.extendleft(reversed(parts))  # they are still to be loaded
+                raise
+            if step is not None:
+                step.commit()
         return count
 
     def add(self, delta: pa.Table) -> TraceStep | None:
@@ -110,15 +118,21 @@ class GivenRows:
         Raises:
             As `load`.
         """
-        zset = self._schema.to_zset(delta, self._codecs)
-        if not len(zset):
-            return None
-        step = self.trace.prepare(zset)
-        step.commit()
+        step = self._prepare(delta)
+        if step is not None:
+            step.commit()
         return step
 
+    def _prepare(self, delta: pa.Table) -> TraceStep | None:
+        zset = self._schema.to_zset(delta, self._codecs)
+        return self.trace.prepare(zset) if len(zset) else None
+
     def table(self) -> pa.Table:
-        """Return all rows, with the deltas; O(rows)."""
+        """Return all rows, with the deltas; O(rows).
+
+        Before the first row is in the trace, it is the given table, with or without ``weight``;
+        later it has the columns of the input and ``weight``.
+        """
         rest = pa.Table.from_batches(self._batches, self._columns)
         if self.trace.is_empty:
             return rest

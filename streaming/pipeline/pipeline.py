@@ -8,7 +8,7 @@ A refresh applies the changes of all source tables in one step, which is a trans
     publish    the changed rows are written to the target tables, several at the same time
 
 Each outdated view that Spark recomputes (`streaming.pipeline.recomputation`) adds a step, with a
-commit of its own. Steps are numbered from 0; the number is the batch id of the state and targets.
+commit of its own. Steps are numbered from 0; state and targets record this number as the batch id.
 
 If the process ends before a commit, the step has no effect, and the next refresh reads the source
 tables again. After the commit, the state directory has the changed rows. The next refresh publishes
@@ -75,7 +75,8 @@ class Refresh:
     """The result of a refresh.
 
     Attributes:
-        number: The number of its last step; None if it had no step, because nothing had changed.
+        number: The number of its last step, also if an earlier refresh committed it and this one
+            has only published it; None if it had no step, because nothing had changed.
         read: For each source table that has changed: how its changes were found, and the number of
             rows that were read.
         written: The number of rows that were written to the target of each view.

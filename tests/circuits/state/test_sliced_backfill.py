@@ -17,6 +17,7 @@ from circuits import (
     Lateness,
     ProgramChangeError,
     Retention,
+    SchemaError,
     compile_sql,
 )
 from circuits.state.given_rows import GivenRows
@@ -435,3 +436,13 @@ def test_changes_that_are_not_possible_in_slices_are_refused():
     changed = compile_sql(PATHS.rstrip(";") + " WHERE x.src > 0", E, input_options=KEEP)
     with pytest.raises(ProgramChangeError, match="paths: a view that was published"):
         SlicedBackfill(ProgramChange(old, changed))
+
+
+def test_given_rows_that_cannot_be_loaded_stay_to_be_loaded():
+    schema = compile_sql(PATHS, E).inputs["e"]
+    given = GivenRows(schema, pa.table({"src": ["1", "2", "x"], "dst": ["1", "2", "3"]}))
+    for _ in range(2):
+        with pytest.raises(SchemaError, match="src"):
+            given.load(2)
+        assert given.rows_to_load == 3
+    assert given.trace.is_empty
