@@ -55,7 +55,7 @@ class JoinBuffers:
     def reserve(self, program: Int64Array) -> None:
         """Grow the buffers to the size that a program needs."""
         atoms, levels = int(program[join_layout.ATOMS]), int(program[join_layout.LEVELS])
-        max_runs = atoms * (MAX_RUNS + 1)  # each atom may read a spine and a delta
+        max_runs = atoms * (MAX_RUNS + 1)  # each atom may read a spine and the run of a delta
         state_words = join_layout.state_words(
             atoms, levels, max_runs, int(program[join_layout.MAX_ATOM_DEPTH])
         )

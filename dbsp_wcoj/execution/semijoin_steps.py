@@ -19,6 +19,7 @@ from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.semijoins import SemijoinReduction
 from dbsp_wcoj.kernels.join.semijoin_step import ARENA_FULL, NOT_SMALL, SETTLE, semijoin_step
+from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.relations import Relations
@@ -99,7 +100,7 @@ class SemijoinSteps:
         while status == ARENA_FULL:
             arena = arenas[total]
             assert arena is not None
-            arena.start_buffer(rows)
+            arena.start_buffer(min(rows, MAX_SMALL_ROWS))
             status, total, joins = semijoin_step(address, columns, weights, filters)
         if status == NOT_SMALL:
             return None

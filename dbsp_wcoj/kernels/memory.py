@@ -1,9 +1,9 @@
-"""Raw memory access for kernels: load, store, prefetch, and compare four values at once.
+"""Raw memory access for kernels: words at addresses, uncounted arrays, vectors of four values.
 
 A run is one int64 buffer, and a join reads dozens of runs, whose number is known only at run time.
 numba has no list of arrays without overhead, so a run is passed as its address and read through
 these intrinsics. ``base`` is an address in bytes; ``i`` is an index in 8-byte words. Nothing is
-bounds-checked.
+bounds-checked. `borrow` and `keep_alive` pass an array without counting its references.
 
 `count_block_matches` compares every pair of values of two sorted blocks of four with three vector
 rotations (Inoue, Ohara, Taura, "Faster Set Intersection with SIMD Instructions by Reducing Branch
@@ -79,6 +79,10 @@ def borrow(typingctx: Any, array: Any) -> Any:
 
     numba counts the references to an array with an atomic instruction each time that it is passed
     to a subroutine, or a slice of it is taken. For a few rows this takes as long as the work.
+
+    A function must not return an array that it got, or a slice of it, without saying so: if the
+    array was borrowed, the result keeps no memory alive either. Its caller keeps the memory alive
+    until the last use of the result, as `dbsp_wcoj.kernels.storage.arena.build_runs` does.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:

@@ -179,7 +179,7 @@ class Spine:
     def has_full_tail(self) -> bool:
         """Return whether to make the tail an ordinary run (`settle`) before it grows further."""
         tail_rows, _, rows, steps = self.table[spine_kernels.TAIL_ROWS :].tolist()
-        return spine_kernels.has_full_tail(tail_rows, rows, steps)
+        return spine_kernels.is_tail_full(tail_rows, rows, steps)
 
     @property
     def weight_bound(self) -> int:
@@ -346,7 +346,7 @@ class Spine:
         else:
             last = len(self._runs) - 1
             changed = min(changed, self._merge_neighbours(last, fuel, check_all=merging))
-        if len(self._runs) > MAX_RUNS:
+        if len(self._runs) >= MAX_RUNS:  # one more may follow: a tail
             self.compact()
         else:
             self._refresh(changed)

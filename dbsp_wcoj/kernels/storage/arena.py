@@ -21,7 +21,7 @@ from dbsp_wcoj.kernels.storage.sort import (
     is_prefix,
     sort_rows,
 )
-from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, WEIGHT_BOUND, add_to_tail, is_full
+from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, WEIGHT_BOUND, add_to_tail, has_full_tail
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
 
 # A step of more rows is not small: its runs are built one after another, each by a call.
@@ -85,6 +85,7 @@ def build_runs(arena, columns, weights):
         else:
             sorted_columns, sorted_weights = sort_rows(columns, weights, order, borrow(scratch))
             build_run(borrow(sorted_columns), order, borrow(sorted_weights), run)
+            # The sorted rows are new arrays, or slices of the scratch, which is kept until the end.
             keep_alive(sorted_columns)
             keep_alive(sorted_weights)
         free_address += 8 * words
@@ -101,7 +102,7 @@ def add_runs(arena, used_words):
         used_words: The words from ``FREE`` on that the newest runs use already.
 
     Returns:
-        Whether a spine must settle (`dbsp_wcoj.kernels.storage.spine.is_full`).
+        Whether a spine must settle (`dbsp_wcoj.kernels.storage.spine.has_full_tail`).
     """
     must_settle = False
     for index in range(load(arena, ORDERS)):
@@ -110,7 +111,7 @@ def add_runs(arena, used_words):
         # A tail is written after the runs and the tails before it.
         free_address = load(arena, MEMORY) + 8 * (load(arena, FREE) + used_words)
         used_words += add_to_tail(table, load(entry, RUN), free_address)
-        must_settle |= is_full(table)
+        must_settle |= has_full_tail(table)
     store(arena, FREE, load(arena, FREE) + used_words)
     return must_settle
 

@@ -15,46 +15,46 @@ from dbsp_wcoj.kernels.storage.merge import merge_at_once
 from dbsp_wcoj.kernels.storage.run_layout import ARITY, MAX_ABS_WEIGHT, ROWS
 from dbsp_wcoj.kernels.storage.trie import words_of_run
 
-# Maximum number of runs of a spine, including those of an overlay.
+# Maximum number of runs of a spine, including its tail and those of an overlay.
 MAX_RUNS = 255
 
 # table[...]
 RUN_COUNT = 0
 FIRST_RUN = 1  # the addresses of the runs, oldest first
-TAIL_ROWS = FIRST_RUN + MAX_RUNS + 1  # rows of the newest run if that is the tail, else 0
+TAIL_ROWS = FIRST_RUN + MAX_RUNS  # rows of the newest run if that is the tail, else 0
 WEIGHT_BOUND = TAIL_ROWS + 1  # bound on the absolute weight of a row in the sum of the runs
 UNSETTLED_ROWS = TAIL_ROWS + 2  # rows added to the tail since the spine was settled
 UNSETTLED_STEPS = TAIL_ROWS + 3  # steps added to the tail since then
 TABLE_WORDS = TAIL_ROWS + 4
 
-# A longer tail becomes an ordinary run: its spine settles, that is, does the merge work it owes.
+# A tail is full if it has more than `MAX_TAIL_ROWS` rows and more rows than `MAX_TAIL_STEPS`
+# average steps. It becomes an ordinary run: its spine settles, that is, does the merge work it
+# owes.
 MAX_TAIL_ROWS = 96
-# But a tail may have the rows of this many average steps.
 MAX_TAIL_STEPS = 3
 
 
-def has_full_tail(tail_rows: int, rows: int, steps: int) -> bool:
-    """Return whether a spine has to settle before its tail grows further.
+def is_tail_full(tail_rows: int, rows: int, steps: int) -> bool:
+    """Return whether a tail is full: its spine has to settle before the tail grows further.
 
     Args:
         tail_rows: The rows of the tail.
         rows: The rows of all steps since the spine was settled.
         steps: The number of these steps.
 
-    >>> has_full_tail(96, 96, 96), has_full_tail(97, 97, 97), has_full_tail(97, 120, 2)
+    >>> is_tail_full(96, 96, 96), is_tail_full(97, 97, 97), is_tail_full(97, 120, 2)
     (False, True, False)
     """
     return tail_rows > MAX_TAIL_ROWS and tail_rows * steps > MAX_TAIL_STEPS * rows
 
 
-#: `has_full_tail`, for kernels.
-is_tail_full = subroutine(has_full_tail)
+_is_tail_full = subroutine(is_tail_full)
 
 
 @subroutine
-def is_full(table):
-    """Return whether the spine of a table has to settle; see `has_full_tail`."""
-    return is_tail_full(
+def has_full_tail(table):
+    """Return whether the spine of a table has a tail that is full; see `is_tail_full`."""
+    return _is_tail_full(
         load(table, TAIL_ROWS), load(table, UNSETTLED_ROWS), load(table, UNSETTLED_STEPS)
     )
 
@@ -66,7 +66,7 @@ def add_to_tail(table, run, out):
     All arguments are addresses. The weight bound plus the run's largest weight fits in int64.
 
     Returns:
-        The number of words of ``out`` that are now in use.
+        The number of words of ``out`` that may no longer be zero, also if all rows cancel.
     """
     count = load(table, RUN_COUNT)
     rows = load(run, ROWS)
@@ -91,6 +91,6 @@ def add_to_tail(table, run, out):
     store(table, TAIL_ROWS, merged[ROWS])
     if merged[ROWS] == 0:
         store(table, RUN_COUNT, count - 1)
-        return 0
-    store(table, FIRST_RUN + count - 1, out)
+    else:
+        store(table, FIRST_RUN + count - 1, out)
     return words

@@ -18,7 +18,9 @@ from dbsp_wcoj import (
 from dbsp_wcoj.execution import semijoins
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.semijoins import SemijoinCandidates
+from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.query import Query
+from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
@@ -161,6 +163,23 @@ def test_a_step_with_some_hundred_rows_of_a_label_combination_is_one_kernel_call
         weights[source[kept], target[kept]] += changes
         delta = ZSet.from_columns([source[kept], target[kept]], changes)
         assert total(view.step({"e": delta})) == labelled_triangles(weights) - before
+
+
+def test_the_buffer_of_an_arena_has_room_for_the_kept_rows_and_not_for_the_step(monkeypatch):
+    view, rows_of_buffers = labelled(nodes=120), []
+    start_buffer = Arena.start_buffer
+
+    def start_and_count(arena: Arena, rows: int) -> None:
+        rows_of_buffers.append(rows)
+        start_buffer(arena, rows)
+
+    monkeypatch.setattr(Arena, "start_buffer", start_and_count)
+    monkeypatch.setattr(Trace, "prepare", None)
+    # Only the first three rows meet labels.
+    nodes = np.concatenate([[0, 1, 0], np.arange(200, 3000)])
+    targets = np.concatenate([[1, 2, 2], np.arange(200, 3000)])
+    assert total(view.step({"e": ZSet.from_columns([nodes, targets])})) == 7 + 3 * 19
+    assert rows_of_buffers and max(rows_of_buffers) <= MAX_SMALL_ROWS
 
 
 def test_many_small_steps_settle_their_tails_and_fill_the_log():

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, WeightOverflowError, ZSet
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
-from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
+from dbsp_wcoj.kernels.storage.arena import FREE, MAX_SMALL_ROWS
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
 from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS, MAX_TAIL_STEPS
 from dbsp_wcoj.storage.arena import MIN_BUFFER_WORDS
@@ -49,8 +49,12 @@ def triangles(weights) -> int:
 
 
 def check_spines(trace: Trace) -> None:
+    """Check the spines, and that the free words of their arena are zero."""
     for arrangement in trace.arrangements:
         arrangement.spine._check()
+    arena = trace.arena
+    if arena is not None:
+        assert not arena._buffer[arena._words[FREE] :].any()
 
 
 @LAW
@@ -165,9 +169,12 @@ def test_rows_that_cancel_leave_no_tail():
     view.step({"e": ZSet.from_columns([nodes, nodes + 1])})
     trace = view._relations.traces["e"]
     runs = [arrangement.spine.runs for arrangement in trace.arrangements]
+    rows = 40
     for weight in (1, -1):
-        view.step({"e": ZSet.from_rows([(5, 9)], [weight])})
-        assert tail_rows(trace) == [weight == 1] * 2
+        weights = np.full(rows, weight)
+        view.step({"e": ZSet.from_columns([nodes[:rows], nodes[:rows] + 9], weights)})
+        assert tail_rows(trace) == [rows * (weight == 1)] * 2
+        check_spines(trace)
     assert [arrangement.spine.runs for arrangement in trace.arrangements] == runs
     assert trace.arrangements[0].spine.weight_bound == 1
 

@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.storage import merge as merge_kernels
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.spine import MAX_RUNS, RUN_COUNT
 from dbsp_wcoj.storage import spine as spine_module
+from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.spine import (
     FUEL_PER_ROW,
@@ -354,6 +356,26 @@ def test_a_spine_with_a_limit_of_merges_has_the_same_rows_and_no_larger_merged_r
         assert all(run.rows <= max(max_rows, largest) for run in spine.runs)
     spine.compact()
     assert read(spine) == total and len(spine.runs) <= 1
+
+
+def test_a_spine_with_a_tail_has_at_most_the_maximum_number_of_runs():
+    """The join buffers have room for no more."""
+    spine, expected, longest = Spine(), {}, 0
+    spine.max_merge_rows = 0
+    arena = Arena({(1, 0): spine})
+    for number in range(MAX_RUNS):
+        spine.append(build({(number, 0): 1}))
+        runs, _ = arena.build_runs(zset({(number, 1): 2}, arity=2))
+        if not arena.add(runs):
+            arena.start_buffer(1)
+            runs, _ = arena.build_runs(zset({(number, 1): 2}, arity=2))
+            assert arena.add(runs)
+        expected |= {(number, 0): 1, (number, 1): 2}
+        assert spine.table[RUN_COUNT] == len(spine.runs) <= MAX_RUNS
+        longest = max(longest, len(spine.runs))
+        spine._check()
+    assert longest >= MAX_RUNS - 1
+    assert read(spine) == expected
 
 
 @LAW
