@@ -524,7 +524,9 @@ def test_in_spark_half_a_character_is_null_and_a_time_may_be_beyond_the_year_999
     ],
 )
 def test_times_in_json_have_the_digits_of_duckdb(value):
-    (answer,) = duckdb.execute(f"SET TimeZone = 'UTC'; SELECT to_json({value})").fetchone()
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'").fetchall()
+        ((answer,),) = connection.execute(f"SELECT to_json({value})").fetchall()
     assert values_of(f"to_json({value})", ["{}"], "duckdb") == [answer]
 
 
