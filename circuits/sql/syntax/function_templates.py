@@ -197,9 +197,10 @@ _FORMATS: Final = {
 }
 # A group of a pattern that may have no match: PostgreSQL returns NULL for it, others a text.
 _OPTIONAL_GROUP: Final = re.compile(r"\)[?*{]|\|")
-# The operator ``?`` of JSON: whether an object has a key, or an array an element.
+# The operator ``?`` of JSON: whether an object has a key, an array an element, or a text is equal.
 _KEY_TEST: Final = (
     "list_contains(json_keys(j), k) OR coalesce(list_contains(json_elements(j), to_json(k)), false)"
+    " OR coalesce(json_type(j) = 'VARCHAR' AND json_extract_string(j, '$') = k, false)"
 )
 _PLAIN_PATH: Final = re.compile(r"\{([A-Za-z_]\w*(?:,[A-Za-z_]\w*)*)\}")
 # By the name without json_ or jsonb_: the columns of a function in FROM, if they do not have the
