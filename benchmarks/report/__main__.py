@@ -25,7 +25,7 @@ END = "<!-- benchmarks: end -->"
 
 _CHECKOUT = Path(__file__).parents[2]
 _MAX_UNFOLDED_ROWS = 12  # a longer table is folded
-_MAX_ROWS = 1_000  # a longer table is left out
+_MAX_ROWS = 300  # a longer table is in the result file only
 # The facts in the line about the machine, with the words after each value.
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
 # The facts in the line about the run below the tables of a result.
