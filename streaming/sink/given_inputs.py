@@ -63,10 +63,10 @@ class GivenInputs:
             self._is_assigned, self._batch_id = True, batch_id
         if self._rows and batch_id != self._batch_id:
             raise ProgramChangeError(
-                f"the rows that backfill gives are those {_moment(self._batch_id)}, and the state "
-                f"is that {_moment(batch_id)}: micro-batches were committed "
-                "while the rows were read, or the sink has loaded its state again; pause the "
-                "stream, and request the change again with the rows after the last micro-batch"
+                f"the rows that backfill gives are those {_describe_version(self._batch_id)}, "
+                f"and the state is that {_describe_version(batch_id)}: micro-batches were "
+                "committed while the rows were read, or the sink has loaded its state again; pause "
+                "the stream, and request the change again with the rows after the last micro-batch"
             )
 
     def add(self, staged: StagedBatch, previous: int | None) -> list[TraceStep]:
@@ -97,5 +97,5 @@ class GivenInputs:
         return steps
 
 
-def _moment(batch_id: int | None) -> str:
+def _describe_version(batch_id: int | None) -> str:
     return "before the first micro-batch" if batch_id is None else f"after micro-batch {batch_id}"

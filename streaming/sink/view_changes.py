@@ -401,7 +401,7 @@ class ViewChanges:
             return
         if self._running is not None:
             circuit, routing = self._running.circuit, self._running.routing
-        self._next_request()
+        self._remove_ended_requests()
         for earlier in self._requests:
             circuit, routing = earlier.edit.apply(circuit, routing)
         request.edit.apply(circuit, routing)
@@ -418,6 +418,7 @@ class ViewChanges:
         running = self._running
         if running is not None and not running.backfill.is_valid:
             self.restart_backfill()
+        self._remove_ended_requests()
         for request in self._requests:  # also those that wait, before a micro-batch adds its rows
             try:
                 request.given.assign_batch(batch_id)
@@ -442,9 +443,9 @@ class ViewChanges:
             previous: The micro-batch before it; None if it is the first one.
             now: Returns the time in microseconds since 1970.
         """
-        for request in list(self._requests):
-            if self._running is None or self._running.request is not request:
-                self._add_given(request, staged, previous)
+        self._remove_ended_requests()
+        for request in self._requests:
+            self._add_given(request, staged, previous)
         running = self._running
         if running is None:
             return
@@ -528,15 +529,18 @@ class ViewChanges:
             del self._uncommitted[0]
 
     def _next_request(self) -> RequestedChange | None:
-        """Return the next request; remove those that are made, begun, failed or cancelled."""
-        running = self._running
-        while self._requests:
-            request = self._requests[0]
-            is_begun = running is not None and running.request is request
-            if not (is_begun or request.committed.done() or self._is_made(request)):
-                return request
-            self._requests.popleft()
-        return None
+        """Return the next request that waits."""
+        self._remove_ended_requests()
+        return self._requests[0] if self._requests else None
+
+    def _remove_ended_requests(self) -> None:
+        """Remove the requests that do not wait: made, begun, failed or cancelled ones."""
+        begun = None if self._running is None else self._running.request
+        self._requests = deque(
+            request
+            for request in self._requests
+            if not (request is begun or request.committed.done() or self._is_made(request))
+        )
 
     def _make(self, request: RequestedChange) -> None:
         """Make a change, or begin its backfill."""

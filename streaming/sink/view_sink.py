@@ -411,7 +411,7 @@ class ViewSink:
             at_once = self._is_current and self._watch is None
             if self._is_current:
                 given.assign_batch(batch_id)
-                given.assign_batch(self._versions.last_batch_id)
+                given.assign_batch(self._versions.last_batch_id)  # none was committed meanwhile
             self._changes.request(request, self._circuit, self._routing, at_once=at_once)
             return request.committed
 

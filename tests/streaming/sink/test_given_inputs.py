@@ -152,6 +152,33 @@ def test_a_change_that_waits_has_the_rows_of_the_micro_batches_in_between(state_
     check_rows(targets, COUNTS + PATHS + NAMES, rows, *fed)
 
 
+def test_a_change_that_is_cancelled_while_it_waits_can_be_requested_again(monkeypatch):
+    targets = {"counts": Target(), "paths": ReplacingTarget(), "names": ReplacingTarget()}
+    sink = make_sink(None, targets["counts"])
+    feed(sink, *range(3))
+    sums = "CREATE VIEW sums AS SELECT dst, sum(src) AS n FROM e GROUP BY dst;"
+    targets["sums"] = ReplacingTarget()
+    rows = table_of(*range(3))
+    futures = [
+        sink.add_view(text, targets[view], change=sliced(rows, 4))
+        for text, view in ((PATHS, "paths"), (sums, "sums"), (NAMES, "names"))
+    ]
+    assert futures.pop().cancel()  # it is not the next one
+    add, added = GivenInputs.add, []
+
+    def count(given, *arguments):
+        added.append(given)
+        return add(given, *arguments)
+
+    monkeypatch.setattr(GivenInputs, "add", count)
+    feed_more(sink, 3)
+    assert len(added) == 2  # of the two changes that are left
+    again = pa.concat_tables([rows, more_rows(3)])
+    futures.append(sink.add_view(NAMES, targets["names"], change=sliced(again, 4)))
+    fed = feed_until(lambda: all(future.done() for future in futures), sink, 4)
+    check_rows(targets, COUNTS + PATHS + sums + NAMES, again, *fed)
+
+
 def test_rows_that_are_given_before_the_state_is_loaded_are_those_of_the_last_version(tmp_path):
     targets = {"counts": Target(), "paths": ReplacingTarget()}
     sink = make_sink(tmp_path, targets["counts"])
