@@ -137,8 +137,8 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
     database = next(filter(None, databases), DEFAULT_DATABASE)
     files = list(dict.fromkeys(_list_files(spec, base)))
     settings = _Settings(spec, spec.options("configuration"))
-    folder = resolve_path(settings.warehouse, base, spec, f"configuration.{WAREHOUSE}")
-    storage = resolve_path(spec.text("storage") or "", base, spec, "storage")
+    folder = _resolve_path(settings.warehouse, base, spec, f"configuration.{WAREHOUSE}")
+    storage = _resolve_path(spec.text("storage") or "", base, spec, "storage")
     if all(databases):
         spec.report("schema", "write database or schema, not both")
     if not files:
@@ -192,6 +192,11 @@ def _list_files(spec: TomlTable, folder: Path) -> Iterator[Path]:
             pattern.report("include", f"{include!r}: name a file, or a folder as folder/**")
             continue
         is_folder = prefix != include
+        if is_folder and not (folder / prefix).is_dir():
+            pattern.report(
+                "include",
+                f"{include!r}: there is no folder {prefix}: create it, or correct the name",
+            )
         files = (folder / prefix).rglob("*") if is_folder else [folder / include]
         for file in sorted(file for file in files if file.is_file() or not is_folder):
             if file.suffix == SQL_SUFFIX:
@@ -261,7 +266,7 @@ def _problem_of(name: str, value: str) -> str | None:
     return "it is not known whether this setting changes the rows of views: leave it out"
 
 
-def resolve_path(text: str, folder: Path, spec: TomlTable, key: str) -> str:
+def _resolve_path(text: str, folder: Path, spec: TomlTable, key: str) -> str:
     """Return a path, relative to a folder, or a URI; the URI of a local file becomes a path.
 
     ``?`` and ``#`` are characters of the name. A URI of a file without its full path is a problem
@@ -295,13 +300,16 @@ def _outputs(
     spec: TomlTable, folder: str, views: list[ViewStatement], keys: Mapping[str, list[str]]
 ) -> Iterator[dict[str, Any]]:
     """Yield the output of each view that is not temporary."""
-    temporary = {view.name.lower(): view.is_temporary for view in views}
+    views_by_name = {view.name.lower(): view for view in views}
     for name in keys:
-        problem = "there is no view of this name"
-        if temporary.get(name.lower()):
+        view_of_keys = views_by_name.get(name.lower())
+        if view_of_keys is None:
+            problem = "there is no view of this name"
+        elif view_of_keys.is_temporary:
             problem = f"view {name.lower()!r} is temporary, so it has no target"
-        if temporary.get(name.lower(), True):
-            spec.report(f"configuration.{OWN_PREFIX}.keys.{name}", problem)
+        else:
+            continue
+        spec.report(f"configuration.{OWN_PREFIX}.keys.{name}", problem)
     keys = {name.lower(): columns for name, columns in keys.items()}
     for view in views:
         if view.is_temporary:
