@@ -21,7 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from circuits import Circuit, InputOptions, SqlError, SqlNotice, UserFunction, compile_sql
-from circuits.plan.nodes import Scan
+from circuits.plan.traversal import iter_nodes, read_relations
 from circuits.schema import Schema
 from circuits.sql import (
     Obstacle,
@@ -352,13 +352,9 @@ def _reads_now(name: str, circuit: Circuit, recomputed: Mapping[str, RecomputedV
         seen.add(relation)
         if relation in recomputed:
             pending += recomputed[relation].reads
-            continue
-        nodes = [circuit.plans[relation]] if relation in circuit.plans else []
-        while nodes:
-            node = nodes.pop()
-            if node.reads_now:
+        elif relation in circuit.plans:
+            plan = circuit.plans[relation]
+            if any(node.reads_now for node in iter_nodes(plan)):
                 return True
-            if isinstance(node, Scan):
-                pending.append(node.relation)
-            nodes += node.inputs
+            pending += read_relations(plan)
     return False

@@ -14,6 +14,7 @@ from streaming.state.clone import clone_state
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
 from tests.streaming.state.test_program_change import COUNTS, PATHS, Job, expected, feed, run
+from tests.support.databases import Crash
 
 
 @pytest.fixture
@@ -109,10 +110,6 @@ def test_what_cannot_be_cloned_is_refused(job, tmp_path):
     sink.close()
 
 
-class Killed(BaseException):
-    """Stands for the end of the process at a call to the file system."""
-
-
 def kill_at(call: int, monkeypatch) -> None:
     """End the process instead of a call to the file system, counted from 0."""
     calls = count()
@@ -120,7 +117,7 @@ def kill_at(call: int, monkeypatch) -> None:
     def killing(function):
         def call_or_die(*arguments, **options):
             if next(calls) >= call:
-                raise Killed
+                raise Crash
             return function(*arguments, **options)
 
         return call_or_die
@@ -141,7 +138,7 @@ def test_a_clone_that_was_killed_is_complete_or_refused(job, tmp_path, monkeypat
             with monkeypatch.context() as patch:
                 kill_at(call, patch)
                 clone_state(job.state_dir, place, folders=["checkpoint"])
-        except Killed:
+        except Crash:
             if not (place / "state.json").exists():
                 assert not (place / "data").exists()  # nothing was copied
                 continue
