@@ -357,16 +357,14 @@ class Pipeline:
         """
         self._has_written = True
         tables = summary.outputs
-        views = sorted(tables, key=lambda view: -tables[view].num_rows)  # the largest first
-        is_parallel = {view: self._routing.output_of(view).writes_in_parallel for view in views}
+        in_parallel = [v for v in tables if self._routing.output_of(v).writes_in_parallel]
+        in_parallel.sort(key=lambda view: -tables[view].num_rows)  # the largest first
         with ThreadPoolExecutor(MAX_PARALLEL_WRITES) as executor:
-            written = [
-                executor.submit(self._write, summary, view) for view in views if is_parallel[view]
-            ]
+            written = [executor.submit(self._write, summary, view) for view in in_parallel]
             errors: list[BaseException] = []
             try:
-                for view in views:
-                    if not is_parallel[view]:
+                for view in tables:
+                    if view not in in_parallel:
                         self._write(summary, view)
             except BaseException as error:
                 errors.append(error)

@@ -108,6 +108,28 @@ def test_only_targets_that_allow_it_are_written_at_the_same_time(world, in_paral
     assert bag_of(target.table("b")) == {("Rome",): 1, ("Oslo",): 1}
 
 
+def test_other_targets_are_written_in_the_order_of_the_views(world):
+    written = []
+
+    class OrderTarget(MemoryTarget):
+        def write(self, delta):
+            written.append(delta.view)
+            super().write(delta)
+
+    target = OrderTarget()
+    text = """
+        CREATE VIEW few AS SELECT count(*) AS n FROM customers;
+        CREATE VIEW many AS SELECT id FROM customers;
+    """
+    pipeline_of_two = definition(
+        world, text, outputs=lambda _: [Output("few", target), Output("many", target)]
+    )
+    with Pipeline(pipeline_of_two) as pipeline:
+        pipeline.refresh()
+    assert written == ["few", "many"]
+    assert target.table("many").num_rows > target.table("few").num_rows
+
+
 @pytest.mark.parametrize("a_in_parallel", [True, False])
 def test_the_errors_of_all_targets_that_fail_are_reported(world, a_in_parallel):
     targets = {"a": MeetingTarget(a_in_parallel), "b": MeetingTarget(True)}
