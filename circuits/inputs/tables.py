@@ -112,7 +112,7 @@ def check_input(name: object, inputs: Collection[str]) -> None:
 
 
 class _Checks(NamedTuple):
-    """What to do with the tables of one Arrow schema.
+    """The columns to keep and to validate in tables with one Arrow schema.
 
     Attributes:
         schema: The schema.

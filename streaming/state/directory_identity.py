@@ -121,8 +121,8 @@ def read_identity(files: Files, circuit: Circuit) -> DirectoryIdentity | None:
         StateDamagedError: The file was changed, or is missing while there are manifests, and these
             are not of this circuit; or the directory is an unfinished clone.
     """
-    identity, is_written = _read(files, circuit)
-    if identity is not None and is_written and not _is_of_newest_version(files, circuit):
+    identity = _read(files, circuit)[0]
+    if identity is not None and not _is_of_newest_version(files, circuit):
         check_same_circuit(files, identity, circuit)
     return identity
 

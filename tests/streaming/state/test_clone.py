@@ -8,9 +8,11 @@ from itertools import count
 
 import pytest
 
-from streaming import StateDamagedError, StateError, StateLockedError
+from circuits import compile_sql
+from streaming import StateDamagedError, StateError, StateLockedError, StateMismatchError
 from streaming.state import clone
 from streaming.state.clone import clone_state
+from streaming.state.directory_identity import read_identity
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
 from tests.streaming.state.test_program_change import COUNTS, PATHS, Job, expected, feed, run
@@ -131,6 +133,7 @@ def kill_at(call: int, monkeypatch) -> None:
 
 def test_a_clone_that_was_killed_is_complete_or_refused(job, tmp_path, monkeypatch):
     (job.state_dir / "checkpoint").mkdir()
+    other_views = compile_sql("CREATE VIEW other AS SELECT x FROM r", {"r": "x BIGINT"})
     refused = 0
     for call in count():
         place = tmp_path / f"copy-{call}"
@@ -144,6 +147,8 @@ def test_a_clone_that_was_killed_is_complete_or_refused(job, tmp_path, monkeypat
                 continue
             copy = Job(place)
             if list_batch_ids(LocalFiles(str(place))):
+                with pytest.raises(StateMismatchError):
+                    read_identity(LocalFiles(str(place)), other_views)
                 clone_state(place, tmp_path / f"second-{call}")
                 run(Job(tmp_path / f"second-{call}"), PATHS, 2, materialize=["paths"])
                 run(copy, PATHS, 2, materialize=["paths"])
