@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
+from types import FrameType
+from typing import Any
 from unittest import mock
 
 import duckdb
@@ -178,3 +181,28 @@ def test_a_date_that_python_cannot_represent_is_an_arrow_error():
     days = pa.array([10**8], pa.int32()).view(pa.date32())
     with pytest.raises(pa.ArrowInvalid, match="outside of the years 1 to 9999"):
         write(json_texts, "to_json", days)
+
+
+@pytest.mark.parametrize("keeps_all_members", [True, False])
+def test_no_python_function_is_called_per_integer_of_a_text(keeps_all_members):
+    text = f"[{', '.join(map(str, range(10_000)))}]"
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        value = json_texts.parse_json(text, keeps_all_members=keeps_all_members)
+    finally:
+        sys.setprofile(None)
+    assert value == list(range(10_000)) and calls < 100
+
+
+@pytest.mark.parametrize("blanks", range(25))
+@pytest.mark.parametrize("sign", ["", "-"])
+def test_an_integer_of_any_length_keeps_its_digits(blanks, sign):
+    digits = f"{sign}1{'0' * 641}"
+    (value,) = json_texts.parse_json(f"[{' ' * blanks}{digits}]")
+    assert json_texts.text_of(value) == digits and isinstance(value, float)

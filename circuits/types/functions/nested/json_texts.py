@@ -111,7 +111,8 @@ def parse_json(text: str, *, keeps_all_members: bool = True) -> Any:
         pa.ArrowInvalid: The text has more levels than Python's parser reads.
     """
     try:
-        value = (_DECODER if keeps_all_members else _LAST_MEMBERS_DECODER).decode(text)
+        decoders = _DECODERS if keeps_all_members else _LAST_MEMBERS_DECODERS
+        value = decoders.decoder_of(text).decode(text)
         _check_characters(text, value)
     except RecursionError:
         raise pa.ArrowInvalid("the JSON text has too many levels of arrays and objects") from None
@@ -145,7 +146,7 @@ def parse_json_prefix(text: str) -> Any:
     """
     start = len(text) - len(text.lstrip(_JSON_BLANKS))
     try:
-        value, end = _SPARK_DECODER.raw_decode(text, start)
+        value, end = _SPARK_DECODERS.decoder_of(text).raw_decode(text, start)
         _check_characters(text[:end], value)
     except (ValueError, RecursionError):
         quoted = _with_double_quotes(text) if "'" in text else text
@@ -214,22 +215,34 @@ def _refuse_constant(name: str) -> Any:
 _JSON_BLANKS: Final = " \t\n\r"
 #: The longest text of an integer that Python reads in all its settings.
 _MAX_DIGITS: Final = 640
-_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=members_of,
-    parse_int=_parse_integer,
-    parse_float=_parse_float,
-    parse_constant=_refuse_constant,
-)
-_LAST_MEMBERS_DECODER: Final = json.JSONDecoder(
-    parse_int=_parse_integer, parse_float=_parse_float, parse_constant=_refuse_constant
-)
-_SPARK_DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=members_of,
-    parse_int=_parse_integer,
-    parse_float=_parse_float,
-    parse_constant=_refuse_constant,
-    strict=False,  # a string may contain control characters
-)
+#: A prime: a list of short integers of one length has its commas among every 23rd character.
+_SAMPLING_STEP: Final = 23
+#: A longer integer has these digits among the sampled characters of a text.
+_SAMPLED_INTEGER: Final = re.compile(f"[0-9]{{{_MAX_DIGITS // _SAMPLING_STEP}}}")
+
+
+class _Decoders:
+    """Python's decoders of JSON with some options: of most texts, and of those with long integers.
+
+    The latter calls a Python function for each integer, which takes several times as long.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        options |= {"parse_float": _parse_float, "parse_constant": _refuse_constant}
+        self._decoder = json.JSONDecoder(**options)
+        self._long_decoder = json.JSONDecoder(parse_int=_parse_integer, **options)
+
+    def decoder_of(self, text: str) -> json.JSONDecoder:
+        """Return the decoder of a text."""
+        if len(text) > _MAX_DIGITS and _SAMPLED_INTEGER.search(text[::_SAMPLING_STEP]):
+            return self._long_decoder
+        return self._decoder
+
+
+_DECODERS: Final = _Decoders(object_pairs_hook=members_of)
+_LAST_MEMBERS_DECODERS: Final = _Decoders()
+# In Spark, a string may contain control characters.
+_SPARK_DECODERS: Final = _Decoders(object_pairs_hook=members_of, strict=False)
 
 
 def _follow(value: Any, steps: Sequence[str | int]) -> Any:
@@ -571,6 +584,14 @@ def _checked_json(text: str) -> str:
 _MAX_DOUBLE_PRECISION: Final = 15
 
 
+_FRACTION: Final = re.compile(r"\.\d+")
+
+
+def _strip_zeros(text: str) -> str:
+    """Return the text of a time without the zeros at the end of its fraction."""
+    return _FRACTION.sub(lambda match: match[0].rstrip("0"), text)
+
+
 def _cast_to_text(value: Any, _: pa.DataType) -> str:
     """Return a value as DuckDB casts it to text."""
     if isinstance(value, bool):
@@ -581,7 +602,7 @@ def _cast_to_text(value: Any, _: pa.DataType) -> str:
         return escape_bytes(value)
     text = str(value)
     if isinstance(value, datetime | time):
-        text = _FRACTION.sub(lambda match: match[0].rstrip("0"), text)
+        text = _strip_zeros(text)
     # As in DuckDB, an offset of whole hours has no minutes: +00.
     has_offset = isinstance(value, datetime) and value.tzinfo is not None
     return text.removesuffix(":00") if has_offset else text
@@ -621,11 +642,8 @@ def _postgres_text(value: Any) -> str:
     if isinstance(value, bytes):
         return f"\\x{value.hex()}"
     if isinstance(value, datetime | time):
-        return _FRACTION.sub(lambda match: match[0].rstrip("0"), value.isoformat())
+        return _strip_zeros(value.isoformat())
     return str(value)
-
-
-_FRACTION: Final = re.compile(r"\.\d+")
 
 
 def _write_postgres_scalars(array: pa.Array) -> pa.Array:
