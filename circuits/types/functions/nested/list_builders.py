@@ -31,6 +31,7 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.length_limits import MAX_LIST_ELEMENTS, check_list_lengths
 from circuits.types.functions.nested.list_masks import valid_all
+from circuits.types.functions.signatures import per_distinct_row
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["FUNCTIONS"]
@@ -144,13 +145,11 @@ def _split(*, regex: bool) -> Kernel:
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         rows = row_count(arguments)
         values, separator = fill_rows(arguments[0], rows), arguments[1]
-        if not regex and isinstance(separator, pa.Array):
-            return _split_by_rows(values, separator, result_type)
+        if not regex and (isinstance(separator, pa.Array) or not separator.is_valid):
+            return _split_by_rows([values, separator], result_type)
         pattern = separator.as_py() if isinstance(separator, pa.Scalar) else separator[0].as_py()
-        if pattern is None and regex:
-            return pa.nulls(rows, result_type)
         if pattern is None:
-            return _split_by_rows(values, pa.nulls(rows, pa.string()), result_type)
+            return pa.nulls(rows, result_type)
         if pattern == "":
             return _characters(values.cast(pa.string()), result_type)
         split = pc.split_pattern_regex if regex else pc.split_pattern
@@ -159,17 +158,14 @@ def _split(*, regex: bool) -> Kernel:
     return kernel
 
 
-def _split_by_rows(values: pa.Array, separators: pa.Array, data_type: pa.DataType) -> pa.Array:
-    """Split each text by its own separator; as in DuckDB, NULL separates nothing."""
-    pairs = zip(values.to_pylist(), separators.to_pylist(), strict=True)
-    parts = [None if text is None else _parts(text, separator) for text, separator in pairs]
-    return pa.array(parts, data_type)
-
-
-def _parts(text: str, separator: str | None) -> list[str]:
-    if separator is None:
-        return [text]
+def _parts(text: str | None, separator: str | None) -> list[str] | None:
+    """Return the parts of a text; as in DuckDB, a separator that is NULL separates nothing."""
+    if text is None or separator is None:
+        return None if text is None else [text]
     return text.split(separator) if separator else list(text) or [""]
+
+
+_split_by_rows: Final = per_distinct_row(_parts, nulls=True)
 
 
 def _characters(values: pa.Array, data_type: pa.DataType) -> pa.Array:
