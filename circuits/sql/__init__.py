@@ -63,8 +63,7 @@ from circuits.sql.statements import (
 from circuits.sql.syntax.source import SqlSource
 from circuits.sql.view_statements import (
     ViewStatement,
-    has_statements,
-    read_relations,
+    find_relations,
     streamed_relations,
     view_of_columns,
     view_statements,
@@ -85,10 +84,9 @@ __all__ = [
     "declared_by",
     "ends_statement",
     "find_obstacles",
-    "has_statements",
+    "find_relations",
     "join_statements",
     "plan_sql",
-    "read_relations",
     "read_row_queries",
     "read_statement",
     "split_statements",

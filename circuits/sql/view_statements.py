@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
@@ -16,19 +15,16 @@ from sqlglot.optimizer.scope import traverse_scope
 from sqlglot.tokenizer_core import Token, TokenType
 
 from circuits.sql.syntax.source import SqlSource
+from circuits.sql.syntax.statement_words import find_stream_words
 
 __all__ = [
     "ViewStatement",
-    "has_statements",
-    "read_relations",
+    "find_relations",
     "streamed_relations",
     "view_of_columns",
     "view_statements",
     "without_streams",
 ]
-
-#: The words after which a table is named.
-BEFORE_TABLE: Final = ("FROM", "JOIN", ",")
 
 
 @dataclass(frozen=True)
@@ -91,22 +87,14 @@ def without_streams(view: ViewStatement, dialect: str = "duckdb") -> ViewStateme
     """
     query = view.query
     tokens = SqlSource(query, dialect).tokenize()
-    cuts: list[tuple[int, int]] = []
-    for number in range(1, len(tokens) - 1):
-        word, follower = tokens[number], tokens[number + 1]
-        if word.text.upper() != "STREAM" or tokens[number - 1].text.upper() not in BEFORE_TABLE:
-            continue
-        if follower.token_type == TokenType.L_PAREN:
-            closing = next(t for t in tokens[number:] if t.token_type == TokenType.R_PAREN)
-            cuts += [(word.start, follower.end + 1), (closing.start, closing.end + 1)]
-        elif view.is_streaming:
-            cuts.append((word.start, follower.start))
-    for start, end in reversed(cuts):
-        query = query[:start] + query[end:]
+    for index in reversed(find_stream_words(tokens, is_streaming=view.is_streaming)):
+        word = tokens[index]
+        rest = query[word.end + 1 :]
+        query = query[: word.start] + (rest.lstrip() if word.text != ")" else rest)
     return replace(view, query=query)
 
 
-def read_relations(view: ViewStatement, dialect: str = "duckdb") -> frozenset[str]:
+def find_relations(view: ViewStatement, dialect: str = "duckdb") -> frozenset[str]:
     """Return the names, in lower case, of the relations that a view reads, without those of WITH.
 
     If sqlglot does not parse the query, or does not know all its relations, these are all words of
@@ -114,7 +102,7 @@ def read_relations(view: ViewStatement, dialect: str = "duckdb") -> frozenset[st
 
     >>> query = "WITH a AS (SELECT day FROM b) SELECT a.city, c.* FROM a JOIN s.C ON c.k = day"
     >>> (view,) = view_statements(f"CREATE VIEW v AS {query}")
-    >>> sorted(read_relations(view))
+    >>> sorted(find_relations(view))
     ['b', 'c']
     """
     try:
@@ -128,16 +116,6 @@ def read_relations(view: ViewStatement, dialect: str = "duckdb") -> frozenset[st
     names = frozenset(table.name.casefold() for table in tables)
     # Without a name: a function, which may read a table. TABLE is the start of ``(TABLE t)``.
     return view.words if names & {"", "table"} or not isinstance(tree, exp.Query) else names
-
-
-def has_statements(text: str, dialect: str = "duckdb") -> bool:
-    """Return whether a text has a statement, and not only comments.
-
-    >>> has_statements("-- SELECT 1\\n;"), has_statements("SELECT 1")
-    (False, True)
-    """
-    tokens = SqlSource(text, dialect).tokenize()
-    return any(token.token_type != TokenType.SEMICOLON for token in tokens)
 
 
 def view_statements(text: str, dialect: str = "duckdb") -> list[ViewStatement]:

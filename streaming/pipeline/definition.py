@@ -28,7 +28,7 @@ from circuits.sql import (
     ViewStatement,
     declared_by,
     find_obstacles,
-    has_statements,
+    split_statements,
     streamed_relations,
     view_of_columns,
     view_statements,
@@ -219,7 +219,7 @@ class PipelineDefinition:
         recomputed: Mapping[str, RecomputedView],
     ) -> dict[str, pa.Schema]:
         """Return the columns of the views of a text, and of recomputed views."""
-        if not has_statements(text, self.dialect) and not recomputed:
+        if not split_statements(text, self.dialect) and not recomputed:
             return {}
         circuit = self._compile_text(text, schemas, recomputed).circuit
         return {name: circuit.schema(name).arrow_columns for name in circuit.plans}
@@ -260,7 +260,7 @@ class PipelineDefinition:
         return RecomputedView(view, reason, reads, schema, key, tables)
 
     def _find_obstacles(self, text: str, schemas: Mapping[str, pa.Schema]) -> list[Obstacle]:
-        if not has_statements(text, self.dialect):
+        if not split_statements(text, self.dialect):
             return []
         relations = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
         return find_obstacles(text, relations, dialect=self.dialect, functions=self.functions)

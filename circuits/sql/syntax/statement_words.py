@@ -56,7 +56,7 @@ from typing import Final
 from sqlglot.parser import Parser
 from sqlglot.tokenizer_core import Token, TokenType
 
-__all__ = ["StatementWords", "rewrite_statements", "split_statements"]
+__all__ = ["StatementWords", "find_stream_words", "rewrite_statements", "split_statements"]
 
 # The words that begin a query. ALL and DISTINCT may stand between MINUS and the query.
 _QUERY_STARTS: Final = {"SELECT", "VALUES", "WITH", "TABLE", "ALL", "DISTINCT"}
@@ -533,16 +533,26 @@ def _read_streaming_tables(tokens: list[Token], _: StatementWords) -> list[Token
     if [_word(tokens, index) for index in range(3)] == ["CREATE", "OR", "REFRESH"]:
         tokens = tokens[:1] + tokens[3:]
     kind = _created_kind(tokens)
-    is_streaming = kind is not None and [_word(tokens, kind + i) for i in (0, 1)] == [
-        "STREAMING",
-        "TABLE",
-    ]
-    if kind is not None and is_streaming:
+    is_streaming = False
+    if kind is not None and [_word(tokens, kind + i) for i in (0, 1)] == _STREAMING_TABLE:
+        is_streaming = True
         words = (_word(tokens, index) for index in _outside_parentheses(tokens, kind))
         if "AS" in words:
             view = _replace(tokens[kind], TokenType.VIEW, "VIEW")
             tokens = [*tokens[:kind], view, *tokens[kind + 2 :]]
-    for index in reversed(range(1, len(tokens) - 1)):
+    left_out = set(find_stream_words(tokens, is_streaming=is_streaming))
+    return [token for index, token in enumerate(tokens) if index not in left_out]
+
+
+def find_stream_words(tokens: list[Token], *, is_streaming: bool) -> list[int]:
+    """Return the indexes of the tokens that make ``STREAM(t)`` or ``STREAM t`` of a table ``t``.
+
+    Args:
+        tokens: The tokens.
+        is_streaming: True in CREATE STREAMING TABLE, where ``STREAM t`` is not ``t`` as an alias.
+    """
+    found = []
+    for index in range(1, len(tokens) - 1):
         if _word(tokens, index) != "STREAM" or _word(tokens, index - 1) not in _BEFORE_TABLE:
             continue
         if _word(tokens, index + 1) == "(":
@@ -550,14 +560,15 @@ def _read_streaming_tables(tokens: list[Token], _: StatementWords) -> list[Token
             name = tokens[index + 2 : end - 1]
             dots = [token.token_type == TokenType.DOT for token in name]
             if len(name) % 2 and dots == [bool(part % 2) for part in range(len(name))]:
-                tokens = [*tokens[:index], *name, *tokens[end:]]
+                found += [index, index + 1, end - 1]
         elif is_streaming and (
             tokens[index + 1].token_type in _NAMES or _word(tokens, index + 2) == "."
         ):
-            tokens = [*tokens[:index], *tokens[index + 1 :]]
-    return tokens
+            found.append(index)
+    return found
 
 
+_STREAMING_TABLE: Final = ["STREAMING", "TABLE"]
 _BEFORE_TABLE: Final = ("FROM", "JOIN", ",")
 _NAMES: Final = (TokenType.VAR, TokenType.IDENTIFIER)
 

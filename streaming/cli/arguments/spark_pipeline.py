@@ -39,7 +39,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from circuits import SqlError
-from circuits.sql import ViewStatement, read_relations, view_statements
+from circuits.sql import ViewStatement, find_relations, view_statements
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.toml_table import MAX_BYTES, TomlTable
 from streaming.errors import EventsError
@@ -288,7 +288,7 @@ def _inputs(
     if "://" not in folder and Path(folder).is_dir():
         children = sorted(child for child in Path(folder).iterdir() if child.is_dir())
         tables = {child.name.casefold(): {"path": str(child)} for child in children}
-    relations = {name for view in views for name in read_relations(view, "spark")}
+    relations = {name for view in views for name in find_relations(view, "spark")}
     others = {view.name.casefold() for view in views} | {name.casefold() for name in settings}
     inputs = {name: table for name, table in tables.items() if name in relations - others}
     for name, keys in settings.items():

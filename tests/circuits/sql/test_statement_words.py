@@ -12,7 +12,7 @@ import pytest
 
 from circuits import SqlNotice, compile_sql
 from circuits.errors import SqlError, UnsupportedSqlError
-from circuits.sql import add_window_close, find_obstacles
+from circuits.sql import add_window_close, find_obstacles, view_statements, without_streams
 
 PRICES = [{"k": 1, "ts": 2, "v": 5}, {"k": 1, "ts": 7, "v": 6}]
 
@@ -275,6 +275,12 @@ def test_stream_is_an_ordinary_name_outside_of_streaming_tables():
     text = "CREATE TABLE stream (a INT); CREATE VIEW s AS SELECT t.a FROM stream t, stream u"
     views, _ = run(text, "spark", stream=[{"a": 1}])
     assert views == {"s": [(1,)]}
+
+
+@pytest.mark.parametrize("query", ["SELECT a FROM stream WHERE a > 1", "SELECT a FROM `stream` t"])
+def test_a_table_of_the_name_stream_stays_in_the_text_of_a_view(query):
+    (view,) = view_statements(f"CREATE STREAMING TABLE s AS {query}", "spark")
+    assert without_streams(view, "spark").query == query
 
 
 @pytest.mark.parametrize(
