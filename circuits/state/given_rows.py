@@ -42,6 +42,7 @@ class GivenRows:
 
     Attributes:
         trace: The rows that are loaded, and all deltas.
+        rows_to_load: The number of rows of the table that are not loaded yet.
 
     >>> schema = Schema.of("e", pa.schema({"src": pa.int64()}))
     >>> given = GivenRows(schema, pa.table({"src": [1, 2, 3]}))
@@ -61,17 +62,13 @@ class GivenRows:
         # Batches are removed when they are loaded. The memory of a batch is then released, unless
         # other batches share it, as the slices of one do.
         self._batches = deque(batch for batch in table.to_batches() if batch.num_rows)
+        self.rows_to_load: int = table.num_rows
         self.trace = Trace(schema.arity)
 
     @property
     def is_loaded(self) -> bool:
         """True if the trace has all rows of the table."""
         return not self._batches
-
-    @property
-    def rows_to_load(self) -> int:
-        """The number of rows of the table that are not loaded yet."""
-        return sum(batch.num_rows for batch in self._batches)
 
     def load(self, max_rows: int) -> int:
         """Add the next rows of the table to the trace; return their number.
@@ -102,6 +99,7 @@ class GivenRows:
             except BaseException:
                 self._batches.extendleft(reversed(parts))  # they are still to be loaded
                 raise
+            self.rows_to_load -= count
             if step is not None:
                 step.commit()
         return count
