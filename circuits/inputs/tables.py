@@ -117,8 +117,8 @@ class _Checks(NamedTuple):
     Attributes:
         schema: The schema.
         unread: The columns whose values nobody reads.
-        kept: The positions of the columns without those of an index; None if there are no such.
-        validated: The positions, among these, of the columns whose values are validated.
+        kept: The positions of the columns other than unnamed indexes; None for all columns.
+        validated: The positions, among the kept columns, of those whose values are validated.
     """
 
     schema: pa.Schema
@@ -152,7 +152,7 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
     def read(self, rows: Rows, unread: Collection[str] = ()) -> pa.Table:
         """Convert the rows of the input to a table.
 
-        Tables and RecordBatches are not copied. The column of an index without a name of pandas,
+        Tables and RecordBatches are not copied. The column of an unnamed index of pandas,
         ``__index_level_0__``, is dropped. Arrow validates offsets, indices and UTF-8, because the
         kernels trust them. This costs O(bytes of the strings that are read).
 

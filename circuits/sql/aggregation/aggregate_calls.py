@@ -39,7 +39,7 @@ from circuits.sql.binding.ordering import SortKey
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.types.codecs.intervals import INTERVAL
-from circuits.types.functions.type_rules import is_interval
+from circuits.types.functions.type_rules import is_interval, is_temporal
 
 __all__ = ["read_aggregate"]
 
@@ -117,7 +117,7 @@ def _read_average(reader: AggregateReader) -> Expression:
     value = reader.apply_filter(_as_number(reader, value))
     if _is_interval(reader, value):
         return _mean_interval(reader, value)
-    if not reader.is_spark and not reader.source.is_postgres and _is_moment(value):
+    if not reader.is_spark and not reader.source.is_postgres and is_temporal(value.type):
         return _mean_time(reader, value)
     if not reader.is_spark or not pa.types.is_decimal(value.type):
         return reader.aggregate("avg", value, distinct=reader.distinct)
@@ -126,10 +126,6 @@ def _read_average(reader: AggregateReader) -> Expression:
     precision, scale = value.type.precision, value.type.scale
     target = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
     return reader.cast(reader.call("divide_ansi", total, divisor), target)
-
-
-def _is_moment(value: Expression) -> bool:
-    return bool(pa.types.is_date(value.type) or pa.types.is_timestamp(value.type))
 
 
 def _mean_time(reader: AggregateReader, value: Expression) -> Expression:
@@ -142,14 +138,26 @@ def _mean_time(reader: AggregateReader, value: Expression) -> Expression:
     ticks = reader.call("epoch_microsecond", value)
     total = reader.aggregate("sum", ticks, distinct=reader.distinct)
     divisor = _divisor(reader, ticks)
+    added = reader.call("subtract", divisor, integer_literal(1))
+    mean = reader.cast(_divide_rounded(reader, total, divisor, added), pa.int64())
+    return reader.cast(reader.call("timestamp_of_micros", mean), value.type)
+
+
+def _divide_rounded(
+    reader: AggregateReader, total: Expression, divisor: Expression, added: Expression
+) -> Expression:
+    """Return the sign of a total times (2 * abs(total) + added) / (2 * divisor), rounded down.
+
+    This is the quotient, rounded half away from zero if the divisor is added, and half towards zero
+    if one less is.
+    """
     doubled = reader.call("multiply", reader.call("abs", total), integer_literal(2))
     rounded = reader.call(
         "int_divide_ansi",
-        reader.call("add", doubled, reader.call("subtract", divisor, integer_literal(1))),
+        reader.call("add", doubled, added),
         reader.call("multiply", divisor, integer_literal(2)),
     )
-    mean = reader.cast(reader.call("multiply", rounded, reader.call("sign", total)), pa.int64())
-    return reader.cast(reader.call("timestamp_of_micros", mean), value.type)
+    return reader.call("multiply", rounded, reader.call("sign", total))
 
 
 def _divisor(reader: AggregateReader, value: Expression) -> Expression:
@@ -201,14 +209,7 @@ def _mean_interval(reader: AggregateReader, value: Expression) -> Expression:
         return reader.call("divide_interval", _sum_intervals(reader, value), count)
     total = _sum_ticks(reader, value)
     divisor = _divisor(reader, value)
-    doubled = reader.call("multiply", reader.call("abs", total), integer_literal(2))
-    rounded = reader.call(
-        "int_divide_ansi",
-        reader.call("add", doubled, divisor),
-        reader.call("multiply", divisor, integer_literal(2)),
-    )
-    mean = reader.call("multiply", rounded, reader.call("sign", total))
-    return _as_interval(reader, mean, value.type)
+    return _as_interval(reader, _divide_rounded(reader, total, divisor, divisor), value.type)
 
 
 def _as_number(reader: AggregateReader, value: Expression) -> Expression:

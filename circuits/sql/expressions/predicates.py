@@ -26,7 +26,7 @@ from circuits.sql.expressions.literals import NULL, integer_literal, string_lite
 from circuits.sql.expressions.mixed_types import cast_text_for_equality
 from circuits.sql.expressions.postgres.periods import overlap_periods
 from circuits.sql.expressions.row_comparisons import compare_rows, is_row, read_parts
-from circuits.sql.expressions.scalar_functions import read_bytes_beside_bytes
+from circuits.sql.expressions.scalar_functions import read_operands
 from circuits.types.functions import conjunction
 from circuits.types.functions.texts.like_patterns import glob_to_regex
 from circuits.types.functions.type_rules import is_interval, is_number, is_temporal, is_text
@@ -43,7 +43,7 @@ def _comparison_reader(function: str) -> Reader:
             return clause.read_membership(clause, node)
         if is_row(clause.source, node.left) or is_row(clause.source, node.right):
             return compare_rows(clause, node, function, node.right)
-        left, right = read_bytes_beside_bytes(clause, node)
+        left, right = read_operands(clause, node)
         if function in ("eq", "ne", "same"):
             left, right = cast_text_for_equality(clause, node, left, right)
         return clause.call(node, function, left, right)

@@ -21,7 +21,7 @@ from circuits.sql.expressions.postgres.lists import concatenate_lists
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
 
-__all__ = ["READERS", "READERS_BY_NAME", "read_bytes_beside_bytes", "read_substring_arguments"]
+__all__ = ["READERS", "READERS_BY_NAME", "read_operands", "read_substring_arguments"]
 
 # Functions that need no reader of their own: the name of the function, and the names of the node's
 # arguments in the order of the function's parameters.
@@ -87,7 +87,7 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    left, right = read_bytes_beside_bytes(clause, node)
+    left, right = read_operands(clause, node)
     if clause.source.is_postgres and is_list(left.type) != is_list(right.type):
         if is_list(left.type) and not pa.types.is_null(right.type):
             return clause.call(node, "list_append", left, right)
@@ -103,7 +103,7 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     return clause.call(node, "concat", *texts)
 
 
-def read_bytes_beside_bytes(clause: Clause, node: exp.Binary) -> tuple[Expression, Expression]:
+def read_operands(clause: Clause, node: exp.Binary) -> tuple[Expression, Expression]:
     """Return the operands; in PostgreSQL, a literal text beside bytes is read as bytes."""
     left, right = clause.read(node.left), clause.read(node.right)
     if not clause.source.is_postgres:

@@ -422,13 +422,12 @@ def test_a_changed_on_expiry_holds_for_rows_that_expire_after_the_change(old_kin
 
 
 def test_a_materialized_view_does_not_go_on_with_results_of_expired_rows():
-    retain = {"keep": Retention("at", "3 days", on_expiry="keep"), "retract": None}
-    retain["retract"] = Retention("at", "3 days", on_expiry="retract")
     text = "CREATE VIEW v AS SELECT at, count(*) AS n FROM e GROUP BY at"
     more = "; CREATE VIEW w AS SELECT at, n + 1 AS n FROM v"
 
     def compiled(kind: str, text: str, *materialize: str):
-        options = {"e": InputOptions(retain=retain[kind], keep="all")}
+        retain = Retention("at", "3 days", on_expiry=kind)
+        options = {"e": InputOptions(retain=retain, keep="all")}
         return compile_sql(text, TIMED, materialize=materialize, input_options=options)
 
     old = compiled("keep", text, "v")

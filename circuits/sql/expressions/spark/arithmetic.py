@@ -22,6 +22,7 @@ from circuits.sql.expressions.named_functions import Arguments, Builder
 from circuits.sql.expressions.spark.operands import is_text
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions import common_type
+from circuits.types.functions.type_rules import is_temporal
 
 __all__ = [
     "INTEGER_DECIMALS",
@@ -75,17 +76,14 @@ def read_arithmetic(
     if function == "subtract" and all(arrow.is_date(side.type) for side in sides):
         timestamps = (clause.call(node, "cast", side, type=pa.timestamp("us")) for side in sides)
         return clause.call(node, function, *timestamps)
-    if function == "subtract" and all(map(_is_moment, sides)) and left.type != right.type:
+    are_temporal = all(is_temporal(side.type) for side in sides)
+    if function == "subtract" and are_temporal and left.type != right.type:
         instant = pa.timestamp("us", "UTC")
         timestamps = (spark_cast(clause, node, side, instant) for side in sides)
         return clause.call(node, function, *timestamps)
     if any(arrow.is_duration(side.type) or arrow.is_temporal(side.type) for side in sides):
         return clause.call(node, function, left, right)
     return clause.call(node, f"{function}_ansi", *convert_operands(clause, node, left, right))
-
-
-def _is_moment(value: Expression) -> bool:
-    return bool(arrow.is_date(value.type) or arrow.is_timestamp(value.type))
 
 
 def divide_months(
