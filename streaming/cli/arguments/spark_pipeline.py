@@ -108,6 +108,13 @@ SETTINGS_WITHOUT_EFFECT: Final = frozenset(
 )
 
 
+class _YamlMapping(TomlTable):
+    """A mapping of a file in YAML: reads the values of keys, as for a table in TOML."""
+
+    table_notation = "a mapping, as {key}: and lines KEY: VALUE below it"
+    tables_notation = "a list of mappings, as {key}: and lines - KEY: VALUE below it"
+
+
 def is_spark_pipeline(path: Path) -> bool:
     """Return whether a file is the specification of a pipeline of Spark, by its suffix."""
     return path.suffix.lower() in SUFFIXES
@@ -123,7 +130,7 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
     Raises:
         EventsError: The file cannot be read, or is not YAML.
     """
-    spec = TomlTable(_read_yaml(path), path, "", checks)
+    spec = _YamlMapping(_read_yaml(path), path, "", checks)
     base = path.absolute().parent
     for key in ("name", "storage"):
         if spec.text(key) is None and key not in spec:

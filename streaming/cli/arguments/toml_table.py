@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Self
 
 from streaming.cli.arguments.checks import Checks
 from streaming.errors import EventsError
@@ -51,6 +51,10 @@ class TomlTable:
         name: The full name of the table; empty for the top level.
         checks: Receives the problems.
     """
+
+    #: How a table and an array of tables are written, for messages.
+    table_notation: ClassVar[str] = "a table, as [{key}]"
+    tables_notation: ClassVar[str] = "an array of tables, as [[{key}]]"
 
     def __init__(self, values: Mapping[str, Any], file: Path, name: str, checks: Checks) -> None:
         self.checks = checks
@@ -154,13 +158,13 @@ class TomlTable:
         )
         return None if size is None else str(size)
 
-    def table(self, key: str) -> TomlTable:
+    def table(self, key: str) -> Self:
         """Read a table; a missing table is returned as an empty one."""
-        table = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
+        table = self._read_table(key)
         name = ".".join(filter(None, (self._name, key)))
-        return TomlTable(table or {}, self._file, name, self.checks)
+        return type(self)(table or {}, self._file, name, self.checks)
 
-    def tables(self, key: str) -> list[TomlTable]:
+    def tables(self, key: str) -> list[Self]:
         """Read an array of tables; a missing array is returned as an empty one."""
         tables = self._read(
             key,
@@ -168,10 +172,10 @@ class TomlTable:
                 isinstance(value, list)
                 and all(isinstance(table_values, dict) for table_values in value)
             ),
-            f"an array of tables, as [[{key}]]",
+            self.tables_notation.format(key=key),
         )
         return [
-            TomlTable(table_values, self._file, f"{key}[{number}]", self.checks)
+            type(self)(table_values, self._file, f"{key}[{number}]", self.checks)
             for number, table_values in enumerate(tables or [], 1)
         ]
 
@@ -180,7 +184,7 @@ class TomlTable:
 
         TOML reads ``a.b = 1`` as a table in a table; this method restores the option ``a.b``.
         """
-        table = self._read(key, lambda value: isinstance(value, dict), f"a table, as [{key}]")
+        table = self._read_table(key)
         options = {}
         for name, value in _flatten(table or {}):
             if isinstance(value, str | int | float):
@@ -188,6 +192,10 @@ class TomlTable:
             else:
                 self.report(f"{key}.{name}", "write text, a number, true or false")
         return options
+
+    def _read_table(self, key: str) -> Any:
+        notation = self.table_notation.format(key=key)
+        return self._read(key, lambda value: isinstance(value, dict), notation)
 
     def _read(self, key: str, is_valid: Callable[[Any], bool], expected: str) -> Any:
         """Return the value of a key; None if the key is missing or its value is not valid."""
