@@ -109,10 +109,16 @@ SETTINGS_WITHOUT_EFFECT: Final = frozenset(
 
 
 class _YamlMapping(TomlTable):
-    """A mapping of a file in YAML: reads the values of keys, as for a table in TOML."""
+    """A mapping of a file in YAML: reads the values of keys, as for a table in TOML.
+
+    Keys that are no text, such as ``on``, which YAML reads as true, become text.
+    """
 
     table_notation = "a mapping, as {key}: and lines KEY: VALUE below it"
     tables_notation = "a list of mappings, as {key}: and lines - KEY: VALUE below it"
+
+    def __init__(self, values: Mapping[Any, Any], file: Path, name: str, checks: Checks) -> None:
+        super().__init__({str(key): value for key, value in values.items()}, file, name, checks)
 
 
 def is_spark_pipeline(path: Path) -> bool:

@@ -159,6 +159,11 @@ def test_other_statements_are_refused_by_name_and_position(project, statement, p
         ("include: transformations/**", "include: '*/a.sql'", "glob.include: '*/a.sql': name a"),
         ("include: transformations/**", "exclude: x", "glob.include: the key is missing"),
         ("include: transformations/**", "include: none/**", "'none/**': there is no folder none"),
+        (
+            "include: more.sql",
+            "include: more.sql\n      on: x",
+            "glob.True: unknown key; keys: inc",
+        ),
         ("glob:\n      include: more.sql", "glob: more.sql", "write a mapping, as glob: and"),
         ("glob:\n      include: more.sql", "more.sql", "write a list of mappings, as libraries:"),
         ("include: more.sql", "include: 'py/**'", "py/a.py is not a file .sql"),
