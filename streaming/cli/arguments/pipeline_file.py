@@ -80,7 +80,7 @@ class PipelineFile:
 
     Attributes:
         definition: The pipeline.
-        every: The time between two refreshes of ``run``.
+        every: The pause after each refresh of ``run``.
     """
 
     definition: PipelineDefinition
