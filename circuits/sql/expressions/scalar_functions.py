@@ -21,7 +21,13 @@ from circuits.sql.expressions.postgres.lists import concatenate_lists
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
 
-__all__ = ["READERS", "READERS_BY_NAME", "read_operands", "read_substring_arguments"]
+__all__ = [
+    "READERS",
+    "READERS_BY_NAME",
+    "read_literal_as_bytes",
+    "read_operands",
+    "read_substring_arguments",
+]
 
 # Functions that need no reader of their own: the name of the function, and the names of the node's
 # arguments in the order of the function's parameters.
@@ -108,14 +114,17 @@ def read_operands(clause: Clause, node: exp.Binary) -> tuple[Expression, Express
     left, right = clause.read(node.left), clause.read(node.right)
     if not clause.source.is_postgres:
         return left, right
-    return _as_bytes(clause, node, left, right), _as_bytes(clause, node, right, left)
+    if pa.types.is_binary(right.type):
+        left = read_literal_as_bytes(clause, node, left)
+    elif pa.types.is_binary(left.type):
+        right = read_literal_as_bytes(clause, node, right)
+    return left, right
 
 
-def _as_bytes(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
+def read_literal_as_bytes(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a literal text as the bytes that PostgreSQL reads, another value as it is."""
     is_text = isinstance(value, Literal) and pa.types.is_string(value.type)
-    if is_text and pa.types.is_binary(other.type):
-        return clause.call(node, "postgres_bytes", value)
-    return value
+    return clause.call(node, "postgres_bytes", value) if is_text else value
 
 
 def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:

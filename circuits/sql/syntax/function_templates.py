@@ -395,6 +395,9 @@ def replace_templates(
             call.set("this", f"{name} with these arguments")  # a name that no function has
             continue
         arguments = dict(zip(parameters, call.expressions, strict=False))
+        if is_postgres and name in ("convert_from", "encode") and arguments["b"].is_string:
+            arguments["b"] = exp.cast(arguments["b"], exp.DType.VARBINARY)
+            arguments["b"].meta.update(call.meta)
         if name in _OF_DIMENSION and arguments["d"] != exp.Literal.number(1):
             continue  # lists have one dimension
         if name == "timestampdiff" and (unit := _unit_of(arguments["u"])):

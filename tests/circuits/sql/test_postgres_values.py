@@ -112,6 +112,9 @@ QUERIES = [
     "FROM t WHERE a > 0",
     "SELECT sha224(s::bytea) <> '\\x00', 'ab'::bytea < '\\142', decode('ff', 'hex') = '\\xff' "
     "FROM t WHERE s IN ('hello', '')",
+    "SELECT encode('\\x61fF', 'hex'), encode('a\\134', 'base64'), encode(s::bytea, 'hex'), "
+    "encode(sha256('\\x61'), 'hex'), encode(sha512('a\\\\b'), 'hex'), "
+    "convert_from('\\x61', 'UTF8'), get_byte('\\x6162', 1) FROM t WHERE s = 'hello'",
     # The numbers and times of JSON.
     "SELECT to_json(f)::text, to_json(g)::text, to_json(x)::text, to_json(ts)::text FROM t",
     "SELECT to_jsonb(f)::text, to_jsonb(x)::text, to_jsonb(f) = '2.5', to_jsonb(ts)::text FROM t",

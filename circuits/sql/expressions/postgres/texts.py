@@ -23,6 +23,7 @@ from circuits.sql.expressions import scalar_functions
 from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.postgres.positions import at_least
+from circuits.sql.expressions.scalar_functions import read_literal_as_bytes
 from circuits.sql.syntax.parsing import parse_by_name
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.type_rules import is_binary, is_text
@@ -252,6 +253,7 @@ def _read_pattern_position(clause: Clause, node: exp.Anonymous) -> Expression:
 def _read_byte(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``get_byte(bytes, position)``; positions count from 0."""
     values = [clause.read(part) for part in node.expressions]
+    values[:1] = [read_literal_as_bytes(clause, node, value) for value in values[:1]]
     if len(values) != 2 or not (is_binary(values[0].type) or pa.types.is_null(values[0].type)):
         raise clause.source.error(node, "get_byte() takes bytes and a position")
     return clause.call(node, "get_byte", *values)
@@ -264,6 +266,8 @@ def _read_digest(clause: Clause, node: exp.Anonymous) -> Expression:
     if isinstance(algorithm, Literal):
         name = str(algorithm.value).lower()
         values = values[:1]
+    elif name != "digest":  # a literal argument of digest() is a text
+        values = [read_literal_as_bytes(clause, node, value) for value in values]
     if len(values) != 1 or name not in _DIGESTS:
         names = ", ".join(_DIGESTS)
         raise clause.source.unsupported(
