@@ -5,10 +5,12 @@
                                         this engine and by other systems, its peers
 ``python -m benchmarks.growth``         steps by size of state, delta, skew, views and threads
 ``python -m benchmarks.formulas``       the six delta formulas, and the choice among them
+``python -m benchmarks.patterns``       counts of patterns in a labelled graph, against C++ engines
 ``python -m benchmarks.circuits``       maintained SQL views, against DuckDB recomputing them
 ``python -m benchmarks.recursion``      a maintained closure, against its recomputation
 ``python -m benchmarks.datalog``        recursive Datalog programs, from scratch and under changes
 ``python -m benchmarks.nexmark``        the queries of Nexmark
+``python -m benchmarks.tpch``           the queries of TPC-H
 ``python -m benchmarks.windows``        window functions over one large partition
 ``python -m benchmarks.feeds``          decoding of change feeds, against a parser of JSON
 ``python -m benchmarks.bounded_state``  the state of a long stream with lateness
@@ -16,6 +18,7 @@
 ``python -m benchmarks.new_strings``    memory and disk of ever new strings over few live rows
 ``python -m benchmarks.program_change`` how long a change of the views takes, against the estimate
 ``python -m benchmarks.latency``        the largest step, with and without a state directory
+``python -m benchmarks.object_store``   micro-batches with the state in an object store
 ``python -m benchmarks.sink``           the durable sink: overhead, events/s, restart, writes
 ``python -m benchmarks.medallion``      a refresh of 15 views over Delta tables, against Spark
 ``python -m benchmarks.medallion.policies`` when a view should be recomputed instead

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
 import json
+import re
+import sys
 from dataclasses import replace
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typer
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from scipy.sparse import csr_array
 
+import benchmarks
 from benchmarks import circuits, datalog, history, live, lsqb, recursion
 from benchmarks.closure import NODES, closure
 from benchmarks.counter import count
@@ -24,6 +31,7 @@ from benchmarks.graph import Graph, generate_graph, read_graph
 from benchmarks.recomputed import RecomputedQuery
 from benchmarks.rmat import candidates, rmat
 from benchmarks.verdict import Verdict
+from tests.support.packaging import PROJECT, ROOT
 
 TINY = generate_graph(7, 600, 3)
 HERE = Path(live.__file__).parent
@@ -46,6 +54,45 @@ def test_examples_in_the_docstrings_hold(module: str) -> None:
     failures, _ = doctest.testmod(importlib.import_module(f"benchmarks.{module}"))
 
     assert failures == 0
+
+
+def test_the_list_of_benchmarks_has_all_that_make_bench_runs() -> None:
+    commands = re.findall(r"python -m (benchmarks[\w.]*)", (ROOT / "Makefile").read_text())
+    listed = re.findall(r"``python -m ([\w.]+)``", benchmarks.__doc__ or "")
+
+    assert commands and set(commands) <= set(listed)
+
+
+def test_make_bench_installs_the_packages_that_the_benchmarks_import() -> None:
+    def packages(requirements: list[str]) -> set[str]:
+        names = set()
+        for requirement in map(Requirement, requirements):
+            if requirement.name == PROJECT["name"]:
+                for extra in requirement.extras:
+                    names |= packages(PROJECT["optional-dependencies"][extra])
+            else:
+                names.add(canonicalize_name(requirement.name))
+        return names
+
+    nodes = [
+        node
+        for path in HERE.rglob("*.py")
+        if path.parent.name != "systems"  # a missing peer is left out
+        for node in ast.walk(ast.parse(path.read_text()))
+    ]
+    modules = [a.name for node in nodes if isinstance(node, ast.Import) for a in node.names]
+    modules += [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    own = {"benchmarks", "circuits", "dbsp_wcoj", "streaming"}
+    roots = {module.partition(".")[0] for module in modules} - own - sys.stdlib_module_names
+    installed = packages([*PROJECT["dependencies"], f"{PROJECT['name']}[demo,bench]"])
+    origins = packages_distributions()
+    missing = {
+        root
+        for root in roots | {"moto"}  # `python -m moto.server`
+        if installed.isdisjoint(map(canonicalize_name, origins.get(root, [root])))
+    }
+
+    assert not missing
 
 
 def test_rmat_is_deterministic_distinct_loop_free_and_sorted() -> None:
