@@ -34,7 +34,6 @@ import resource
 import statistics
 import tempfile
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -42,6 +41,8 @@ from typing import Annotated, Final, Literal
 import numpy as np
 import typer
 
+import dbsp_wcoj
+from benchmarks.cost import Clock, Cost
 from benchmarks.result import Result, Row
 from benchmarks.sink.graph import (
     Integers,
@@ -52,7 +53,6 @@ from benchmarks.sink.graph import (
 )
 from benchmarks.sink.page_cache import drop_from_page_cache
 from benchmarks.verdict import Verdict
-from dbsp_wcoj import warm_up
 from streaming import ViewSink
 
 CLAIM: Final = (
@@ -161,14 +161,14 @@ class PeakMemory:
 
 @dataclass
 class Run:
-    """What one process has measured.
+    """The measurements of one run.
 
     Attributes:
         load_s: Seconds of the whole load.
         max_load_s: Seconds of the slowest batch of the load.
         step_s: Seconds of each step, with its commit to the disk.
         step_cpu_s: CPU seconds of the process in each step.
-        join_s: Of these, the seconds of the join.
+        join_s: Seconds of the join in each step, a part of ``step_s``.
         batches: The number of batches of the load and steps.
         peak_private: The largest private memory, without that before the first row.
         peak_resident: The largest resident memory, without that before the first row.
@@ -231,42 +231,41 @@ def measure(folder: str, sizes: Sizes, limit: int | None) -> Run:
         sizes: The number of rows and steps.
         limit: The memory limit in bytes; None for no limit.
     """
-    warm_up()  # the code of kernels that only large steps call is no memory of the state either
-    _warm_up()
+    dbsp_wcoj.warm_up()  # the code of all kernels, which is no memory of the state
+    _run_small_sink()
     with PeakMemory() as peak:
         if limit is not None:
             _limit_private_memory(limit + HARD_LIMIT_BYTES + batch_bytes(sizes))
         sink = ViewSink(triangles_circuit(), state_dir=folder, memory_limit=limit)
         count = batch = 0
 
-        def apply(numbers: Integers, weights: Integers | int) -> tuple[float, float]:
-            """Return the seconds of a micro-batch, and its CPU seconds."""
+        def apply(numbers: Integers, weights: Integers | int) -> Cost:
+            """Run a micro-batch; return its time."""
             nonlocal batch, count
             table = changes_table(*edges_of(numbers, sizes.rows), weights)
-            start, cpu_start = time.perf_counter(), time.process_time()
+            clock = Clock()
             sink(micro_batch_of(table), batch)
-            seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu_start
+            cost = clock.read()
             assert sink.last is not None
             batch, count = batch + 1, count + count_change(sink.last.outputs["triangles"])
-            return seconds, cpu_seconds
+            return cost
 
         loads = [
-            apply(np.arange(first, min(first + sizes.load_rows, sizes.rows)), 1)[0]
+            apply(np.arange(first, min(first + sizes.load_rows, sizes.rows)), 1).wall
             for first in range(0, sizes.rows, sizes.load_rows)
         ]
-        step_s, step_cpu_s, join_s = [], [], []
+        steps: list[Cost] = []
+        join_s: list[float] = []
         for step in range(sizes.steps):
-            seconds, cpu_seconds = apply(*step_rows(step, sizes))
-            step_s.append(seconds)
-            step_cpu_s.append(cpu_seconds)
+            steps.append(apply(*step_rows(step, sizes)))
             join_s.append(sink.metrics[-1].seconds["step"])
         metrics = sink.metrics[-1]
         sink.close()
     return Run(
         load_s=sum(loads),
         max_load_s=max(loads),
-        step_s=step_s,
-        step_cpu_s=step_cpu_s,
+        step_s=[cost.wall for cost in steps],
+        step_cpu_s=[cost.cpu for cost in steps],
         join_s=join_s,
         batches=batch,
         peak_private=peak.private - peak.base.private,
@@ -286,20 +285,20 @@ def batch_bytes(sizes: Sizes) -> int:
 
 def restart(folder: str, sizes: Sizes, limit: int | None, batches: int) -> tuple[float, float]:
     """Open the state in this process; return the seconds, and those with a first step."""
-    _warm_up()
+    _run_small_sink()
     numbers, weights = step_rows(sizes.steps, sizes)
     frame = micro_batch_of(changes_table(*edges_of(numbers, sizes.rows), weights))
-    start = time.perf_counter()
+    clock = Clock()
     sink = ViewSink(triangles_circuit(), state_dir=folder, memory_limit=limit)
     sink(frame, batches)
-    seconds = time.perf_counter() - start
+    seconds = clock.read().wall
     load_s = sink.metrics[-1].seconds["load"]
     sink.close()
     return load_s, seconds
 
 
-def _warm_up() -> None:
-    """Load the compiled kernels, and all modules."""
+def _run_small_sink() -> None:
+    """Load all modules, and the compiled kernels that small steps call."""
     sizes = Sizes(10_000, 5_000, 3, 100)
     with tempfile.TemporaryDirectory() as folder:
         sink = ViewSink(triangles_circuit(), state_dir=folder, memory_limit=1 << 12)

@@ -43,6 +43,7 @@ import obstore
 import typer
 
 import dbsp_wcoj
+from benchmarks.cost import Clock
 from benchmarks.counter import count
 from benchmarks.latency import Edges, Sizes
 from benchmarks.result import Result, Row, terminal
@@ -143,7 +144,7 @@ def main(
 
 @dataclass
 class StepCosts:
-    """What the steps of one size took, one entry per step."""
+    """The costs of the steps of one size; each list has one entry per step."""
 
     cpu_ms: list[float] = field(default_factory=list)
     wall_ms: list[float] = field(default_factory=list)
@@ -184,11 +185,12 @@ def _run_stream(
     sink(micro_batch_of(NO_CHANGES), 0)  # the first micro-batch also opens the state
     for number, table in enumerate(edges.tables(), 1):
         before = copy(library)
-        wall, cpu = time.perf_counter(), time.process_time()
+        clock = Clock()
         sink(micro_batch_of(table), number)
+        cost = clock.read()
         of_size = costs.setdefault(table.num_rows, StepCosts())
-        of_size.cpu_ms.append(1e3 * (time.process_time() - cpu))
-        of_size.wall_ms.append(1e3 * (time.perf_counter() - wall))
+        of_size.cpu_ms.append(1e3 * cost.cpu)
+        of_size.wall_ms.append(1e3 * cost.wall)
         of_size.requests.append(library.requests - before.requests)
         of_size.background_requests.append(library.background_requests - before.background_requests)
         of_size.sent_bytes.append(library.sent_bytes - before.sent_bytes)
@@ -236,10 +238,10 @@ def _measure_restarts(
             change = {"XDG_CACHE_HOME": empty} if cache == "empty" else {}
             with patch.dict(os.environ, change):
                 before = library.requests
-                wall, cpu = time.perf_counter(), time.process_time()
+                clock = Clock()
                 sink = ViewSink(triangles_circuit(), state_dir=state)
                 sink(micro_batch_of(NO_CHANGES), next_batch)
-                seconds, cpu_seconds = time.perf_counter() - wall, time.process_time() - cpu
+                cost = clock.read()
                 sink.close()
         next_batch += 1
         result.tables[RESTARTS].append(
@@ -247,8 +249,8 @@ def _measure_restarts(
                 "state": place,
                 "rows of a load": sizes.load_rows,
                 "copies on the local disk": cache or None,
-                "first micro-batch after s": seconds,
-                "CPU s": cpu_seconds,
+                "first micro-batch after s": cost.wall,
+                "CPU s": cost.cpu,
                 "requests": library.requests - before if cache else None,
             }
         )
