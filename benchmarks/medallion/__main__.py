@@ -21,10 +21,10 @@ from pathlib import Path
 from statistics import median
 from typing import Annotated, Final
 
-import pyarrow as pa
 import typer
 
 import dbsp_wcoj
+from benchmarks.medallion.comparison import count_differences
 from benchmarks.medallion.events import TABLES
 from benchmarks.medallion.lakehouse import KEYS, Lakehouse, RefreshCost
 from benchmarks.medallion.recompute import Recomputation, SparkRecomputation
@@ -110,24 +110,12 @@ def _compare(run: PartsRun, lakehouse: Lakehouse, recomputation: Recomputation, 
     """Compare all target tables with those of Spark; return the seconds that Spark took."""
     cost, tables = recomputation.compute({table: lakehouse.event_files(table) for table in TABLES})
     for view in KEYS:
-        expected = _sorted(tables[view])
-        actual = _sorted(lakehouse.rows_of(view).cast(tables[view].schema))
+        expected = tables[view]
+        differences = count_differences(lakehouse.rows_of(view).cast(expected.schema), expected)
         run.verdict.set_truth(f"{view}, {name}", 0)
-        run.verdict.compare("rows that differ", f"{view}, {name}", _difference(actual, expected))
+        run.verdict.compare("rows that differ", f"{view}, {name}", differences)
     run.report(f"{name}: {len(KEYS)} tables compared; Spark took {cost.wall:.1f} s")
     return cost.wall
-
-
-def _sorted(table: pa.Table) -> pa.Table:
-    """Return a table in the order of all its columns."""
-    return table.sort_by([(name, "ascending") for name in table.column_names]).combine_chunks()
-
-
-def _difference(actual: pa.Table, expected: pa.Table) -> int:
-    """Return the number of rows in which two sorted tables differ, at least 1 if they do."""
-    if actual.equals(expected):
-        return 0
-    return max(1, abs(actual.num_rows - expected.num_rows))
 
 
 if __name__ == "__main__":

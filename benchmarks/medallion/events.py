@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 __all__ = ["EVENTS_PER_HOUR", "TABLES", "Shop"]
 
-Ints: TypeAlias = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 STATES: Final = [f"s{number:02}" for number in range(50)]
 CATEGORIES: Final = [f"Category {number}" for number in range(40)]
@@ -65,7 +65,7 @@ class Shop:
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
-        self._live: dict[str, Ints] = {name: np.empty(0, np.int64) for name in TABLES}
+        self._live: dict[str, Integers] = {name: np.empty(0, np.int64) for name in TABLES}
         self._next: dict[str, int] = dict.fromkeys(TABLES, 0)
         self._events = 0
         self._hour = 0
@@ -123,21 +123,21 @@ class Shop:
             columns[column] = pa.array(values, mask=is_deleted)
         return pa.table(columns)
 
-    def _pick(self, name: str, count: int) -> Ints:
+    def _pick(self, name: str, count: int) -> Integers:
         """Return keys of a table; some rows may be deleted later."""
         return self._random.choice(self._live[name], count)
 
-    def _integers(self, low: int, high: int, count: int) -> Ints:
+    def _integers(self, low: int, high: int, count: int) -> Integers:
         return self._random.integers(low, high, count)
 
-    def customers(self, ids: Ints) -> dict[str, Any]:
+    def customers(self, ids: Integers) -> dict[str, Any]:
         """Return the columns of customers after a change."""
         return {
             "name": np.char.add(" customer ", ids.astype(str)),
             "state": np.array(STATES)[self._integers(0, len(STATES), len(ids))],
         }
 
-    def products(self, ids: Ints) -> dict[str, Any]:
+    def products(self, ids: Integers) -> dict[str, Any]:
         """Return the columns of products after a change; the price is in cents."""
         return {
             "name": np.char.add("product ", ids.astype(str)),
@@ -145,7 +145,7 @@ class Shop:
             "price": self._integers(100, 100_000, len(ids)),
         }
 
-    def orders(self, ids: Ints) -> dict[str, Any]:
+    def orders(self, ids: Integers) -> dict[str, Any]:
         """Return the columns of orders after a change."""
         return {
             "customer": self._pick("customers", len(ids)),
@@ -155,7 +155,7 @@ class Shop:
             "status": np.array(STATUSES)[self._integers(0, len(STATUSES), len(ids))],
         }
 
-    def reviews(self, ids: Ints) -> dict[str, Any]:
+    def reviews(self, ids: Integers) -> dict[str, Any]:
         """Return the columns of reviews after a change; a rating of 0 is not valid."""
         return {
             "customer": self._pick("customers", len(ids)),
@@ -163,7 +163,7 @@ class Shop:
             "rating": self._integers(0, 6, len(ids)),
         }
 
-    def inventory(self, ids: Ints) -> dict[str, Any]:
+    def inventory(self, ids: Integers) -> dict[str, Any]:
         """Return the columns of inventory after a change."""
         return {
             "product": ids // WAREHOUSES,
@@ -172,7 +172,7 @@ class Shop:
         }
 
 
-_ROWS: Final[Mapping[str, Callable[[Shop, Ints], dict[str, Any]]]] = {
+_ROWS: Final[Mapping[str, Callable[[Shop, Integers], dict[str, Any]]]] = {
     "customers": Shop.customers,
     "products": Shop.products,
     "orders": Shop.orders,

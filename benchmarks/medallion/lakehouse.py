@@ -41,12 +41,12 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class RefreshCost:
-    """What one refresh took, in seconds.
+    """The time of one refresh, and the rows that it read and wrote.
 
     Attributes:
-        whole: The whole refresh.
-        read: Wall time to read the changes of the source tables; None if it is not known.
-        write: Wall time from the first write to a target to the last one; None if not known.
+        whole: The seconds of the whole refresh.
+        read: Wall seconds to read the changes of the source tables; None if unknown.
+        write: Wall seconds from the first write to a target to the last one; None if unknown.
         rows_read: The rows that were read.
         rows_written: The rows that were written to all targets.
     """
@@ -77,8 +77,8 @@ class Lakehouse:
         """The pipeline file."""
         return self._folder / "medallion.toml"
 
-    def open(self, scale: float) -> int:
-        """Write the first events and the pipeline file; return the number of events."""
+    def open(self, scale: float) -> None:
+        """Write the first events and the pipeline file."""
         lines = [f'query = "{SQL}"', '[state]\npath = "state"', '[run]\ndialect = "spark"']
         lines += [f'[inputs.{name}]\npath = "events/{name}"' for name in TABLES]
         for view, keys in KEYS.items():
@@ -86,11 +86,11 @@ class Lakehouse:
             lines.append(f'[[outputs]]\nview = "{view}"\ntarget = "delta"\npath = "lake/{view}"')
             lines.append(mode)
         self.pipeline_file.write_text("\n".join(lines))
-        return self._append(self._shop.open(scale))
+        self._append(self._shop.open(scale))
 
-    def append_hour(self) -> int:
-        """Append the events of one more hour to the source tables; return their number."""
-        return self._append(self._shop.next_hour())
+    def append_hour(self) -> None:
+        """Append the events of one more hour to the source tables."""
+        self._append(self._shop.next_hour())
 
     def event_files(self, table: str) -> list[str]:
         """Return the Parquet files of a source table."""
@@ -138,10 +138,9 @@ class Lakehouse:
         rows_read = sum(table["rows"] for table in report["read"].values())
         return RefreshCost(cost, None, None, rows_read, sum(report["written"].values()))
 
-    def _append(self, tables: Mapping[str, pa.Table]) -> int:
+    def _append(self, tables: Mapping[str, pa.Table]) -> None:
         for name, table in tables.items():
             write_deltalake(self._folder / "events" / name, table, mode="append")
-        return sum(table.num_rows for table in tables.values())
 
     def _outputs(self, definition: PipelineDefinition, circuit: Circuit) -> list[Output]:
         outputs = list_outputs(circuit.outputs, definition.outputs(circuit))

@@ -21,13 +21,15 @@ import typer
 
 import dbsp_wcoj
 from benchmarks.cost import Clock
+from benchmarks.medallion.comparison import count_differences
 from benchmarks.medallion.events import Shop
 from benchmarks.medallion.lakehouse import KEYS, SQL
+from benchmarks.medallion.recompute import read_views
 from benchmarks.parts import PartsRun, open_run
 from benchmarks.result import Result, Row
 from circuits import Circuit, compile_sql
 from circuits.schema import WEIGHT
-from circuits.sql import ViewStatement, view_statements, without_streams
+from circuits.sql import ViewStatement
 from streaming.pipeline.recomputation import ViewComputer, relations_read
 from streaming.pipeline.spark_views import SparkViews
 from streaming.pipeline.sql_files import read_sql_files
@@ -70,7 +72,7 @@ def measure(
     """Return a row for each view and fraction of changed rows."""
     rows: list[Row] = []
     text = read_sql_files([SQL]).text
-    views = {view.name: without_streams(view, "spark") for view in view_statements(text, "spark")}
+    views = {name: v for name, v in read_views().items() if not name.startswith("bronze_")}
     for fraction in fractions:
         shop = Shop(run.seed)
         first = shop.open(scale)
@@ -80,10 +82,7 @@ def measure(
         old = dict(circuit.views)
         changes = circuit.step(shop.change(fraction))
         new = dict(circuit.views)
-        for name in KEYS:
-            if name.startswith("bronze_"):
-                continue
-            view = views[name]
+        for name, view in views.items():
             reads = relations_read(view, KEYS)
             step = _time_step(circuit, view, {read: (old[read], changes[read]) for read in reads})
             recomputed, rows_of_view = _time_recomputation(
@@ -91,9 +90,8 @@ def measure(
             )
             run.verdict.set_truth(f"{name} at {fraction}", 0)
             for subject, table in (("step", step[1]), ("recomputed", rows_of_view)):
-                differing = pa.concat_tables([table, _negated(new[name])])
-                count = circuit.add_tables(name, [differing]).num_rows
-                run.verdict.compare(subject, f"{name} at {fraction}", count)
+                differences = count_differences(table, new[name])
+                run.verdict.compare(subject, f"{name} at {fraction}", differences)
             rows.append(
                 {
                     "view": name,

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.cost import Clock, Cost
 from benchmarks.medallion.lakehouse import KEYS, SQL
-from circuits.sql import view_statements, without_streams
+from circuits.sql import ViewStatement, view_statements, without_streams
 from streaming.pipeline.sql_files import read_sql_files
 
 
@@ -32,11 +32,11 @@ class Recomputation(Protocol):
         ...
 
 
-def read_queries() -> dict[str, str]:
-    """Return the query of each view, each after those that it reads; its tables are whole."""
-    views = view_statements(read_sql_files([SQL]).text, "spark")
-    queries = {view.name: without_streams(view, "spark").query for view in views}
-    return {name: queries[name] for name in KEYS}
+def read_views() -> dict[str, ViewStatement]:
+    """Return each view as a query over whole tables; it follows the views that it reads."""
+    statements = view_statements(read_sql_files([SQL]).text, "spark")
+    views = {view.name: without_streams(view, "spark") for view in statements}
+    return {name: views[name] for name in KEYS}
 
 
 class SparkRecomputation:
@@ -50,16 +50,16 @@ class SparkRecomputation:
     def __init__(self, session: SparkSession, folder: Path) -> None:
         self._session = session
         self._folder = folder
-        self._queries = read_queries()
+        self._views = read_views()
 
     def compute(self, files: Mapping[str, Sequence[str]]) -> tuple[Cost, dict[str, pa.Table]]:
         spark = self._session
         clock = Clock()
         for name, paths in files.items():
             spark.read.parquet(*paths).createOrReplaceTempView(name)
-        for name, query in self._queries.items():
+        for name, view in self._views.items():
             path = str(self._folder / name)
-            spark.sql(query).write.mode("overwrite").parquet(path)
+            spark.sql(view.query).write.mode("overwrite").parquet(path)
             spark.read.parquet(path).createOrReplaceTempView(name)
         cost = clock.read()
-        return cost, {name: spark.table(name).toArrow() for name in self._queries}
+        return cost, {name: spark.table(name).toArrow() for name in self._views}
