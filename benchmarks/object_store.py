@@ -161,7 +161,7 @@ def measure(result: Result, verdict: Verdict, sizes: Sizes, seed: int) -> None:
         with (
             tempfile.TemporaryDirectory(prefix="dbsp-wcoj-object-store-") as folder,
             patch.dict(os.environ, {"XDG_CACHE_HOME": f"{folder}/cache"}),
-            patch.object(ObjectFiles, "_library", PropertyMock(return_value=library)),
+            patch.object(ObjectFiles, "library", PropertyMock(return_value=library)),
         ):
             is_directory = place == DIRECTORY
             state = f"{folder}/state" if is_directory else f"s3://{BUCKET}/{Path(folder).name}"

@@ -61,7 +61,7 @@ class ObjectFiles:
         self._open_store: S3Store | None = None
         try:
             self.store  # noqa: B018 - raises an error if the arguments are invalid
-        except self._library.exceptions.BaseError as error:
+        except self.library.exceptions.BaseError as error:
             raise ValueError(f"{location}: {_first_line(error)}") from error
 
     def __getstate__(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class ObjectFiles:
         with self._os_errors(name):
             # The library sends buffers of bytes only, and not those of longer words.
             parts = (memoryview(chunk).cast("B") for chunk in chunks)
-            self._library.put(self.store, name, parts if data is None else data)
+            self.library.put(self.store, name, parts if data is None else data)
         if self._cache is not None:
             self._cache.write(name, chunks if data is None else [data])
 
@@ -86,7 +86,7 @@ class ObjectFiles:
                 answer was lost.
         """
         with self._os_errors(name):
-            self._library.put(self.store, name, bytes(data), mode="create", use_multipart=False)
+            self.library.put(self.store, name, bytes(data), mode="create", use_multipart=False)
 
     def copy_to(self, other: ObjectFiles, name: str, size: int) -> bool:
         """Copy an object to the same name in another directory, by one request.
@@ -99,7 +99,7 @@ class ObjectFiles:
         if source.config != target.config or size > MAX_COPIED_BYTES:
             return False
         with self._os_errors(name):
-            self._library.copy(
+            self.library.copy(
                 self._open(f"s3://{source.config['bucket']}"),
                 "/".join(filter(None, (source.prefix, name))),
                 "/".join(filter(None, (target.prefix, name))),
@@ -112,7 +112,7 @@ class ObjectFiles:
     def rename(self, old: str, new: str) -> None:
         """Copy an object and remove the old one; these are two requests."""
         with self._os_errors(old):
-            self._library.copy(self.store, old, new)
+            self.library.copy(self.store, old, new)
         self.remove(old)
 
     def rename_new(self, old: str, new: str) -> None:
@@ -132,7 +132,7 @@ class ObjectFiles:
         if self._cache is not None and (cached := self._cache.read(name)) is not None:
             return cached
         with self._os_errors(name):
-            data = self._library.get(self.store, name).bytes()
+            data = self.library.get(self.store, name).bytes()
         if self._cache is not None:
             self._cache.write(name, [memoryview(data)])
         return memoryview(bytearray(data))
@@ -141,7 +141,7 @@ class ObjectFiles:
         """Return the size of an object in bytes; None if it is missing."""
         try:
             with self._os_errors(name):
-                return int(self._library.head(self.store, name)["size"])
+                return int(self.library.head(self.store, name)["size"])
         except FileNotFoundError:
             return None
 
@@ -163,7 +163,7 @@ class ObjectFiles:
     def remove(self, name: str) -> None:
         """Remove an object; a missing object is not an error."""
         with contextlib.suppress(FileNotFoundError), self._os_errors(name):
-            self._library.delete(self.store, name)
+            self.library.delete(self.store, name)
         if self._cache is not None:
             self._cache.remove(name)
 
@@ -178,7 +178,7 @@ class ObjectFiles:
         """Do nothing: an object store has no locks."""
 
     @property
-    def _library(self) -> Any:
+    def library(self) -> Any:
         """The library obstore, which an extra installs."""
         import obstore
 
@@ -198,7 +198,7 @@ class ObjectFiles:
 
     def _objects(self, folder: str) -> Sequence[ObjectMeta]:
         with self._os_errors(folder):
-            listing = self._library.list_with_delimiter(self.store, folder or None)
+            listing = self.library.list_with_delimiter(self.store, folder or None)
             objects: Sequence[ObjectMeta] = listing["objects"]
             return objects
 
@@ -206,7 +206,7 @@ class ObjectFiles:
     def _os_errors(self, name: str) -> Iterator[None]:
         """Raise errors of the library as an `OSError` that names the object."""
         path = f"{self.location}/{name}"
-        exceptions = self._library.exceptions
+        exceptions = self.library.exceptions
         try:
             yield
         except FileNotFoundError:
@@ -279,7 +279,7 @@ class MappableObjectFiles(ObjectFiles):
     def _download(self, name: str) -> None:
         """Copy an object to the cache; only a part of it is in memory at a time."""
         with self._os_errors(name):
-            chunks = self._library.get(self.store, name).stream()
+            chunks = self.library.get(self.store, name).stream()
             self.cache.store(name, chunks)
 
 
