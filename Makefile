@@ -2,7 +2,7 @@
 # make check       lint, types, import contracts and the fast tests (under two minutes)
 # make test        lint, types, import contracts, tests
 # make test-slow   the tests marked slow, and all property tests with ten times their examples
-# make bench       the benchmarks and the tables in README.md (about forty minutes)
+# make bench       the benchmarks and the tables in README.md (more than an hour)
 # make docs        the documentation as static pages, in build/site
 # make package     wheel and source archive in dist/; the wheel installed and tried in an empty environment
 # make package-all ... for every Python there is, with the oldest and the newest dependencies (minutes each)

@@ -167,11 +167,12 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
 ) -> None:
     """Measure the stream; exit status 1 if the view is wrong."""
-    verdict = Verdict()
+    result, verdict = Result("new_strings", CLAIM, {}), Verdict()
     limit = None if memory_limit is None else round(memory_limit * MEGABYTE)
     with tempfile.TemporaryDirectory() as folder:
         rows, finals = measure(verdict, Path(folder), strings, live, batch, limit)
-    verdict.close(Result("new_strings", CLAIM, {STREAM: rows, FINAL: finals}), json)
+    result.tables.update({STREAM: rows, FINAL: finals})
+    verdict.close(result, json)
 
 
 if __name__ == "__main__":

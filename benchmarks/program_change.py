@@ -107,10 +107,10 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
 ) -> None:
     """Measure the changes; exit status 1 if a view is wrong."""
-    verdict = Verdict()
+    result, verdict = Result("program_change", CLAIM, {}), Verdict()
     measure(Verdict(), 10_000, 1)  # the first use of each kernel
-    table = measure(verdict, rows, repetitions)
-    verdict.close(Result("program_change", CLAIM, {CHANGES: table}), json)
+    result.tables[CHANGES] = measure(verdict, rows, repetitions)
+    verdict.close(result, json)
     typer.echo(f"SECONDS_PER_ROW is {SECONDS_PER_ROW}")
 
 

@@ -49,7 +49,8 @@ _RENDERED = (
 class Result:
     """The tables of a benchmark, the claim that they test, and the machine that ran it.
 
-    ``started`` is the clock `time.perf_counter` at the start of the run.
+    Create it before the first measurement: it notes the load of the machine, and the time that the
+    run takes counts from here. ``started`` is the clock `time.perf_counter`.
     """
 
     benchmark: str

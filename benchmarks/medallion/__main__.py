@@ -46,11 +46,12 @@ def main(
     json: Annotated[Path | None, typer.Option(help="Where to write the result.")] = None,
 ) -> None:
     """Measure; exit status 1 if a table is wrong."""
+    result = Result("medallion", CLAIM, {})
     dbsp_wcoj.warm_up()
     with open_run("medallion", (), seed=seed, json=json) as run:
         spark = SparkRecomputation(run.start_spark(), run.folder / "spark")
-        rows = measure(run, spark, hours=hours, scale=scale)
-        run.verdict.close(Result("medallion", CLAIM, {REFRESHES: rows}), json)
+        result.tables[REFRESHES] = measure(run, spark, hours=hours, scale=scale)
+        run.verdict.close(result, json)
 
 
 def measure(run: PartsRun, recomputation: Recomputation, *, hours: int, scale: float) -> list[Row]:
