@@ -1,7 +1,7 @@
 """Group lookup: the states of groups in a trace, before and after a delta.
 
-A row of the trace is the key of a group and one more column, its *slot*; the weight is the value of
-the slot. The state of a group is its slots::
+A row of the trace is the key of a group and one more column, the number of an accumulator of the
+group (its *slot*); the weight is the value of the accumulator. The state of a group is its slots::
 
     old[group, slot] = Σ over the runs of the spine of run[group, slot]
     new[group, slot] = old[group, slot] + delta[group, slot]
@@ -15,9 +15,10 @@ Cost: O(log N) per group and run to find the group, O(runs) per slot.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import borrow, load
 from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.kernels.storage.search import root_seek, seek
+from dbsp_wcoj.kernels.storage.row_ranges import weight_before
+from dbsp_wcoj.kernels.storage.search import find_children
 from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
 
@@ -34,6 +35,7 @@ def look_up_groups(table, delta_run, keys):
         ``(group_indices, slots, weights)`` of the slots that are not 0, sorted: index i is group i
         before the delta, n + i is group i after it.
     """
+    keys = borrow(keys)
     k, n = keys.shape
     runs = table[0] + (delta_run != 0)
     # The slots of each group in each run: nodes [first, last) of the last level.
@@ -42,24 +44,8 @@ def look_up_groups(table, delta_run, keys):
     size = 0
     for r in range(runs):
         run = delta_run if r == table[0] else table[1 + r]
-        nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
         for group in range(n):
-            first = np.int64(0)
-            last = nodes
-            for level in range(k):
-                entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-                values = run + (load(run, entry + run_layout.LEVEL_VALUES) << 3)
-                value = keys[level, group]
-                if level == 0:
-                    first = root_seek(run, first, last, value)
-                else:
-                    first = seek(values, first, last, value)
-                if first >= last or load(values, first) != value:
-                    last = first
-                    break
-                offsets = load(run, entry + run_layout.LEVEL_OFFSETS)
-                last = load(run, offsets + first + 1)
-                first = load(run, offsets + first)
+            first, last = find_children(run, keys, group)
             firsts[r, group] = first
             lasts[r, group] = last
             size += last - first
@@ -92,13 +78,10 @@ def look_up_groups(table, delta_run, keys):
                     values = run + (load(run, entry + run_layout.LEVEL_VALUES) << 3)
                     if load(values, first) == slot:
                         firsts[r, group] = first + 1
-                        weight = load(run, run_layout.UNIFORM_WEIGHT)
-                        sums = load(run, run_layout.WEIGHT_SUMS)
-                        if sums != 0:
-                            # Running sums may wrap around; the difference of two is still exact.
-                            weight = wrapping_subtract(
-                                load(run, sums + first + 1), load(run, sums + first)
-                            )
+                        # The sums may wrap around; the difference of two is still exact.
+                        weight = wrapping_subtract(
+                            weight_before(run, first + 1), weight_before(run, first)
+                        )
                         new = add(new, weight)
                         if r < table[0]:
                             old = new

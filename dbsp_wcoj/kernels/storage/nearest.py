@@ -7,16 +7,14 @@ exists if the sum of its weights in all runs is not zero.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import borrow, load
 from dbsp_wcoj.kernels.storage.row_ranges import weight_before
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
-    LEVEL_NODES,
-    LEVEL_OFFSETS,
     LEVEL_VALUES,
 )
-from dbsp_wcoj.kernels.storage.search import root_seek, seek
+from dbsp_wcoj.kernels.storage.search import find_children, seek
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 
 
@@ -37,6 +35,7 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
         The number of leaves that were read.
     """
     n = keys.shape[1]
+    prefixes = borrow(keys)[: arity - 1]
     count = runs.shape[0]
     # For each run: the next leaf to read, and the leaf at which its rows of the prefix end.
     cursors = np.empty(count, np.int64)
@@ -46,22 +45,7 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
         target = keys[arity - 1, i]
         for r in range(count):
             run = runs[r]
-            first = np.int64(0)
-            last = load(run, LEVEL_HEADERS + LEVEL_NODES)
-            for level in range(arity - 1):
-                entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-                nodes = run + (load(run, entry + LEVEL_VALUES) << 3)
-                value = keys[level, i]
-                if level == 0:
-                    first = root_seek(run, first, last, value)
-                else:
-                    first = seek(nodes, first, last, value)
-                if first >= last or load(nodes, first) != value:
-                    first = last
-                    break
-                offsets = load(run, entry + LEVEL_OFFSETS)
-                last = load(run, offsets + first + 1)
-                first = load(run, offsets + first)
+            first, last = find_children(run, prefixes, i)
             if first >= last:
                 cursors[r] = 0
                 limits[r] = 0

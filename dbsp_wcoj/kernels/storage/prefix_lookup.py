@@ -17,17 +17,16 @@ the delta if that is earlier.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import borrow, load
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
-    LEVEL_NODES,
     LEVEL_OFFSETS,
     LEVEL_VALUES,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
-from dbsp_wcoj.kernels.storage.search import root_seek, seek
+from dbsp_wcoj.kernels.storage.search import find_children, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
 # Room for so many rows, at first.
@@ -107,6 +106,7 @@ def look_up_prefixes(
         each row, shape ``(arity - k, rows)``; the weight of each row without the delta, and with
         it. A weight is 0 if the row is not among the first rows without, or with, the delta.
     """
+    prefixes = borrow(prefixes)
     k, n = prefixes.shape
     depth = arity - k
     runs = table[0] + (1 if delta_run != 0 else 0)
@@ -139,20 +139,7 @@ def look_up_prefixes(
     for prefix in range(n):
         count = 0
         for r in range(runs):
-            run = address[r]
-            first = np.int64(0)
-            last = load(run, LEVEL_HEADERS + LEVEL_NODES)
-            for level in range(k):
-                value = prefixes[level, prefix]
-                if level == 0:
-                    first = root_seek(run, first, last, value)
-                else:
-                    first = seek(values[level, r], first, last, value)
-                if first >= last or load(values[level, r], first) != value:
-                    last = first
-                    break
-                last = load(run, offsets[level, r] + first + 1)
-                first = load(run, offsets[level, r] + first)
+            first, last = find_children(address[r], prefixes, prefix)
             if first < last:
                 run_indices[0, count] = r
                 cursors[0, count] = first

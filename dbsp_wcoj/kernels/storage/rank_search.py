@@ -18,31 +18,7 @@ from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_OFFSETS,
     LEVEL_VALUES,
 )
-from dbsp_wcoj.kernels.storage.search import bisect, root_seek, seek
-
-
-@subroutine
-def children_of_prefix(run, keys, i):
-    """Return the first child of prefix ``i`` and the position after its last child; 0, 0 if none.
-
-    The children are nodes of the level after the columns of the prefix.
-    """
-    first = np.int64(0)
-    last = load(run, LEVEL_HEADERS + LEVEL_NODES)
-    for level in range(keys.shape[0]):
-        entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-        nodes = run + (load(run, entry + LEVEL_VALUES) << 3)
-        value = keys[level, i]
-        if level == 0:
-            first = root_seek(run, first, last, value)
-        else:
-            first = seek(nodes, first, last, value)
-        if first >= last or load(nodes, first) != value:
-            return np.int64(0), np.int64(0)
-        offsets = load(run, entry + LEVEL_OFFSETS)
-        last = load(run, offsets + first + 1)
-        first = load(run, offsets + first)
-    return first, last
+from dbsp_wcoj.kernels.storage.search import bisect, find_children
 
 
 @subroutine
@@ -121,7 +97,7 @@ def find_ranks(runs, keys, ranks, arity, rows):
         weight_of_earlier_prefixes = np.int64(0)
         for r in range(count):
             run = runs[r]
-            first, last = children_of_prefix(run, keys, i)
+            first, last = find_children(run, keys, i)
             first_child[r] = first
             last_child[r] = last
             for level in range(depth, arity - 1):

@@ -1,4 +1,4 @@
-"""Search a sorted list from a cursor, or the first column of a run by its directory.
+"""Search a sorted list from a cursor, the first column of a run by its directory, or a prefix.
 
     seek(values, low, high, value) = min { i : low <= i < high and values[i] >= value }, or high
 
@@ -8,14 +8,18 @@ Cost: `seek` takes O(log distance) from the cursor (galloping). `root_seek` take
 for evenly spread values and never more than a binary search.
 """
 
+import numpy as np
+
 from dbsp_wcoj.kernels.compilation import subroutine
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage.run_layout import (
     DIRECTORY,
     DIRECTORY_SHIFT,
     DIRECTORY_SIZE,
+    LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
     LEVEL_NODES,
+    LEVEL_OFFSETS,
     LEVEL_VALUES,
     LOWEST_VALUE,
 )
@@ -91,3 +95,33 @@ def root_find(run, low, high, value):
     node = root_seek(run, low, high, value)
     values = run + (load(run, LEVEL_HEADERS + LEVEL_VALUES) << 3)
     return node, node < high and load(values, node) == value
+
+
+@subroutine
+def find_children(run, prefixes, i):
+    """Return the first child of prefix ``i`` and the position after its last child; 0, 0 if none.
+
+    The children are nodes of the level after the columns of the prefix. A prefix without columns
+    has all nodes of the first level.
+
+    Args:
+        run: The address of a run.
+        prefixes: int64, shape ``(k, n)``, ``k`` below the columns of the run.
+        i: The prefix.
+    """
+    first = np.int64(0)
+    last = load(run, LEVEL_HEADERS + LEVEL_NODES)
+    for level in range(prefixes.shape[0]):
+        entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+        nodes = run + (load(run, entry + LEVEL_VALUES) << 3)
+        value = prefixes[level, i]
+        if level == 0:
+            first = root_seek(run, first, last, value)
+        else:
+            first = seek(nodes, first, last, value)
+        if first >= last or load(nodes, first) != value:
+            return np.int64(0), np.int64(0)
+        offsets = load(run, entry + LEVEL_OFFSETS)
+        last = load(run, offsets + first + 1)
+        first = load(run, offsets + first)
+    return first, last
