@@ -106,7 +106,7 @@ class PlanCache:
                 name,
                 arity,
                 keep_rows=not is_planned_ahead,
-                is_self_joined=names.count(name) > 1,
+                occurrences=names.count(name),
             )
             for name, arity in query.relations.items()
         }

@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
-from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.zset import ZSet, to_storable
 
@@ -44,8 +43,8 @@ class Relations:
 
     __slots__ = (
         "_kept_names",
+        "_occurrences",
         "_readers",
-        "_self_joined_names",
         "arities",
         "arrangement_drops",
         "traces",
@@ -57,7 +56,8 @@ class Relations:
         self.arities: dict[str, int] = {}
         self.traces: dict[str, Trace] = {}
         self._kept_names: set[str] = set()
-        self._self_joined_names: set[str] = set()
+        # The most atoms of a query that read a relation, by relation.
+        self._occurrences: dict[str, int] = {}
         self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
         self.version = 0
         self.arrangement_drops = 0
@@ -65,9 +65,7 @@ class Relations:
     def __contains__(self, name: str) -> bool:
         return name in self.traces
 
-    def declare(
-        self, name: str, arity: int, *, keep_rows: bool, is_self_joined: bool = False
-    ) -> Trace:
+    def declare(self, name: str, arity: int, *, keep_rows: bool, occurrences: int = 1) -> Trace:
         """Return the trace of a relation; create it if no query has declared it.
 
         Args:
@@ -75,8 +73,8 @@ class Relations:
             arity: Its number of columns.
             keep_rows: True if arrangements may be requested after rows have been inserted; the
                 trace then always has an arrangement from which others can be built.
-            is_self_joined: True if a query reads the relation more than once, so that it looks up
-                the rows of the delta in the trace.
+            occurrences: How many atoms of the query read the relation. If it is more than one, the
+                query looks up the rows of a delta in the trace of the same relation.
 
         Raises:
             ArityError: The relation was declared with another arity.
@@ -93,13 +91,21 @@ class Relations:
         if keep_rows:
             trace.arrange(tuple(range(trace.arity)))
             self._kept_names.add(name)
-        if is_self_joined:
-            self._self_joined_names.add(name)
+        self._occurrences[name] = max(self._occurrences.get(name, 1), occurrences)
         return trace
 
-    def is_self_joined(self, name: str) -> bool:
-        """Return whether a query reads the relation more than once."""
-        return name in self._self_joined_names
+    def lookups(self, name: str, rows: int, all_rows: int) -> int:
+        """Return about how many rows the joins of a step search for in the trace of a relation.
+
+        For each occurrence of the relation, a join looks up the deltas of all other atoms.
+
+        Args:
+            name: The relation.
+            rows: The rows of its delta.
+            all_rows: The rows of the deltas of all relations.
+        """
+        occurrences = self._occurrences[name]
+        return occurrences * (all_rows + (occurrences - 2) * rows)
 
     def add_reader(self, orders: Callable[[], Mapping[str, Collection[ColumnOrder]]]) -> None:
         """Register a reader.
@@ -204,11 +210,9 @@ class RelationsStep(Staged):
             DbspWcojError: This step was already committed, or another one since it was staged.
         """
         self.check(self._relations)
+        all_rows = self.rows
         for name, step in self.by_name.items():
-            if step.rows >= MIN_UNREAD_ROWS:
-                # A query looks up the rows of each delta in the other relations.
-                is_self_joined = self._relations.is_self_joined(name)
-                step.lookups = self.rows - (0 if is_self_joined else step.rows)
+            step.lookups = self._relations.lookups(name, step.rows, all_rows)
             step.commit()
         self._relations.version += 1
 

@@ -25,6 +25,9 @@ A spine can load stored runs of any size (`Spine.load`). Loading merges nothing 
 `MAX_LOADED_RUNS`; later steps do, each opening at most one merge of large runs, until the sizes are
 as above.
 
+A step that searches for no more rows in the spine than it adds merges later
+(`MIN_GROWTH_FACTOR`): it copies fewer rows, and its lookups read some more runs.
+
 Large runs that few lookups read are not worth a merge. A step says how many rows its lookups search
 for in the spine (`Spine.append`). If they are few in comparison to the rows that it inserts, the
 spine leaves the run unmerged. If it then has more than `MAX_UNREAD_RUNS` runs, it merges neighbours
@@ -69,6 +72,11 @@ SpineSnapshot = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
 
 # A run is merged with the older run before it if that one is at most this many times as large.
 GROWTH_FACTOR: Final = 8
+# The same in a step that searches for no more rows than it adds,
+MIN_GROWTH_FACTOR: Final = 2
+# for an older run of at most this many rows. The deleted rows of larger runs would use too much
+# memory until they are merged.
+MAX_LATE_MERGE_ROWS: Final = 1 << 20
 # Two runs of at most this many rows together are always merged.
 SMALL_MERGE_ROWS: Final = 256
 # Merge work, in rows: for each row of a step, and for each step.
@@ -98,6 +106,7 @@ class Spine:
     """
 
     __slots__ = (
+        "_has_few_lookups",
         "_has_unmerged_runs",
         "_merges",
         "_overlay",
@@ -123,12 +132,15 @@ class Spine:
         self._merges: list[Merge] = []
         # The memory of merged runs, which later steps free once no reader has the runs.
         self._released: list[SmallPages] = []
+        # True if the last step searched for no more rows than it added.
+        self._has_few_lookups = False
         # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
         # The runs of the overlay, and the run count and weight bound of the table without them.
         self._overlay: list[Run] = []
         self._without_overlay: tuple[int, int] | None = None
-        # True if runs other than the newest may need a merge: loaded runs, and unread ones.
+        # True if runs other than the newest may need a merge: loaded runs, and those of steps with
+        # few lookups.
         self._has_unmerged_runs = False
         self.table: Int64Array = np.zeros(spine_kernels.TABLE_WORDS, np.int64)
         self.table_address: int = self.table.__array_interface__["data"][0]
@@ -243,6 +255,7 @@ class Spine:
             self._close_tail()
             self._runs.append(run)
             self._owed_fuel += FUEL_PER_ROW * run.rows + FUEL_PER_STEP
+            self._set_few_lookups(lookups is not None and lookups <= run.rows)
             is_unread = (
                 lookups is not None
                 and run.rows >= max(MIN_UNREAD_ROWS, ROWS_PER_LOOKUP * lookups)
@@ -257,7 +270,16 @@ class Spine:
         """Make the tail an ordinary run, and do the merge work of its steps."""
         first_new = len(self._runs)
         self._close_tail()
+        self._set_few_lookups(False)
         self._settle(first_new)
+
+    def _set_few_lookups(self, has_few_lookups: bool) -> None:
+        """Note whether a step searches for no more rows than it adds."""
+        if self._has_few_lookups and not has_few_lookups:
+            self._has_unmerged_runs = (
+                True  # of less than `GROWTH_FACTOR` times the size of the next
+            )
+        self._has_few_lookups = has_few_lookups
 
     def push_overlay(self, run: Run) -> None:
         """Let readers see a run after all others, until `pop_overlay`.
@@ -412,7 +434,9 @@ class Spine:
         older, newer = self._runs[position - 1], self._runs[position]
         if older.is_mapped or newer.is_mapped or newer.rows + older.rows > self.max_merge_rows:
             return False
-        if newer.rows * GROWTH_FACTOR < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
+        is_late = self._has_few_lookups and older.rows <= MAX_LATE_MERGE_ROWS
+        growth_factor = MIN_GROWTH_FACTOR if is_late else GROWTH_FACTOR
+        if newer.rows * growth_factor < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False
         return not self._merges or not any(
             run is merge.older or run is merge.newer

@@ -80,6 +80,7 @@ class DistinctOperator:
             return delta, None
         rows = to_storable(delta)
         staged = self.trace.prepare(rows)  # raises on overflow, so the sums below cannot wrap
+        staged.lookups = len(rows)
         old = self.trace.weights_of(rows)
         change = self._reweight(old + delta.weight_array) - self._reweight(old)
         return _with_weights(delta, change), staged

@@ -81,7 +81,7 @@ class OrderedRows:
         step = None
         if len(delta):
             step = self.rows.prepare(delta)
-            step.lookups = groups.shape[1]
+            step.lookups = None if self._limit is None else self._limit * groups.shape[1]
             staged.append(step)
         front = None
         if (delta.weight_array < 0).any() or self._has_front():

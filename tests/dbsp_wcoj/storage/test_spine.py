@@ -118,10 +118,10 @@ def test_a_long_stream_of_all_sizes_keeps_its_rows_and_few_runs(seed):
     assert read(spine) == total
 
 
-def distinct_run(start: int, rows: int) -> Run:
+def distinct_run(start: int, rows: int, weight: int = 1) -> Run:
     """Return a run of rows that occur for no other ``start``, spread over the range of values."""
     keys = (np.arange(start, start + rows) * 0x9E3779B1) % (1 << 31)
-    return Run.of(ZSet.from_columns([keys, keys % 1_009]), ORDER)
+    return Run.of(ZSet.from_columns([keys, keys % 1_009], np.full(rows, weight)), ORDER)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 3_000])
@@ -390,7 +390,7 @@ def test_a_spine_with_unread_runs_has_the_sum_of_the_appended_runs(data):
             if data.draw(st.booleans()):
                 delta = {row: abs(weight) for row, weight in delta.items()}
             if delta:
-                spine.append(build(delta), data.draw(st.sampled_from([None, 0, 10**6])))
+                spine.append(build(delta), data.draw(st.sampled_from([None, 0, 1, 10**6])))
                 total = add(total, delta)
             spine._check()
             assert read(spine) == total
@@ -406,7 +406,7 @@ def test_runs_that_few_lookups_read_are_merged_late(monkeypatch):
         assert len(spine.runs) <= MAX_UNREAD_RUNS + len(spine._merges) + math.log2(number + 1)
     copied, _ = work.take()
     for number in range(400):
-        eager.append(distinct_run(500 * number, 500), 500)
+        eager.append(distinct_run(500 * number, 500), 501)
     eagerly_copied, _ = work.take()
     assert spine.rows == eager.rows == 200_000
     assert 3 * copied < 2 * eagerly_copied
@@ -414,6 +414,38 @@ def test_runs_that_few_lookups_read_are_merged_late(monkeypatch):
     for number in range(3_000):
         spine.append(distinct_run(200_000 + number, 1))
     check_sizes(spine, spine.rows)
+
+
+def test_steps_with_few_lookups_copy_fewer_rows(monkeypatch):
+    work = MergeCounter(monkeypatch)
+    spine, eager = Spine(), Spine()
+    for number in range(400):
+        spine.append(distinct_run(500 * number, 500), 500)
+        spine._check()
+        assert len(spine.runs) <= math.log2(number + 1) + 2 * len(spine._merges) + 3
+    copied, _ = work.take()
+    for number in range(400):
+        eager.append(distinct_run(500 * number, 500), 501)
+    eagerly_copied, _ = work.take()
+    assert spine.rows == eager.rows == 200_000
+    assert 4 * copied < 3 * eagerly_copied
+    # A step with more lookups begins to merge the runs that the others have left.
+    for number in range(1_000):
+        spine.append(distinct_run(200_000 + 10 * number, 10), 11)
+    check_sizes(spine, spine.rows)
+
+
+def test_deleted_rows_of_large_runs_are_merged_in_spite_of_few_lookups(monkeypatch):
+    monkeypatch.setattr(spine_module, "MAX_LATE_MERGE_ROWS", 5_000)
+    spine = Spine()
+    for number in range(100):
+        spine.append(distinct_run(500 * number, 500), 0)
+    for number in range(20):
+        spine.append(distinct_run(500 * number, 500, weight=-1), 0)
+        deleted = 500 * (number + 1)
+        if not spine._merges:
+            live = 50_000 - deleted
+            assert sum(run.rows for run in spine.runs) <= live * (1 + 2 / GROWTH_FACTOR) + 5_000
 
 
 def test_runs_of_deletions_are_merged_although_few_lookups_read_them(monkeypatch):

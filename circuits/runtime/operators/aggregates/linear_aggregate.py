@@ -328,6 +328,7 @@ class LinearAggregate:
                 step = self.trace.prepare(delta)
             except WeightOverflowError as error:
                 raise self._overflow(error) from None
+            step.lookups = groups.shape[1]
             staged.append(step)
         return group_slots(self.trace, groups, step)
 
