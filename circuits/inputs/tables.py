@@ -173,7 +173,8 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
             table = table.select(checks.kept)
         try:
             table.validate()  # the sizes of the buffers
-            table.select(checks.validated).validate(full=True)
+            if checks.validated:
+                table.select(checks.validated).validate(full=True)
         except pa.ArrowInvalid as error:
             raise SchemaError(
                 f"relation {self.relation!r}: the table is damaged: {error}; write it again, or "
@@ -193,11 +194,26 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
         validated = [
             position
             for position, field in enumerate(fields)
-            if field.name not in unread
-            or not pa.types.is_string(field.type)
-            or declared.field(field.name).type != field.type
+            if not _has_any_bits(field.type)
+            and (
+                field.name not in unread
+                or not pa.types.is_string(field.type)
+                or declared.field(field.name).type != field.type
+            )
         ]
         return _Checks(schema, unread, None if len(kept) == len(schema) else kept, validated)
+
+
+def _has_any_bits(type: pa.DataType) -> bool:
+    """Return whether all bits of a width are values of a type: Arrow has nothing to validate."""
+    types = pa.types
+    return (
+        types.is_integer(type)
+        or types.is_floating(type)
+        or types.is_boolean(type)
+        or types.is_timestamp(type)
+        or types.is_duration(type)
+    )
 
 
 def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:

@@ -209,6 +209,8 @@ class LinearAggregate:
         k, n = len(self.keys), len(weights)
         keys = [rows.take(self._key_columns, axis=0)]
         groups = find_groups(keys[0])
+        if groups is None and not (self._count_slots or self._quantities):  # count(*) only
+            return self._add_up(np.concatenate([keys[0], np.zeros((1, n), np.int64)]), weights)
         # For each quantity: the row of each amount, its slot, and the amount.
         quantities = [(_numbers_below(n), np.zeros(n, np.int64), weights)]
         null_masks: dict[tuple[int, ...], BoolArray | None] = {}
@@ -258,6 +260,10 @@ class LinearAggregate:
         slot_rows = np.empty((k + 1, len(amounts)), np.int64)
         all_keys.take(row_numbers, axis=1, out=slot_rows[:-1], mode="clip")
         slot_rows[-1] = slots
+        return self._add_up(slot_rows, amounts)
+
+    def _add_up(self, slot_rows: Int64Array, amounts: Int64Array) -> ZSet:
+        """Return the sum of amounts as rows (keys, slot)."""
         try:
             return consolidated_rows(slot_rows, amounts)
         except WeightOverflowError as error:
