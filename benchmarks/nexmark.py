@@ -2,8 +2,8 @@
 
     python -m benchmarks.nexmark [--query q3] [--size 10000] [--passes 5] [--check]
 
-Nexmark is an auction: persons open auctions, and others bid. The queries are q0 to q22 of
-https://github.com/nexmark/nexmark, in the form that https://github.com/feldera/feldera uses in
+Nexmark is an auction: persons open auctions, and others bid. The queries are q0 to q22 of the
+repository nexmark/nexmark, in the form that the repository feldera/feldera uses in
 ``benchmark/feldera-sql`` (views; columns in snake case); both are under the Apache License 2.0. The
 texts here are written for this benchmark from the descriptions of the queries, with the same
 constructs; ``--texts DIR`` runs other files ``q*.sql`` instead, such as those of a copy of one of

@@ -1,6 +1,6 @@
 """OPENIVM: three views of the benchmark of OpenIVM, and DuckDB's recomputation of the same queries.
 
-OpenIVM (https://github.com/ila/openivm) maintains views in DuckDB by generated SQL. Its authors
+OpenIVM (repository ila/openivm) maintains views in DuckDB by generated SQL. Its authors
 published milliseconds of a refresh after 6,000 new lineitems into 6 million, on another machine;
 DuckDB's own recomputation is measured here, in the same run. The tables and queries are written for
 this benchmark in the shape of ``join_poc.py`` and ``diverse_pipelines.py`` of that repository:

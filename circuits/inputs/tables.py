@@ -207,7 +207,7 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
 def _has_any_bits(type: pa.DataType) -> bool:
     """Return whether all bits of a width are values of a type: Arrow has nothing to validate."""
     types = pa.types
-    return (
+    return bool(
         types.is_integer(type)
         or types.is_floating(type)
         or types.is_boolean(type)
