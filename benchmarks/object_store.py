@@ -2,8 +2,7 @@
 
 Claim: the median micro-batch waits for at most 14 requests, whatever its size and that of the
 state, and takes at most 3 times the CPU time of one with the state in a directory. A large file
-counts as one request. A micro-batch after a merge waits for one more for each file that the merge
-has replaced; the column "max requests" has these.
+counts as one request, and so does the removal of many files.
 
 Input: random edges ``e(src, dst)`` with the view of triangles, as in `benchmarks.latency`: loads,
 then small steps, half of whose rows delete edges. The sink gets the rows as tables, without Spark.

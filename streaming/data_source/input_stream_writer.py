@@ -56,7 +56,7 @@ from streaming.database.positions import (
 )
 from streaming.errors import BatchOrderError, StateError
 from streaming.sink.checkpoint import Checkpoint
-from streaming.state.files import Files
+from streaming.state.files import Files, remove_files
 from streaming.state.open_files import open_files
 
 __all__ = ["InputStreamWriter", "WriteOptions"]
@@ -182,15 +182,12 @@ class InputStreamWriter(DataSourceStreamArrowWriter):
                 if parts:
                     changes[relation] = pa.concat_tables([_read(files, name) for name in parts])
                 database.apply(changes)
-        for name in files.names(options.parts_folder):  # also those of tasks that failed
-            files.remove(name)
+        remove_files(files, files.names(options.parts_folder))  # also those of tasks that failed
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Remove the parts of a micro-batch that failed."""
-        files = open_files(self._options.state)
-        for part in messages:
-            if isinstance(part, _Part) and part.name:
-                files.remove(part.name)
+        names = [part.name for part in messages if isinstance(part, _Part) and part.name]
+        remove_files(open_files(self._options.state), names)
 
     def _is_committed(
         self, relation: str, position: Position, query: str, batch_id: int, planned_ms: int

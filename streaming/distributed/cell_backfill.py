@@ -46,7 +46,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj.storage.trace import TraceStep
 from streaming.distributed.pipeline import CellManifests, Pipeline
 from streaming.errors import StateDamagedError
-from streaming.state.files import Files
+from streaming.state.files import Files, remove_files
 from streaming.state.manifest import read_cell_manifest
 from streaming.state.versions import Versions
 
@@ -99,9 +99,8 @@ class UnnamedCells:
         old, new = self._names_of(self.manifests), self._names_of(manifests)
         self.manifests = manifests
         self._versions.unnamed_files = new
-        for name in sorted(old - new):
-            with contextlib.suppress(OSError, StateDamagedError):
-                self._files.remove(name)
+        with contextlib.suppress(OSError, StateDamagedError):
+            remove_files(self._files, sorted(old - new))
 
     def release(self) -> None:
         """Leave the files to the next version."""

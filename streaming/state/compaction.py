@@ -55,7 +55,7 @@ from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
 from dbsp_wcoj.values.interner import InternerArrays
 from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StreamingError
-from streaming.state.files import Bytes, Files, MappableFiles
+from streaming.state.files import Bytes, Files, MappableFiles, remove_files
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.mapped.unreadable_pages import guard_reads
@@ -532,11 +532,10 @@ class _StoppedError(Exception):
 
 
 def _remove_files(files: Files, names: Sequence[str]) -> None:
-    for name in names:
-        try:
-            files.remove(name)
-        except (OSError, StreamingError) as error:
-            log.warning("%s/%s was not removed: %s", files.location, name, error)
+    try:
+        remove_files(files, names)
+    except (OSError, StreamingError) as error:
+        log.warning("old files in %s could not be removed: %s", files.location, error)
 
 
 def _find_large_parts(manifest: Manifest) -> list[PartGroup]:

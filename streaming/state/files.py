@@ -23,7 +23,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
@@ -44,6 +44,7 @@ __all__ = [
     "StagedFile",
     "create_atomically",
     "read_small_file",
+    "remove_files",
     "replace_atomically",
 ]
 
@@ -208,6 +209,13 @@ class AtomicFiles(Files, Protocol):
     def create(self, name: str, data: Bytes) -> None:
         """Create a file; raise `FileExistsError`, and change nothing, if the name is used."""
 
+    def remove_all(self, names: Sequence[str]) -> None:
+        """Remove files, in no order and by few requests; a missing file is not an error.
+
+        Raises:
+            OSError: Some of the files may remain.
+        """
+
 
 class StagedFile:
     """A file that is complete, and gets its name by one atomic operation.
@@ -285,6 +293,25 @@ def read_small_file(files: Files, name: str) -> bytes:
             "restore the state directory from a copy"
         )
     return bytes(files.read(name))
+
+
+def remove_files(files: Files, names: Collection[str]) -> None:
+    """Remove files: all that can be removed; a missing file is not an error.
+
+    Raises:
+        OSError, StateDamagedError: Some of the files may remain; this is the first error.
+    """
+    if isinstance(files, AtomicFiles):
+        files.remove_all(list(names))
+        return
+    errors: list[OSError | StateDamagedError] = []
+    for name in names:
+        try:
+            files.remove(name)
+        except (OSError, StateDamagedError) as error:
+            errors.append(error)
+    if errors:
+        raise errors[0]
 
 
 def replace_atomically(

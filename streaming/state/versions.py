@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from streaming.errors import StateDamagedError
-from streaming.state.files import Files
+from streaming.state.files import Files, remove_files
 from streaming.state.manifest import (
     MANIFESTS,
     Manifest,
@@ -315,20 +315,12 @@ class Versions:
 
     def _remove(self, names: list[str]) -> bool:
         """Remove files; return whether one of them could not be removed."""
-        failed: list[OSError | StateDamagedError] = []
-        for name in names:
-            try:
-                self._files.remove(name)
-            except (OSError, StateDamagedError) as error:
-                failed.append(error)
-        if failed:
-            log.warning(
-                "%d old files in %s could not be removed: %s",
-                len(failed),
-                self._files.location,
-                failed[0],
-            )
-        return bool(failed)
+        try:
+            remove_files(self._files, names)
+        except (OSError, StateDamagedError) as error:
+            log.warning("old files in %s could not be removed: %s", self._files.location, error)
+            return True
+        return False
 
     def _file_names(self) -> set[str]:
         """Return the files that the intact manifests name."""

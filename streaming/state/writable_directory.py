@@ -24,7 +24,7 @@ from streaming.state.directory_identity import (
     find_identity,
     update_identity,
 )
-from streaming.state.files import Files, StagedFile, read_small_file
+from streaming.state.files import Files, StagedFile, read_small_file, remove_files
 from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
 from streaming.state.ownership import Owner, check_owner, raise_if_replaced, take_over
 from streaming.state.program_change import list_old_programs
@@ -213,8 +213,7 @@ class WritableDirectory:
         self.check_owner()
         write_definition(self._files, self.circuit.spec)
         update_identity(self._files, self.circuit, self._identity)
-        for name in old_programs:
-            self._files.remove(name)
+        remove_files(self._files, old_programs)
 
     def _check_not_replaced(self) -> None:
         """Raise an error if the directory was deleted or replaced since this sink opened it."""

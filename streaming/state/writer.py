@@ -26,7 +26,7 @@ from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
-from streaming.state.files import Bytes, Files, StagedFile
+from streaming.state.files import Bytes, Files, StagedFile, remove_files
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, name_of_parts
@@ -245,9 +245,8 @@ class Writer:
 
     def undo(self) -> None:
         """Remove the files of this attempt; the next start removes those that remain."""
-        for name in self._written:
-            with contextlib.suppress(OSError, StateDamagedError):
-                self._files.remove(name)
+        with contextlib.suppress(OSError, StateDamagedError):
+            remove_files(self._files, self._written)
 
     @property
     def _traces(self) -> dict[str, dict[tuple[int, ...], tuple[SegmentReference, ...]]]:

@@ -35,7 +35,7 @@ import errno
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
@@ -521,7 +521,18 @@ class SimulatedObjects(SimulatedFiles):
         raise AssertionError(f"{old} is renamed to {new} on an object store")
 
     def remove(self, name: str) -> None:
-        self._run(f"remove {name}", lambda: self._disk._put(name, None))
+        self.remove_all([name])
+
+    def remove_all(self, names: Sequence[str]) -> None:
+        def delete(deleted: Sequence[str]) -> None:
+            for name in deleted:
+                self._disk._put(name, None)
+
+        def delete_some() -> None:
+            delete(self._disk.random.sample(names, self._disk.random.randint(0, len(names))))
+
+        if names:
+            self._run(f"remove {' '.join(names)}", lambda: delete(names), delete_some)
 
     def lock(self) -> None:
         """Do nothing."""

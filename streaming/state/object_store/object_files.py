@@ -12,8 +12,8 @@ of the machine. Files of versions never change, so copies of them are kept on th
 (`streaming.state.object_store.local_cache`).
 
 Cost: a request for most calls, up to four for `append`; `write` sends large files in parts. A
-micro-batch makes 12 requests, two of which list a folder, and 2 for each view: to write its rows,
-and to remove those of the version that is kept no longer.
+micro-batch makes 13 requests, two of which list a folder, and 1 for each view, to write its rows.
+Two of them remove the version that is kept no longer: its manifest, then its files.
 """
 
 from __future__ import annotations
@@ -162,10 +162,21 @@ class ObjectFiles:
 
     def remove(self, name: str) -> None:
         """Remove an object; a missing object is not an error."""
-        with contextlib.suppress(FileNotFoundError), self._os_errors(name):
-            self.library.delete(self.store, name)
+        self.remove_all([name])
+
+    def remove_all(self, names: Sequence[str]) -> None:
+        """Remove objects, by one request for 1,000 of them; a missing object is not an error.
+
+        Raises:
+            OSError: Some of the objects may remain.
+        """
+        if not names:
+            return
+        with contextlib.suppress(FileNotFoundError), self._os_errors(names[0]):
+            self.library.delete(self.store, list(names))
         if self._cache is not None:
-            self._cache.remove(name)
+            for name in names:
+                self._cache.remove(name)
 
     def append(self, name: str, text: str) -> None:
         """Append text, see `append_by_rewriting`."""

@@ -29,7 +29,7 @@ from itertools import islice
 from typing import Final
 
 from streaming.errors import StateDamagedError, StateError
-from streaming.state.files import Files, FileStatus
+from streaming.state.files import Files, FileStatus, remove_files
 
 __all__ = [
     "DEAD_LETTERS_FOLDER",
@@ -160,17 +160,16 @@ class DeadLetterFiles:
             self.bytes -= max(status.size, MIN_FILE_BYTES)
 
     def _remove(self, names: list[str]) -> int:
-        """Remove files; return their number."""
-        location, removed = self._directory.location, 0
+        """Remove files; return their number, or 0 if some may remain."""
+        location = self._directory.location
         try:
-            for name in names:
-                self._directory.remove(name)
-                removed += 1
+            remove_files(self._directory, names)
         except (OSError, StateDamagedError) as error:  # the next start tries again
             log.warning("old dead letters in %s could not be removed: %s", location, error)
-        if removed:
-            log.info("removed %d old files of dead letters from %s", removed, location)
-        return removed
+            return 0
+        if names:
+            log.info("removed %d old files of dead letters from %s", len(names), location)
+        return len(names)
 
 
 def dead_letter_name(stem: str) -> str:

@@ -29,7 +29,7 @@ from circuits.state.program_change import ProgramChange
 from circuits.state.registry import is_row_ids
 from streaming.errors import StateDamagedError
 from streaming.state.compaction import Compactor
-from streaming.state.files import Files
+from streaming.state.files import Files, remove_files
 from streaming.state.manifest import Manifest
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
@@ -144,7 +144,6 @@ class EarlyState:
     def _remove(self, old: Manifest | None, but: Manifest | None = None) -> None:
         """Remove the files that only an old manifest names."""
         kept = {} if but is None else but.files
-        for name in {} if old is None else old.files:
-            if name not in kept:
-                with contextlib.suppress(OSError, StateDamagedError):
-                    self._files.remove(name)
+        unused = [name for name in ({} if old is None else old.files) if name not in kept]
+        with contextlib.suppress(OSError, StateDamagedError):
+            remove_files(self._files, unused)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import sys
@@ -18,7 +19,7 @@ from streaming import ParquetTarget, StateDamagedError, StateError, StateLockedE
 from streaming.cli.app import app
 from streaming.state.files import AtomicFiles
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import list_batch_ids, manifest_name
+from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
 from streaming.state.object_store import object_files
 from streaming.state.object_store.local_cache import LocalCache
 from streaming.state.object_store.object_files import ObjectFiles
@@ -299,11 +300,82 @@ def test_the_requests_of_a_micro_batch_are_those_of_the_documentation(location, 
         *owner,
         ("create", "manifests"),
         *owner,
-        ("remove", "manifests"),
-        *[("remove", "outputs")] * views,
+        ("remove_all", "manifests"),
+        ("remove_all", "outputs"),
         *metrics,
     ]
     page = (Path(__file__).parents[4] / "docs/how-to/cluster.md").read_text()
-    fixed = len(files.requests) - 2 * views
-    assert f"makes {fixed} requests and 2 for each view" in page
+    fixed = len(files.requests) - views
+    assert f"makes {fixed} requests and 1 for each view" in page
     sink.close()
+
+
+@pytest.fixture
+def removals(monkeypatch):
+    """The number of names in each request that removes objects, as the server receives them."""
+    application = pytest.importorskip("moto.server").DomainDispatcherApplication
+    sizes, call = [], application.__call__
+
+    def record(self, environ, start_response):
+        if environ["REQUEST_METHOD"] == "POST" and environ["QUERY_STRING"] == "delete":
+            body = environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
+            environ["wsgi.input"] = io.BytesIO(body)
+            sizes.append(body.count(b"<Key>"))
+        assert environ["REQUEST_METHOD"] != "DELETE"
+        return call(self, environ, start_response)
+
+    monkeypatch.setattr(application, "__call__", record)
+    return sizes
+
+
+def test_many_objects_are_removed_by_few_requests(location, tmp_path, removals):
+    files = ObjectFiles(location, LocalCache(tmp_path))
+    names = [f"data/{n} & <ü>" for n in range(3)]
+    for name in [*names, "data/kept"]:
+        files.write(name, [b"1"])
+    files.remove_all([*names, "data/missing"])
+    assert files.names("data") == ["data/kept"] and removals == [4]
+    assert len(list((tmp_path / "data").iterdir())) == 1  # the copies are removed, too
+    files.remove_all([])
+    files.remove_all(["data/kept"])
+    assert files.names("data") == [] and removals == [4, 1]
+    removals.clear()
+    files.remove_all([f"data/{n}" for n in range(2500)])
+    assert sorted(removals) == [500, 1000, 1000]
+
+
+def test_a_start_removes_the_files_of_a_crash_by_one_request(location, removals):
+    sink = sink_on(location)
+    feed(sink, 0, 1)
+    sink.close()
+    files = ObjectFiles(location)
+    unused = [f"{folder}/unused-{n}" for folder in ("data", "outputs") for n in range(20)]
+    for name in unused:
+        files.write(name, [b""])
+    removals.clear()
+    sink = sink_on(location)
+    feed(sink, 2)
+    check(sink, 3)
+    assert removals == [len(unused)]
+    assert not {*files.names("data"), *files.names("outputs")} & {*unused}
+
+
+def test_files_that_cannot_be_removed_are_removed_by_a_later_start(location):
+    class FailingRemovals(ObjectFiles):
+        def _os_errors(self, name):
+            if sys._getframe(1).f_code.co_name == "remove_all":
+                raise OSError("no answer")
+            return super()._os_errors(name)
+
+    sink = sink_on(FailingRemovals(location))
+    feed(sink, *range(6))
+    check(sink, 6)
+    sink.close()
+    files = ObjectFiles(location)
+    assert list_batch_ids(files) == list(range(6))
+    sink = sink_on(location)
+    feed(sink, 6)
+    check(sink, 7)
+    assert list_batch_ids(files) == [4, 5, 6]
+    named = {name for n in (4, 5, 6) for name in read_manifest(files, n).all_files}
+    assert named == {*files.names("data"), *files.names("outputs")}
