@@ -137,7 +137,10 @@ def _check_target(files: Files, copy: Files) -> None:
 def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
     manifest = newest_version(files)
     if manifest is None:
-        raise StateError(f"{files.location} has no version that could be cloned")
+        raise StateError(
+            f"{files.location} has no version that could be cloned: name the state directory of a "
+            "job that has committed a micro-batch"
+        )
     if manifest.cells is not None:
         raise StateError(
             f"{files.location} is distributed over cells: move the state to one process first, "
@@ -149,11 +152,11 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
     existing = _existing_folders(files, copy, folders)
     id = str(uuid.uuid4())
     path = f"{files.location}/{IDENTITY_FILE}"
-    identity = {**decode_checked(read_small_file(files, IDENTITY_FILE), path), "id": id}
+    identity = {**decode_checked(_read_description(files, IDENTITY_FILE), path), "id": id}
     if identity["format"] == UNFINISHED_CLONE:  # it was killed after its manifest
         identity["format"] = FORMAT_VERSION
     unfinished = encode_checked({**identity, "format": UNFINISHED_CLONE})
-    definition = read_small_file(files, definition_name(files, manifest))
+    definition = _read_description(files, definition_name(files, manifest))
     if isinstance(copy, LocalFiles):
         make_folder(Path(copy.location), copy.mode)
     if not create_atomically(copy, IDENTITY_FILE, unfinished):
@@ -170,9 +173,7 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
         if _copy_file(files, copy, name, manifest):
             linked += manifest.files[name].size
     for folder in existing:
-        shutil.copytree(
-            Path(files.location) / folder, Path(copy.location) / folder, copy_function=_copy
-        )
+        _copy_folder(Path(files.location) / folder, Path(copy.location) / folder)
     # The first version of a new history: no writer, no version before it, no change of views.
     new = replace(
         manifest,
@@ -195,6 +196,22 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
     copy.sync_folder("")
     total = sum(manifest.files[name].size for name in names)
     return CloneResult(manifest.batch_id, id, linked, total - linked)
+
+
+def _read_description(files: Files, name: str) -> bytes:
+    """Return a file of the source that describes it.
+
+    Raises:
+        StateError: It is missing.
+    """
+    try:
+        return read_small_file(files, name)
+    except FileNotFoundError:
+        raise StateError(
+            f"{files.location} cannot be cloned: {name} is missing there; start its job with the "
+            "same views, which writes the file again, stop it and try again; or restore the file "
+            "from a copy of the directory"
+        ) from None
 
 
 def _existing_folders(files: Files, copy: Files, folders: Collection[str]) -> list[str]:
@@ -238,6 +255,13 @@ def _link(source: Path, target: Path) -> bool:
         _copy(source, target)
         return False
     return True
+
+
+def _copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder with all that is in it durably; its own name needs a sync of its parent."""
+    shutil.copytree(source, target, copy_function=_copy)
+    for folder, _, _ in os.walk(target):
+        LocalFiles(folder).sync_folder("")
 
 
 def _copy(source: str | Path, target: str | Path) -> None:

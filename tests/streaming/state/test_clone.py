@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from itertools import count
 
 import pytest
@@ -70,21 +71,28 @@ def test_files_are_copied_where_links_are_impossible(job, tmp_path, monkeypatch)
             return link(source, target, **options)
         raise OSError(18, "Invalid cross-device link")
 
-    durable, fsync, link = set(), os.fsync, os.link
+    durable, fsync, link = {}, os.fsync, os.link
 
     def record(file):
-        durable.add(os.fstat(file).st_ino)
+        status = os.fstat(file)
+        durable[status.st_ino] = set(os.listdir(file)) if stat.S_ISDIR(status.st_mode) else None
         fsync(file)
 
-    (job.state_dir / "checkpoint").mkdir()
+    offsets = job.state_dir / "checkpoint" / "sources" / "0"
+    offsets.mkdir(parents=True)
     (job.state_dir / "checkpoint" / "metadata").write_text("{}")
+    (offsets / "0").write_text("{}")
+    (offsets / "empty").mkdir()
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", fail)
         patched.setattr(os, "fsync", record)
         result = clone_state(job.state_dir, tmp_path / "copy", folders=["checkpoint"])
     assert (result.linked_bytes, result.copied_bytes > 0) == (0, True)
-    copied = [path for path in (tmp_path / "copy").rglob("*") if path.is_file()]
-    assert {path.stat().st_ino for path in copied} <= durable
+    copied = [tmp_path / "copy", *(tmp_path / "copy").rglob("*")]
+    assert tmp_path / "copy" / "checkpoint" / "sources" / "0" / "empty" in copied
+    for path in copied:  # the bytes of a file, and all names of a folder
+        names = set(os.listdir(path)) if path.is_dir() else None
+        assert durable.get(path.stat().st_ino, "not synced") == names, path
     copy = Job(tmp_path / "copy")
     run(copy, PATHS, 2, materialize=["paths"])
     assert copy.rows("paths") == expected(PATHS, 0, 1, 2)["paths"]
@@ -103,13 +111,29 @@ def test_what_cannot_be_cloned_is_refused(job, tmp_path):
     with pytest.raises(StateError, match="is not a folder"):
         clone_state(tmp_path / "missing", tmp_path / "copy")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(StateError, match="has no version"):
+    with pytest.raises(StateError, match=r"empty has no version.*committed a micro-batch"):
         clone_state(tmp_path / "empty", tmp_path / "copy")
     sink = job.sink(PATHS, materialize=["paths"])
     feed(sink, 2)
     with pytest.raises(StateLockedError):
         clone_state(job.state_dir, tmp_path / "copy")
     sink.close()
+
+
+@pytest.mark.parametrize("name", ["state.json", "views.json"])
+def test_a_missing_description_of_the_source_is_named_and_its_job_writes_it_again(
+    job, tmp_path, name
+):
+    (job.state_dir / name).unlink()
+    message = rf"{job.state_dir} cannot be cloned: {name} is missing.* start its job"
+    with pytest.raises(StateError, match=message):
+        clone_state(job.state_dir, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+    run(job, PATHS, 2, materialize=["paths"])  # the way that the message names
+    clone_state(job.state_dir, tmp_path / "copy")
+    copy = Job(tmp_path / "copy")
+    run(copy, PATHS, 3, materialize=["paths"])
+    assert copy.rows("paths") == expected(PATHS, 0, 1, 2, 3)["paths"]
 
 
 def kill_at(call: int, monkeypatch) -> None:
