@@ -32,7 +32,7 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 
-__all__ = ["compile_datalog", "compile_sql", "plans_of"]
+__all__ = ["compile_datalog", "compile_sql", "plans_of", "spec_of_sql"]
 
 
 def compile_sql(
@@ -163,25 +163,60 @@ def compile_sql(
     declarations = declared_by(parsed)
     for notice in declarations.notices:
         warnings.warn(notice, SqlNotice, stacklevel=2)
-    source = SourceText("sql", text, name, dialect)
-    all_schemas = _with_declared_schemas(given_schemas, declarations)
-    checked_functions = check_functions(functions)
-    plans = plans_of(source, all_schemas, checked_functions, parsed)
-    if not plans and not materialize:
-        raise parsed.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
-    if outputs is None:
-        outputs = _default_outputs(plans, declarations)
     options = CircuitOptions(
         outputs=outputs,
         materialize=materialize,
         formula=formula,
         parts=parts,
         max_iterations=max_iterations,
-        input_options=_with_declared_options(input_options, declarations, plans),
+        input_options={} if input_options is None else input_options,
         limits=limits,
     )
-    spec = CircuitSpec(plans, all_schemas, options, source, checked_functions)
+    spec = spec_of_sql(parsed, declarations, given_schemas, options, name=name, functions=functions)
     return Circuit(spec, executor=executor)
+
+
+def spec_of_sql(
+    parsed: SqlSource,
+    declarations: Declarations,
+    schemas: Mapping[str, pa.Schema],
+    options: CircuitOptions,
+    *,
+    name: str = "view",
+    functions: Mapping[str, UserFunction] | None = None,
+) -> CircuitSpec:
+    """Plan SQL, without building the operators of a circuit, and without warnings.
+
+    Args:
+        parsed: The text, perhaps parsed, but not planned.
+        declarations: What it declares.
+        schemas: The columns of each input relation that the text need not declare.
+        options: The options. If ``outputs`` is None, they are the views that are not temporary, or
+            all of them if every view is temporary.
+        name: The name of the view of a plain SELECT.
+        functions: User-defined functions that the text can call, by name.
+
+    Raises:
+        SqlError, SchemaError, CircuitError, InputOptionsError, FunctionError: As `compile_sql`.
+
+    >>> parsed = SqlSource("SELECT a FROM t", "duckdb")
+    >>> schemas = {"t": pa.schema({"a": pa.int64()})}
+    >>> spec = spec_of_sql(parsed, declared_by(parsed), schemas, CircuitOptions())
+    >>> spec.outputs, Circuit(spec)
+    (('view',), <Circuit of view from t: 0 steps>)
+    """
+    source = SourceText("sql", parsed.text, name, parsed.dialect)
+    all_schemas = _with_declared_schemas(schemas, declarations)
+    checked_functions = check_functions(functions)
+    plans = plans_of(source, all_schemas, checked_functions, parsed)
+    if not plans and not options.materialize:
+        raise parsed.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
+    outputs = options.outputs
+    if outputs is None:
+        outputs = _default_outputs(plans, declarations)
+    input_options = _with_declared_options(options.input_options, declarations, plans)
+    options = replace(options, outputs=outputs, input_options=input_options)
+    return CircuitSpec(plans, all_schemas, options, source, checked_functions)
 
 
 def _with_declared_schemas(
@@ -207,7 +242,7 @@ def _with_declared_schemas(
 
 
 def _with_declared_options(
-    given_options: Mapping[str, InputOptions] | None,
+    given_options: Mapping[str, InputOptions],
     declarations: Declarations,
     plans: Mapping[str, PlanNode],
 ) -> dict[str, InputOptions]:
@@ -217,11 +252,8 @@ def _with_declared_options(
     reads it. If no view reads it, there is no event time, so its declared lateness is dropped.
     """
     inputs_with_computed_time = {name.casefold() for name in event_times(plans)}
-    if given_options is not None:
-        check_type(
-            "input_options", given_options, Mapping, '{"name of the input": InputOptions(...)}'
-        )
-    options = dict(given_options or {})
+    check_type("input_options", given_options, Mapping, '{"name of the input": InputOptions(...)}')
+    options = dict(given_options)
     names = {name.casefold() for name in options if isinstance(name, str)}
     for table in declarations.inputs.values():
         declared_options = table.options

@@ -18,11 +18,13 @@ shows the traceback. The exit status tells what happened:
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import os
 import sys
 import traceback
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, Final
 
 import typer
@@ -71,11 +73,21 @@ def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...,
                 arguments.pop(name, None)
             if (context := arguments.pop("context", None)) is not None:
                 arguments["explicit"] = _explicit_options(context)
-            getattr(importlib.import_module(module), function.__name__)(**arguments)
+            getattr(_import(module), function.__name__)(**arguments)
 
         return report_errors(run)
 
     return declare
+
+
+def _import(module: str) -> ModuleType:
+    """Import a module without garbage collection: what it creates stays until the process ends."""
+    gc.disable()
+    try:
+        return importlib.import_module(module)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _explicit_options(context: typer.Context) -> set[str]:

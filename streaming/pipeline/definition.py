@@ -12,19 +12,27 @@ deleted or updated.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import pyarrow as pa
 
-from circuits import Circuit, InputOptions, SqlError, SqlNotice, UserFunction, compile_sql
+from circuits import (
+    Circuit,
+    CircuitOptions,
+    CircuitSpec,
+    InputOptions,
+    SqlError,
+    UserFunction,
+)
+from circuits.compile import spec_of_sql
 from circuits.plan.traversal import iter_nodes, read_relations
 from circuits.schema import Schema
 from circuits.sql import (
     Obstacle,
+    SqlSource,
     ViewStatement,
     declared_by,
     find_obstacles,
@@ -130,14 +138,22 @@ class PipelineDefinition:
             raise EventsError(problems[0])
         schemas = {name: table.schema() for name, table in self.tables.items()}
         text, recomputed = self._plan_recomputation(schemas, stored)
-        return self._compile_text(text, schemas, recomputed)
+        spec, inputs = self._plan(text, schemas, recomputed)
+        # Targets, readers and recomputed views need the views whole.
+        read = {name for view in recomputed.values() for name in view.reads}
+        needed = {*spec.materialized, *spec.outputs, *(inputs.get(name, name) for name in read)}
+        options = replace(spec.options, materialize=needed)
+        circuit = Circuit(replace(spec, options=options))
+        timed = frozenset(name for name in recomputed if _reads_now(name, circuit, recomputed))
+        return CompiledPipeline(circuit, inputs, self._append_only(), recomputed, timed)
 
-    def _compile_text(
+    def _plan(
         self,
         text: str,
         schemas: Mapping[str, pa.Schema],
         recomputed: Mapping[str, RecomputedView],
-    ) -> CompiledPipeline:
+    ) -> tuple[CircuitSpec, dict[str, str]]:
+        """Return the plans of the views of a text, and the input of each source table."""
         declared = {name.casefold() for name in self._declared_inputs}
         inputs = {name: name for name in self.tables}
         columns: dict[str, pa.Schema] = {POSITIONS: POSITIONS_SCHEMA}
@@ -163,13 +179,14 @@ class PipelineDefinition:
                 is_temporary=view.statement.is_temporary,
                 dialect=self.dialect,
             )
-        circuit = self._compile(text, columns, materialized)
-        # Targets, readers and recomputed views need the views whole.
-        read = {name for view in recomputed.values() for name in view.reads}
-        needed = {inputs.get(name, name) for name in read} | {*materialized, *circuit.outputs}
-        circuit = self._compile(text, columns, sorted(needed))
-        timed = frozenset(name for name in recomputed if _reads_now(name, circuit, recomputed))
-        return CompiledPipeline(circuit, inputs, self._append_only(), recomputed, timed)
+        # A key that SQL declares would make an update of a row two changes of one key.
+        without_keys = {n: InputOptions() for n, keys in self._declared_inputs.items() if keys}
+        options = CircuitOptions(
+            materialize=materialized, input_options=without_keys, limits=self.limits
+        )
+        parsed = SqlSource(text, self.dialect)
+        spec = spec_of_sql(parsed, declared_by(parsed), columns, options, functions=self.functions)
+        return spec, inputs
 
     @property
     def _may_recompute(self) -> bool:
@@ -221,8 +238,8 @@ class PipelineDefinition:
         """Return the columns of the views of a text, and of recomputed views."""
         if not split_statements(text, self.dialect) and not recomputed:
             return {}
-        circuit = self._compile_text(text, schemas, recomputed).circuit
-        return {name: circuit.schema(name).arrow_columns for name in circuit.plans}
+        plans = self._plan(text, schemas, recomputed)[0].plans
+        return {name: Schema(name, plan.fields).arrow_columns for name, plan in plans.items()}
 
     def _reasons(
         self, views: Sequence[ViewStatement], text: str, schemas: Mapping[str, pa.Schema]
@@ -263,32 +280,22 @@ class PipelineDefinition:
         if not split_statements(text, self.dialect):
             return []
         relations = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
-        return find_obstacles(text, relations, dialect=self.dialect, functions=self.functions)
-
-    def _compile(
-        self, text: str, schemas: Mapping[str, pa.Schema], materialized: list[str]
-    ) -> Circuit:
-        # A key that SQL declares would make an update of a row two changes of one key.
-        declared = self._declared_inputs
-        without_keys = {name: InputOptions() for name, keys in declared.items() if keys}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SqlNotice)
-            return compile_sql(
-                text,
-                schemas,
-                dialect=self.dialect,
-                materialize=materialized,
-                input_options=without_keys,
-                limits=self.limits,
-                functions=self.functions,
+        key = text, *relations.items()
+        if key not in self._obstacles:
+            self._obstacles[key] = find_obstacles(
+                text, relations, dialect=self.dialect, functions=self.functions
             )
+        return self._obstacles[key]
+
+    @cached_property
+    def _obstacles(self) -> dict[tuple[Any, ...], list[Obstacle]]:
+        """The obstacles of each text over given tables: `find_problems` and `compile` need them."""
+        return {}
 
     @cached_property
     def _declared_inputs(self) -> dict[str, tuple[str, ...]]:
         """The key of each table that the text declares with columns."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", SqlNotice)
-            inputs = declared_by(self.files.text, self.dialect).inputs
+        inputs = declared_by(self.files.text, self.dialect).inputs
         return {name: table.keys for name, table in inputs.items()}
 
     def _problems_of_declared_tables(self) -> list[str]:

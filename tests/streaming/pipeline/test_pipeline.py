@@ -10,9 +10,12 @@ from threading import Barrier, BrokenBarrierError
 import pyarrow as pa
 import pytest
 
+from circuits import Circuit, compile
 from streaming.cli.arguments.checks import ProblemsError
 from streaming.cli.arguments.pipeline_file import read_pipeline
+from streaming.database.positions import POSITIONS
 from streaming.errors import EventsError, SourceTableError, StateLockedError, TargetError
+from streaming.pipeline import definition as definition_module
 from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.pipeline import Pipeline
 from streaming.pipeline.sql_files import read_sql_files
@@ -291,6 +294,29 @@ def test_a_streaming_table_refuses_a_deletion_and_changes_nothing(world):
     with Pipeline(definition(world, text.replace("STREAM(customers)", "customers"))) as pipeline:
         pipeline.refresh()
         assert bag_of(pipeline.circuit.views["bronze"]) == {(2, "Oslo"): 1, (3, "Bari"): 1}
+
+
+def test_a_pipeline_is_planned_once_and_its_operators_are_built_once(world, monkeypatch):
+    planned, built, searched = [], [], []
+    plan_sql, build_graph = compile.plan_sql, Circuit.build_graph
+    find_obstacles = definition_module.find_obstacles
+
+    def count(calls, function):
+        return lambda *args, **options: (calls.append(args), function(*args, **options))[1]
+
+    monkeypatch.setattr(compile, "plan_sql", count(planned, plan_sql))
+    monkeypatch.setattr(Circuit, "build_graph", count(built, build_graph))
+    monkeypatch.setattr(definition_module, "find_obstacles", count(searched, find_obstacles))
+    text = """
+        CREATE TEMPORARY VIEW named AS SELECT id, city FROM customers;
+        CREATE VIEW cities AS SELECT city, count(*) AS n FROM named GROUP BY city;
+    """
+    pipeline = definition(world, text, dialect="spark")
+    assert pipeline.find_problems() == []
+    circuit = pipeline.compile().circuit
+    assert (len(planned), len(built), len(searched)) == (1, 1, 1)
+    assert circuit.outputs == ("cities",)
+    assert circuit.materialized == (POSITIONS, "cities")
 
 
 def test_a_key_that_sql_declares_does_not_make_an_update_ambiguous(world):
