@@ -1,14 +1,15 @@
 """Renders the tables and plots of the documentation from the result files ``results/*.json``.
 
-README.md gets one plot and one table, docs/benchmarks.md the tables of `selections`, and
-benchmarks/README.md all tables and all plots (`charts`). The text between two markers is replaced.
-``--check`` changes nothing and exits with status 1 if a file differs from the result files. It does
-not draw the plots again, because each contains a digest of its data.
+README.md gets one plot and one table, docs/benchmarks.md and docs/comparison.md the tables of
+`selections`, and benchmarks/README.md all tables and all plots (`charts`). The text between two
+markers is replaced. ``--check`` changes nothing and exits with status 1 if a file differs from the
+result files. It does not draw the plots again, because each contains a digest of its data.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +17,15 @@ import typer
 
 from benchmarks.report.charts import CHARTS, Chart
 from benchmarks.report.plots import draw, file_names, is_drawn
-from benchmarks.report.selections import HEADLINES, PAGE_TABLES, README_CHART, SECTIONS, Selection
+from benchmarks.report.selections import (
+    COMPARISON_TABLES,
+    HEADLINES,
+    OTHERS_FASTER,
+    PAGE_TABLES,
+    README_CHART,
+    SECTIONS,
+    Selection,
+)
 from benchmarks.result import Cell, Result, Row, format_cell, terminal
 
 PLOTS = Path("docs") / "pictures" / "benchmarks"
@@ -49,6 +58,7 @@ def main(
     tables_by_page = {
         root / "README.md": readme_section(results),
         root / "docs" / "benchmarks.md": page_tables(results),
+        root / "docs" / "comparison.md": comparison_tables(results),
         root / "benchmarks" / "README.md": all_tables(results),
     }
     changed = {
@@ -68,7 +78,7 @@ def main(
     for path, new_text in changed.items():
         path.write_text(new_text)
         console.print(f"changed {path.relative_to(root)}")
-    for selection in PAGE_TABLES:
+    for selection in (*PAGE_TABLES, *COMPARISON_TABLES):
         if selection.result in results and not selection.rows(results):
             console.print(f"[yellow]nothing to show[/] of {selection.result}: {selection.table}")
 
@@ -125,6 +135,22 @@ def page_tables(results: Mapping[str, Result]) -> str:
                     lines += [_picture(chart, "pictures/benchmarks"), ""]
             lines += [_captioned_table(selection, results) for selection in selections]
     return "\n".join([*lines, *_machines(shown)])
+
+
+def comparison_tables(results: Mapping[str, Result]) -> str:
+    """Render the tables of docs/comparison.md, each with its command, date and versions."""
+    lines: list[str] = []
+    for title, selections in (
+        ("Figures", COMPARISON_TABLES),
+        ("Measured: where another system is faster", OTHERS_FASTER),
+    ):
+        shown = [selection for selection in selections if selection.rows(results)]
+        lines += [f"## {title}", ""] if shown else []
+        for selection, following in zip_longest(shown, shown[1:]):
+            lines.append(_captioned_table(selection, results))
+            if following is None or following.result != selection.result:
+                lines += _conditions(selection.result, results[selection.result])
+    return "\n".join(lines)
 
 
 def all_tables(results: Mapping[str, Result]) -> str:

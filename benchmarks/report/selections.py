@@ -1,9 +1,9 @@
-"""Selections of the result tables for readers: the README's five rows, and the page of tables.
+"""Selections of the result tables for readers: the README's five rows, and two pages of tables.
 
-``benchmarks/README.md`` has all rows, ``docs/benchmarks.md`` the tables of `PAGE_TABLES`, and
-README.md the chart `README_CHART` and one row for each of `HEADLINES`. A selection of a result
-file, table or column that does not exist is left out, so it can be written before its benchmark has
-run.
+``benchmarks/README.md`` has all rows, ``docs/benchmarks.md`` the tables of `PAGE_TABLES`,
+``docs/comparison.md`` those of `COMPARISON_TABLES` and `OTHERS_FASTER`, and README.md the chart
+`README_CHART` and one row for each of `HEADLINES`. A selection of a result file, table or column
+that does not exist is left out, so it can be written before its benchmark has run.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Selection:
         across: A column whose values become the names of new columns (a pivot); None for no pivot.
         value: The column whose cells fill the new columns; a missing cell is replaced by the note
             of its row.
+        below_one: Columns; rows in which none of them has a number below 1 are left out.
     """
 
     result: str
@@ -36,6 +37,7 @@ class Selection:
     where: Mapping[str, tuple[Cell, ...]] = field(default_factory=dict)
     across: str | None = None
     value: str | None = None
+    below_one: tuple[str, ...] = ()
 
     def rows(self, results: Mapping[str, Result]) -> list[Row]:
         """Return the rows to show; none if the result does not exist.
@@ -46,13 +48,17 @@ class Selection:
         [{'n': 1, 'a': 5, 'b': 5}, {'n': 2, 'a': 10, 'b': 10}]
         """
         table = find_table(results, self.result, self.table)
-        rows = [row for row in table if _matches(row, self.where)]
+        rows = [row for row in table if _matches(row, self.where) and self._is_below_one(row)]
         columns = self.columns or tuple(dict.fromkeys(name for row in rows for name in row))
         titles = columns if isinstance(columns, Mapping) else {n: n for n in columns}
         titles = {name: title for name, title in titles.items() if any(name in r for r in rows)}
         if self.across is None:
             return [{title: row.get(name) for name, title in titles.items()} for row in rows]
         return self._pivot(rows, titles)
+
+    def _is_below_one(self, row: Row) -> bool:
+        values = [row.get(column) for column in self.below_one]
+        return not values or any(isinstance(v, int | float) and v < 1 for v in values)
 
     def _pivot(self, rows: list[Row], titles: Mapping[str, str]) -> list[Row]:
         """Return one row for each combination of values in the columns of ``titles``."""
@@ -432,5 +438,105 @@ PAGE_TABLES: tuple[Selection, ...] = (
             *("idle s", "target s", "met"),
         ),
         where={"query": ("triangles",)},
+    ),
+)
+
+# Nexmark's queries for which Feldera publishes a rate.
+_FELDERA_QUERIES = (*("q3", "q4", "q5", "q7", "q8", "q9"), *("q15", "q16", "q18", "q19", "q20"))
+
+COMPARISON_TABLES: tuple[Selection, ...] = (
+    Selection(
+        "nexmark",
+        "NEXMARK",
+        "**Feldera.** Events per CPU second here, divided by the events per second and core that "
+        "Feldera publishes for another machine, by events in a micro-batch",
+        {"query": "query", "Feldera, published": "Feldera, published"},
+        where={"query": _FELDERA_QUERIES},
+        across="events in a micro-batch",
+        value="times Feldera",
+    ),
+    Selection(
+        "policies",
+        "A step against recomputation, by the size of the change",
+        "**Spark's declarative pipelines**, which compute a materialized view as a whole in each "
+        "run. A view after a change of 1 % of its rows: a step, and recomputation by Spark",
+        ("view", "changed rows", "rows below", "step s", "recomputation s", "times faster"),
+        where={"changed %": (1.0,)},
+    ),
+    Selection(
+        "medallion",
+        "Refreshes of a medallion pipeline",
+        "The same for a pipeline of 15 views in three layers, from Delta tables to Delta tables",
+        (),
+    ),
+    Selection(
+        "tpch",
+        "OPENIVM",
+        "**OpenIVM and DuckDB.** Views of OpenIVM's benchmark after 6,000 changed lineitems. "
+        "OpenIVM's times are published ones of another machine; DuckDB computes the query again",
+        (
+            *("query", "lineitems", "median CPU ms", "OpenIVM, published ms"),
+            *("DuckDB recomputes, CPU ms", "times DuckDB"),
+        ),
+    ),
+    Selection(
+        "live",
+        "LIVE",
+        "**Differential dataflow.** Times faster than its delta query `dogsdogsdogs` (Rust): a "
+        "count of triangles while edges are inserted, by edges in a step. Its figures were "
+        "measured on another machine and scaled",
+        ("graph",),
+        where={"change": ("insert",)},
+        across="batch",
+        value="times faster",
+    ),
+    Selection(
+        "peers",
+        "LIVE",
+        "**Spark, Pathway, pydbsp, DuckDB**, side by side. Times faster in steps of 100 new edges",
+        ("query", "graph"),
+        where={"change": ("insert",), "batch": (100,)},
+        across="system",
+        value="times faster",
+    ),
+)
+
+# A number below 1 says that the other system is faster.
+OTHERS_FASTER: tuple[Selection, ...] = (
+    Selection(
+        "patterns",
+        "Named patterns",
+        "The best of three C++ engines of subgraph matching (Graphflow, TurboFlux, SymBi), which "
+        "take one edge at a time",
+        {
+            "pattern": "pattern",
+            "batch": "edges in a step",
+            "edges/CPU s": "edges/CPU s",
+            "best C++ engine": "best C++ engine",
+            "its edges/s": "its edges/s",
+            "times faster": "times faster",
+        },
+        below_one=("times faster",),
+    ),
+    *(
+        Selection(
+            "datalog",
+            table,
+            caption,
+            (
+                *("program", "facts", "rows", ours, "DuckDB CPU s", "times faster than DuckDB"),
+                *("clingo CPU s", "times faster than clingo"),
+            ),
+            below_one=("times faster than DuckDB", "times faster than clingo"),
+        )
+        for table, ours, caption in (
+            ("From scratch", "CPU s", "Datalog programs, from scratch"),
+            (
+                "Changes of 1 %",
+                "median CPU s of a step",
+                "The same programs, 1 % of the facts change",
+            ),
+            ("A real graph, from scratch", "CPU s", "A real graph, from scratch"),
+        )
     ),
 )

@@ -57,7 +57,8 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout with the markers of the pages, and one result file."""
     RESULTS["race"].write(tmp_path / "benchmarks" / "results" / "live.json")
     (tmp_path / "docs").mkdir()
-    for page in ("README.md", "benchmarks/README.md", "docs/benchmarks.md"):
+    pages = ("README.md", "benchmarks/README.md", "docs/benchmarks.md", "docs/comparison.md")
+    for page in pages:
         (tmp_path / page).write_text(f"above\n{report.BEGIN}\n{report.END}\nbelow\n")
     return tmp_path
 
@@ -204,6 +205,23 @@ def test_charts_and_tables_without_data_show_nothing() -> None:
         assert all(selection.rows(results) == [] for selection in PAGE_TABLES)
         assert all(headline.rows(results) == [] for headline in HEADLINES)
         assert report.page_tables(results) == report.readme_section(results) == ""
+
+
+def test_the_comparison_has_the_rows_in_which_others_are_faster_and_their_commands(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: list[Row] = [{"system": name, "times": times} for name, times in (("a", 0.5), ("b", 2.0))]
+    results = {"race": Result("race", "Claim", {"Times": [*rows, {"system": "c"}]})}
+    slower = Selection("race", "Times", "Slower", ("system", "times"), below_one=("times",))
+    monkeypatch.setattr(report, "COMPARISON_TABLES", ())
+    monkeypatch.setattr(report, "OTHERS_FASTER", (slower, slower))
+
+    text = report.comparison_tables(results)
+
+    assert slower.rows(results) == [{"system": "a", "times": 0.5}]
+    assert text.count("| a | 0.5 |") == 2
+    assert text.count("<sub>race.json: ") == 1
+    assert report.comparison_tables({}) == ""
 
 
 def test_each_headline_of_the_readme_is_one_row(results: dict[str, Result]) -> None:
