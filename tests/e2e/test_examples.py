@@ -103,6 +103,12 @@ def test_an_example_is_a_script_that_runs_alone_in_any_directory(tmp_path):
     assert completed.stdout.startswith("The club")
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.stem, marks=[pytest.mark.spark] * path.stem.endswith("_spark"))
+        for path in NOTEBOOKS
+    ],
+)
 def test_an_executed_notebook_prints_its_stored_outputs(path):
     assert outputs(execute(path)) == outputs(read_notebook(path))

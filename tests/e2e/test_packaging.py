@@ -43,6 +43,7 @@ def test_the_source_archive_has_what_the_tests_and_the_documentation_need(distri
     needed = ["tests/conftest.py", "docs/index.md", "docs/pictures/join.svg", ".mkdocs.yml"]
     needed += [
         "examples/first_view.ipynb",
+        "examples/views_on_spark.ipynb",
         "benchmarks/report/__main__.py",
         "Makefile",
         "constraints.txt",
