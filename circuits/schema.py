@@ -542,6 +542,8 @@ def _schema_of_rows(rows: Any) -> pa.Schema | None:
         exported = pa.schema(rows)
     elif hasattr(rows, "__arrow_c_stream__"):
         exported = pa.RecordBatchReader.from_stream(rows).schema
+    elif isinstance(rows, pa.StructArray):
+        exported = pa.schema(list(rows.type))
     elif hasattr(rows, "__arrow_c_array__"):
         exported = pa.record_batch(rows).schema
     else:

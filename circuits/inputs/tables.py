@@ -184,28 +184,28 @@ list of dicts, not dict: make a list of the row, or a table with pa.table(...)
 
     def _checks_of(self, schema: pa.Schema, unread: frozenset[str]) -> _Checks:
         """Return the checks of the tables of a schema."""
-        declared = self.schema
+        declared = {field.name: field.type for field in self.schema}
         kept = [
             position
             for position, name in enumerate(schema.names)
-            if name in declared.names or not UNNAMED_INDEX.fullmatch(name)
+            if name in declared or not UNNAMED_INDEX.fullmatch(name)
         ]
         fields = [schema.field(position) for position in kept]
         validated = [
             position
             for position, field in enumerate(fields)
-            if not _has_any_bits(field.type)
+            if not _accepts_all_bits(field.type)
             and (
                 field.name not in unread
                 or not pa.types.is_string(field.type)
-                or declared.field(field.name).type != field.type
+                or declared.get(field.name) != field.type
             )
         ]
         return _Checks(schema, unread, None if len(kept) == len(schema) else kept, validated)
 
 
-def _has_any_bits(type: pa.DataType) -> bool:
-    """Return whether all bits of a width are values of a type: Arrow has nothing to validate."""
+def _accepts_all_bits(type: pa.DataType) -> bool:
+    """Return whether every bit pattern is a value of a type: Arrow has nothing to validate."""
     types = pa.types
     return bool(
         types.is_integer(type)
@@ -230,14 +230,21 @@ def _read(relation: str, rows: Rows, schema: pa.Schema) -> pa.Table:
             f"dicts, not {type(rows).__name__}: {fix} with pa.table(...)"
         )
     try:
-        return pa.table(rows)
+        return _table_of_structs(rows) if isinstance(rows, pa.StructArray) else pa.table(rows)
     except MemoryError:
         raise
     except Exception as error:  # code of other packages may raise any exception
         raise SchemaError(
             f"relation {relation!r}: the rows of a {type(rows).__name__} cannot be read as Arrow "
-            f"data: {error}; give a frame with columns of one type each"
+            f"data: {error}; give a table with pa.table(...)"
         ) from error
+
+
+def _table_of_structs(rows: pa.StructArray) -> pa.Table:
+    """Return a row for each struct; the array may be a slice."""
+    if rows.null_count:
+        raise ValueError(f"{rows.null_count} of {len(rows)} structs are NULL, and a row is not")
+    return pa.Table.from_struct_array(rows)
 
 
 def _table_of_list(relation: str, rows: Sequence[Any], schema: pa.Schema) -> pa.Table:

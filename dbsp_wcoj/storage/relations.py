@@ -77,27 +77,33 @@ class Relations:
                 query looks up the rows of a delta in the trace of the same relation.
 
         Raises:
-            ArityError: The relation was declared with another arity.
+            ArityError: The relation was declared with another arity, or the arity is negative or
+                too large.
         """
         check_type("name", name, str, "the name of a relation")
         check_type("arity", arity, int, "a number of columns")
-        declared = self.arities.setdefault(name, arity)
+        if arity < 0:
+            raise ArityError(f"relation {name!r} has arity {arity}; give 0 or a positive number")
+        declared = self.arities.get(name, arity)
         if declared != arity:
             raise ArityError(f"relation {name!r} has arity {declared}, not {arity}; rename one")
         trace = self.traces.get(name)
         if trace is None:
             # A relation without columns is stored with one column, which is always 0.
             trace = self.traces[name] = Trace(max(arity, 1), ())
+            self.arities[name] = arity
         if keep_rows:
             trace.arrange(tuple(range(trace.arity)))
             self._kept_names.add(name)
         self._occurrences[name] = max(self._occurrences.get(name, 1), occurrences)
         return trace
 
-    def lookups(self, name: str, rows: int, all_rows: int) -> int:
-        """Return about how many rows the joins of a step search for in the trace of a relation.
+    def estimate_lookups(self, name: str, rows: int, all_rows: int) -> int:
+        """Return a rough estimate of how many rows a step searches for in a relation's trace.
 
-        For each occurrence of the relation, a join looks up the deltas of all other atoms.
+        It is the estimate for one query that reads all relations, this one as often as the query
+        that reads it most often, and the others once: for each atom of the relation, the query
+        looks up the rows of the deltas of all other atoms.
 
         Args:
             name: The relation.
@@ -159,8 +165,17 @@ class RelationsStep(Staged):
         self._version = relations.version
 
     def add(self, name: str, delta: ZSet) -> None:
-        """Stage the delta of one more relation; see `Relations.stage` for errors."""
+        """Stage the delta of one more relation; see `Relations.stage` for errors.
+
+        Raises:
+            DbspWcojError: The relation has a delta already.
+        """
         check_delta(name, delta, self._relations.arities)
+        if name in self.by_name:
+            raise DbspWcojError(
+                f"relation {name!r} has a delta in this step already: add the two deltas, and "
+                "stage their sum"
+            )
         if len(delta.weight_array):
             rows = delta if len(delta.row_array) else to_storable(delta)
             self.by_name[name] = self._relations.traces[name].prepare(rows)
@@ -212,7 +227,7 @@ class RelationsStep(Staged):
         self.check(self._relations)
         all_rows = self.rows
         for name, step in self.by_name.items():
-            step.lookups = self._relations.lookups(name, step.rows, all_rows)
+            step.lookups = self._relations.estimate_lookups(name, step.rows, all_rows)
             step.commit()
         self._relations.version += 1
 

@@ -25,15 +25,19 @@ A spine can load stored runs of any size (`Spine.load`). Loading merges nothing 
 `MAX_LOADED_RUNS`; later steps do, each opening at most one merge of large runs, until the sizes are
 as above.
 
-A step that searches for no more rows in the spine than it adds merges later
-(`MIN_GROWTH_FACTOR`): it copies fewer rows, and its lookups read some more runs.
+A step says how many rows its lookups search for in the spine (`Spine.append`). If they are no more
+than the rows of its delta, it merges later: runs of up to `MAX_LATE_MERGE_ROWS` rows, and those
+without deletions, grow by factors of `MIN_GROWTH_FACTOR`. Such steps copy fewer rows, and their
+lookups read some more runs: O(log n) in base 2. Deleted rows stay longer: up to about twice
+`MAX_LATE_MERGE_ROWS` rows. Steps of the tail do not say how many rows they search for, and merge as
+above.
 
-Large runs that few lookups read are not worth a merge. A step says how many rows its lookups search
-for in the spine (`Spine.append`). If they are few in comparison to the rows that it inserts, the
-spine leaves the run unmerged. If it then has more than `MAX_UNREAD_RUNS` runs, it merges neighbours
-of similar size, which copies each row about half as often. The first step that is small, has more
-lookups, or deletes rows begins to merge the runs until the sizes are as above; deleted rows would
-otherwise stay in memory.
+Large runs that few lookups read are not worth a merge. If the lookups are few in comparison to the
+rows that a step inserts (`ROWS_PER_LOOKUP`), the spine leaves the run unmerged. If it then has more
+than `MAX_UNREAD_RUNS` runs, it merges neighbours of similar size, which copies each row about half
+as often, or else the smallest neighbours. The first step that is small, has more lookups, or
+deletes rows begins to merge the runs until the sizes are as above; deleted rows would otherwise
+stay in memory.
 
 A run may be a memory map of a file (`Run.is_mapped`). The spine does not merge it with others,
 because the sum would be in memory again: whoever maps the files also merges them, and replaces the
@@ -72,11 +76,11 @@ SpineSnapshot = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
 
 # A run is merged with the older run before it if that one is at most this many times as large.
 GROWTH_FACTOR: Final = 8
-# The same in a step that searches for no more rows than it adds,
+# The same in a step that searches for no more rows than its delta has,
 MIN_GROWTH_FACTOR: Final = 2
-# for an older run of at most this many rows. The deleted rows of larger runs would use too much
-# memory until they are merged.
-MAX_LATE_MERGE_ROWS: Final = 1 << 20
+# for an older run of at most this many rows, or without deletions. The deleted rows of larger runs
+# would use too much memory until they are merged.
+MAX_LATE_MERGE_ROWS: Final = 1 << 18
 # Two runs of at most this many rows together are always merged.
 SMALL_MERGE_ROWS: Final = 256
 # Merge work, in rows: for each row of a step, and for each step.
@@ -132,7 +136,7 @@ class Spine:
         self._merges: list[Merge] = []
         # The memory of merged runs, which later steps free once no reader has the runs.
         self._released: list[SmallPages] = []
-        # True if the last step searched for no more rows than it added.
+        # True if the last step searched for no more rows than its delta had.
         self._has_few_lookups = False
         # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
@@ -412,6 +416,17 @@ class Spine:
                 position -= 1
                 changed = position
             position -= 1
+        # Neighbours of different sizes: one merge for each step keeps the number of runs.
+        if self._has_too_many_unread_runs:
+            candidates = [
+                (self._runs[position - 1].rows + self._runs[position].rows, position)
+                for position in range(1, len(self._runs))
+                if self._may_merge(position)
+            ]
+            if candidates:
+                _, position = min(candidates)
+                self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
+                changed = min(changed, position - 1)
         return changed
 
     @property
@@ -420,23 +435,35 @@ class Spine:
         return len(self._runs) - len(self._merges) > MAX_UNREAD_RUNS
 
     def compact(self) -> None:
-        """Merge all runs into one; no run remains if all rows cancel."""
+        """Merge all runs into one; no run remains if all rows cancel.
+
+        Complexity:
+            O(rows log runs).
+        """
         self._close_tail()
         self._merges.clear()
         self._owed_fuel = 0
-        while len(self._runs) > 1:
-            merged = Run.merged(self._runs[-2], self._runs[-1])
-            self._runs[-2:] = [merged] if merged.rows else []
+        if len(self._runs) > 1:
+            merged = Run.sum_of(self._runs)
+            self._runs[:] = [merged] if merged.rows else []
         self._refresh(0)
 
     def _needs_merge(self, position: int) -> bool:
         """Return whether to start a merge of the run at ``position`` and the one before it."""
         older, newer = self._runs[position - 1], self._runs[position]
-        if older.is_mapped or newer.is_mapped or newer.rows + older.rows > self.max_merge_rows:
-            return False
-        is_late = self._has_few_lookups and older.rows <= MAX_LATE_MERGE_ROWS
+        is_late = self._has_few_lookups and (
+            older.rows <= MAX_LATE_MERGE_ROWS
+            or (older.has_equal_positive_weights and newer.has_equal_positive_weights)
+        )
         growth_factor = MIN_GROWTH_FACTOR if is_late else GROWTH_FACTOR
         if newer.rows * growth_factor < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
+            return False
+        return self._may_merge(position)
+
+    def _may_merge(self, position: int) -> bool:
+        """Return whether the run at ``position`` and the one before it can be merged now."""
+        older, newer = self._runs[position - 1], self._runs[position]
+        if older.is_mapped or newer.is_mapped or newer.rows + older.rows > self.max_merge_rows:
             return False
         return not self._merges or not any(
             run is merge.older or run is merge.newer

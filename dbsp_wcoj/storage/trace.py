@@ -218,6 +218,7 @@ class Trace:
 
         Raises:
             ArityError: ``order`` is not a permutation of the columns.
+            DbspWcojError: The trace has no arrangement, so it has not stored the rows of its steps.
 
         Complexity:
             O(n) the first time, else O(1).
@@ -225,6 +226,12 @@ class Trace:
         arrangement = self._arrangements.get(order)
         if arrangement is None:
             self._check_order(order)
+            if self.version and not self._arrangements:
+                raise DbspWcojError(
+                    f"the rows of the first {self.version} steps of this relation are not stored, "
+                    "because no query needed them: create all queries that share relations before "
+                    "the first step"
+                )
             build = self._builds.pop(order, None)
             if build is not None:
                 build.copy_all()

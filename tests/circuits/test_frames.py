@@ -83,6 +83,9 @@ def frames() -> dict[str, Any]:
         "RecordBatches": TABLE.to_batches(max_chunksize=1),
         "a chunked array of structs": struct,
         "an array of structs": struct.combine_chunks(),
+        "a slice of an array of structs": pa.concat_arrays([*struct.chunks, *struct.chunks]).slice(
+            TABLE.num_rows
+        ),
         "pandas": pandas.astype({"age": "Int64"}),
         "pandas with categories": pandas.astype({"age": "Int32", "name": "category"}),
         "pandas of Arrow": TABLE.to_pandas(types_mapper=pd.ArrowDtype),
@@ -291,7 +294,7 @@ def weights_of(table: pa.Table) -> dict[str, int]:
         ),
         (TABLE.to_pandas()["name"], "(a Series cannot be read as Arrow data|not Series)"),
         (pa.array([1]), "a Int64Array cannot be read as Arrow data"),
-        (pa.array([{"name": "x"}, None]), "cannot be read as Arrow data: .*null"),
+        (pa.array([{"name": "x"}, None]), "cannot be read as Arrow data: 1 of 2 structs are NULL"),
         (pd.DataFrame({"name": ["x", 1]}), "a DataFrame cannot be read as Arrow data"),
         (pd.DataFrame([[1, 2]], columns=["name", "name"]), "cannot be read as Arrow data"),
         (FailingFrame(KeyError("gone")), "a FailingFrame cannot be read as Arrow data: 'gone'"),

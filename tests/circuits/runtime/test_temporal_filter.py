@@ -16,6 +16,7 @@ import circuits.runtime.operators.time.temporal_filter as temporal_filter
 from circuits import (
     Circuit,
     CircuitError,
+    CircuitSpec,
     EvaluationError,
     InputOptions,
     InputOptionsError,
@@ -200,10 +201,15 @@ def change_of(data, rows: Counter, values) -> list:
     return inserted + [(row, -1) for row in possible.elements()]
 
 
+@pytest.fixture(scope="module")
+def spec() -> CircuitSpec:
+    return compile_sql(TEXT, SCHEMAS).spec
+
+
 @settings(max_examples=20, deadline=None)
-@given(st.data())
-def test_views_equal_the_query_over_all_rows_at_the_time_of_each_step(data):
-    circuit = compile_sql(TEXT, SCHEMAS)
+@given(data=st.data())
+def test_views_equal_the_query_over_all_rows_at_the_time_of_each_step(spec, data):
+    circuit = Circuit(spec)
     rows: dict[str, Counter] = {"r": Counter(), "s": Counter()}
     totals: dict[str, Counter] = {name: Counter() for name in VIEWS}
     clock, latest = NOON, datetime.min

@@ -1,11 +1,11 @@
-"""Relations: how soon the traces of a step merge their runs."""
+"""Relations: what is declared and staged, and how soon their traces merge their runs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from dbsp_wcoj import DeltaQuery, Relations, ZSet
+from dbsp_wcoj import ArityError, DbspWcojError, DeltaQuery, Relations, ZSet
 from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS
 
 ROWS = MIN_UNREAD_ROWS + 1000
@@ -51,3 +51,42 @@ def test_large_deltas_remain_separate_runs_if_few_lookups_read_them(query, label
             for i in range(labels)
         }
         assert total.to_dict() == expected
+
+
+def test_a_query_that_needs_rows_which_no_query_has_stored_is_an_error():
+    relations = Relations()
+    first = DeltaQuery("n(a) :- e(a, b)", relations=relations)
+    step = relations.stage({"e": ZSet.from_rows([(1, 2)])})
+    assert first.evaluate(step).to_dict() == {(1,): 1}
+    step.commit()
+    with pytest.raises(DbspWcojError, match="rows of the first 1 steps of this relation are not"):
+        second = DeltaQuery("n(a) :- e(a, b), f(b)", relations=relations)
+        second.evaluate(relations.stage({"f": ZSet.from_rows([(2,)])}))
+
+
+def test_a_second_delta_of_a_relation_in_a_step_is_an_error():
+    relations = Relations()
+    relations.declare("e", 1, keep_rows=True)
+    step = relations.stage({"e": ZSet.from_rows([(1,)])})
+    with pytest.raises(DbspWcojError, match="'e' has a delta in this step already"):
+        step.add("e", ZSet.from_rows([(2,)]))
+    step.commit()
+    assert relations.traces["e"].to_zset().to_dict() == {(1,): 1}
+
+
+@pytest.mark.parametrize("arity", [-1, 100_000])
+def test_a_relation_with_a_wrong_arity_is_not_declared(arity):
+    relations = Relations()
+    with pytest.raises(ArityError):
+        relations.declare("r", arity, keep_rows=True)
+    assert "r" not in relations
+    relations.declare("r", 2, keep_rows=True)
+
+
+def test_lookups_are_estimated_by_the_atoms_of_the_query():
+    relations = Relations()
+    relations.declare("e", 2, keep_rows=True, occurrences=3)
+    relations.declare("label", 2, keep_rows=True)
+    # A triangle looks up each edge for two other atoms, in each of three terms.
+    assert relations.estimate_lookups("e", 10, 10) == 60
+    assert relations.estimate_lookups("label", 1, 11) == 10

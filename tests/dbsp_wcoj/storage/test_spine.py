@@ -416,6 +416,33 @@ def test_runs_that_few_lookups_read_are_merged_late(monkeypatch):
     check_sizes(spine, spine.rows)
 
 
+def test_unread_runs_of_alternating_sizes_stay_few(monkeypatch):
+    monkeypatch.setattr(spine_module, "MIN_UNREAD_ROWS", 30)
+    spine, first = Spine(), 0
+    for number in range(300):
+        size = (40, 100)[number % 2]
+        spine.append(distinct_run(first, size), 0)
+        first += size
+        spine._check()
+        assert len(spine.runs) <= MAX_UNREAD_RUNS + 1 + 2 * len(spine._merges)
+    assert spine.rows == first
+
+
+def test_compaction_copies_each_row_a_few_times(monkeypatch):
+    work = MergeCounter(monkeypatch)
+    monkeypatch.setattr(spine_module, "MIN_UNREAD_ROWS", 1)
+    monkeypatch.setattr(spine_module, "MAX_UNREAD_RUNS", 200)
+    spine = Spine()
+    for number in range(64):
+        spine.append(distinct_run(500 * number, 500), 0)
+    assert len(spine.runs) == 64
+    work.take()
+    spine.compact()
+    copied, _ = work.take()
+    assert [run.rows for run in spine.runs] == [32_000]
+    assert copied <= 32_000 * math.log2(64)
+
+
 def test_steps_with_few_lookups_copy_fewer_rows(monkeypatch):
     work = MergeCounter(monkeypatch)
     spine, eager = Spine(), Spine()

@@ -24,7 +24,7 @@ state is a trace with a few rows per group, regardless of the size of the group.
 rows of weight zero, so a column without NULLs has no row for its slot of NULLs. An aggregate with
 ``distinct`` reads the delta of the set of the column's values instead of the delta of the input.
 
-Cost: O(slots) per row of the delta, O(slots log N) per changed group and run, for N rows of the
+Cost: O(slots) per row of the delta, O(log N + slots) per changed group and run, for N rows of the
 trace.
 """
 
