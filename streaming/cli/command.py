@@ -81,7 +81,12 @@ def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def _import(module: str) -> ModuleType:
-    """Import a module without garbage collection: what it creates stays until the process ends."""
+    """Import a module; if the process is new, without garbage collection.
+
+    Almost all that is imported stays until the process ends, so later collections skip it, too.
+    """
+    if "circuits" in sys.modules:  # a caller in Python, whose objects may be garbage later
+        return importlib.import_module(module)
     gc.disable()
     try:
         return importlib.import_module(module)

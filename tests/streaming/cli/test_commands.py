@@ -512,3 +512,14 @@ def test_help_imports_no_slow_package() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert completed.stdout.splitlines()[-1] == "[]"
+
+
+def test_only_the_process_of_a_command_leaves_its_imports_out_of_garbage_collection() -> None:
+    code = (
+        "import gc; from typer.testing import CliRunner; from streaming.cli.app import app; {}"
+        "CliRunner().invoke(app, ['inspect', 'nowhere']); "
+        "print(gc.isenabled(), gc.get_freeze_count() > 0)"
+    )
+    for first, printed in (("", "True True\n"), ("import circuits; ", "True False\n")):
+        command = [sys.executable, "-c", code.format(first)]
+        assert subprocess.run(command, capture_output=True, text=True).stdout == printed
