@@ -79,7 +79,7 @@ class Files(Protocol):
     def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`.
 
-        If the chunks are many, they are read more than once.
+        If the chunks are many, they may be read more than once; an iterator is read only once.
         """
 
     def sync(self, name: str) -> None:

@@ -69,7 +69,13 @@ class ObjectFiles:
         return self.__dict__ | {"_open_store": None}
 
     def write(self, name: str, chunks: Iterable[Bytes]) -> None:
-        """Create an object of these bytes, or replace it; durable when this returns."""
+        """Create an object of these bytes, or replace it; durable when this returns.
+
+        The chunks are read up to three times: to count their bytes, to send them, and to copy them
+        to the cache. So those of an iterator are collected in memory first.
+        """
+        if isinstance(chunks, Iterator):
+            chunks = list(chunks)
         data = _join_small(chunks)
         with self._os_errors(name):
             # The library sends buffers of bytes only, and not those of longer words.

@@ -68,6 +68,16 @@ def test_a_large_object_is_sent_in_parts(location, monkeypatch):
     assert files.read("data/b") == words.tobytes() * 2 + words[:5].tobytes()
 
 
+@pytest.mark.parametrize("bytes_at_once", [0, 100, 1 << 24])
+def test_an_object_has_all_chunks_of_an_iterator(location, tmp_path, bytes_at_once, monkeypatch):
+    monkeypatch.setattr(object_files, "MAX_BYTES_AT_ONCE", bytes_at_once)
+    files = ObjectFiles(location, LocalCache(tmp_path))
+    chunks = [bytes([n]) * 70 for n in range(5)]
+    files.write("data/a", (chunk for chunk in chunks))
+    assert bytes(ObjectFiles(location).read("data/a")) == b"".join(chunks)
+    assert LocalCache(tmp_path).read("data/a") == b"".join(chunks)
+
+
 def test_appended_lines_move_to_a_second_object_when_they_are_many(location, monkeypatch):
     files = ObjectFiles(location)
     files.append("lines", "one\n")
