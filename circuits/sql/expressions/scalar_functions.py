@@ -7,6 +7,7 @@ table by class and a table by name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -18,6 +19,7 @@ from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
 from circuits.sql.expressions.postgres.lists import concatenate_lists
+from circuits.sql.expressions.postgres.positions import at_least
 from circuits.types.arrow_types import is_nested
 from circuits.types.functions.nested.list_rules import is_list
 
@@ -33,27 +35,27 @@ __all__ = [
 # arguments in the order of the function's parameters.
 SIMPLE_FUNCTIONS: Final[dict[type[exp.Expr], tuple[str, ...]]] = {
     exp.Abs: ("abs", "this"),
-    exp.Cbrt: ("cbrt", "this"),
+    exp.Cbrt: ("cbrt", "this"),  # PostgreSQL's ||/ x; cbrt(x) is read by name
     exp.Contains: ("contains", "this", "expression"),
     exp.EndsWith: ("ends_with", "this", "expression"),
     exp.Exp: ("exp", "this"),
-    exp.Left: ("left", "this", "expression"),
-    exp.Length: ("length", "this"),
     exp.Ln: ("ln", "this"),
     exp.Lower: ("lower", "this"),
     exp.Nullif: ("nullif", "this", "expression"),
     exp.Pow: ("power", "this", "expression"),
-    exp.Repeat: ("repeat", "this", "times"),
+    exp.Repeat: ("repeat", "this", "times"),  # replicate() of SQL Server; repeat() by name
     exp.Replace: ("replace", "this", "expression", "replacement"),
     exp.Reverse: ("reverse", "this"),
-    exp.Right: ("right", "this", "expression"),
-    exp.Round: ("round", "this", "decimals"),
     exp.Sign: ("sign", "this"),
-    exp.SplitPart: ("split_part", "this", "delimiter", "part_index"),
     exp.Sqrt: ("sqrt", "this"),
     exp.StartsWith: ("starts_with", "this", "expression"),
     exp.Upper: ("upper", "this"),
 }
+
+# The dialects in which length() counts the bytes of a text, not its characters.
+LENGTH_IN_BYTES: Final = ("clickhouse", "doris", "mysql", "starrocks")
+# The greatest power of ten of a float64 is 1e308.
+MAX_EXPONENT: Final = 308
 
 
 def _function_reader(function: str, *argument_names: str) -> Reader:
@@ -61,6 +63,20 @@ def _function_reader(function: str, *argument_names: str) -> Reader:
         return clause.call(node, function, *clause.read_arguments(node, *argument_names))
 
     return read
+
+
+def _read_arguments(
+    clause: Clause, node: exp.Expr, names: Sequence[str], *flags: str
+) -> list[Expression]:
+    """Return the arguments that are set.
+
+    sqlglot sets the flags to true in some dialects; to other values if the call has more arguments.
+    """
+    if any(isinstance(node.args.get(flag), exp.Expr) for flag in flags):
+        name = clause.source.name_in_text(node)
+        raise clause.source.error(node, f"{name}() takes {len(names)} arguments or fewer")
+    clause.source.allow_arguments(node, *names, *flags)
+    return [clause.read(node.args[name]) for name in names if node.args.get(name)]
 
 
 def _variadic_reader(function: str) -> Reader:
@@ -73,8 +89,48 @@ def _variadic_reader(function: str) -> Reader:
     return read
 
 
+def _read_length(clause: Clause, node: exp.Length) -> Expression:
+    """Read ``length``; sqlglot sets ``binary`` in the dialects where it also takes bytes."""
+    (value,) = _read_arguments(clause, node, ("this",), "binary")
+    is_in_bytes = pa.types.is_binary(value.type) or clause.source.dialect in LENGTH_IN_BYTES
+    if node.args.get("binary") and is_in_bytes and not is_nested(value.type):
+        return clause.call(node, "octet_length", value)
+    return clause.call(node, "length", value)
+
+
+def _side_reader(function: str) -> Reader:
+    def read(clause: Clause, node: exp.Left | exp.Right) -> Expression:
+        flag = "negative_length_returns_empty"  # in Snowflake; left('abc', -1) is 'ab' in DuckDB
+        value, length = _read_arguments(clause, node, ("this", "expression"), flag)
+        if node.args.get(flag):
+            length = at_least(clause, node, length, 0)
+        return clause.call(node, function, value, length)
+
+    return read
+
+
+def _read_split_part(clause: Clause, node: exp.SplitPart) -> Expression:
+    """Read ``split_part``; in Snowflake, part 0 is the first, and '' separates nothing."""
+    names = ("this", "delimiter", "part_index")
+    flags = ("part_index_zero_as_one", "empty_delimiter_returns_whole")
+    arguments = _read_arguments(clause, node, names, *flags)
+    if len(arguments) < len(names) or not all(map(node.args.get, flags)):
+        return clause.call(node, "split_part", *arguments)
+    value, delimiter, part = arguments
+    part = _replace_zero(clause, node, part)
+    return clause.call(node, "split_part_checked", value, delimiter, part)
+
+
+def _replace_zero(clause: Clause, node: exp.Expr, position: Expression) -> Expression:
+    """Return a position, and 1 in place of 0."""
+    if isinstance(position, Literal):
+        return integer_literal(1) if position.value == 0 else position
+    is_zero = clause.call(node, "eq", position, integer_literal(0))
+    return clause.call(node, "case", is_zero, integer_literal(1), position)
+
+
 def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
-    """Read ``concat`` and ``||``; the function skips NULLs, the operator does not."""
+    """Read concat(), except in PostgreSQL; it skips NULLs, except in Spark."""
     clause.source.allow_arguments(node, "expressions", "safe", "coalesce")
     values = [clause.read(part) for part in node.expressions]
     if any(is_nested(value.type) for value in values):
@@ -137,24 +193,61 @@ def _as_text(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "cast", value, type=pa.string())
 
 
+def _read_round(clause: Clause, node: exp.Round) -> Expression:
+    """Read ``round(x)`` and ``round(x, digits)``; to NULL digits it is NULL."""
+    flag = "casts_non_integer_decimals"  # in Snowflake; here, digits are an integer literal
+    value, *digits = _read_arguments(clause, node, ("this", "decimals"), flag)
+    if any(map(_is_null, digits)):
+        return Literal(None, clause.call(node, "round", value).type)
+    return clause.call(node, "round", value, *digits)
+
+
 def _read_trunc(clause: Clause, node: exp.Trunc) -> Expression:
-    """Read ``trunc(x)`` and ``trunc(x, digits)``; a float is multiplied by a power of ten."""
-    clause.source.allow_arguments(node, "this", "decimals")
-    value = clause.read(node.this)
-    if node.args.get("decimals") is None:
+    """Read ``trunc(x)`` and ``trunc(x, digits)``, which has the type of a float x."""
+    flag = "fractions_supported"  # in Snowflake; it changes nothing here
+    value, *digits = _read_arguments(clause, node, ("this", "decimals"), flag)
+    result = _truncate(clause, node, value, *digits)
+    if not pa.types.is_float32(value.type):
+        return result
+    return clause.call(node, "cast", result, type=value.type)
+
+
+def _truncate(
+    clause: Clause, node: exp.Trunc, value: Expression, digits: Expression | None = None
+) -> Expression:
+    if digits is None:
         return clause.call(node, "trunc", value)
-    digits = clause.read(node.args["decimals"])
+    if _is_null(digits):
+        return Literal(None, clause.call(node, "trunc", value).type)
     if not pa.types.is_floating(value.type):
         return clause.call(node, "round_to_zero", value, digits)
     if not isinstance(digits, Literal) or not isinstance(digits.value, int):
         raise clause.source.unsupported(
             node, "trunc() of a float to digits that are not constant", "cast it to a decimal"
         )
-    power = Literal(10.0 ** abs(digits.value), pa.float64())
-    functions = ("multiply", "divide") if digits.value >= 0 else ("divide", "multiply")
+    return _truncate_float(clause, node, value, digits.value)
+
+
+def _is_null(value: Expression) -> bool:
+    return isinstance(value, Literal) and value.value is None
+
+
+def _truncate_float(clause: Clause, node: exp.Trunc, value: Expression, digits: int) -> Expression:
+    """Return a float that is multiplied by a power of ten, truncated, and divided by the power.
+
+    If there is no such power, it is the same number, as in DuckDB; to fewer than -308 digits, it is
+    zero in PostgreSQL.
+    """
+    if digits < -MAX_EXPONENT and clause.source.is_postgres:
+        is_finite = clause.call(node, "is_finite", value)
+        return clause.call(node, "case", is_finite, Literal(0.0, pa.float64()), value)
+    if abs(digits) > MAX_EXPONENT:
+        return value
+    power = Literal(10.0 ** abs(digits), pa.float64())
+    functions = ("multiply", "divide") if digits >= 0 else ("divide", "multiply")
     scaled = clause.call(node, functions[0], value, power)
     result = clause.call(node, functions[1], clause.call(node, "trunc", scaled), power)
-    if digits.value < 0:
+    if digits < 0:
         return result
     is_scaled = clause.call(node, "is_finite", scaled)
     return clause.call(node, "case", is_scaled, result, value)
@@ -175,7 +268,7 @@ def _read_trim(clause: Clause, node: exp.Trim) -> Expression:
 
 def read_substring_arguments(clause: Clause, node: exp.Substring) -> tuple[Expression, ...]:
     """Return the text, the start, and the length if there is one; without FROM the start is 1."""
-    arguments = clause.read_arguments(node, "this", "start", "length")
+    arguments = tuple(_read_arguments(clause, node, ("this", "start", "length"), "zero_start"))
     if len(arguments) == 1:
         name = clause.source.name_in_text(node)
         raise clause.source.error(node, f"{name}() takes a text, a start and maybe a length")
@@ -185,49 +278,38 @@ def read_substring_arguments(clause: Clause, node: exp.Substring) -> tuple[Expre
 
 
 def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
-    """Read SUBSTRING; in Spark, positions 0 and 1 are both the first character."""
+    """Read SUBSTRING; in Spark and Snowflake, positions 0 and 1 are both the first character."""
     value, start, *length = read_substring_arguments(clause, node)
-    if not clause.source.is_spark:
+    is_snowflake = bool(node.args.get("zero_start"))
+    if not clause.source.is_spark and not is_snowflake:
         return clause.call(node, "substring", value, start, *length)
-    if pa.types.is_binary(value.type):
+    if clause.source.is_spark and pa.types.is_binary(value.type):
         return clause.call(node, "bytes_slice", value, start, *length)
-    value, start, *length = coerce(clause, node, [value, start, *length], "tii")
+    if clause.source.is_spark:
+        value, start, *length = coerce(clause, node, [value, start, *length], "tii")
     # DuckDB reads a negative length as the characters before the start.
-    zero = integer_literal(0)
-    length = [
-        part
-        if isinstance(part, Literal) and (part.value is None or part.value >= 0)
-        else clause.call(node, "case", clause.call(node, "lt", part, zero), zero, part)
-        for part in length
-    ]
-    if isinstance(start, Literal):
-        start = integer_literal(1) if start.value == 0 else start
-    else:
-        is_zero = clause.call(node, "eq", start, integer_literal(0))
-        start = clause.call(node, "case", is_zero, integer_literal(1), start)
-    return clause.call(node, "substring", value, start, *length)
+    length = [at_least(clause, node, part, 0) for part in length]
+    start = _replace_zero(clause, node, start)
+    part = clause.call(node, "substring", value, start, *length)
+    if not is_snowflake or (
+        isinstance(start, Literal) and start.value is not None and start.value > 0
+    ):
+        return part
+    # From a start before the text, Snowflake returns an empty text; others skip the missing part.
+    first = clause.call(node, "subtract", integer_literal(0), clause.call(node, "length", value))
+    is_before = clause.call(node, "lt", start, first)
+    empty = clause.call(node, "left", part, integer_literal(0))  # NULL if the part is NULL
+    return clause.call(node, "case", is_before, empty, part)
 
 
 def _read_pad(clause: Clause, node: exp.Pad) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "fill_pattern", "is_left")
     function = "lpad" if node.args.get("is_left") else "rpad"
     arguments = [node.this, node.expression]
-    if node.args.get("fill_pattern") is not None:  # Spark and PostgreSQL pad with blanks without it
+    # Without it, Spark and PostgreSQL pad with blanks. DuckDB refuses the call; here it does not.
+    if node.args.get("fill_pattern") is not None:
         arguments.append(node.args["fill_pattern"])
     return clause.call(node, function, *map(clause.read, arguments))
-
-
-def _read_log(clause: Clause, node: exp.Log) -> Expression:
-    """Read LOG; ``log(x)`` has base ten, as in DuckDB."""
-    clause.source.allow_arguments(node, "this", "expression")
-    base, argument = node.this, node.args.get("expression")
-    if argument is None:
-        return clause.call(node, "log10", clause.read(base))
-    if isinstance(base, exp.Literal) and base.this == "10":
-        return clause.call(node, "log10", clause.read(argument))
-    raise clause.source.unsupported(
-        node, "log() to a base other than 10", "divide ln(x) by ln(base)"
-    )
 
 
 def _binary_reader(function: str) -> Reader:
@@ -259,8 +341,12 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.DPipe: _read_pipe,
     exp.Greatest: _variadic_reader("greatest"),
     exp.Least: _variadic_reader("least"),
-    exp.Log: _read_log,
+    exp.Left: _side_reader("left"),
+    exp.Length: _read_length,
     exp.Pad: _read_pad,
+    exp.Right: _side_reader("right"),
+    exp.Round: _read_round,
+    exp.SplitPart: _read_split_part,
     exp.Substring: _read_substring,
     exp.Trim: _read_trim,
     exp.Trunc: _read_trunc,

@@ -125,6 +125,10 @@ def parse_statements(tokens: list[Token], text: str, dialect_name: str) -> list[
     Raises:
         sqlglot.errors.SqlglotError: The text is not valid SQL.
     """
+    if dialect_name == "athena":
+        # sqlglot passes the tokens on to the parser of Hive or of Trino, without these extensions.
+        is_hive = bool(tokens) and tokens[0].token_type == TokenType.HIVE_TOKEN_STREAM
+        tokens, dialect_name = (tokens[1:], "hive") if is_hive else (tokens, "trino")
     dialect = _dialect(dialect_name)
     parser = _parser_class(type(dialect))(dialect=dialect)
     is_spark_dialect = is_spark(dialect_name)
@@ -539,6 +543,12 @@ class _TextKeepingParser(Parser):
         if self._is_piped_table():
             return self._parse_emit(self._parse_select())
         return self._parse_emit(super()._parse_statement())
+
+    def validate_expression(self, expression: Any, args: list[Any] | None = None) -> Any:
+        if isinstance(expression, exp.Substring) and args and len(args) > 3:
+            # The fourth argument would be the flag zero_start, which Snowflake's parser replaces.
+            self.raise_error("SUBSTRING takes 3 arguments or fewer")
+        return super().validate_expression(expression, args)
 
     def _parse_ddl_select(self) -> exp.Expr | None:
         return self._parse_emit(super()._parse_ddl_select())
