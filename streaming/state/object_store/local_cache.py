@@ -118,7 +118,7 @@ class LocalCache:
                 self.store(name, chunks)
 
     def store(self, name: str, chunks: Iterable[Bytes]) -> None:
-        """Copy a file in the folder of data files.
+        """Copy a file in the folder of data files; earlier copies of it are removed.
 
         Raises:
             OSError: The local disk is full, or failed.
@@ -136,7 +136,11 @@ class LocalCache:
         self._temporary_files.add(temporary)
         try:
             self.files.write(temporary, count_crc())
-            self.files.rename(temporary, _copy_name(name, crc))
+            copy = _copy_name(name, crc)
+            for earlier in self._copies(name):
+                if earlier != copy:
+                    self.files.remove(earlier)
+            self.files.rename(temporary, copy)
         except BaseException:
             with contextlib.suppress(*_CACHE_ERRORS):
                 self.files.remove(temporary)

@@ -77,6 +77,7 @@ class ObjectFiles:
         if isinstance(chunks, Iterator):
             chunks = list(chunks)
         data = _join_small(chunks)
+        self.remove_copies(name)
         with self._os_errors(name):
             # The library sends buffers of bytes only, and not those of longer words.
             parts = (memoryview(chunk).cast("B") for chunk in chunks)
@@ -91,6 +92,7 @@ class ObjectFiles:
             FileExistsError: The name is used, perhaps by an earlier attempt of this call whose
                 answer was lost.
         """
+        self.remove_copies(name)
         with self._os_errors(name):
             self.library.put(self.store, name, bytes(data), mode="create", use_multipart=False)
 
@@ -104,6 +106,7 @@ class ObjectFiles:
         source, target = self.store, other.store
         if source.config != target.config or size > MAX_COPIED_BYTES:
             return False
+        other.remove_copies(name)
         with self._os_errors(name):
             self.library.copy(
                 self._open(f"s3://{source.config['bucket']}"),
@@ -117,6 +120,7 @@ class ObjectFiles:
 
     def rename(self, old: str, new: str) -> None:
         """Copy an object and remove the old one; these are two requests."""
+        self.remove_copies(new)
         with self._os_errors(old):
             self.library.copy(self.store, old, new)
         self.remove(old)
@@ -180,6 +184,14 @@ class ObjectFiles:
             return
         with contextlib.suppress(FileNotFoundError), self._os_errors(names[0]):
             self.library.delete(self.store, list(names))
+        self.remove_copies(*names)
+
+    def remove_copies(self, *names: str) -> None:
+        """Remove the copies of objects from the cache.
+
+        This is done before an object is replaced, so that no copy of the old one remains if this
+        process ends then, or the cache cannot store the new one.
+        """
         if self._cache is not None:
             for name in names:
                 self._cache.remove(name)

@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import sys
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
 from streaming.state.object_store import object_files
 from streaming.state.object_store.local_cache import LocalCache
-from streaming.state.object_store.object_files import ObjectFiles
+from streaming.state.object_store.object_files import MappableObjectFiles, ObjectFiles
 from streaming.state.open_files import open_files
 from streaming.targets.target import ViewDelta
 from tests.streaming.sink.test_replays import bad
@@ -263,6 +264,69 @@ def test_a_local_cache_saves_requests_and_is_not_trusted(location, tmp_path):
     remote.remove(names[1])
     files.names("data")
     assert len(list((folder / "data").iterdir())) == len(names) - 2
+
+
+def by_write(files, name, data):
+    files.write(name, [data])
+
+
+def by_rename(files, name, data):
+    files.write("top", [data])
+    files.rename("top", name)
+
+
+def by_rename_of_a_cached_name(files, name, data):
+    files.write("data/b", [data])
+    files.rename("data/b", name)
+
+
+def by_rename_new(files, name, data):
+    """Another machine has removed the object, so its copy remains here."""
+    ObjectFiles(files.location).remove(name)
+    files.write("top", [data])
+    files.rename_new("top", name)
+
+
+def by_copy(files, name, data):
+    source = ObjectFiles(f"{files.location}-source")
+    source.write(name, [data])
+    assert source.copy_to(files, name, len(data))
+
+
+@pytest.mark.parametrize(
+    "replace", [by_write, by_rename, by_rename_of_a_cached_name, by_rename_new, by_copy]
+)
+def test_a_replaced_object_is_not_read_from_its_old_copy(location, tmp_path, replace):
+    files = MappableObjectFiles(location, LocalCache(tmp_path))
+    for n in range(8):  # the order of two checksums differs
+        old, new = b"old %d" % n, b"new %d" % n
+        files.write("data/a", [old])
+        assert bytes(files.read("data/a")) == old
+        replace(files, "data/a", new)
+        assert bytes(files.read("data/a")) == new
+        assert bytes(files.map("data/a", len(new)).memory) == new
+        assert files.checksum("data/a") == zlib.crc32(new)
+        assert len(list((tmp_path / "data").iterdir())) == 1
+
+
+def test_a_replaced_object_has_no_old_copy_if_the_new_one_cannot_be_copied(location, tmp_path):
+    class FullDisk(LocalCache):
+        def store(self, name, chunks):
+            raise OSError("no space left on this device")
+
+    files = ObjectFiles(location, LocalCache(tmp_path))
+    files.write("data/a", [b"old"])
+    ObjectFiles(location, FullDisk(tmp_path)).write("data/a", [b"new"])
+    assert bytes(files.read("data/a")) == b"new"
+
+
+def test_a_cache_keeps_one_copy_of_a_file(tmp_path):
+    cache = LocalCache(tmp_path)
+    for n in range(8):
+        cache.store("data/a", [b"%d" % n])
+        cache.store("data/a", [b"%d" % n])
+        assert cache.read("data/a") == b"%d" % n
+        assert len(list((tmp_path / "data").iterdir())) == 1
 
 
 def test_a_cache_that_cannot_be_used_is_ignored(location, tmp_path):
