@@ -39,6 +39,8 @@ __all__ = ["MappableObjectFiles", "ObjectFiles"]
 MAX_BYTES_AT_ONCE: Final = 1 << 24
 # The service copies an object of at most this size by one request.
 MAX_COPIED_BYTES: Final = 5 << 30
+# How often an object is copied to the cache, if its copies are removed before they are mapped.
+MAX_DOWNLOADS: Final = 2
 
 
 class ObjectFiles:
@@ -275,16 +277,17 @@ class MappableObjectFiles(ObjectFiles):
 
         Raises:
             StateDamagedError: The object has another size.
-            OSError: It is missing, or the local disk has no space for the copy.
+            FileNotFoundError: It is missing.
+            OSError: The local disk has no space for the copy, or the copy was removed repeatedly.
         """
-        mapped = self.cache.map(name, size)
-        if mapped is None:
+        downloads = 0
+        while (mapped := self.cache.map(name, size)) is None:
+            if downloads:
+                self._check_size(name, size)  # if it is correct, the copy was removed meanwhile
+            if downloads == MAX_DOWNLOADS:
+                raise self._lost_copy(name)
             self._download(name)
-            mapped = self.cache.map(name, size)
-        if mapped is None:
-            raise StateDamagedError(
-                f"{self.location}/{name} has {self.size(name)} bytes, it was written with {size}"
-            )
+            downloads += 1
         return mapped
 
     def checksum(self, name: str) -> int:
@@ -294,7 +297,7 @@ class MappableObjectFiles(ObjectFiles):
             self._download(name)
             crc = self.cache.checksum(name)
         if crc is None:
-            raise OSError(f"{self.cache.files.location}: a copy of {name} was removed or changed")
+            raise self._lost_copy(name)
         return crc
 
     def scratch(self, folder: str, words: int) -> ScratchFile:
@@ -304,6 +307,20 @@ class MappableObjectFiles(ObjectFiles):
             OSError: The disk has too little space.
         """
         return self.cache.scratch(words)
+
+    def _check_size(self, name: str, size: int) -> None:
+        """Raise an error if an object is missing, or has another size."""
+        found = self.size(name)
+        if found is None:
+            path = f"{self.location}/{name}"
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if found != size:
+            raise StateDamagedError(
+                f"{self.location}/{name} has {found} bytes, it was written with {size}"
+            )
+
+    def _lost_copy(self, name: str) -> OSError:
+        return OSError(f"{self.cache.files.location}: a copy of {name} was removed or changed")
 
     def _download(self, name: str) -> None:
         """Copy an object to the cache; only a part of it is in memory at a time."""

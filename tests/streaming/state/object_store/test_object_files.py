@@ -329,6 +329,52 @@ def test_a_cache_keeps_one_copy_of_a_file(tmp_path):
         assert len(list((tmp_path / "data").iterdir())) == 1
 
 
+class RemovedCopies(LocalCache):
+    """After each of the next downloads something happens, such as a listing of another sink."""
+
+    def __init__(self, folder, downloads, happen):
+        super().__init__(folder)
+        self.downloads, self.happen = downloads, happen
+
+    def store(self, name, chunks):
+        super().store(name, chunks)
+        if self.downloads:
+            self.downloads -= 1
+            self.happen(self)
+
+
+def list_without_the_object(cache):
+    """List `data/` as before the object was written."""
+    cache.keep_only("data", [])
+
+
+def test_a_copy_that_is_removed_before_it_is_mapped_is_downloaded_again(location, tmp_path):
+    ObjectFiles(location).write("data/a", [b"0123456789abcdef"])
+    once = RemovedCopies(tmp_path, 1, list_without_the_object)
+    files = MappableObjectFiles(location, once)
+    assert bytes(files.map("data/a", 16).memory) == b"0123456789abcdef"
+    once.remove("data/a")
+    once.downloads = 2
+    with pytest.raises(OSError, match="a copy of data/a was removed or changed"):
+        files.map("data/a", 16)
+    assert once.downloads == 0
+
+
+def test_a_map_of_a_missing_object_or_of_another_size_is_an_error(location, tmp_path):
+    def remove_object(cache):
+        cache.remove("data/a")
+        remote.remove("data/a")
+
+    remote = ObjectFiles(location)
+    remote.write("data/a", [b"0123456789abcdef"])
+    files = MappableObjectFiles(location, RemovedCopies(tmp_path, 1, remove_object))
+    with pytest.raises(StateDamagedError, match="data/a has 16 bytes, it was written with 8"):
+        MappableObjectFiles(location, LocalCache(tmp_path / "other")).map("data/a", 8)
+    for _ in range(2):  # it is removed after the download, and before it
+        with pytest.raises(FileNotFoundError, match=f"No such file .*{location}/data/a"):
+            files.map("data/a", 16)
+
+
 def test_a_cache_that_cannot_be_used_is_ignored(location, tmp_path):
     (tmp_path / "file").touch()
     sink = sink_on(ObjectFiles(location, LocalCache(tmp_path / "file")))
