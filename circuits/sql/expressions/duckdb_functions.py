@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
+from sqlglot.dialects.dialect import Dialect
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import NOW_ADVICE, Clause, Reader
@@ -133,10 +134,17 @@ def _bit_count(clause: Clause, node: exp.Anonymous, value: Expression) -> Expres
 
 
 def _log(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:
-    """Read ``log``: ``log(x)`` has base ten, ``log(b, x)`` base b."""
-    if not 1 <= len(arguments) <= 2:
-        raise count_error(clause, node, "1 to 2")
-    return clause.call(node, "log10" if len(arguments) == 1 else "log", *arguments)
+    """Read ``log``: ``log(x)`` has base ten or e, as in the dialect, ``log(b, x)`` base b."""
+    dialect = Dialect.get_or_raise(clause.source.dialect)
+    is_natural = dialect.parser_class.LOG_DEFAULTS_TO_LN
+    takes_base = not (is_natural and dialect.LOG_BASE_FIRST is None)  # ClickHouse has log(x) only
+    if not 1 <= len(arguments) <= 1 + takes_base:
+        raise count_error(clause, node, "1 to 2" if takes_base else "1")
+    if len(arguments) == 1:
+        return clause.call(node, "ln" if is_natural else "log10", *arguments)
+    if dialect.LOG_BASE_FIRST is False:
+        arguments = [arguments[1], arguments[0]]
+    return clause.call(node, "log", *arguments)
 
 
 def _regexp_replace(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Expression:

@@ -176,3 +176,24 @@ def test_athena_reads_a_query_as_trino_does():
     text = "CREATE TABLE u (k INT); CREATE VIEW v AS SELECT k FROM u"
     view = compile_sql(text, {}, dialect="athena").step({"u": [{"k": 7}]})["v"]
     assert view.to_pylist() == [{"k": 7, "weight": 1}]
+
+
+NATURAL = ["bigquery", "clickhouse", "doris", "hive", "mysql", "starrocks", "tsql"]
+
+
+@pytest.mark.parametrize("dialect", [*NATURAL, "snowflake", "trino", "duckdb"])
+def test_a_logarithm_without_a_base_has_the_base_of_the_dialect(dialect):
+    logarithm = math.log if dialect in NATURAL else math.log10
+    check("round(log(x), 9)", dialect, lambda x: round(logarithm(x), 9), x=(0.5, 1.0, 100.0, None))
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "mysql", "presto", "snowflake", "bigquery", "tsql"])
+def test_the_base_of_a_logarithm_comes_first_except_in_bigquery_and_tsql(dialect):
+    arguments = "x, 2.0" if dialect in ("bigquery", "tsql") else "2.0, x"
+    expected = {0.5: -1.0, 8.0: 3.0}
+    check(f"round(log({arguments}), 9)", dialect, lambda x: expected[x], x=(0.5, 8.0, None))
+
+
+def test_a_logarithm_with_a_base_is_refused_in_clickhouse():
+    with pytest.raises(SqlError, match=r"log\(\) takes 1 argument"):
+        compile_sql("SELECT log(2.0, x) AS r FROM t", TABLE, dialect="clickhouse")
