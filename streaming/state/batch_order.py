@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def check_order(versions: Versions, batch_id: int, location: str) -> None:
-    """Check that a micro-batch is the next one or has a version.
+    """Check that a micro-batch is the next one, or has a version after which none is missing.
 
     Args:
         versions: The versions of the directory.
@@ -58,6 +58,13 @@ def check_order(versions: Versions, batch_id: int, location: str) -> None:
             f"has {oldest} to {newest}: the checkpoint was deleted or is an old copy; put back "
             "the one that belongs to the state, or delete both and empty the targets, to start "
             "again"
+        )
+    lost = None if batch_id > newest else versions.find_missing(batch_id)
+    if lost is not None:
+        raise BatchOrderError(
+            f"micro-batch {batch_id} was replayed, and version {lost} is not in {directory}: if "
+            "the checkpoint is an old copy, put back the one that belongs to the state; else "
+            "restore the version from a copy, or delete the directory together with the checkpoint"
         )
 
 

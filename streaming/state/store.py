@@ -46,7 +46,7 @@ from circuits import Circuit, CircuitStep
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.state.program_change import ProgramChange
 from dbsp_wcoj.observer import observed
-from streaming.errors import BatchOrderError, StateDamagedError, StateError
+from streaming.errors import StateDamagedError, StateError
 from streaming.state.batch_order import check_order, check_query, fall_back
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import checksum_of
@@ -180,7 +180,7 @@ class Store:
 
         Raises:
             BatchOrderError: The id belongs to another checkpoint, skips micro-batches or is older
-                than the oldest version.
+                than the oldest version; or the version of a replay, or one after it, is missing.
             StateDamagedError: The required version is damaged.
             StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
             StateError: The file system failed.
@@ -727,12 +727,6 @@ class Store:
 
     def _read_committed(self, batch_id: int) -> VersionSummary:
         """Return the summary of a committed micro-batch, with its published tables."""
-        if batch_id not in self._versions:
-            raise BatchOrderError(
-                f"micro-batch {batch_id} was replayed, and version {batch_id} is not in state "
-                f"directory {self.files.location}: restore it from a copy, or delete the "
-                "directory together with the checkpoint"
-            )
         summary = read_summary(self.files, self._versions[batch_id])
         for link in self._versions.links_after(batch_id):
             summary = summary.continued(link)

@@ -3,7 +3,8 @@
 To remove a version, first its manifest is removed, then the files that no other version names. A
 crash in between leaves files without a manifest, which `Versions.remove_unreferenced` removes. If a
 manifest cannot be read, nothing is removed, because the files that it names are unknown. If it
-cannot be removed, its files remain, too.
+cannot be removed, its files remain, too. So an old version may remain although versions after it
+were removed; micro-batches before such a gap are not replayed.
 
 Another writer may take over the directory at any time, even where there are no locks. So the files
 are listed first, then the ownership is checked, then those listed files are removed that no version
@@ -111,12 +112,24 @@ class Versions:
     def links_after(self, batch_id: int) -> list[ProgramLink]:
         """Return the changes of the views after a version, oldest first.
 
+        None of the later versions is missing, see `find_missing`.
+
         Raises:
             StateDamagedError: The manifest of a later version is damaged.
         """
         newest = batch_id if self.newest is None else self.newest
         links = [self[number].link for number in range(batch_id + 1, newest + 1)]
         return [link for link in links if link is not None]
+
+    def find_missing(self, batch_id: int) -> int | None:
+        """Find the first version that is missing among a version and those after it.
+
+        A removal of old versions that was executed in part may have left a version without those
+        after it.
+        """
+        newest = batch_id if self.newest is None else self.newest
+        numbers = range(batch_id, newest + 1)
+        return next((number for number in numbers if number not in self), None)
 
     def find_unwritten(
         self,

@@ -16,7 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from streaming import ParquetTarget, StateDamagedError, StateError, StateLockedError, ViewSink
+from streaming import (
+    BatchOrderError,
+    ParquetTarget,
+    StateDamagedError,
+    StateError,
+    StateLockedError,
+    ViewSink,
+)
 from streaming.cli.app import app
 from streaming.state.files import AtomicFiles
 from streaming.state.local_files import LocalFiles
@@ -499,3 +506,36 @@ def test_files_that_cannot_be_removed_are_removed_by_a_later_start(location):
     assert list_batch_ids(files) == [4, 5, 6]
     named = {name for n in (4, 5, 6) for name in read_manifest(files, n).all_files}
     assert named == {*files.names("data"), *files.names("outputs")}
+
+
+class PartlyRemoving(ObjectFiles):
+    """Requests that remove manifests fail for those of some micro-batches."""
+
+    kept = frozenset()
+
+    def remove_all(self, names):
+        kept = {manifest_name(number) for number in self.kept} & {*names}
+        super().remove_all([name for name in names if name not in kept])
+        if kept:
+            raise OSError("internal error of the service")
+
+
+def test_a_replay_after_a_partly_executed_removal_is_refused(location):
+    def run(kept, *numbers):
+        files = PartlyRemoving(location)
+        files.kept = kept
+        sink = sink_on(files)
+        feed(sink, *numbers)
+        sink.close()
+        return list_batch_ids(files)
+
+    assert run(range(9), *range(6)) == [0, 1, 2, 3, 4, 5]
+    assert run({0}, 6) == [0, 4, 5, 6]
+    for number, missing in ((0, 1), (2, 2)):  # the checkpoint is an old copy
+        with pytest.raises(BatchOrderError, match=rf"micro-batch {number} .* version {missing} is"):
+            feed(sink_on(location), number)
+    assert list_batch_ids(ObjectFiles(location)) == [0, 4, 5, 6]
+    sink = sink_on(location)
+    feed(sink, 6, 7)
+    check(sink, 8)
+    assert list_batch_ids(ObjectFiles(location)) == [5, 6, 7]
