@@ -12,8 +12,8 @@ of the machine. Files of versions never change, so copies of them are kept on th
 (`streaming.state.object_store.local_cache`).
 
 Cost: a request for most calls, up to four for `append`; `write` sends large files in parts. A
-micro-batch makes 13 requests, two of which list a folder, and 1 for each view, to write its rows.
-Two of them remove the version that is kept no longer: its manifest, then its files.
+micro-batch with v views makes 13 + v requests: v write the rows of the views, 2 list a folder, and
+2 remove the oldest version.
 """
 
 from __future__ import annotations
@@ -158,7 +158,10 @@ class ObjectFiles:
             return None
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of the objects in a folder, sorted, each with its folder."""
+        """Return the names of the objects in a folder, sorted, each with its folder.
+
+        A listing of ``data`` also removes the local copies of all objects that are not in it.
+        """
         names = sorted(object["path"] for object in self._objects(folder))
         if self._cache is not None:
             self._cache.keep_only(folder, names)

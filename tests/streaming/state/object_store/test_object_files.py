@@ -434,6 +434,7 @@ def test_the_requests_of_a_micro_batch_are_those_of_the_documentation(location, 
     page = (Path(__file__).parents[4] / "docs/how-to/cluster.md").read_text()
     fixed = len(files.requests) - views
     assert f"makes {fixed} requests and 1 for each view" in page
+    assert f"makes {fixed} + v requests" in object_files.__doc__
     sink.close()
 
 
