@@ -41,7 +41,7 @@ from streaming.state.directory_identity import (
     check_not_unfinished,
 )
 from streaming.state.files import Files, create_atomically, read_small_file, replace_atomically
-from streaming.state.local_files import LocalFiles, make_folder
+from streaming.state.local_files import LocalFiles, folder_mode, make_folder
 from streaming.state.manifest import MANIFESTS, Manifest, list_batch_ids, manifest_name
 from streaming.state.object_store.object_files import ObjectFiles
 from streaming.state.open_files import open_files
@@ -62,12 +62,14 @@ class CloneResult:
         id: The new id.
         linked_bytes: The bytes of the files that both directories share.
         copied_bytes: The bytes of the files that were copied.
+        folders: The other folders that were copied.
     """
 
     batch_id: int
     id: str
     linked_bytes: int
     copied_bytes: int
+    folders: tuple[str, ...] = ()
 
 
 def clone_state(source: Any, target: Any, *, folders: Collection[str] = ()) -> CloneResult:
@@ -81,7 +83,8 @@ def clone_state(source: Any, target: Any, *, folders: Collection[str] = ()) -> C
 
     Raises:
         StateError: The source has no version or is distributed, the target is not empty or is
-            inside of the source, or a folder cannot be copied; nothing was written.
+            inside of the source, or a folder cannot be copied: nothing was written. Or the file
+            system failed: a part of the target may have been written, and the message says so.
         StateLockedError: A process writes to the source; known on local disks only.
         StateDamagedError: The newest version is damaged.
     """
@@ -89,7 +92,7 @@ def clone_state(source: Any, target: Any, *, folders: Collection[str] = ()) -> C
     if isinstance(files, LocalFiles):
         if not os.path.isdir(files.location):
             raise StateError(f"{source} is not a folder")
-        mode = os.stat(files.location).st_mode & 0o777
+        mode = folder_mode(files, "")
         if isinstance(copy, LocalFiles):
             copy = LocalFiles(copy.location, mode)
     try:
@@ -159,7 +162,11 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
     definition = _read_description(files, definition_name(files, manifest))
     if isinstance(copy, LocalFiles):
         make_folder(Path(copy.location), copy.mode)
-    if not create_atomically(copy, IDENTITY_FILE, unfinished):
+    # After a lost answer, a request that is repeated finds the file that it has written.
+    if (
+        not create_atomically(copy, IDENTITY_FILE, unfinished)
+        and read_small_file(copy, IDENTITY_FILE) != unfinished
+    ):
         raise StateError(
             f"{copy.location}/{IDENTITY_FILE} was written by another process meanwhile: name "
             "another folder"
@@ -195,7 +202,7 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
     replace_atomically(copy, IDENTITY_FILE, encode_checked(identity))
     copy.sync_folder("")
     total = sum(manifest.files[name].size for name in names)
-    return CloneResult(manifest.batch_id, id, linked, total - linked)
+    return CloneResult(manifest.batch_id, id, linked, total - linked, tuple(existing))
 
 
 def _read_description(files: Files, name: str) -> bytes:

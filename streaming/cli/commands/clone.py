@@ -5,8 +5,6 @@ from __future__ import annotations
 from streaming.cli.arguments.state_location import CHECKPOINT
 from streaming.cli.terminal.display import console, print_json, size
 from streaming.state.clone import clone_state
-from streaming.state.local_files import LocalFiles
-from streaming.state.open_files import open_files
 
 __all__ = ["clone"]
 
@@ -21,13 +19,12 @@ def clone(*, state_dir: str, copy: str, json: bool) -> None:
                 "id": result.id,
                 "linked_bytes": result.linked_bytes,
                 "copied_bytes": result.copied_bytes,
+                "copied_folders": list(result.folders),
             }
         )
         return
-    # Spark's checkpoint is in the directory only if that is on a local disk.
-    checkpoint = (
-        "" if isinstance(open_files(copy), LocalFiles) else "copy Spark's checkpoint, too; "
-    )
+    # Spark's checkpoint may be outside of the directory, and is if that is in an object store.
+    checkpoint = "" if CHECKPOINT in result.folders else "copy Spark's checkpoint, too; "
     console().print(
         f"{copy}: version {result.batch_id:,}; {size(result.linked_bytes)} linked, "
         f"{size(result.copied_bytes)} copied; {checkpoint}each view writes all its rows to its "

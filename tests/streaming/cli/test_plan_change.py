@@ -125,8 +125,11 @@ def test_clone_makes_a_directory_that_other_views_start_from(job: Job, tmp_path:
     (job.state_dir / "checkpoint").mkdir()
     status, out, _ = run("clone", job.state_dir, tmp_path / "copy")
     assert status == 0
-    assert "version 1" in out
+    assert "version 1" in out and "copy Spark's checkpoint" not in out
     assert (tmp_path / "copy" / "checkpoint").is_dir()
+    (job.state_dir / "checkpoint").rmdir()  # the job keeps its checkpoint elsewhere
+    _, out, _ = run("clone", job.state_dir, tmp_path / "without checkpoint")
+    assert "copy Spark's checkpoint, too" in " ".join(out.split())
     copy = Job(tmp_path / "copy")
     run_job(copy, PATHS + COUNTS, 2)
     for view, bag in expected(PATHS + COUNTS, 0, 1, 2).items():

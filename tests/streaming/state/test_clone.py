@@ -57,12 +57,20 @@ def test_a_clone_has_an_id_of_its_own_and_shares_files(job, tmp_path):
         read_manifest(LocalFiles(str(p)), 1) for p in (job.state_dir, tmp_path / "copy")
     )
     assert copy.state_id == result.id != original.state_id
+    assert result.folders == ("checkpoint",)
     assert copy.traces == original.traces
     assert not copy.outputs
     for name in copy.data_files:
         assert os.path.samefile(job.state_dir / name, tmp_path / "copy" / name)
     assert (tmp_path / "copy" / "checkpoint" / "metadata").read_text() == "{}"
     assert not (tmp_path / "copy" / "none").exists()
+
+
+def test_the_folders_of_a_clone_have_the_permissions_of_the_state(job, tmp_path):
+    os.chmod(job.state_dir, 0o2770)  # new files get the group of the folder
+    clone_state(job.state_dir, tmp_path / "copy")
+    for folder in ("", "data", "manifests"):
+        assert stat.S_IMODE((tmp_path / "copy" / folder).stat().st_mode) == 0o2770
 
 
 def test_files_are_copied_where_links_are_impossible(job, tmp_path, monkeypatch):
