@@ -12,10 +12,12 @@ deleted or updated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from functools import lru_cache
+from pathlib import Path
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -28,6 +30,7 @@ from circuits import (
     UserFunction,
 )
 from circuits.compile import spec_of_sql
+from circuits.plan.nodes import Field
 from circuits.plan.traversal import iter_nodes, read_relations
 from circuits.schema import Schema
 from circuits.sql import (
@@ -66,6 +69,10 @@ __all__ = ["CompiledPipeline", "PipelineDefinition"]
 
 NO_SCHEMAS: Final[Mapping[str, pa.Schema]] = {}
 _ROWS_SUFFIX: Final = "__rows"
+# The texts whose obstacles are kept: `find_problems` and `compile` need those of the same texts.
+_KEPT_OBSTACLES: Final = 8
+# The name of each source table and recomputed view, with its columns.
+_Relations: TypeAlias = tuple[tuple[str, tuple[Field, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -102,7 +109,8 @@ class PipelineDefinition:
         """Return every problem of the files and the source tables; empty if there is none.
 
         A view whose table cannot be read has no further problem. A construct that the circuit lacks
-        is no problem if Spark computes the view.
+        is no problem if Spark computes the view. If a file cannot be read as SQL, the tables that
+        the other files lack are not reported, because it may create them.
         """
         problems: list[str] = []
         schemas: dict[str, pa.Schema] = {}
@@ -112,11 +120,16 @@ class PipelineDefinition:
             except SourceTableError as error:
                 problems.append(f"source table {name!r}: {error}")
         unread = {name.casefold() for name in self.tables.keys() - schemas.keys()}
-        obstacles = self._find_obstacles(self.files.text, schemas)
-        for obstacle in obstacles:
+        effects = [f"unknown table {name!r}" for name in unread]
+        unreadable = dict(self._find_unreadable_files())
+        if unreadable:
+            effects += ["unknown table ", "the text has no view", "the text has no statement"]
+        for file, message in unreadable.items():
+            problems.append(f"{file}, {message}; close each quote and comment")
+        for obstacle in self._find_obstacles(self.files.text_without(unreadable), schemas):
             if obstacle.is_supported or not self._may_recompute:
-                unknown = (f"unknown table {name!r}" for name in unread)
-                if not any(message in obstacle.message.casefold() for message in unknown):
+                message = obstacle.message.casefold()
+                if not any(effect in message for effect in effects):
                     problems.append(self._describe(obstacle))
         with suppress(SqlError):  # then it is one of the obstacles
             problems += self._problems_of_declared_tables()
@@ -130,7 +143,8 @@ class PipelineDefinition:
 
         Raises:
             SourceTableError: The columns of a source table cannot be read.
-            EventsError: A table is declared, and has no source or ``removed_files = "delete"``.
+            EventsError: A table is declared, and has no source or ``removed_files = "delete"``; or
+                all views are temporary.
             SqlError: The SQL does not compile.
             RecomputationError: Spark refuses a view, too.
         """
@@ -139,6 +153,11 @@ class PipelineDefinition:
         schemas = {name: table.schema() for name, table in self.tables.items()}
         text, recomputed = self._plan_recomputation(schemas, stored)
         spec, inputs = self._plan(text, schemas, recomputed)
+        if not spec.outputs:
+            raise EventsError(
+                "no view has a target, because all views are temporary: write CREATE VIEW instead "
+                "of CREATE TEMPORARY VIEW for one"
+            )
         # Targets, readers and recomputed views need the views whole.
         read = {name for view in recomputed.values() for name in view.reads}
         needed = {*spec.materialized, *spec.outputs, *(inputs.get(name, name) for name in read)}
@@ -153,7 +172,10 @@ class PipelineDefinition:
         schemas: Mapping[str, pa.Schema],
         recomputed: Mapping[str, RecomputedView],
     ) -> tuple[CircuitSpec, dict[str, str]]:
-        """Return the plans of the views of a text, and the input of each source table."""
+        """Return the plans of the views of a text, and the input of each source table.
+
+        Temporary views are no outputs, even if there is no other view.
+        """
         declared = {name.casefold() for name in self._declared_inputs}
         inputs = {name: name for name in self.tables}
         columns: dict[str, pa.Schema] = {POSITIONS: POSITIONS_SCHEMA}
@@ -185,8 +207,11 @@ class PipelineDefinition:
             materialize=materialized, input_options=without_keys, limits=self.limits
         )
         parsed = SqlSource(text, self.dialect)
-        spec = spec_of_sql(parsed, declared_by(parsed), columns, options, functions=self.functions)
-        return spec, inputs
+        declarations = declared_by(parsed)
+        spec = spec_of_sql(parsed, declarations, columns, options, functions=self.functions)
+        temporary = {name.casefold() for name in declarations.temporary_views}
+        outputs = [name for name in spec.plans if name.casefold() not in temporary]
+        return replace(spec, options=replace(spec.options, outputs=outputs)), inputs
 
     @property
     def _may_recompute(self) -> bool:
@@ -276,21 +301,30 @@ class PipelineDefinition:
         )
         return RecomputedView(view, reason, reads, schema, key, tables)
 
-    def _find_obstacles(self, text: str, schemas: Mapping[str, pa.Schema]) -> list[Obstacle]:
+    def _find_unreadable_files(self) -> Iterator[tuple[Path, str]]:
+        """Yield each file that is not SQL because of its quotes or comments, with the error."""
+        for file, text in self.files.texts():
+            try:
+                SqlSource(text, self.dialect).tokenize()
+            except SqlError as error:
+                yield file, str(error).partition("\n")[0]
+
+    def _find_obstacles(self, text: str, schemas: Mapping[str, pa.Schema]) -> tuple[Obstacle, ...]:
         if not split_statements(text, self.dialect):
-            return []
-        relations = {name: Schema.of(name, schema).fields for name, schema in schemas.items()}
-        key = text, *relations.items()
-        if key not in self._obstacles:
-            self._obstacles[key] = find_obstacles(
-                text, relations, dialect=self.dialect, functions=self.functions
-            )
-        return self._obstacles[key]
+            return ()
+        relations = ((name, Schema.of(name, schema).fields) for name, schema in schemas.items())
+        return self._obstacles(text, tuple(relations))
 
     @cached_property
-    def _obstacles(self) -> dict[tuple[Any, ...], list[Obstacle]]:
-        """The obstacles of each text over given tables: `find_problems` and `compile` need them."""
-        return {}
+    def _obstacles(self) -> Callable[[str, _Relations], tuple[Obstacle, ...]]:
+        @lru_cache(_KEPT_OBSTACLES)
+        def find(text: str, relations: _Relations) -> tuple[Obstacle, ...]:
+            found = find_obstacles(
+                text, dict(relations), dialect=self.dialect, functions=self.functions
+            )
+            return tuple(found)
+
+        return find
 
     @cached_property
     def _declared_inputs(self) -> dict[str, tuple[str, ...]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +14,6 @@ from streaming.errors import EventsError
 __all__ = ["SqlFiles", "read_sql_files"]
 
 SQL_SUFFIX: Final = ".sql"
-_PLACE: Final = re.compile(r"^line (\d+), ")
 
 
 @dataclass(frozen=True)
@@ -42,13 +41,25 @@ class SqlFiles:
         number = bisect_right(self.first_lines, line) - 1
         return self.files[number], line - self.first_lines[number] + 1
 
-    def describe(self, message: str) -> str:
-        """Return a message of the SQL front end with the file of its line."""
-        match = _PLACE.match(message)
-        if match is None:
-            return message
-        file, line = self.place(int(match[1]))
-        return f"{file}, line {line}, {message[match.end() :]}"
+    def texts(self) -> Iterator[tuple[Path, str]]:
+        """Yield each file with its part of the text."""
+        lines = self.text.split("\n")
+        for file, (first, end) in zip(
+            self.files, pairwise([*self.first_lines, len(lines)]), strict=True
+        ):
+            yield file, "".join(f"{line}\n" for line in lines[first - 1 : end - 1])
+
+    def text_without(self, files: Collection[Path]) -> str:
+        """Return the text with empty lines instead of the lines of some files.
+
+        >>> names = (Path("a.sql"), Path("b.sql"))
+        >>> files = SqlFiles("SELECT 1\\n;\\nSELECT 2\\n;\\n", names, (1, 3))
+        >>> files.text_without([Path("a.sql")])
+        '\\n\\nSELECT 2\\n;\\n'
+        """
+        return "".join(
+            "\n" * text.count("\n") if file in files else text for file, text in self.texts()
+        )
 
 
 def read_sql_files(paths: Sequence[Path]) -> SqlFiles:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from random import Random
 from threading import Barrier, BrokenBarrierError
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from circuits import Circuit, compile
@@ -20,6 +22,7 @@ from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.pipeline import Pipeline
 from streaming.pipeline.sql_files import read_sql_files
 from streaming.pipeline.tables.delta_table import DeltaSourceTable
+from streaming.pipeline.tables.parquet_folder import ParquetFolder
 from streaming.sink.output import Output
 from streaming.state.store import Store
 from streaming.targets.delta import DeltaTarget
@@ -346,6 +349,42 @@ def test_all_problems_of_all_files_are_found_at_once(world):
         "wrong.sql, line 3, column 25, b",
         "wrong.sql, line 3, column 39, b",
     ]
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "spark"])
+@pytest.mark.parametrize("unclosed", ["SELECT 'x FROM t", "\n\nSELECT 1 /* one", 'SELECT "x'])
+def test_a_file_with_an_unclosed_quote_hides_no_problem_of_other_files(world, dialect, unclosed):
+    texts = {
+        "a": "CREATE VIEW a AS SELECT nosuch FROM customers;",
+        "b": unclosed,
+        "c": "CREATE VIEW c AS SELECT id FROM b;\nCREATE VIEW d AS SELECT zz FROM customers",
+    }
+    paths = [world.folder / f"{name}.sql" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        path.write_text(text)
+    tables = {"customers": DeltaSourceTable(str(world.folder / "customers"))}
+    state = str(world.folder / "state")
+    problems = PipelineDefinition(
+        read_sql_files(paths), tables, state, dialect=dialect
+    ).find_problems()
+    assert [problem.removeprefix(f"{world.folder}/").split(": ")[0] for problem in problems] == [
+        "b.sql, line 1, column 1",
+        "a.sql, line 1, column 25, a",
+        "c.sql, line 2, column 25, d",
+    ]
+
+
+def test_a_pipeline_of_temporary_views_alone_writes_no_target(world):
+    text = "CREATE TEMPORARY VIEW c AS SELECT id FROM customers"
+    assert definition(world, text).find_problems() == []
+    with pytest.raises(EventsError, match="no view has a target, because all views are temporary"):
+        definition(world, text).compile()
+    folder = ParquetFolder(str(world.folder / "in"), declared=None, removed_files="delete")
+    (world.folder / "in").mkdir(exist_ok=True)
+    pq.write_table(pa.table({"id": [1]}), world.folder / "in" / "one.parquet")
+    over_files = replace(definition(world, text), tables={"customers": folder})
+    with pytest.raises(EventsError, match="no view has a target"):
+        over_files.compile()
 
 
 def test_a_source_table_that_is_missing_is_one_problem(world):
