@@ -81,18 +81,21 @@ def implemented_in(module: str) -> Callable[[Callable[..., None]], Callable[...,
 
 
 def _import(module: str) -> ModuleType:
-    """Import a module; if the process is new, without garbage collection.
+    """Import a module; if the package `circuits` is not imported yet, without garbage collection.
 
     Almost all that is imported stays until the process ends, so later collections skip it, too.
     """
     if "circuits" in sys.modules:  # a caller in Python, whose objects may be garbage later
         return importlib.import_module(module)
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
-        return importlib.import_module(module)
-    finally:
+        imported = importlib.import_module(module)
         gc.freeze()
-        gc.enable()
+        return imported
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _explicit_options(context: typer.Context) -> set[str]:

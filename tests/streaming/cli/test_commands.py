@@ -516,10 +516,15 @@ def test_help_imports_no_slow_package() -> None:
 
 def test_only_the_process_of_a_command_leaves_its_imports_out_of_garbage_collection() -> None:
     code = (
-        "import gc; from typer.testing import CliRunner; from streaming.cli.app import app; {}"
+        "import gc, sys; from typer.testing import CliRunner; from streaming.cli.app import app; {}"
         "CliRunner().invoke(app, ['inspect', 'nowhere']); "
         "print(gc.isenabled(), gc.get_freeze_count() > 0)"
     )
-    for first, printed in (("", "True True\n"), ("import circuits; ", "True False\n")):
+    for first, printed in (
+        ("", "True True\n"),
+        ("gc.disable(); ", "False True\n"),
+        ("import circuits; ", "True False\n"),
+        ("sys.modules['circuits.sql'] = None; ", "True False\n"),  # the import fails
+    ):
         command = [sys.executable, "-c", code.format(first)]
         assert subprocess.run(command, capture_output=True, text=True).stdout == printed
