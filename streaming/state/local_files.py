@@ -380,7 +380,7 @@ class LocalFiles:
     def _open_parent(self, name: str) -> Iterator[tuple[int, str]]:
         """Open the folder of a file, its parent; yield the handle and the base name of the file.
 
-        An `OSError` of the block is raised again with the full path of the file.
+        An `OSError` of the block without a path is raised again with the full path of the file.
         """
         folder, _, base = name.rpartition("/")
         if "/" in folder or base in ("", ".", "..") or folder in (".", ".."):
@@ -392,7 +392,7 @@ class LocalFiles:
             with self._folder(folder) as handle:
                 yield handle, base
         except OSError as error:
-            has_path = isinstance(error.filename, str) and error.filename.startswith(self.location)
+            has_path = isinstance(error.filename, str) and "/" in error.filename
             if error.errno is None or has_path:
                 raise
             raise OSError(error.errno, error.strerror, str(self._path / name)) from None

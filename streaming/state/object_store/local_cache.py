@@ -38,6 +38,8 @@ __all__ = ["LocalCache"]
 CACHED_FOLDER: Final = "data"
 # The caches of other directories are removed if they were not used for so long.
 UNUSED_CACHE_DAYS: Final = 30
+# A process that writes a copy has written to its temporary file in this time.
+UNFINISHED_COPY_SECONDS: Final = 3_600
 SECONDS_PER_DAY: Final = 86_400
 _CACHE_ERRORS: Final = (OSError, StateDamagedError)
 
@@ -53,7 +55,6 @@ class LocalCache:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         #: The copies, and files that describe them, on the local disk.
         self.files = LocalFiles(folder, DEFAULT_STATE_MODE)
-        self._temporary_files: set[str] = set()  # those that this process writes
         self._last_sweep = 0.0
 
     @staticmethod
@@ -120,6 +121,8 @@ class LocalCache:
     def store(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Copy a file in the folder of data files; earlier copies of it are removed.
 
+        Another process may remove the copy at any time, even before this returns.
+
         Raises:
             OSError: The local disk is full, or failed.
             StateDamagedError: The folder is not a folder any more.
@@ -133,20 +136,18 @@ class LocalCache:
                 yield chunk
 
         temporary = f"{name}.{uuid.uuid4().hex[:12]}{TEMPORARY_SUFFIX}"
-        self._temporary_files.add(temporary)
         try:
             self.files.write(temporary, count_crc())
             copy = _copy_name(name, crc)
             for earlier in self._copies(name):
                 if earlier != copy:
                     self.files.remove(earlier)
-            self.files.rename(temporary, copy)
+            with contextlib.suppress(FileNotFoundError):
+                self.files.rename(temporary, copy)
         except BaseException:
             with contextlib.suppress(*_CACHE_ERRORS):
                 self.files.remove(temporary)
             raise
-        finally:
-            self._temporary_files.discard(temporary)
 
     def remove(self, name: str) -> None:
         """Remove the copy of a file."""
@@ -155,13 +156,16 @@ class LocalCache:
                 self.files.remove(copy)
 
     def keep_only(self, folder: str, names: Collection[str]) -> None:
-        """Remove the copies of all files of a folder except those with these names."""
+        """Remove the copies of all files of a folder except those with these names.
+
+        Temporary files remain for `UNFINISHED_COPY_SECONDS`: a process may still write to them.
+        """
         if folder != CACHED_FOLDER:
             return
         self._remove_unused_caches()
         kept = set(names)
         for copy in self._list():
-            if copy.rpartition(".")[0] not in kept and copy not in self._temporary_files:
+            if copy.rpartition(".")[0] not in kept and not self._is_being_written(copy):
                 with contextlib.suppress(*_CACHE_ERRORS):
                     self.files.remove(copy)
 
@@ -179,6 +183,13 @@ class LocalCache:
                 is_cache = other != folder and (other / CACHED_FOLDER).is_dir()
                 if is_cache and unused_days > UNUSED_CACHE_DAYS:
                     shutil.rmtree(other, ignore_errors=True)
+
+    def _is_being_written(self, copy: str) -> bool:
+        if copy.endswith(TEMPORARY_SUFFIX):
+            with contextlib.suppress(OSError):
+                modified = os.lstat(Path(self.files.location) / copy).st_mtime
+                return time.time() - modified < UNFINISHED_COPY_SECONDS
+        return False
 
     def _copies(self, name: str) -> list[str]:
         if not name.startswith(f"{CACHED_FOLDER}/"):

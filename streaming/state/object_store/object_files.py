@@ -326,10 +326,16 @@ class MappableObjectFiles(ObjectFiles):
         return OSError(f"{self.cache.files.location}: a copy of {name} was removed or changed")
 
     def _download(self, name: str) -> None:
-        """Copy an object to the cache; only a part of it is in memory at a time."""
+        """Copy an object to the cache, where another process may remove the copy at any time.
+
+        Only a part of the object is in memory at a time.
+        """
+        self.cache.store(name, self._stream(name))
+
+    def _stream(self, name: str) -> Iterator[Bytes]:
+        """Request an object; yield its bytes. Errors of the local disk are not raised here."""
         with self._os_errors(name):
-            chunks = self.library.get(self.store, name).stream()
-            self.cache.store(name, chunks)
+            yield from self.library.get(self.store, name).stream()
 
 
 def _join_small(chunks: Iterable[Bytes]) -> bytes | None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import pickle
 import sys
+import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -28,7 +30,7 @@ from streaming.cli.app import app
 from streaming.state.files import AtomicFiles
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, manifest_name, read_manifest
-from streaming.state.object_store import object_files
+from streaming.state.object_store import local_cache, object_files
 from streaming.state.object_store.local_cache import LocalCache
 from streaming.state.object_store.object_files import MappableObjectFiles, ObjectFiles
 from streaming.state.open_files import open_files
@@ -365,6 +367,71 @@ def test_a_copy_that_is_removed_before_it_is_mapped_is_downloaded_again(location
     with pytest.raises(OSError, match="a copy of data/a was removed or changed"):
         files.map("data/a", 16)
     assert once.downloads == 0
+
+
+def test_a_listing_of_another_process_does_not_remove_a_copy_that_is_written(location, tmp_path):
+    ObjectFiles(location).write("data/a", [b"0123456789abcdef"])
+    other = ObjectFiles(location, LocalCache(tmp_path))
+
+    class Interrupted(LocalCache):
+        """After the last chunk of a copy, `happen` is called."""
+
+        stored = 0
+
+        def store(self, name, chunks):
+            self.stored += 1
+            super().store(name, self.interrupt(chunks))
+
+        def interrupt(self, chunks):
+            yield from chunks
+            happen(tmp_path)
+
+    def list_data(folder):
+        other.remove_all(["data/b"])
+        assert other.names("data") == ["data/a"]
+
+    def remove_unfinished_copies(folder):
+        for path in (folder / "data").glob("*.tmp"):
+            path.unlink()
+
+    happen = list_data
+    cache = Interrupted(tmp_path)
+    files = MappableObjectFiles(location, cache)
+    assert bytes(files.map("data/a", 16).memory) == b"0123456789abcdef"
+    assert cache.stored == 1
+    files.remove_copies("data/a")
+    happen = remove_unfinished_copies
+    with pytest.raises(OSError, match="a copy of data/a was removed or changed"):
+        files.map("data/a", 16)
+    assert cache.stored == 3
+
+
+def test_an_error_while_an_object_is_downloaded_names_the_object(location, tmp_path):
+    ObjectFiles(location).write("data/a", [b"0123456789abcdef"])
+
+    class Removed(MappableObjectFiles):
+        def _stream(self, name):
+            yield b"0123"
+            ObjectFiles(location).remove(name)
+            yield from super()._stream(name)
+
+    files = Removed(location, LocalCache(tmp_path))
+    with pytest.raises(FileNotFoundError, match=f"'{location}/data/a'"):
+        files.map("data/a", 16)
+    assert not list((tmp_path / "data").iterdir())
+
+
+def test_a_listing_removes_the_copies_that_were_not_finished_long_ago(tmp_path):
+    cache = LocalCache(tmp_path)
+    cache.store("data/a", [b"1"])
+    times = {"young": time.time(), "old": time.time() - local_cache.UNFINISHED_COPY_SECONDS - 60}
+    for name, modified in times.items():
+        path = tmp_path / "data" / f"a.{name}.tmp"
+        path.touch()
+        os.utime(path, (modified, modified))
+    cache.keep_only("data", ["data/a"])
+    names = sorted(path.name for path in (tmp_path / "data").iterdir())
+    assert len(names) == 2 and names[1] == "a.young.tmp"
 
 
 def test_a_map_of_a_missing_object_or_of_another_size_is_an_error(location, tmp_path):
