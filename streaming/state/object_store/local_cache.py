@@ -179,10 +179,12 @@ class LocalCache:
         with contextlib.suppress(OSError):
             os.utime(folder)
             for other in folder.parent.iterdir():
-                unused_days = (now - other.stat().st_mtime) / SECONDS_PER_DAY
-                is_cache = other != folder and (other / CACHED_FOLDER).is_dir()
-                if is_cache and unused_days > UNUSED_CACHE_DAYS:
-                    shutil.rmtree(other, ignore_errors=True)
+                # It may be a broken link, or another process may remove it.
+                with contextlib.suppress(OSError):
+                    unused_days = (now - other.stat().st_mtime) / SECONDS_PER_DAY
+                    is_cache = other != folder and (other / CACHED_FOLDER).is_dir()
+                    if is_cache and unused_days > UNUSED_CACHE_DAYS:
+                        shutil.rmtree(other, ignore_errors=True)
 
     def _is_being_written(self, copy: str) -> bool:
         if copy.endswith(TEMPORARY_SUFFIX):

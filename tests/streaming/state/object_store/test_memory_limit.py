@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from contextlib import contextmanager
+from pathlib import Path
 from unittest.mock import Mock, patch
 
 import numpy as np
@@ -163,3 +164,16 @@ def test_caches_that_no_job_uses_are_removed(location, monkeypatch, tmp_path):
     caches[2].keep_only("data", ["data/a"])
     assert sorted(path.name for path in folder.iterdir()) == ["new", "other", "own"]
     assert bytes(caches[2].read("data/a")) == b"content"
+
+
+def test_a_broken_link_beside_the_caches_does_not_keep_unused_ones(monkeypatch, tmp_path):
+    caches = [LocalCache(tmp_path / name) for name in ("own", "unused")]
+    for cache in caches:
+        cache.write("data/a", [b"content"])
+    (tmp_path / "broken").symlink_to(tmp_path / "missing")
+    os.utime(tmp_path / "unused", (0, 0))
+    monkeypatch.setattr(
+        Path, "iterdir", lambda path: (path / name for name in sorted(os.listdir(path)))
+    )
+    caches[0].keep_only("data", ["data/a"])
+    assert sorted(os.listdir(tmp_path)) == ["broken", "own"]
