@@ -8,6 +8,7 @@ result files. It does not draw the plots again, because each contains a digest o
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
@@ -147,9 +148,12 @@ def comparison_tables(results: Mapping[str, Result]) -> str:
         shown = [selection for selection in selections if selection.rows(results)]
         lines += [f"## {title}", ""] if shown else []
         for selection, following in zip_longest(shown, shown[1:]):
+            result = results[selection.result]
             lines.append(_captioned_table(selection, results))
-            if following is None or following.result != selection.result:
-                lines += _conditions(selection.result, results[selection.result])
+            if selection.table in _origins(result.machine):
+                lines += _conditions(selection.result, result, selection.table)
+            elif following is None or following.result != selection.result:
+                lines += _conditions(selection.result, result)
     return "\n".join(lines)
 
 
@@ -215,17 +219,23 @@ def _claim(result: Result) -> str:
     return result.claim if result.claim.endswith(".") else f"{result.claim}."
 
 
-def _conditions(name: str, result: Result) -> Iterator[str]:
+def _conditions(name: str, result: Result, table: str = "") -> Iterator[str]:
+    """Yield the command and the facts of a result; or of a table, if another run measured it."""
     machine = result.machine
-    command = machine.get("command") or f"python -m benchmarks.{result.benchmark}"
-    yield f"`{command}`"
+    origins = _origins(machine)
+    command = format_cell(machine.get("command") or f"python -m benchmarks.{result.benchmark}")
     facts = [
         f"{name} {format_cell(machine[name])}" for name in _FACTS if machine.get(name) is not None
     ]
-    facts += _origins(machine)
-    run = machine.get("run seconds")
-    if run is not None:
-        facts.append(f"ran {format_cell(run)} s")
+    if table:
+        command, *origin = origins[table].split(", commit ")
+        own = "".join(f"commit {fact}; " for fact in origin)
+        facts = [f"{own}last run of the file: {', '.join(facts)}"]
+    else:
+        facts += _describe_origins(origins)
+        if run := machine.get("run seconds"):
+            facts.append(f"ran {format_cell(run)} s")
+    yield f"`{_typed(command)}`"
     versions = [
         f"{name} {value}"
         for name, value in machine.items()
@@ -234,17 +244,41 @@ def _conditions(name: str, result: Result) -> Iterator[str]:
     yield f"<sub>{name}.json: {', '.join(facts)}. {', '.join(versions)}.</sub>\n"
 
 
-def _origins(machine: Mapping[str, Cell]) -> list[str]:
-    """Describe the tables that were copied from another run, and name that run.
+def _typed(command: str) -> str:
+    """Return a recorded command as one can type it: paths outside are names of files.
 
-    >>> _origins({"BULK by": "one", "cores": 2, "Plans by": "one", "LIVE by": "two"})
-    ['BULK, Plans by one', 'LIVE by two']
+    >>> _typed("python -m benchmarks.live --graph '…/wiki-Vote.parquet' --rmat 20 8000000")
+    'python -m benchmarks.live --graph wiki-Vote.parquet --rmat 20 8000000'
+    """
+    return shlex.join(word.replace("…/", "") for word in shlex.split(command))
+
+
+def _origins(machine: Mapping[str, Cell]) -> dict[str, str]:
+    """Return the run of each table that was copied from another one.
+
+    >>> _origins({"BULK by": "python -m a, commit b1, 2026-11-22", "cores": 2})
+    {'BULK': 'python -m a, commit b1, 2026-11-22'}
+    """
+    return {
+        name.removesuffix(" by"): format_cell(origin).replace("…/", "")
+        for name, origin in machine.items()
+        if name.endswith(" by")
+    }
+
+
+def _describe_origins(origins: Mapping[str, str]) -> list[str]:
+    """Name the tables of other runs, and these runs.
+
+    >>> _describe_origins({"BULK": "one", "Plans": "one", "LIVE": "two"})
+    ['tables "BULK", "Plans" by one', 'table "LIVE" by two']
     """
     tables: dict[str, list[str]] = {}
-    for name, origin in machine.items():
-        if name.endswith(" by"):
-            tables.setdefault(format_cell(origin), []).append(name.removesuffix(" by"))
-    return [f"{', '.join(names)} by {origin}" for origin, names in tables.items()]
+    for table, origin in origins.items():
+        tables.setdefault(origin, []).append(f'"{table}"')
+    return [
+        f"table{'s' * (len(names) > 1)} {', '.join(names)} by {origin}"
+        for origin, names in tables.items()
+    ]
 
 
 def _picture(chart: Chart, folder: str) -> str:

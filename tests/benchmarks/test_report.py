@@ -15,7 +15,7 @@ from benchmarks.report.charts import CHARTS, Chart, Mark
 from benchmarks.report.plots import LOWER_BOUND_HATCH, draw, file_names, is_drawn
 from benchmarks.report.selections import HEADLINES, PAGE_TABLES, Headline, Selection
 from benchmarks.report.styles import SYSTEMS, styles_of
-from benchmarks.result import Result, Row
+from benchmarks.result import Cell, Result, Row
 
 ROWS: list[Row] = [
     {"graph": graph, "system": system, "edges": edges, "ms": edges * factor, "of": None, "end": end}
@@ -222,6 +222,29 @@ def test_the_comparison_has_the_rows_in_which_others_are_faster_and_their_comman
     assert text.count("| a | 0.5 |") == 2
     assert text.count("<sub>race.json: ") == 1
     assert report.comparison_tables({}) == ""
+
+
+def test_a_table_of_another_run_has_the_command_of_that_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine: dict[str, Cell] = {
+        "command": "python -m benchmarks.race --part hills --json '…/race.json'",
+        "commit": "b2",
+        "run seconds": 0,
+        "Times by": "python -m benchmarks.race --graph '…/hub.parquet', commit a1, 2026-11-21",
+    }
+    result = Result("race", "Claim", {"Times": [{"n": 1}], "Hills": [{"n": 2}]}, machine)
+    tables = tuple(Selection("race", name, name, ("n",)) for name in ("Times", "Hills"))
+    monkeypatch.setattr(report, "COMPARISON_TABLES", tables)
+    monkeypatch.setattr(report, "OTHERS_FASTER", ())
+
+    times, hills = report.comparison_tables({"race": result}).split("Hills:")
+
+    assert (
+        "`python -m benchmarks.race --graph hub.parquet`\n<sub>race.json: commit a1, 2026" in times
+    )
+    assert "`python -m benchmarks.race --part hills --json race.json`\n" in hills
+    assert "ran 0 s" not in hills and "…" not in times + hills
 
 
 def test_each_headline_of_the_readme_is_one_row(results: dict[str, Result]) -> None:
