@@ -21,8 +21,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from streaming.errors import StateDamagedError
 from streaming.state.files import Bytes, Files, FileStatus, append_by_rewriting
@@ -39,8 +39,10 @@ __all__ = ["MappableObjectFiles", "ObjectFiles"]
 MAX_BYTES_AT_ONCE: Final = 1 << 24
 # The service copies an object of at most this size by one request.
 MAX_COPIED_BYTES: Final = 5 << 30
-# How often an object is copied to the cache, if its copies are removed before they are mapped.
+# How often an object is copied to the cache, if its copies are removed before they are read.
 MAX_DOWNLOADS: Final = 2
+
+T = TypeVar("T")
 
 
 class ObjectFiles:
@@ -283,25 +285,16 @@ class MappableObjectFiles(ObjectFiles):
             FileNotFoundError: It is missing.
             OSError: The local disk has no space for the copy, or the copy was removed repeatedly.
         """
-        downloads = 0
-        while (mapped := self.cache.map(name, size)) is None:
-            if downloads:
-                self._check_size(name, size)  # if it is correct, the copy was removed meanwhile
-            if downloads == MAX_DOWNLOADS:
-                raise self._lost_copy(name)
-            self._download(name)
-            downloads += 1
-        return mapped
+        return self._use_copy(name, lambda: self.cache.map(name, size), size)
 
     def checksum(self, name: str) -> int:
-        """Return the CRC-32 of a file; a damaged copy of it is replaced."""
-        crc = self.cache.checksum(name)
-        if crc is None:
-            self._download(name)
-            crc = self.cache.checksum(name)
-        if crc is None:
-            raise self._lost_copy(name)
-        return crc
+        """Return the CRC-32 of a file; a damaged copy of it is replaced.
+
+        Raises:
+            FileNotFoundError: The object is missing.
+            OSError: As for `map`.
+        """
+        return self._use_copy(name, lambda: self.cache.checksum(name))
 
     def scratch(self, folder: str, words: int) -> ScratchFile:
         """Return writable memory in a file of the cache, which has no name.
@@ -310,6 +303,23 @@ class MappableObjectFiles(ObjectFiles):
             OSError: The disk has too little space.
         """
         return self.cache.scratch(words)
+
+    def _use_copy(self, name: str, use: Callable[[], T | None], size: int | None = None) -> T:
+        """Return the result of a function of a copy; while it is None, download the copy.
+
+        Raises:
+            StateDamagedError: The object has another size than this one.
+        """
+        downloads = 0
+        while (result := use()) is None:
+            if downloads and size is not None:
+                self._check_size(name, size)  # if it is correct, the copy was removed meanwhile
+            if downloads == MAX_DOWNLOADS:
+                location = self.cache.files.location
+                raise OSError(f"{location}: a copy of {name} was removed or changed")
+            self._download(name)
+            downloads += 1
+        return result
 
     def _check_size(self, name: str, size: int) -> None:
         """Raise an error if an object is missing, or has another size."""
@@ -321,9 +331,6 @@ class MappableObjectFiles(ObjectFiles):
             raise StateDamagedError(
                 f"{self.location}/{name} has {found} bytes, it was written with {size}"
             )
-
-    def _lost_copy(self, name: str) -> OSError:
-        return OSError(f"{self.cache.files.location}: a copy of {name} was removed or changed")
 
     def _download(self, name: str) -> None:
         """Copy an object to the cache, where another process may remove the copy at any time.

@@ -357,16 +357,27 @@ def list_without_the_object(cache):
     cache.keep_only("data", [])
 
 
-def test_a_copy_that_is_removed_before_it_is_mapped_is_downloaded_again(location, tmp_path):
-    ObjectFiles(location).write("data/a", [b"0123456789abcdef"])
+def read_map(files, name):
+    return zlib.crc32(files.map(name, 16).memory)
+
+
+def read_checksum(files, name):
+    return files.checksum(name)
+
+
+@pytest.mark.parametrize("read", [read_map, read_checksum])
+def test_a_copy_that_is_removed_before_it_is_read_is_downloaded_again(location, tmp_path, read):
+    content = b"0123456789abcdef"
+    ObjectFiles(location).write("data/a", [content])
     once = RemovedCopies(tmp_path, 1, list_without_the_object)
     files = MappableObjectFiles(location, once)
-    assert bytes(files.map("data/a", 16).memory) == b"0123456789abcdef"
-    once.remove("data/a")
-    once.downloads = 2
-    with pytest.raises(OSError, match="a copy of data/a was removed or changed"):
-        files.map("data/a", 16)
+    assert read(files, "data/a") == zlib.crc32(content)
     assert once.downloads == 0
+    once.remove("data/a")
+    once.downloads = 3
+    with pytest.raises(OSError, match="a copy of data/a was removed or changed"):
+        read(files, "data/a")
+    assert once.downloads == 1
 
 
 def test_a_listing_of_another_process_does_not_remove_a_copy_that_is_written(location, tmp_path):
