@@ -199,13 +199,13 @@ class KillingObjectFiles(ObjectFiles):
             super().create(name, data)
 
     @contextmanager
-    def _os_errors(self, name: str) -> Iterator[None]:
+    def _os_errors(self, name: str, target: str | None = None) -> Iterator[None]:
         if self._plan.point("before"):
             threading.Timer(self._random.uniform(0, 0.01), die).start()
-            with super()._os_errors(name):
+            with super()._os_errors(name, target):
                 yield
             time.sleep(60)
-        with super()._os_errors(name):
+        with super()._os_errors(name, target):
             yield
         self._plan.point("after")
 

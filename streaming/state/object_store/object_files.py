@@ -111,7 +111,7 @@ class ObjectFiles:
         if source.config != target.config or size > MAX_COPIED_BYTES:
             return False
         other.remove_copies(name)
-        with self._os_errors(name):
+        with self._os_errors(name, f"{other.location}/{name}"):
             self.library.copy(
                 self._open(f"s3://{source.config['bucket']}"),
                 "/".join(filter(None, (source.prefix, name))),
@@ -125,7 +125,7 @@ class ObjectFiles:
     def rename(self, old: str, new: str) -> None:
         """Copy an object and remove the old one; these are two requests."""
         self.remove_copies(new)
-        with self._os_errors(old):
+        with self._os_errors(old, f"{self.location}/{new}"):
             self.library.copy(self.store, old, new)
         self.remove(old)
 
@@ -239,20 +239,27 @@ class ObjectFiles:
             return objects
 
     @contextlib.contextmanager
-    def _os_errors(self, name: str) -> Iterator[None]:
-        """Raise errors of the library as an `OSError` that names the object."""
+    def _os_errors(self, name: str, target: str | None = None) -> Iterator[None]:
+        """Raise errors of the library as an `OSError` that names the object.
+
+        Args:
+            name: The name of the object.
+            target: The URI to which the object is copied, which the error names, too.
+        """
         path = f"{self.location}/{name}"
         exceptions = self.library.exceptions
         try:
             yield
         except FileNotFoundError:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
+            missing = os.strerror(errno.ENOENT)
+            raise FileNotFoundError(errno.ENOENT, missing, path, None, target) from None
         except exceptions.AlreadyExistsError:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from None
         except exceptions.PermissionDeniedError as error:
-            raise PermissionError(errno.EACCES, _first_line(error), path) from error
+            raise PermissionError(errno.EACCES, _first_line(error), path, None, target) from error
         except exceptions.BaseError as error:
-            raise OSError(f"{path}: {_first_line(error)}") from error
+            paths = path if target is None else f"{path} -> {target}"
+            raise OSError(f"{paths}: {_first_line(error)}") from error
 
 
 class MappableObjectFiles(ObjectFiles):

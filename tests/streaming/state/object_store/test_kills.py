@@ -35,11 +35,11 @@ class KilledRequests(ObjectFiles):
         #: The directory whose requests are counted, if a process uses several.
         self.shared = self
 
-    def _os_errors(self, name):
+    def _os_errors(self, name, target=None):
         self.shared.requests -= 1
         if self.shared.requests < 0:
             raise ProcessEnds
-        return _Request(super()._os_errors(name), self.shared)
+        return _Request(super()._os_errors(name, target), self.shared)
 
 
 class KilledFiles(KilledRequests):

@@ -11,6 +11,8 @@ import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -121,6 +123,28 @@ def test_errors_of_the_service_name_the_object(location, monkeypatch):
     for wrong in ("s3://", "s3://bucket/state?endpoint_override=x"):
         with pytest.raises(StateError, match="s3://bucket/folder"):
             open_files(wrong)
+
+
+@pytest.mark.parametrize("error", ["PermissionDeniedError", "GenericError"])
+def test_an_error_of_a_copy_names_both_objects(location, error):
+    import obstore
+
+    class Denied(ObjectFiles):
+        """The service denies to write the target."""
+
+        @property
+        def library(self):
+            copy = Mock(side_effect=getattr(obstore.exceptions, error)("denied"))
+            return SimpleNamespace(exceptions=obstore.exceptions, copy=copy)
+
+    files, other = Denied(location), ObjectFiles(f"{location}-copy")
+    copies = {
+        f"{location}-copy/data/a": lambda: files.copy_to(other, "data/a", 1),
+        f"{location}/data/b": lambda: files.rename("data/a", "data/b"),
+    }
+    for target, copy in copies.items():
+        with pytest.raises(OSError, match=f"{location}/data/a'? -> '?{target}"):
+            copy()
 
 
 @pytest.mark.parametrize("as_path", [False, True])
@@ -250,9 +274,9 @@ def test_a_local_cache_saves_requests_and_is_not_trusted(location, tmp_path):
 
         requested = 0
 
-        def _os_errors(self, name):
+        def _os_errors(self, name, target=None):
             CountedFiles.requested += name.startswith("data/")
-            return super()._os_errors(name)
+            return super()._os_errors(name, target)
 
     folder = tmp_path / "copies"
     sink = sink_on(ObjectFiles(location, LocalCache(folder)))
@@ -481,10 +505,10 @@ class ListedRequests(ObjectFiles):
         super().__init__(location, cache)
         self.requests = []
 
-    def _os_errors(self, name):
+    def _os_errors(self, name, target=None):
         operation = sys._getframe(1).f_code.co_name.strip("_")
         self.requests.append((operation, name.partition("/")[0] if "/" in name else name))
-        return super()._os_errors(name)
+        return super()._os_errors(name, target)
 
 
 def test_the_requests_of_a_micro_batch_are_those_of_the_documentation(location, tmp_path):
@@ -568,10 +592,10 @@ def test_a_start_removes_the_files_of_a_crash_by_one_request(location, removals)
 
 def test_files_that_cannot_be_removed_are_removed_by_a_later_start(location):
     class FailingRemovals(ObjectFiles):
-        def _os_errors(self, name):
+        def _os_errors(self, name, target=None):
             if sys._getframe(1).f_code.co_name == "remove_all":
                 raise OSError("no answer")
-            return super()._os_errors(name)
+            return super()._os_errors(name, target)
 
     sink = sink_on(FailingRemovals(location))
     feed(sink, *range(6))
