@@ -32,7 +32,7 @@ import pyarrow as pa
 from benchmarks.nexmark_events import TABLES, generate, micro_batches
 from benchmarks.result import Result, Row
 from circuits import Circuit, compile_sql
-from circuits.plan.nodes import Scan
+from circuits.plan.traversal import read_relations
 from dbsp_wcoj import DbspWcojError
 
 CLAIM: Final = (
@@ -253,14 +253,8 @@ def rate_row(query: str, size: int, rate: float) -> Row:
 
 
 def read_inputs(circuit: Circuit) -> set[str]:
-    """Return the inputs that the views of a circuit read."""
-    pending, names = list(circuit.spec.plans.values()), set()
-    while pending:
-        node = pending.pop()
-        pending += node.inputs
-        if isinstance(node, Scan):
-            names.add(node.relation)
-    return names
+    """Return the names of the relations that the views of a circuit read."""
+    return {name for plan in circuit.plans.values() for name in read_relations(plan)}
 
 
 def check(query: str, events: int, size: int, seed: int) -> bool:

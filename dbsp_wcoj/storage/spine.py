@@ -278,11 +278,10 @@ class Spine:
         self._settle(first_new)
 
     def _set_few_lookups(self, has_few_lookups: bool) -> None:
-        """Note whether a step searches for no more rows than it adds."""
+        """Note whether a step searches for no more rows than its delta has."""
         if self._has_few_lookups and not has_few_lookups:
-            self._has_unmerged_runs = (
-                True  # of less than `GROWTH_FACTOR` times the size of the next
-            )
+            # Older neighbours may be within `GROWTH_FACTOR` of each other.
+            self._has_unmerged_runs = True
         self._has_few_lookups = has_few_lookups
 
     def push_overlay(self, run: Run) -> None:

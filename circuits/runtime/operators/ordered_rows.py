@@ -3,9 +3,9 @@
 One trace (key columns, ordered columns) stores the rows. A second trace, the front, stores the
 first row of positive weight of each group. The front does not affect results, but it saves work. If
 the first rows of a group are deleted again and again, as in a sliding window, the deleted rows stay
-in the runs of the first trace until these are merged (`dbsp_wcoj.storage.spine`). A
-read starts at the front and so skips them. The front is maintained from the first deletion on, for
-the groups that have changed since then. Other groups are read from their start.
+in the runs of the first trace until these are merged (`dbsp_wcoj.storage.spine`). A read starts at
+the front and so skips them. The front is maintained from the first deletion on, for the groups that
+have changed since then. Other groups are read from their start.
 
 ::
 
