@@ -129,12 +129,13 @@ def append_by_rewriting(files: Files, name: str, text: str) -> None:
     A file of more than ``MAX_REWRITTEN_BYTES`` is first renamed to ``<name>.1``, replacing an older
     one.
     """
-    size = files.size(name)
-    if size is not None and size > MAX_REWRITTEN_BYTES:
+    try:
+        content = _read_at_most(files, name, MAX_REWRITTEN_BYTES)
+    except FileNotFoundError:
+        content = b""
+    if content is None:
         files.rename(name, f"{name}.1")
-        size = None
-    content = b"" if size is None else bytes(files.read(name))
-    files.write(name, [content, text.encode()])
+    files.write(name, [content or b"", text.encode()])
 
 
 class MappedMemory(Protocol):
@@ -208,6 +209,13 @@ class AtomicFiles(Files, Protocol):
 
     def create(self, name: str, data: Bytes) -> None:
         """Create a file; raise `FileExistsError`, and change nothing, if the name is used."""
+
+    def read_at_most(self, name: str, max_bytes: int) -> bytes | None:
+        """Return the bytes of a file, by one request; None if it has more than ``max_bytes``.
+
+        Raises:
+            FileNotFoundError: The file is missing.
+        """
 
     def remove_all(self, names: Sequence[str]) -> None:
         """Remove files, in no order and by few requests; a missing file is not an error.
@@ -284,15 +292,28 @@ def read_small_file(files: Files, name: str) -> bytes:
         FileNotFoundError: The file is missing.
         StateDamagedError: The file is too long, or is not a file.
     """
+    content = _read_at_most(files, name, MAX_SMALL_FILE_BYTES)
+    if content is None:
+        raise StateDamagedError(
+            f"{files.location}/{name} has more than {MAX_SMALL_FILE_BYTES} bytes: restore the "
+            "state directory from a copy"
+        )
+    return content
+
+
+def _read_at_most(files: Files, name: str, max_bytes: int) -> bytes | None:
+    """Return the bytes of a file; None if it has more than ``max_bytes``.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        StateDamagedError: It is not a file.
+    """
+    if isinstance(files, AtomicFiles):
+        return files.read_at_most(name, max_bytes)
     size = files.size(name)
     if size is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{files.location}/{name}")
-    if size > MAX_SMALL_FILE_BYTES:
-        raise StateDamagedError(
-            f"{files.location}/{name} has {size} bytes, more than {MAX_SMALL_FILE_BYTES}: "
-            "restore the state directory from a copy"
-        )
-    return bytes(files.read(name))
+    return None if size > max_bytes else bytes(files.read(name))
 
 
 def remove_files(files: Files, names: Collection[str]) -> None:

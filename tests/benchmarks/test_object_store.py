@@ -29,7 +29,7 @@ def test_a_small_stream_is_measured_in_both_places_and_checked(monkeypatch):
     ]
     *_, loads, steps = result.tables[object_store.STEPS]
     assert loads["max requests"] <= steps["max requests"]
-    assert steps["median requests"] == object_store.MAX_REQUESTS
+    assert steps["median requests"] == 11 < object_store.MAX_REQUESTS
     assert tuple(steps)[-len(object_store.COMPARED) :] == object_store.COMPARED
     restarts = result.tables[object_store.RESTARTS]
     assert [row["copies on the local disk"] for row in restarts] == [None, "kept", "empty"]

@@ -503,6 +503,10 @@ class SimulatedObjects(SimulatedFiles):
 
         self._request(f"create {name} ({len(content)})", create_now)
 
+    def read_at_most(self, name: str, max_bytes: int) -> bytes | None:
+        content = bytes(self.read(name))
+        return content if len(content) <= max_bytes else None
+
     def append(self, name: str, text: str) -> None:
         old = self._disk._names.get(name)
         content = (b"" if old is None else old.bytes) + text.encode()

@@ -12,7 +12,7 @@ of the machine. Files of versions never change, so copies of them are kept on th
 (`streaming.state.object_store.local_cache`).
 
 Cost: a request for most calls, up to four for `append`; `write` sends large files in parts. A
-micro-batch with v views makes 13 + v requests: v write the rows of the views, 2 list a folder, and
+micro-batch with v views makes 10 + v requests: v write the rows of the views, 2 list a folder, and
 2 remove the oldest version.
 """
 
@@ -150,6 +150,15 @@ class ObjectFiles:
         if self._cache is not None:
             self._cache.write(name, [memoryview(data)])
         return memoryview(bytearray(data))
+
+    def read_at_most(self, name: str, max_bytes: int) -> bytes | None:
+        """Return the bytes of an object; None, without reading them, if they are more than these.
+
+        The cache is not used.
+        """
+        with self._os_errors(name):
+            answer = self.library.get(self.store, name)
+            return None if answer.meta["size"] > max_bytes else bytes(answer.bytes())
 
     def size(self, name: str) -> int | None:
         """Return the size of an object in bytes; None if it is missing."""

@@ -100,6 +100,17 @@ def test_appended_lines_move_to_a_second_object_when_they_are_many(location, mon
     assert bytes(files.read("lines")) == b"three\n"
 
 
+def test_one_request_reads_a_small_object_and_does_not_read_a_large_one(location, tmp_path):
+    files = ListedRequests(location, LocalCache(tmp_path))
+    files.write("a", [b"12345678"])
+    files.requests.clear()
+    assert files.read_at_most("a", 8) == b"12345678"
+    assert files.read_at_most("a", 7) is None
+    assert files.requests == [("read_at_most", "a")] * 2
+    with pytest.raises(FileNotFoundError, match=f"{location}/missing"):
+        files.read_at_most("missing", 8)
+
+
 def test_exactly_one_of_several_writers_creates_an_object(location):
     def create(number: int) -> bool:
         try:
@@ -518,17 +529,17 @@ def test_the_requests_of_a_micro_batch_are_those_of_the_documentation(location, 
     feed(sink, *range(4))  # from now on, each commit removes a version
     files.requests.clear()
     feed(sink, 4)
-    owner = [("size", "epoch.json"), ("read", "epoch.json")]
-    metrics = [(operation, "metrics.jsonl") for operation in ("size", "read", "write")]
+    owner = ("read_at_most", "epoch.json")
+    metrics = [("read_at_most", "metrics.jsonl"), ("write", "metrics.jsonl")]
     views = len(sink.circuit.outputs)
     assert files.requests == [
         ("write", "data"),
         *[("write", "outputs")] * views,
         ("objects", "data"),
         ("objects", "outputs"),
-        *owner,
+        owner,
         ("create", "manifests"),
-        *owner,
+        owner,
         ("remove_all", "manifests"),
         ("remove_all", "outputs"),
         *metrics,
