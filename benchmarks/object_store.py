@@ -62,6 +62,7 @@ CLAIM = (
     "its state in a directory"
 )
 STEPS, RESTARTS = "Micro-batches", "Restarts"
+LOADS, SMALL_STEPS = "loads", "steps after the loads"
 DIRECTORY, OBJECT_STORE = "in a directory", "in an object store"
 MAX_REQUESTS: Final = 14
 MAX_TIMES: Final = 3.0
@@ -169,7 +170,12 @@ def measure(result: Result, verdict: Verdict, sizes: Sizes, seed: int) -> None:
                 costs_of_directory = costs
             for rows, step_costs in costs.items():
                 base = None if is_directory else costs_of_directory[rows]
-                row = {"state": place, "rows of a load": sizes.load_rows, "rows/step": rows}
+                row = {
+                    "micro-batches": LOADS if rows == sizes.load_rows else SMALL_STEPS,
+                    "state": place,
+                    "rows of a load": sizes.load_rows,
+                    "rows/step": rows,
+                }
                 result.tables[STEPS].append({**row, **_cells(step_costs, base)})
             _measure_restarts(result, place, state, sizes, library)
 

@@ -378,10 +378,11 @@ CHARTS: tuple[Chart, ...] = (
         "object_store",
         "Micro-batches",
         "Micro-batches with the state in an object store, and in a directory",
-        ("rows/step", "rows of a micro-batch"),
+        ("rows of a load", "rows of a load"),
         {"median CPU ms": ""},
         "CPU milliseconds",
         lines=("state",),
+        panel=("micro-batches",),
         log="xy",
     ),
     Chart(

@@ -404,7 +404,7 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Micro-batches",
         "Micro-batches with the state in an object store, and in a directory",
         (
-            *("state", "rows of a load", "rows/step", "steps", "median CPU ms"),
+            *("micro-batches", "state", "rows of a load", "rows/step", "steps", "median CPU ms"),
             *("times directory", "target times", "median requests", "max requests"),
             *("target requests", "background requests, mean", "kB sent, mean", "met"),
         ),
