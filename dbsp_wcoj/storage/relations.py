@@ -222,9 +222,12 @@ class RelationsStep(Staged):
         """Make the step part of the traces; only a lack of memory can still fail.
 
         Raises:
-            DbspWcojError: This step was already committed, or another one since it was staged.
+            DbspWcojError: This step was already committed, or another one since it was staged; or a
+                trace was changed directly. No trace has changed then.
         """
         self.check(self._relations)
+        for step in self.by_name.values():
+            step.check_version()
         all_rows = self.rows
         for name, step in self.by_name.items():
             step.lookups = self._relations.estimate_lookups(name, step.rows, all_rows)

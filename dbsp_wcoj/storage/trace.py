@@ -621,18 +621,26 @@ class TraceStep(Staged):
         """The delta's run in each column order of the trace."""
         return {order: self.run(order) for order in self.trace.orders}
 
+    def check_version(self) -> None:
+        """Check that the trace is as it was when the step was prepared.
+
+        Raises:
+            DbspWcojError: It has changed.
+        """
+        if self.trace.version != self._version:
+            raise DbspWcojError(
+                f"step prepared at version {self._version}, but the trace is at version "
+                f"{self.trace.version}; prepare it again"
+            )
+
     def commit(self) -> None:
         """Make the delta part of the trace.
 
         Raises:
             DbspWcojError: The trace has changed since the step was prepared.
         """
+        self.check_version()
         trace = self.trace
-        if trace.version != self._version:
-            raise DbspWcojError(
-                f"step prepared at version {self._version}, but the trace is at version "
-                f"{trace.version}; prepare it again"
-            )
         trace.version += 1
         arena = None if self.must_compact else self._arena
         # While an arrangement is being built, the trace has no arena.

@@ -74,6 +74,19 @@ def test_a_second_delta_of_a_relation_in_a_step_is_an_error():
     assert relations.traces["e"].to_zset().to_dict() == {(1,): 1}
 
 
+def test_a_step_of_which_one_relation_has_changed_meanwhile_commits_nothing():
+    relations = Relations()
+    for name in ("e", "f"):
+        relations.declare(name, 1, keep_rows=True)
+    row = ZSet.from_rows([(1,)])
+    step = relations.stage({"e": row, "f": row})
+    relations.traces["f"].update(row)
+    with pytest.raises(DbspWcojError, match="prepare it again"):
+        step.commit()
+    assert relations.traces["e"].is_empty and relations.version == 0
+    assert relations.traces["f"].to_zset() == row
+
+
 @pytest.mark.parametrize("arity", [-1, 100_000])
 def test_a_relation_with_a_wrong_arity_is_not_declared(arity):
     relations = Relations()
