@@ -7,6 +7,9 @@
     [inputs.orders]                     # one table per source table
     path = "lake/orders"                # format = "delta" or "parquet"; by default it is recognized
 
+    [inputs.customers]                  # an Iceberg table: its name with the namespace
+    table = "shop.customers"
+
     [inputs.returns]
     path = "in/returns"
     schema = "nr long, day date"        # Parquet: needed if the folder may be empty
@@ -15,6 +18,11 @@
     [[outputs]]                         # as in a job file; by default a plain table, without weight
     target = "delta"
     path = "lake/{view}"
+
+    [catalog]                           # of the Iceberg tables; else the default one of pyiceberg
+    name = "lake"                       # in the configuration of pyiceberg
+    namespace = "shop"                  # its tables need no [inputs.NAME] if a view reads them
+    options = { uri = "sqlite:///catalog.db" }    # properties, before those of the configuration
 
     [state]
     path = "state"
@@ -34,26 +42,35 @@ the specification of a declarative pipeline of Spark (`streaming.cli.arguments.s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
-from circuits import Circuit
+from circuits import Circuit, SqlError
 from circuits.schema import Schema
+from circuits.sql import find_relations, view_statements
 from streaming.cli.arguments.checks import Checks, ProblemsError
 from streaming.cli.arguments.functions import load_functions
 from streaming.cli.arguments.job_file import OPTIONS, read_outputs
 from streaming.cli.arguments.limits import parse_limits, parse_memory_limit
-from streaming.cli.arguments.sink import SinkArgument, assign_sinks, build_outputs
+from streaming.cli.arguments.sink import (
+    CatalogOptions,
+    SinkArgument,
+    assign_sinks,
+    build_outputs,
+)
 from streaming.cli.arguments.spark_pipeline import is_spark_pipeline, read_spark_pipeline
 from streaming.cli.arguments.toml_table import TomlTable, read_toml
 from streaming.cli.arguments.views import DUCKDB
+from streaming.errors import SourceTableError
 from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.recomputation import POLICIES
 from streaming.pipeline.sql_files import SqlFiles, read_sql_files
 from streaming.pipeline.tables.delta_table import DeltaSourceTable
+from streaming.pipeline.tables.iceberg_table import IcebergCatalog, IcebergSourceTable
 from streaming.pipeline.tables.parquet_folder import (
     REMOVED_FILES,
     ParquetFolder,
@@ -64,7 +81,7 @@ from streaming.sink.output import Output
 
 __all__ = ["PipelineFile", "read_pipeline"]
 
-FORMATS: Final = ("delta", "parquet")
+FORMATS: Final = ("delta", "iceberg", "parquet")
 DEFAULT_EVERY: Final = "10 seconds"
 #: The options of a job file that a pipeline has, too.
 SHARED_OPTIONS: Final = {
@@ -103,10 +120,14 @@ def read_pipeline(path: Path) -> PipelineFile:
         values = read_toml(path)
     root = TomlTable(values, path, "", checks)
     files = _read_files(root, path)
-    tables = dict(_read_tables(root))
-    has_mode = [bool({"mode", "keys"} & {*table.names}) for table in root.tables("outputs")]
-    sinks = list(read_outputs(root))
     options = _read_options(root)
+    catalog = _read_catalog(root)
+    tables = dict(_read_tables(root, catalog))
+    if files is not None and not checks.problems:
+        views = _names_read(files, options.get("dialect", DUCKDB))
+        tables |= _tables_of_namespace(root, catalog, views, tables)
+    has_mode = [bool({"mode", "keys"} & {*table.names}) for table in root.tables("outputs")]
+    sinks = [replace(sink, catalog=catalog.options) for sink in read_outputs(root)]
     root.report_unknown_keys()
     if "state" not in options and not checks.problems:
         root.report("state.path", "the key is missing: name a folder for the state")
@@ -136,7 +157,7 @@ def read_pipeline(path: Path) -> PipelineFile:
 
 
 def _no_source_table(path: Path) -> str:
-    advice = "add [inputs.NAME] with its path"
+    advice = "add [inputs.NAME] with its path, or [catalog] with its namespace"
     if is_spark_pipeline(path):
         advice = (
             "no folder of the warehouse is a table that a view names: set spark.sql.warehouse.dir, "
@@ -156,39 +177,113 @@ def _read_files(root: TomlTable, path: Path) -> SqlFiles | None:
     return None
 
 
-def _read_tables(root: TomlTable) -> Iterator[tuple[str, SourceTable]]:
+@dataclass(frozen=True)
+class _Catalog:
+    """The table ``catalog`` of a pipeline file.
+
+    Attributes:
+        options: The name and the properties of the catalog.
+        namespace: The namespace whose tables are source tables; None for no such namespace.
+    """
+
+    options: CatalogOptions
+    namespace: str | None
+
+    @property
+    def tables(self) -> IcebergCatalog:
+        return IcebergCatalog(self.options.name, self.options.properties)
+
+
+def _read_catalog(root: TomlTable) -> _Catalog:
+    table = root.table("catalog")
+    name, namespace = table.text("name"), table.text("namespace")
+    options = CatalogOptions(name or "", table.options("options"))
+    table.report_unknown_keys()
+    return _Catalog(options, namespace)
+
+
+def _names_read(files: SqlFiles, dialect: str) -> frozenset[str]:
+    """Return the names, in lower case, that views read and that are not views themselves."""
+    with suppress(SqlError):  # it is reported when the views are compiled
+        views = view_statements(files.text, dialect)
+        names = frozenset[str]().union(*(find_relations(view, dialect) for view in views))
+        return names - {view.name.casefold() for view in views}
+    return frozenset()
+
+
+def _tables_of_namespace(
+    root: TomlTable, catalog: _Catalog, names: frozenset[str], known: Collection[str]
+) -> dict[str, SourceTable]:
+    """Return the Iceberg tables of the namespace of the catalog that have some of the names."""
+    if catalog.namespace is None:
+        return {}
+    tables = catalog.tables
+    try:
+        found = tables.table_names(catalog.namespace)
+    except SourceTableError as error:
+        root.report("catalog", str(error))
+        return {}
+    others = names - {name.casefold() for name in known}
+    return {
+        name: IcebergSourceTable(f"{catalog.namespace}.{name}", tables)
+        for name in found
+        if name.casefold() in others
+    }
+
+
+def _read_tables(root: TomlTable, catalog: _Catalog) -> Iterator[tuple[str, SourceTable]]:
     """Read the tables ``inputs.NAME``."""
     inputs = root.table("inputs")
     for name in inputs.names:
         table = inputs.table(name)
         if not name.isidentifier():
             table.report("", "is not a name: write letters, digits and _, as in [inputs.orders]")
-        path = table.path("path")
-        format_ = table.choice("format", FORMATS)
-        schema = table.text("schema")
-        removed_files = table.choice("removed_files", REMOVED_FILES)
-        options = table.options("options")
-        if path is None and "path" not in table:
-            table.report("path", "the key is missing: name the folder of the table")
-        if not table.report_unknown_keys() or path is None:
-            continue
-        if format_ is None:
-            is_delta = "://" not in path and (Path(path) / "_delta_log").is_dir()
-            format_ = "delta" if is_delta else "parquet"
-        if format_ == "delta":
-            for key in ("schema", "removed_files"):
-                if key in table:
-                    table.report(key, "is for Parquet; a Delta table records it: remove the key")
-            yield name, DeltaSourceTable(path, storage_options=options or None)
-            continue
-        if options:
-            table.report("options", "are for Delta tables: remove the key")
-        declared = None
-        if schema is not None:
-            with root.checks.check():
-                declared = Schema.of(name, schema).arrow_columns
-        removal = cast(RemovedFiles, removed_files or "refuse")
-        yield name, ParquetFolder(path, declared=declared, removed_files=removal)
+        with root.checks.check():
+            source = _read_table(name, table, catalog)
+            if source is not None:
+                yield name, source
+
+
+def _read_table(name: str, table: TomlTable, catalog: _Catalog) -> SourceTable | None:
+    """Read a table ``inputs.NAME``; None if it has a problem."""
+    path, table_name = table.path("path"), table.text("table")
+    format_ = table.choice("format", FORMATS)
+    schema = table.text("schema")
+    removed_files = table.choice("removed_files", REMOVED_FILES)
+    options = table.options("options")
+    is_iceberg = format_ == "iceberg" or (format_ is None and table_name is not None)
+    place, other = ("table", "path") if is_iceberg else ("path", "table")
+    if place not in table:
+        what = 'name the table with its namespace, as "shop.orders"' if is_iceberg else ""
+        table.report(place, f"the key is missing: {what or 'name the folder of the table'}")
+    if other in table:
+        kinds = ("Delta tables and folders of Parquet files", "Iceberg tables")
+        table.report(other, f"is for {kinds[other == 'table']}: remove the key")
+    if format_ is None and path is not None:
+        is_delta = "://" not in path and (Path(path) / "_delta_log").is_dir()
+        format_ = "delta" if is_delta else "parquet"
+    if is_iceberg or format_ == "delta":
+        kind = "an Iceberg table" if is_iceberg else "a Delta table"
+        for key in ("schema", "removed_files"):
+            if key in table:
+                table.report(key, f"is for Parquet; {kind} records it: remove the key")
+    if options and format_ != "delta":
+        advice = "write those of a catalog into [catalog]" if is_iceberg else "remove the key"
+        table.report("options", f"are for Delta tables: {advice}")
+    if not table.report_unknown_keys():
+        return None
+    if is_iceberg:
+        assert table_name is not None
+        if "." not in table_name.strip("."):
+            table.report("table", f'{table_name!r}: write its namespace, too, as in "shop.orders"')
+            return None
+        return IcebergSourceTable(table_name, catalog.tables)
+    assert path is not None
+    if format_ == "delta":
+        return DeltaSourceTable(path, storage_options=options or None)
+    declared = None if schema is None else Schema.of(name, schema).arrow_columns
+    removal = cast(RemovedFiles, removed_files or "refuse")
+    return ParquetFolder(path, declared=declared, removed_files=removal)
 
 
 def _read_options(root: TomlTable) -> dict[str, Any]:

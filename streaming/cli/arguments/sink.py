@@ -53,6 +53,7 @@ from streaming.targets.target import Target, ViewDelta, expand_template
 __all__ = [
     "DATABASES",
     "KINDS",
+    "CatalogOptions",
     "JsonLines",
     "SinkArgument",
     "assign_sinks",
@@ -83,6 +84,19 @@ Location: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
+class CatalogOptions:
+    """A catalog of Iceberg tables.
+
+    Attributes:
+        name: Its name in the configuration of ``pyiceberg``; empty for the default catalog.
+        properties: Its properties, before those of the configuration; they may contain secrets.
+    """
+
+    name: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
+
+
+@dataclass(frozen=True)
 class SinkArgument:
     """A target for the changes of views.
 
@@ -95,6 +109,7 @@ class SinkArgument:
         output_mode: The output mode, and its keys.
         retry: How often, and how long, a write to a database is retried.
         label: The name of the sink in error messages.
+        catalog: The catalog of Iceberg tables.
     """
 
     kind: str
@@ -104,6 +119,7 @@ class SinkArgument:
     output_mode: OutputMode = field(default_factory=OutputMode)
     retry: Retry = field(default_factory=Retry, repr=False)
     label: str = field(default="--sink", repr=False, compare=False)
+    catalog: CatalogOptions = field(default_factory=CatalogOptions, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -234,7 +250,8 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
             case "delta":
                 return DeltaTarget(location)
             case "iceberg":
-                return IcebergTarget(location)
+                catalog = self.catalog
+                return IcebergTarget(location, catalog=catalog.name, properties=catalog.properties)
             case "sqlite":
                 connect, address = lambda: sqlite3.connect(location), location
             case "duckdb":

@@ -21,6 +21,8 @@ tables              folders of the database in the warehouse, as Spark creates t
                     in lower case
 source tables       the tables that a view names, and those of the settings ``inputs.NAME.KEY``
 target tables       Delta tables of the names of the views; a streaming table is appended to
+catalog             ``spark_catalog``; or another one, whose tables are Iceberg tables: then source
+                    and target tables are in its namespace ``DATABASE``
 state               the folder ``dbsp_wcoj`` of the storage
 =================== ============================================================================
 
@@ -60,10 +62,19 @@ REQUIRED_SETTINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "spark.sql.ansi.enabled": ("true",),
     "spark.sql.caseSensitive": ("false",),
     "spark.sql.catalog.spark_catalog": ("org.apache.spark.sql.delta.catalog.DeltaCatalog",),
-    "spark.sql.extensions": ("io.delta.sql.DeltaSparkSessionExtension",),
+    "spark.sql.extensions": (
+        "io.delta.sql.DeltaSparkSessionExtension",
+        "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+    ),
     "spark.sql.session.timeZone": ("UTC", "Etc/UTC"),
     "spark.sql.timestampType": ("TIMESTAMP_LTZ",),
 }
+#: The class of a catalog of Iceberg tables in Spark.
+ICEBERG_CATALOG: Final = "org.apache.iceberg.spark.SparkCatalog"
+#: Types of catalogs that ``pyiceberg`` has, too, with the same properties.
+CATALOG_TYPES: Final = ("rest", "hive", "glue")
+#: Settings of a catalog in Spark that name classes of Java, or that only change how Spark works.
+CATALOG_SETTINGS_OF_SPARK: Final = ("io-impl", "cache-enabled", "cache.expiration-interval-ms")
 #: Settings that change only how Spark works, after "spark.sql.".
 SETTINGS_WITHOUT_EFFECT: Final = frozenset(
     (
@@ -141,15 +152,11 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
     for key in ("name", "storage"):
         if spec.text(key) is None and key not in spec:
             spec.report(key, "the key is missing")
-    if spec.text("catalog") not in (None, CATALOG):
-        spec.report(
-            "catalog",
-            f"tables are read from folders of {CATALOG}: leave it out, or write {CATALOG}",
-        )
+    catalog = spec.text("catalog") or CATALOG
     databases = [spec.text("database"), spec.text("schema")]
     database = next(filter(None, databases), DEFAULT_DATABASE)
     files = list(dict.fromkeys(_list_files(spec, base)))
-    settings = _Settings(spec, spec.options("configuration"))
+    settings = _Settings(spec, spec.options("configuration"), catalog)
     folder = _resolve_path(settings.warehouse, base, spec, f"configuration.{WAREHOUSE}")
     storage = _resolve_path(spec.text("storage") or "", base, spec, "storage")
     if all(databases):
@@ -163,10 +170,19 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
     views: list[ViewStatement] = []
     with suppress(SqlError):  # it is reported when the views are compiled
         views = view_statements(read_sql_files(files).text, "spark")
+    tables: dict[str, Any]
+    if catalog == CATALOG:
+        outputs = list(_outputs(spec, views, settings.keys, folder=folder))
+        tables = {"inputs": _inputs(folder, views, settings.inputs), "outputs": outputs}
+    else:
+        tables = {
+            "inputs": settings.inputs,
+            "outputs": list(_outputs(spec, views, settings.keys, namespace=database)),
+            "catalog": {"name": catalog, "namespace": database, "options": settings.catalog},
+        }
     return {
         "query": [str(file.relative_to(base)) for file in files],
-        "inputs": _inputs(folder, views, settings.inputs),
-        "outputs": list(_outputs(spec, folder, views, settings.keys)),
+        **tables,
         "state": {"path": f"{storage}/{STATE_FOLDER}", **settings.state},
         "run": {"dialect": "spark", **settings.run},
     }
@@ -231,17 +247,28 @@ class _Settings:
         run: Keys of the table ``run`` of a pipeline file.
         state: Keys of the table ``state``.
         keys: The key columns of views.
+        catalog: The properties of the catalog, if it is one of Iceberg tables.
     """
 
-    def __init__(self, spec: TomlTable, settings: Mapping[str, str]) -> None:
+    def __init__(self, spec: TomlTable, settings: Mapping[str, str], catalog: str) -> None:
         self.warehouse = settings.get(WAREHOUSE, "spark-warehouse")
         self.inputs: dict[str, dict[str, Any]] = {}
         self.run: dict[str, str] = {}
         self.state: dict[str, str] = {}
         self.keys: dict[str, list[str]] = {}
+        self.catalog: dict[str, str] = {}
+        self._catalog_name = catalog
         for name, value in settings.items():
             if problem := self._read(name, value):
                 spec.report(f"configuration.{name}", problem)
+        if catalog != CATALOG and not self.catalog:
+            spec.report(
+                "catalog",
+                f"{catalog!r} has no settings, so its tables are not known: write "
+                f"spark.sql.catalog.{catalog}.type and its other properties, or "
+                f"{OWN_PREFIX}.catalog.KEY, the properties of pyiceberg, into configuration; or "
+                f"{CATALOG}",
+            )
 
     def _read(self, name: str, value: str) -> str | None:
         """Read a setting; return the problem with it."""
@@ -255,15 +282,36 @@ class _Settings:
                 self.run[key] = value
             case [word, "state", key] if word == OWN_PREFIX:
                 self.state[key] = value
+            case [word, "catalog", key, *rest] if word == OWN_PREFIX:
+                self.catalog[".".join([key, *rest])] = value
             case [word, "keys", view] if word == OWN_PREFIX:
                 self.keys[view] = [column.strip() for column in value.split(",")]
             case [word, *_] if word == OWN_PREFIX:
                 return (
                     f"unknown setting: write {OWN_PREFIX}.inputs.NAME.KEY, {OWN_PREFIX}.keys.VIEW, "
-                    f"{OWN_PREFIX}.run.KEY or {OWN_PREFIX}.state.KEY"
+                    f"{OWN_PREFIX}.catalog.KEY, {OWN_PREFIX}.run.KEY or {OWN_PREFIX}.state.KEY"
                 )
+            case ["spark", "sql", "catalog", catalog, *key] if catalog == self._catalog_name:
+                if catalog != CATALOG:
+                    return self._read_catalog(".".join(key), value)
+                return _problem_of(name, value)
             case ["spark", "sql", *_]:
                 return _problem_of(name, value)
+        return None
+
+    def _read_catalog(self, key: str, value: str) -> str | None:
+        """Read a property of the catalog; return the problem with it."""
+        if not key:
+            return None if value == ICEBERG_CATALOG else f"{value!r}: write {ICEBERG_CATALOG}"
+        if key == "type" and value not in CATALOG_TYPES:
+            return (
+                f"{value!r} is not a type of both Spark and pyiceberg: write "
+                f"{', '.join(CATALOG_TYPES)}, or leave it out and write {OWN_PREFIX}.catalog.type"
+            )
+        if key == "catalog-impl":
+            return f"leave it out, and write {OWN_PREFIX}.catalog.type, a type of pyiceberg"
+        if key not in CATALOG_SETTINGS_OF_SPARK:
+            self.catalog.setdefault(key, value)
         return None
 
 
@@ -310,9 +358,17 @@ def _inputs(
 
 
 def _outputs(
-    spec: TomlTable, folder: str, views: list[ViewStatement], keys: Mapping[str, list[str]]
+    spec: TomlTable,
+    views: list[ViewStatement],
+    keys: Mapping[str, list[str]],
+    *,
+    folder: str = "",
+    namespace: str = "",
 ) -> Iterator[dict[str, Any]]:
-    """Yield the output of each view that is not temporary."""
+    """Yield the output of each view that is not temporary.
+
+    It is a Delta table in a folder, or an Iceberg table of a namespace.
+    """
     views_by_name = {view.name.lower(): view for view in views}
     for name in keys:
         view_of_keys = views_by_name.get(name.lower())
@@ -328,13 +384,17 @@ def _outputs(
         if view.is_temporary:
             continue
         name = view.name.lower()
-        path = f"{folder}/{name}"
-        is_other = "://" not in path and Path(path).is_dir() and any(Path(path).iterdir())
-        if is_other and not (Path(path) / "_delta_log").is_dir():
-            spec.report(
-                "", f"view {view.name!r}: {path} is not a Delta table: remove it, or its files"
-            )
-        output: dict[str, Any] = {"view": view.name, "target": "delta", "path": path}
+        output: dict[str, Any] = {"view": view.name}
+        if namespace:
+            output |= {"target": "iceberg", "table": f"{namespace}.{view.name}"}
+        else:
+            path = f"{folder}/{name}"
+            is_other = "://" not in path and Path(path).is_dir() and any(Path(path).iterdir())
+            if is_other and not (Path(path) / "_delta_log").is_dir():
+                spec.report(
+                    "", f"view {view.name!r}: {path} is not a Delta table: remove it, or its files"
+                )
+            output |= {"target": "delta", "path": path}
         if name in keys:
             output["keys"] = keys[name]
         elif view.is_streaming:

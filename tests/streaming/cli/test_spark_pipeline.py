@@ -155,7 +155,7 @@ def test_other_statements_are_refused_by_name_and_position(project, statement, p
         ("name: shop", "", "name: the key is missing"),
         ("storage:", "root:", "root: unknown key"),
         ("storage:", "root:", "storage: the key is missing"),
-        ("catalog: spark_catalog", "catalog: unity", "catalog: tables are read from folders of"),
+        ("catalog: spark_catalog", "catalog: unity", "catalog: 'unity' has no settings, so its"),
         ("include: transformations/**", "include: '*/a.sql'", "glob.include: '*/a.sql': name a"),
         ("include: transformations/**", "exclude: x", "glob.include: the key is missing"),
         ("include: transformations/**", "include: none/**", "'none/**': there is no folder none"),

@@ -1,0 +1,315 @@
+"""IcebergSourceTable: the changes of an Iceberg table between two snapshots.
+
+========================= ========================================================================
+appended files            if all snapshots in between only appended, or only moved rows: the rows of
+                          the data files that they added
+difference of the files   else: for each data file that only one snapshot has, or that has other
+                          deleted rows, the rows of the old snapshot are deleted and those of the
+                          new one are inserted; a row that is in both cancels in the circuit
+nothing                   if all snapshots in between only moved rows (a compaction of files)
+========================= ========================================================================
+
+Cost: the appended files are found in the manifests of the snapshots in between. The difference
+reads the manifests that the two snapshots do not share, or all manifests if their delete files
+differ; and it reads whole data files for a few rows that were deleted in them.
+
+The position has the UUID of the table, so a table that was deleted and created again is noticed. A
+snapshot never changes, so a refresh that is repeated after a crash reads the same rows, or newer
+ones. The snapshot of the position may be expired if all snapshots after it are kept and only
+append; otherwise its files are not known any more.
+
+Rows are read with the current columns of the table: Iceberg identifies columns by a number, so a
+renamed column keeps its values, and a newer column is NULL in older files.
+
+The package ``pyiceberg`` is imported at the first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from circuits.types.arrow_types import empty_table
+from streaming.errors import SourceTableError
+from streaming.pipeline.tables.source_table import KeptRows, Position, TableChanges, with_weight
+from streaming.redaction import redact
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile, ManifestFile
+    from pyiceberg.table import FileScanTask, Table
+    from pyiceberg.table.snapshots import Snapshot
+
+__all__ = ["IcebergCatalog", "IcebergSourceTable"]
+
+_ITEM: Final = ""
+_APPEND: Final = "append"
+#: Snapshots that leave the rows as they are.
+_REPLACE: Final = "replace"
+_HOW_TO_START_AGAIN: Final = "to read the whole table, start with a new state and new targets"
+
+
+class IcebergCatalog:
+    """A catalog of Iceberg tables; it connects when it is first used.
+
+    Args:
+        name: The name of the catalog in the configuration of ``pyiceberg``; empty for its default
+            catalog.
+        properties: Properties of the catalog, before those of the configuration: for example
+            ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
+    """
+
+    def __init__(self, name: str = "", properties: Mapping[str, str] | None = None) -> None:
+        self._name = name
+        self._properties = dict(properties or {})
+        self._catalog: Catalog | None = None
+
+    @property
+    def description(self) -> str:
+        # the properties may contain secrets
+        return f"catalog {self._name!r}" if self._name else "the default catalog"
+
+    def load_table(self, name: str) -> Table:
+        """Return a table with its newest snapshot.
+
+        Raises:
+            SourceTableError: The table does not exist, or the catalog cannot be used.
+        """
+        subject = f"Iceberg table {name!r} of {self.description}"
+        with report_errors(f"{subject} cannot be opened"):
+            from pyiceberg.exceptions import NoSuchTableError
+
+            try:
+                return self._open().load_table(name)
+            except NoSuchTableError:
+                raise SourceTableError(f"{subject} does not exist: correct the name") from None
+
+    def table_names(self, namespace: str) -> list[str]:
+        """Return the names of the tables of a namespace, without it.
+
+        Raises:
+            SourceTableError: The namespace does not exist, or the catalog cannot be used.
+        """
+        with report_errors(f"namespace {namespace!r} of {self.description} cannot be read"):
+            return sorted(identifier[-1] for identifier in self._open().list_tables(namespace))
+
+    def _open(self) -> Catalog:
+        from pyiceberg.catalog import load_catalog
+
+        if self._catalog is None:
+            self._catalog = load_catalog(self._name or None, **self._properties)
+        return self._catalog
+
+
+class IcebergSourceTable:
+    """An Iceberg table, of which the main branch is read.
+
+    Args:
+        name: The name of the table with its namespace, as in ``shop.orders``.
+        catalog: The catalog that has the table.
+    """
+
+    item_column = None
+
+    def __init__(self, name: str, catalog: IcebergCatalog) -> None:
+        self._name = name
+        self._catalog = catalog
+
+    @property
+    def description(self) -> str:
+        return f"Iceberg table {self._name!r} of {self._catalog.description}"
+
+    def schema(self) -> pa.Schema:
+        table = self._catalog.load_table(self._name)
+        with self._report_errors():
+            return _schema_of(table)
+
+    def changes(self, position: Position, kept_rows: KeptRows) -> TableChanges | None:
+        table = self._catalog.load_table(self._name)
+        with self._report_errors():
+            snapshot = table.current_snapshot()
+            newest = {_ITEM: f"{table.metadata.table_uuid}:{_id_of(snapshot)}"}
+            if not position:
+                rows = _read_files(table, _files_of(table, snapshot))
+                return TableChanges(with_weight(rows, 1), newest, "the whole table")
+            old = self._snapshot_of(position, table)
+            if position == newest:
+                return None
+            method, rows = self._difference(table, old, snapshot)
+            return TableChanges(rows, newest, method)
+
+    def rows_at(self, position: Position) -> pa.Table:
+        table = self._catalog.load_table(self._name)
+        with self._report_errors():
+            snapshot = self._known_snapshot(table, self._snapshot_of(position, table))
+            return _read_files(table, _files_of(table, snapshot))
+
+    def _difference(
+        self, table: Table, old: int | None, snapshot: Snapshot | None
+    ) -> tuple[str, pa.Table]:
+        """Return the changes from an old snapshot to the current one, and how they were found."""
+        operations = _operations_between(table, old, snapshot)
+        if operations and operations <= {_REPLACE}:
+            return "no change", with_weight(empty_table(_schema_of(table)), 1)
+        if operations and operations <= {_APPEND, _REPLACE}:
+            scan = table.incremental_append_scan(from_snapshot_id_exclusive=old)
+            return "appended files", with_weight(_read_files(table, scan.plan_files()), 1)
+        removed, added = _changed_files(table, self._known_snapshot(table, old), snapshot)
+        rows = [
+            with_weight(_read_files(table, removed), -1),
+            with_weight(_read_files(table, added), 1),
+        ]
+        return "difference of the files", pa.concat_tables(rows)
+
+    def _snapshot_of(self, position: Position, table: Table) -> int | None:
+        """Return the id of the snapshot of a position; None if the table had no snapshot."""
+        table_id, _, snapshot_id = position[_ITEM].rpartition(":")
+        if table_id != str(table.metadata.table_uuid):
+            raise SourceTableError(
+                f"{self.description} is not the table of the last refresh: it was deleted and "
+                f"created again; {_HOW_TO_START_AGAIN}"
+            )
+        return int(snapshot_id) if snapshot_id else None
+
+    def _known_snapshot(self, table: Table, snapshot_id: int | None) -> Snapshot | None:
+        snapshot = None if snapshot_id is None else table.snapshot_by_id(snapshot_id)
+        if snapshot is None and snapshot_id is not None:
+            raise SourceTableError(
+                f"{self.description}: snapshot {snapshot_id}, which the last refresh has read, is "
+                "expired, and the rows that were deleted since cannot be found: refresh more often "
+                f"than snapshots expire; {_HOW_TO_START_AGAIN}"
+            )
+        return snapshot
+
+    def _report_errors(self) -> Any:
+        return report_errors(f"{self.description} cannot be read")
+
+
+@contextmanager
+def report_errors(subject: str) -> Iterator[None]:
+    """Raise any error of ``pyiceberg``, its catalog or its files as `SourceTableError`."""
+    try:
+        yield
+    except SourceTableError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name == "pyiceberg":
+            raise SourceTableError(
+                "an Iceberg table needs the package pyiceberg, which is not installed: run pip "
+                "install 'dbsp-wcoj[iceberg]'"
+            ) from error
+        reason = redact(" ".join(str(error).split()))
+        raise SourceTableError(f"{subject}: {type(error).__name__}: {reason}") from error
+
+
+def _id_of(snapshot: Snapshot | None) -> int | str:
+    return "" if snapshot is None else snapshot.snapshot_id
+
+
+def _schema_of(table: Table) -> pa.Schema:
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    columns = schema_to_pyarrow(table.schema(), include_field_ids=False)
+    return pa.schema([pa.field(column.name, column.type) for column in columns])
+
+
+def _operations_between(table: Table, old: int | None, snapshot: Snapshot | None) -> set[str]:
+    """Return the operations of the snapshots after an old one, up to a snapshot.
+
+    The result is empty if they are not all known: the old snapshot is not an ancestor, or a
+    snapshot in between is expired or does not record its operation.
+    """
+    operations: set[str] = set()
+    while snapshot is not None:
+        if snapshot.snapshot_id == old:
+            return operations
+        if snapshot.summary is None:
+            break
+        operations.add(snapshot.summary.operation.value)
+        parent = snapshot.parent_snapshot_id
+        if parent == old:
+            return operations
+        snapshot = None if parent is None else table.snapshot_by_id(parent)
+    return set()
+
+
+def _files_of(table: Table, snapshot: Snapshot | None) -> list[FileScanTask]:
+    if snapshot is None:
+        return []
+    return list(table.scan(snapshot_id=snapshot.snapshot_id).plan_files())
+
+
+def _changed_files(
+    table: Table, old: Snapshot | None, new: Snapshot | None
+) -> tuple[list[FileScanTask], list[FileScanTask]]:
+    """Return the files of two snapshots of which the other one has not the same rows."""
+    from pyiceberg.manifest import ManifestContent
+    from pyiceberg.table import ManifestGroupPlanner
+
+    manifests = [
+        {} if snapshot is None else {m.manifest_path: m for m in snapshot.manifests(table.io)}
+        for snapshot in (old, new)
+    ]
+
+    def is_delete(manifest: ManifestFile) -> bool:
+        return manifest.content == ManifestContent.DELETES
+
+    deletes = [{path for path, m in group.items() if is_delete(m)} for group in manifests]
+    # Data files of shared manifests have the same rows, unless other deletes apply to them.
+    shared = manifests[0].keys() & manifests[1].keys() if deletes[0] == deletes[1] else set()
+    planner = ManifestGroupPlanner(table.metadata, table.io)
+    files: list[dict[str, FileScanTask]] = []
+    for group in manifests:
+        chosen = [m for path, m in group.items() if is_delete(m) or path not in shared]
+        files.append({task.file.file_path: task for task in planner.plan_files(chosen)})
+    paths_named = _PathsNamed(table)
+    unchanged = {
+        path
+        for path in files[0].keys() & files[1].keys()
+        if not any(
+            paths_named.contains(deletes, path)
+            for deletes in files[0][path].delete_files ^ files[1][path].delete_files
+        )
+    }
+    removed, added = (
+        [task for path, task in group.items() if path not in unchanged] for group in files
+    )
+    return removed, added
+
+
+class _PathsNamed:
+    """The data files of which delete files delete rows; each delete file is read once."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._paths: dict[str, set[str] | None] = {}
+
+    def contains(self, deletes: DataFile, path: str) -> bool:
+        """Return False if a delete file deletes no row of a data file; True if it may."""
+        name = deletes.file_path
+        if name not in self._paths:
+            self._paths[name] = self._read(deletes)
+        paths = self._paths[name]
+        return paths is None or path in paths
+
+    def _read(self, deletes: DataFile) -> set[str] | None:
+        from pyiceberg.manifest import FileFormat
+
+        if deletes.file_format != FileFormat.PARQUET:
+            return None
+        with self._table.io.new_input(deletes.file_path).open() as file:
+            paths = pq.read_table(file, columns=["file_path"]).column("file_path")
+        return set(pc.unique(paths).to_pylist())
+
+
+def _read_files(table: Table, files: Iterable[FileScanTask]) -> pa.Table:
+    from pyiceberg.expressions import AlwaysTrue
+    from pyiceberg.io.pyarrow import ArrowScan
+
+    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    return scan.to_table(list(files)).cast(_schema_of(table))
