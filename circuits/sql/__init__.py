@@ -9,6 +9,7 @@ turns these into N-way joins.
 `declarations`    CREATE TABLE: the inputs that a text declares (``computed_columns``)
 `statement_edits` statements are added to a text, or cut out of it
 `view_statements`    the statements of views as text
+`flows`           CREATE FLOW: temporary views, which their streaming table reads
 `sql_functions`   CREATE FUNCTION and CREATE MACRO: calls that are replaced by a body
 `obstacles`       all errors of a text at once
 `syntax`          sqlglot's parser, extended; the text, and errors that point into it
@@ -51,6 +52,7 @@ from circuits.sql.data_statements import (
     read_statement,
 )
 from circuits.sql.declarations import Declarations, TableDeclaration
+from circuits.sql.flows import merge_flows
 from circuits.sql.obstacles import Obstacle, find_obstacles
 from circuits.sql.statement_edits import cut_view, join_statements
 from circuits.sql.statements import (
@@ -86,6 +88,7 @@ __all__ = [
     "find_obstacles",
     "find_relations",
     "join_statements",
+    "merge_flows",
     "plan_sql",
     "read_row_queries",
     "read_statement",

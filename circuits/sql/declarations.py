@@ -244,7 +244,7 @@ def _read_table(source: SqlSource, tree: exp.Create) -> tuple[TableDeclaration, 
         raise source.unsupported(
             tree.this,
             "CREATE STREAMING TABLE without a query",
-            "write CREATE STREAMING TABLE t AS SELECT ..., with the query of its flow",
+            "write CREATE STREAMING TABLE t AS SELECT ..., or CREATE FLOW for it in a pipeline",
             word="create",
         )
     if not isinstance(tree.this, exp.Schema):

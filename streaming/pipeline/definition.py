@@ -12,11 +12,10 @@ deleted or updated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -55,6 +54,7 @@ from streaming.pipeline.recomputation import (
     ViewComputer,
     blank_statements,
     dependents_of,
+    is_of_spark,
     key_of,
     obstacles_of,
     relations_read,
@@ -121,13 +121,18 @@ class PipelineDefinition:
                 problems.append(f"source table {name!r}: {error}")
         unread = {name.casefold() for name in self.tables.keys() - schemas.keys()}
         effects = [f"unknown table {name!r}" for name in unread]
-        unreadable = dict(self._find_unreadable_files())
+        unreadable = dict(self.files.find_unreadable(self.dialect))
         if unreadable:
             effects += ["unknown table ", "the text has no view", "the text has no statement"]
+            effects += ["create flow is not", "create streaming table without"]
         for file, message in unreadable.items():
-            problems.append(f"{file}, {message}; close each quote and comment")
-        for obstacle in self._find_obstacles(self.files.text_without(unreadable), schemas):
-            if obstacle.is_supported or not self._may_recompute:
+            problems.append(f"{file}, {message}")
+        text = self.files.text_without(unreadable)
+        views = view_statements(text, self.dialect) if self._may_recompute else []
+        computable = [view for view in views if is_of_spark(view)]
+        for obstacle in self._find_obstacles(text, schemas):
+            is_computed = any(obstacles_of(view, text, [obstacle]) for view in computable)
+            if obstacle.is_supported or not is_computed:
                 message = obstacle.message.casefold()
                 if not any(effect in message for effect in effects):
                     problems.append(self._describe(obstacle))
@@ -271,7 +276,11 @@ class PipelineDefinition:
     ) -> dict[str, str]:
         """Return why views have to be recomputed, by view."""
         if self.policy == "full":
-            return {view.name: 'policy = "full"' for view in views if not view.is_temporary}
+            return {
+                view.name: 'policy = "full"'
+                for view in views
+                if not view.is_temporary and is_of_spark(view)
+            }
         obstacles = self._find_obstacles(text, schemas)
         reasons = {}
         for view in views:
@@ -300,14 +309,6 @@ class PipelineDefinition:
             if name.casefold() in view.words or view.name.casefold() in dependents_of([name], views)
         )
         return RecomputedView(view, reason, reads, schema, key, tables)
-
-    def _find_unreadable_files(self) -> Iterator[tuple[Path, str]]:
-        """Yield each file that is not SQL because of its quotes or comments, with the error."""
-        for file, text in self.files.texts():
-            try:
-                SqlSource(text, self.dialect).tokenize()
-            except SqlError as error:
-                yield file, str(error).partition("\n")[0]
 
     def _find_obstacles(self, text: str, schemas: Mapping[str, pa.Schema]) -> tuple[Obstacle, ...]:
         if not split_statements(text, self.dialect):

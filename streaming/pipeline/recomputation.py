@@ -20,10 +20,11 @@ many relations, never too few: the text need not be SQL that this package can pa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Literal, Protocol, get_args
+from typing import Final, Literal, Protocol, get_args
 
 import pyarrow as pa
 
@@ -36,6 +37,7 @@ __all__ = [
     "ViewComputer",
     "blank_statements",
     "dependents_of",
+    "is_of_spark",
     "key_of",
     "obstacles_of",
     "relations_read",
@@ -46,6 +48,7 @@ __all__ = [
 #: or all that are not temporary.
 Policy = Literal["auto", "incremental", "full"]
 POLICIES: tuple[str, ...] = get_args(Policy)
+_BY_NAME: Final = re.compile(r"\bUNION\s+(ALL\s+|DISTINCT\s+)?BY\s+NAME\b", re.IGNORECASE)
 
 
 class ViewComputer(Protocol):
@@ -100,6 +103,14 @@ class RecomputedView:
     def input(self) -> str:
         """The name of its input in the circuit."""
         return f"{self.statement.name}__recomputed"
+
+
+def is_of_spark(view: ViewStatement) -> bool:
+    """Return False if Spark cannot read the query of a view: it lacks UNION BY NAME.
+
+    A table with flows has such a query (`circuits.sql.flows`).
+    """
+    return _BY_NAME.search(view.query) is None
 
 
 def relations_read(view: ViewStatement, relations: Iterable[str]) -> tuple[str, ...]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+from circuits import SqlError
+from circuits.sql import SqlSource, merge_flows
 from streaming.errors import EventsError
 
 __all__ = ["SqlFiles", "read_sql_files"]
@@ -48,6 +50,28 @@ class SqlFiles:
             self.files, pairwise([*self.first_lines, len(lines)]), strict=True
         ):
             yield file, "".join(f"{line}\n" for line in lines[first - 1 : end - 1])
+
+    def with_merged_flows(self, dialect: str) -> SqlFiles:
+        """Return the files with temporary views in place of flows; see `circuits.sql.flows`.
+
+        The files of `find_unreadable` stay as they are.
+        """
+        unreadable = dict(self.find_unreadable(dialect))
+        merged = replace(self, text=merge_flows(self.text_without(unreadable), dialect))
+        texts = [
+            old if file in unreadable else new
+            for (file, old), (_, new) in zip(self.texts(), merged.texts(), strict=True)
+        ]
+        return replace(self, text="".join(texts))
+
+    def find_unreadable(self, dialect: str) -> Iterator[tuple[Path, str]]:
+        """Yield each file that is not SQL because of its quotes or comments, with the error."""
+        for file, text in self.texts():
+            try:
+                SqlSource(text, dialect).tokenize()
+            except SqlError as error:
+                message = str(error).partition("\n")[0]
+                yield file, f"{message}; close each quote and comment"
 
     def text_without(self, files: Collection[Path]) -> str:
         """Return the text with empty lines instead of the lines of some files.

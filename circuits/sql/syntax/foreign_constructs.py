@@ -92,8 +92,9 @@ _OBJECTS: Final = {
     "SOURCE": "list its columns, as in CREATE TABLE; the caller passes the rows",
     "STREAM": "list its columns, as in CREATE TABLE; the caller passes the rows",
     "SINK": "write CREATE VIEW; the caller takes its changes",
-    "FLOW": "write its query into CREATE STREAMING TABLE t AS SELECT ...; those of several flows "
-    "into one table are one query with UNION ALL",
+    "FLOW": "in a pipeline, write CREATE FLOW f AS INSERT INTO t BY NAME SELECT ..., and CREATE "
+    "STREAMING TABLE t; elsewhere, write its query into CREATE STREAMING TABLE t AS SELECT ..., "
+    "and those of several flows as one query with UNION ALL",
     "CONTINUOUS": "write CREATE VIEW, which is kept up to date",
     "LIVE": "write CREATE VIEW, which is kept up to date",
     "TRIGGER": "the caller takes the changes of a view",

@@ -27,6 +27,7 @@ sqlglot does not know them, or keeps too little of them. They are read as follow
 ``SELECT ... EMIT CHANGES``                ``SELECT ...``: a view emits its changes (ksqlDB)
 ``CREATE OR REFRESH ...``                  ``CREATE ...`` (Databricks)
 ``CREATE STREAMING TABLE v AS SELECT ...`` ``CREATE VIEW v AS SELECT ...`` (Databricks)
+``CREATE TEMP STREAMING TABLE v AS ...``   ``CREATE TEMP VIEW v AS ...`` (`circuits.sql.flows`)
 ``FROM STREAM(t)``                         ``FROM t``: every input is a stream (Databricks)
 ``FROM STREAM t``                          the same, in CREATE STREAMING TABLE (Spark)
 ``TABLE t``                                ``SELECT * FROM t``
@@ -534,6 +535,8 @@ def _read_streaming_tables(tokens: list[Token], _: StatementWords) -> list[Token
         tokens = tokens[:1] + tokens[3:]
     kind = _created_kind(tokens)
     is_streaming = False
+    if kind is not None and _word(tokens, kind) in ("TEMP", "TEMPORARY"):
+        kind += 1
     if kind is not None and [_word(tokens, kind + i) for i in (0, 1)] == _STREAMING_TABLE:
         is_streaming = True
         words = (_word(tokens, index) for index in _outside_parentheses(tokens, kind))

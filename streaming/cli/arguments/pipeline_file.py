@@ -121,6 +121,8 @@ def read_pipeline(path: Path) -> PipelineFile:
     root = TomlTable(values, path, "", checks)
     files = _read_files(root, path)
     options = _read_options(root)
+    if files is not None:
+        files = files.with_merged_flows(options.get("dialect", DUCKDB))
     catalog = _read_catalog(root)
     tables = dict(_read_tables(root, catalog))
     if files is not None and not checks.problems:
@@ -132,7 +134,11 @@ def read_pipeline(path: Path) -> PipelineFile:
     if "state" not in options and not checks.problems:
         root.report("state.path", "the key is missing: name a folder for the state")
     if not tables and not checks.problems:
-        root.report("inputs", _no_source_table(path))
+        assert files is not None
+        unreadable = [*files.find_unreadable(options.get("dialect", DUCKDB))]
+        checks.problems += [f"{file}, {message}" for file, message in unreadable]
+        if not unreadable:
+            root.report("inputs", _no_source_table(path))
     limits = functions = memory_limit = None
     with checks.check():
         limits = parse_limits(*(options.get(name) for name in SHARED_OPTIONS["limits"]))

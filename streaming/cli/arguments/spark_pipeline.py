@@ -35,12 +35,10 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from circuits import SqlError
 from circuits.sql import ViewStatement, find_relations, view_statements
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.toml_table import MAX_BYTES, TomlTable
@@ -167,9 +165,11 @@ def read_spark_pipeline(path: Path, checks: Checks) -> dict[str, Any]:
         return {}
     if database.lower() != DEFAULT_DATABASE:
         folder = f"{folder}/{database.lower()}.db"
-    views: list[ViewStatement] = []
-    with suppress(SqlError):  # it is reported when the views are compiled
-        views = view_statements(read_sql_files(files).text, "spark")
+    sql = read_sql_files(files).with_merged_flows("spark")
+    unreadable = dict(sql.find_unreadable("spark"))  # they are reported when views are compiled
+    views = view_statements(sql.text_without(unreadable), "spark")
+    if not unreadable:
+        settings.check_keys(views)
     tables: dict[str, Any]
     if catalog == CATALOG:
         outputs = list(_outputs(spec, views, settings.keys, folder=folder))
@@ -258,6 +258,7 @@ class _Settings:
         self.keys: dict[str, list[str]] = {}
         self.catalog: dict[str, str] = {}
         self._catalog_name = catalog
+        self._spec = spec
         for name, value in settings.items():
             if problem := self._read(name, value):
                 spec.report(f"configuration.{name}", problem)
@@ -298,6 +299,19 @@ class _Settings:
             case ["spark", "sql", *_]:
                 return _problem_of(name, value)
         return None
+
+    def check_keys(self, views: list[ViewStatement]) -> None:
+        """Check that each view with keys exists, and has a target."""
+        views_by_name = {view.name.lower(): view for view in views}
+        for name in self.keys:
+            view = views_by_name.get(name.lower())
+            if view is None:
+                problem = "there is no view of this name"
+            elif view.is_temporary:
+                problem = f"view {name.lower()!r} is temporary, so it has no target"
+            else:
+                continue
+            self._spec.report(f"configuration.{OWN_PREFIX}.keys.{name}", problem)
 
     def _read_catalog(self, key: str, value: str) -> str | None:
         """Read a property of the catalog; return the problem with it."""
@@ -369,16 +383,6 @@ def _outputs(
 
     It is a Delta table in a folder, or an Iceberg table of a namespace.
     """
-    views_by_name = {view.name.lower(): view for view in views}
-    for name in keys:
-        view_of_keys = views_by_name.get(name.lower())
-        if view_of_keys is None:
-            problem = "there is no view of this name"
-        elif view_of_keys.is_temporary:
-            problem = f"view {name.lower()!r} is temporary, so it has no target"
-        else:
-            continue
-        spec.report(f"configuration.{OWN_PREFIX}.keys.{name}", problem)
     keys = {name.lower(): columns for name, columns in keys.items()}
     for view in views:
         if view.is_temporary:

@@ -293,7 +293,7 @@ def test_a_table_of_the_name_stream_stays_in_the_text_of_a_view(query):
         ),
         (
             "SELECT 1;\nCREATE FLOW f AS INSERT INTO s BY NAME SELECT * FROM STREAM(t)",
-            "line 2, column 1: CREATE FLOW is not supported; write its query into CREATE STREAMING",
+            "line 2, column 1: CREATE FLOW is not supported; in a pipeline, write CREATE FLOW f AS",
         ),
         (
             "CREATE FLOW f AS AUTO CDC INTO s FROM STREAM(t) KEYS (a) SEQUENCE BY a",
