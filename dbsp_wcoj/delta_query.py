@@ -506,17 +506,18 @@ class DeltaQuery:
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
         is_split = _is_large(steps) and (self._parts > 1 or _reads_maps(bound_terms))
-        if bound_terms.is_sum and not has_deadline and not is_split:
-            result = bound_terms.total()
-            if result is not None:
-                total, joins = result
-                self._joins += joins
-                self._plan_cache.record_cost()
-                return total
-        terms = self._runnable_terms(bound_terms, steps, budget)
-        return sum(
-            [physical.total(ranges, executor, budget) for physical, ranges, executor in terms]
-        )
+        with bound_terms.packed_lists(steps):
+            if bound_terms.is_sum and not has_deadline and not is_split:
+                result = bound_terms.total()
+                if result is not None:
+                    total, joins = result
+                    self._joins += joins
+                    self._plan_cache.record_cost()
+                    return total
+            terms = self._runnable_terms(bound_terms, steps, budget)
+            return sum(
+                [physical.total(ranges, executor, budget) for physical, ranges, executor in terms]
+            )
 
     def _chunks(
         self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
@@ -525,10 +526,11 @@ class DeltaQuery:
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
-        for physical, ranges, executor in self._runnable_terms(
-            bound_terms, steps, budget, parallel=parallel
-        ):
-            yield from physical.chunks(ranges, executor, budget)
+        with bound_terms.packed_lists(steps):
+            for physical, ranges, executor in self._runnable_terms(
+                bound_terms, steps, budget, parallel=parallel
+            ):
+                yield from physical.chunks(ranges, executor, budget)
 
     def _runnable_terms(
         self,

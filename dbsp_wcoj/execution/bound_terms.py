@@ -13,13 +13,15 @@ kernel call runs all terms (`dbsp_wcoj.kernels.join.small_batch`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
+from dbsp_wcoj.execution.list_packing import pack_lists
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.compilation import address_of as kernel_address
@@ -30,10 +32,15 @@ from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
-from dbsp_wcoj.storage.trace import ColumnOrder, build_run
+from dbsp_wcoj.storage.trace import ColumnOrder, TraceStep, build_run
 from dbsp_wcoj.zset import Int64Array, ZSet, to_storable
 
-__all__ = ["BoundTerm", "BoundTerms", "Partial", "SplitDelta"]
+__all__ = ["BoundTerm", "BoundTerms", "ClosingFactor", "Partial", "SplitDelta"]
+
+# The lists of a delta are packed if it has at least this many rows,
+MIN_PACKED_ROWS: Final = 4096
+# and at most this many for each row of the delta with which the term joins it.
+MAX_PACKED_ROWS_PER_DELTA_ROW: Final = 4
 
 
 class Partial:
@@ -58,6 +65,14 @@ class SplitDelta(NamedTuple):
     order: ColumnOrder
 
 
+class ClosingFactor(NamedTuple):
+    """A factor whose lists the join intersects: a relation, its column order and its old rows."""
+
+    name: str
+    order: ColumnOrder
+    spine: Spine
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundTerm:
     """A term and everything that is needed to run it.
@@ -74,6 +89,7 @@ class BoundTerm:
         split: The delta whose rows can be divided among parallel tasks; None if there is none.
         driver: The delta from whose rows the join starts; None if it starts from no delta of a
             relation.
+        closing: The new relation that closes a cycle (`PhysicalTerm.cycle_closing_factor`), if any.
     """
 
     term: DeltaTerm
@@ -85,6 +101,7 @@ class BoundTerm:
     partial_slot: int | None
     split: SplitDelta | None
     driver: SplitDelta | None
+    closing: ClosingFactor | None
 
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
         """Return whether the term is zero because a factor is empty."""
@@ -143,6 +160,31 @@ class BoundTerms:
         """The kernel arguments of the buffers (`JoinBuffers.arguments`)."""
         return self._buffers.arguments
 
+    @contextmanager
+    def packed_lists(self, steps: Mapping[str, TraceStep]) -> Iterator[None]:
+        """Let the terms read packed lists if this pays off (`dbsp_wcoj.execution.list_packing`).
+
+        It can pay off if a large step adds the first rows of a relation, because the join of the
+        step then reads all lists of the relation. Run the terms inside the ``with`` statement.
+
+        Args:
+            steps: The changed relations.
+
+        Complexity:
+            O(rows) if the lists are packed.
+        """
+        packed = None
+        for term in self.terms:
+            run = _run_to_pack(term, steps)
+            if run is not None and not term.is_zero(steps, None):
+                packed = pack_lists(run)
+                break
+        self._buffers.set_packed_run(packed)
+        try:
+            yield
+        finally:
+            self._buffers.set_packed_run(None)
+
     def total(self) -> tuple[int, int] | None:
         """Run all terms in one kernel call; call this only if `is_sum`.
 
@@ -155,3 +197,15 @@ class BoundTerms:
         state, _, bitmap_buffer, memo = self._buffers.arguments
         total, joins = sum_batch(self.address, state, bitmap_buffer, memo)
         return None if total == OVERFLOWED else (total, joins)
+
+
+def _run_to_pack(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Run | None:
+    """Return the run whose lists the term intersects, if it may read most of them."""
+    closing, split = term.closing, term.split
+    if closing is None or split is None or closing.name not in steps or split.name not in steps:
+        return None
+    rows = steps[closing.name].rows
+    max_rows = MAX_PACKED_ROWS_PER_DELTA_ROW * steps[split.name].rows
+    if closing.spine.is_empty and MIN_PACKED_ROWS <= rows <= max_rows:
+        return steps[closing.name].run(closing.order)
+    return None

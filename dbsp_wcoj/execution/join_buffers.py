@@ -77,13 +77,14 @@ class JoinBuffers:
             address_of(self._memo) if len(self._memo) else 0,
         )
 
-    def set_packed_run(self, packed: Int64Array) -> None:
+    def set_packed_run(self, packed: Int64Array | None) -> None:
         """Let the kernel read a run of packed lists (`dbsp_wcoj.kernels.join.packed_lists`).
 
-        Call this before the first join.
+        Call this while no join is running. Later joins must not read another run at the address of
+        the packed one, so pass None before that run is freed.
         """
         self._packed = packed
-        self._bitmap_buffer[join_layout.PACKED_RUN] = address_of(packed)
+        self._bitmap_buffer[join_layout.PACKED_RUN] = 0 if packed is None else address_of(packed)
 
     @contextmanager
     def borrow(self, program: Int64Array) -> Iterator[JoinBuffers]:
@@ -92,8 +93,7 @@ class JoinBuffers:
             buffers = self._spare.pop()
         except IndexError:
             buffers = JoinBuffers()
-            if self._packed is not None:
-                buffers.set_packed_run(self._packed)
+        buffers.set_packed_run(self._packed)
         buffers.reserve(program)
         try:
             yield buffers

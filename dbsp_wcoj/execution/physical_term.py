@@ -34,10 +34,10 @@ import numpy as np
 
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS, JoinBuffers, address_of
+from dbsp_wcoj.execution.list_packing import pack_lists
 from dbsp_wcoj.execution.program_compiler import compile_program, link
 from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.kernels.join.join import join
-from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
@@ -223,17 +223,14 @@ class PhysicalTerm:
             self._is_linked = True
 
     def pack_cycle_closing_run(self, run: Run) -> None:
-        """Convert the sorted lists in the run of `cycle_closing_factor` to bitmaps.
+        """Pack the lists in the run of `cycle_closing_factor` for the next joins, if it pays off.
 
-        This pays off in a join of whole relations (`dbsp_wcoj.kernels.join.packed_lists`).
+        It can pay off in a join of whole relations (`dbsp_wcoj.execution.list_packing`).
 
         Complexity:
             O(rows).
         """
-        nodes = int(run.buffer[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES])
-        packed = np.empty(packed_words(nodes, run.rows), np.int64)
-        if pack_run(run.address, address_of(packed)):
-            self.buffers.set_packed_run(packed)
+        self.buffers.set_packed_run(pack_lists(run))
 
     def _factors(self, block: int) -> set[int]:
         """Return the factors that contain the variable of a level, given by its program block."""

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, SplitDelta
+from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, ClosingFactor, SplitDelta
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.formulas import (
@@ -458,6 +458,12 @@ class PlanCache:
             name = names[physical.driver]
             if isinstance(name, str):
                 driver = SplitDelta(name, plan.factors[physical.driver].order)
+        closing = None
+        index = physical.cycle_closing_factor
+        if index is not None and term.factors[index].version is Version.new:
+            name, spine = names[index], sources[index].spine
+            assert isinstance(name, str) and spine is not None
+            closing = ClosingFactor(name, plan.factors[index].order, spine)
         return BoundTerm(
             term=term,
             physical=physical,
@@ -468,6 +474,7 @@ class PlanCache:
             partial_slot=partial_slot,
             split=split,
             driver=driver,
+            closing=closing,
         )
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:
