@@ -62,6 +62,8 @@ from streaming.state.open_files import open_files
 __all__ = ["InputStreamWriter", "WriteOptions"]
 
 NAMES: Final = ("state", "input", "views", "dialect", "checkpointLocation", "keep", "newQuery")
+#: Options that Spark adds, in lower case: ``queryName`` of a stream.
+SPARK_OPTIONS: Final = ("queryname",)
 #: The folders of the parts in the state directory begin with this word.
 PARTS: Final = "incoming"
 SQL_SUFFIX: Final = ".sql"
@@ -98,6 +100,8 @@ class WriteOptions:
         names = {name.lower(): name for name in NAMES} | {"path": "state"}
         values: dict[str, str] = {}
         for name, value in options.items():
+            if name.lower() in SPARK_OPTIONS:
+                continue
             known = names.get(name.lower())
             if known is None:
                 raise StateError(

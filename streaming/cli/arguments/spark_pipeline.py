@@ -9,7 +9,7 @@
       - glob:
           include: transformations/**
     configuration:
-      spark.sql.warehouse.dir: /data/warehouse
+      dbsp_wcoj.warehouse: /data/warehouse          # the value of spark.sql.warehouse.dir
       dbsp_wcoj.inputs.orders.path: /data/orders    # a key of [inputs.orders]
       dbsp_wcoj.run.policy: incremental             # a key of [run]; or of [state]
       dbsp_wcoj.keys.cities: city                   # the key of the target table of a view
@@ -51,6 +51,7 @@ SUFFIXES: Final = (".yml", ".yaml")
 CATALOG: Final = "spark_catalog"
 DEFAULT_DATABASE: Final = "default"
 WAREHOUSE: Final = "spark.sql.warehouse.dir"
+DEFAULT_WAREHOUSE: Final = "spark-warehouse"
 #: The folder of the state in the storage.
 STATE_FOLDER: Final = "dbsp_wcoj"
 #: Begins the settings of this package.
@@ -251,7 +252,7 @@ class _Settings:
     """
 
     def __init__(self, spec: TomlTable, settings: Mapping[str, str], catalog: str) -> None:
-        self.warehouse = settings.get(WAREHOUSE, "spark-warehouse")
+        self.warehouse = settings.get(WAREHOUSE, DEFAULT_WAREHOUSE)
         self.inputs: dict[str, dict[str, Any]] = {}
         self.run: dict[str, str] = {}
         self.state: dict[str, str] = {}
@@ -285,12 +286,15 @@ class _Settings:
                 self.state[key] = value
             case [word, "catalog", key, *rest] if word == OWN_PREFIX:
                 self.catalog[".".join([key, *rest])] = value
+            case [word, "warehouse"] if word == OWN_PREFIX:
+                self.warehouse = value
             case [word, "keys", view] if word == OWN_PREFIX:
                 self.keys[view] = [column.strip() for column in value.split(",")]
             case [word, *_] if word == OWN_PREFIX:
                 return (
                     f"unknown setting: write {OWN_PREFIX}.inputs.NAME.KEY, {OWN_PREFIX}.keys.VIEW, "
-                    f"{OWN_PREFIX}.catalog.KEY, {OWN_PREFIX}.run.KEY or {OWN_PREFIX}.state.KEY"
+                    f"{OWN_PREFIX}.catalog.KEY, {OWN_PREFIX}.warehouse, {OWN_PREFIX}.run.KEY or "
+                    f"{OWN_PREFIX}.state.KEY"
                 )
             case ["spark", "sql", "catalog", catalog, *key] if catalog == self._catalog_name:
                 if catalog != CATALOG:

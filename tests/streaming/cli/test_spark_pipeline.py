@@ -235,6 +235,12 @@ def test_settings_that_change_only_how_spark_works_are_accepted(project):
     assert "no problem" in run("check", project.file)
 
 
+def test_the_warehouse_is_also_a_setting_that_spark_ignores(project):
+    project.replace("spark.sql.warehouse.dir", "dbsp_wcoj.warehouse")
+    run("refresh", project.file)
+    assert project.rows("n") == {(1,): 1}
+
+
 def test_the_uri_of_a_local_file_is_a_path(project):
     storage = f"file://{project.folder}/storage"
     project.replace(storage, f"'{storage}/a%20b#1?2/'")

@@ -191,7 +191,7 @@ def test_a_stream_of_spark_goes_into_the_state_and_continues_after_a_restart(spa
         writer = spark.readStream.schema(columns).parquet(str(tmp_path / "in")).writeStream
         writer = writer.format("dbsp_wcoj").option("state", state).option("views", VIEWS)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
-        query = writer.trigger(availableNow=True).start()
+        query = writer.queryName("orders").trigger(availableNow=True).start()
         query.awaitTermination()
         read = spark.read.format("dbsp_wcoj").option("state", state).option("view", "cities")
         expected = {("a", 1), ("b", 1)} if number == 0 else {("b", 2)}
