@@ -9,7 +9,7 @@ starts a micro-batch only if a source has new data. So ``run`` adds a source to 
 folder of requests. A new file in this folder is new data for Spark, although it has no rows. A run
 that starts with other views than those of the state creates such a file. So Spark starts a
 micro-batch, also with ``--once``, that commits the change and publishes the new views, even if no
-row arrives.
+row arrives. If new views are computed in slices, each micro-batch requests the next one.
 
 Spark does not let a query continue from a checkpoint with another number of sources. The checkpoint
 of an earlier release lacks the folder of requests, so its query runs without this source, and a
@@ -28,10 +28,19 @@ from pyspark.sql import DataFrame
 
 from circuits import Circuit
 from streaming.errors import StateError
+from streaming.sink.metrics import BatchMetrics
+from streaming.sink.observer import Published, SinkObserver
+from streaming.sink.view_sink import ViewSink
 from streaming.state.files import Files
 from streaming.state.program_change import newest_version
 
-__all__ = ["accepts_requests", "add_request_source", "has_other_views", "request_batch"]
+__all__ = [
+    "SliceRequests",
+    "accepts_requests",
+    "add_request_source",
+    "has_other_views",
+    "request_batch",
+]
 
 FOLDER: Final = "requests"
 #: The lines of an offset file before those of the sources: the version, and the metadata.
@@ -99,3 +108,21 @@ def request_batch(checkpoint: Path) -> None:
             f"{folder}: a file cannot be created: {error.strerror}: check the free space and the "
             "permissions"
         ) from error
+
+
+class SliceRequests(SinkObserver):
+    """Requests micro-batches as long as new views are computed in slices.
+
+    Args:
+        sink: The sink of the query.
+        checkpoint: The folder of its checkpoint.
+    """
+
+    def __init__(self, sink: ViewSink, checkpoint: Path) -> None:
+        self._sink = sink
+        self._checkpoint = checkpoint
+
+    def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
+        """Request the next micro-batch, unless the change of the views is committed."""
+        if self._sink.is_changing:
+            request_batch(self._checkpoint)

@@ -33,6 +33,10 @@ before the commit, the change is lost, and the caller requests it again.
 
 A change that is not made at once may fail later, in a micro-batch. The error is then set on the
 future of the change instead of raised to the caller, and the query continues with the old views.
+
+A sink that starts with other views than its state directory, and with a limit of the slices, starts
+with the views of the directory and requests its own (`ReplaceViews`). Nobody has the future of this
+change, so the micro-batch in which it fails raises the error.
 """
 
 from __future__ import annotations
@@ -43,11 +47,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from circuits import Circuit, ProgramChangeError
+from circuits.circuit_spec import CircuitSpec
 from circuits.program_edits import add_views, remove_view
 from circuits.runtime.graph import GraphStep
 from circuits.user_functions import UserFunction
@@ -65,6 +70,8 @@ __all__ = [
     "BackfillProgress",
     "ChangeableSink",
     "DropView",
+    "Edit",
+    "ReplaceViews",
     "RequestedChange",
     "RunningBackfill",
     "ViewChanges",
@@ -154,6 +161,33 @@ class DropView:
 
 
 @dataclass(frozen=True)
+class ReplaceViews:
+    """A whole program with its outputs, with which a sink was started.
+
+    Attributes:
+        spec: The program.
+        outputs: Its outputs.
+        dropped: No view is dropped on purpose: `ChangeOptions.allow_drop` must allow it.
+    """
+
+    spec: CircuitSpec
+    outputs: Outputs
+    dropped: tuple[str, ...] = ()
+
+    def apply(self, circuit: Circuit, _: OutputRouting) -> tuple[Circuit, OutputRouting]:
+        """Return an empty circuit of the program, and its outputs.
+
+        Raises:
+            UnknownViewError, TargetError: As `streaming.sink.output.route_outputs`.
+        """
+        edited = circuit.with_spec(self.spec)
+        return edited, route_outputs(edited, self.outputs)
+
+
+Edit: TypeAlias = AddViews | DropView | ReplaceViews
+
+
+@dataclass(frozen=True)
 class RequestedChange:
     """A change that was requested and is not committed yet.
 
@@ -161,11 +195,14 @@ class RequestedChange:
         edit: The edit of the program.
         given: The options of the change, such as the limits of a slice, and the rows that the
             caller gives.
+        raises_errors: True if the micro-batch in which the change fails raises the error, and the
+            next one tries it again; otherwise the query goes on with the earlier views.
         committed: Receives the id of the micro-batch that commits the change, or an error.
     """
 
-    edit: AddViews | DropView
+    edit: Edit
     given: GivenInputs
+    raises_errors: bool = False
     committed: Future[int] = field(default_factory=Future)
 
     @property
@@ -423,7 +460,7 @@ class ViewChanges:
             try:
                 request.given.assign_batch(batch_id)
             except ProgramChangeError as error:
-                _fail(request, error)
+                self._fail(request, error)
         while self._next_request() is not None and self._running is None:
             if self._sink.must_commit_change:
                 return
@@ -431,7 +468,7 @@ class ViewChanges:
             try:
                 self._make(request)
             except Exception as error:
-                _fail(request, error)
+                self._fail(request, error)
 
     def advance(self, staged: StagedBatch, previous: int | None, now: Callable[[], int]) -> None:
         """Compute the next slices of the running backfill, after the commit of a micro-batch.
@@ -458,7 +495,7 @@ class ViewChanges:
             running.advance(changes, now() if running.circuit.reads_now else None)
         except Exception as error:
             self._end_backfill(running)
-            _fail(running.request, error)
+            self._fail(running.request, error)
 
     def _add_given(
         self, request: RequestedChange, staged: StagedBatch, previous: int | None
@@ -467,7 +504,7 @@ class ViewChanges:
         try:
             request.given.add(staged, previous)
         except Exception as error:
-            _fail(request, error)
+            self._fail(request, error)
 
     def finish(self) -> None:
         """Make the change of the running backfill if it is complete; no micro-batch may run."""
@@ -480,7 +517,7 @@ class ViewChanges:
         try:
             self._finish(running)
         except Exception as error:
-            _fail(running.request, error)
+            self._fail(running.request, error)
 
     def restart_backfill(self) -> None:
         """End the running backfill; the next micro-batch begins it again."""
@@ -579,6 +616,16 @@ class ViewChanges:
     def _is_made(self, request: RequestedChange) -> bool:
         return any(made.request is request for made in self._uncommitted)
 
+    def _fail(self, request: RequestedChange, error: Exception) -> None:
+        """Set the error of a change on its future, or raise it in the running micro-batch."""
+        if request.raises_errors:
+            if self._next_request() is not request:
+                self._requests.appendleft(request)
+            raise error
+        log.warning("a change of the views failed, and they stay as they are: %s", error)
+        if _can_be_set(request.committed):
+            request.committed.set_exception(error)
+
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None
         running.backfill.abandon()
@@ -597,12 +644,6 @@ def _next_slice_rows(rows: int, seconds: float, limit: float) -> int:
     if seconds > limit * MAX_SLICE_SHARE:
         return max(1, rows // 2)
     return rows * 2 if seconds < limit * MAX_SLICE_SHARE / 4 else rows
-
-
-def _fail(request: RequestedChange, error: Exception) -> None:
-    log.warning("a change of the views failed, and they stay as they are: %s", error)
-    if _can_be_set(request.committed):
-        request.committed.set_exception(error)
 
 
 def _can_be_set(future: Future[int]) -> bool:

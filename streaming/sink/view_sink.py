@@ -54,6 +54,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, ProgramChangeError, UnknownInputError
+from circuits.circuit_spec import CircuitSpec
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.runtime.state_names import StateNames
 from circuits.user_functions import UserFunction
@@ -75,7 +76,7 @@ from streaming.sink.given_inputs import GivenInputs
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.sink.metrics_recorder import BatchResult, MetricsRecorder
 from streaming.sink.observer import Published, SinkObserver, notify
-from streaming.sink.output import Output, OutputRouting, Outputs, route_outputs
+from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
 from streaming.sink.progress import Progress
 from streaming.sink.query_identity import QueryIdentity
 from streaming.sink.view_changes import (
@@ -83,6 +84,8 @@ from streaming.sink.view_changes import (
     BackfillProgress,
     ComputedChange,
     DropView,
+    Edit,
+    ReplaceViews,
     RequestedChange,
     RunningBackfill,
     ViewChanges,
@@ -94,7 +97,7 @@ from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_pol
 from streaming.sources.envelope import Changes
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.mapped.memory_limit import parse_memory_limit
-from streaming.state.program_change import ChangeOptions
+from streaming.state.program_change import ChangeOptions, find_other_program
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
@@ -156,10 +159,14 @@ class ViewSink:
         change: What a change of the views of an existing state directory may do: `ChangeOptions`
             (`streaming.state.program_change`). Equal parts of the views keep their state, new ones
             are computed from rows that the state has. Without options, a change that would drop
-            something raises an error.
+            something raises an error. With a limit of the slices, the sink starts with the views of
+            the directory, as long as those of the circuit are computed (`backfill`), and then goes
+            on with these; each view must be new or as before, and so must the inputs.
 
     Raises:
         StreamingError: ``mode``, ``cells`` and the circuit do not fit each other.
+        StateMismatchError: ``change`` has a limit of the slices, and the inputs differ from those
+            of the state directory, or ``change`` renames views.
         UnknownInputError: ``relation`` is not an input of the circuit.
         UnknownViewError: An output names a view that is not an output of the circuit.
         TargetError: An output mode does not fit its view or ``mode``.
@@ -220,13 +227,36 @@ class ViewSink:
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._clock = clock
         self._change = change or ChangeOptions()
-        if self._change.is_sliced:
-            raise StateError(
-                "rows_per_batch and seconds_per_batch: a sink that starts computes new views at "
-                "once: start it with the earlier views, and call add_view with this option"
-            )
-        self._initialize()
+        stored = None
+        if self._change.is_sliced and state_dir is not None:
+            stored = find_other_program(state_dir, circuit.spec)
+        if stored is None:
+            self._initialize()
+        else:
+            self._start_with(stored, outputs)
         self._observers.extend(observers)
+
+    def _start_with(self, stored: CircuitSpec, outputs: Outputs) -> None:
+        """Start with the views of the state directory, and request those of the circuit."""
+        new, options = self._circuit.spec, self._change
+        obstacle = None
+        if (stored.schemas, stored.input_options) != (new.schemas, new.input_options):
+            obstacle = "the inputs or their options differ from those of the state directory"
+        elif options.renames:
+            obstacle = "renames are given"
+        if obstacle is not None:
+            raise StateMismatchError(
+                f"{obstacle}, so the new views cannot be computed in slices: leave out "
+                "rows_per_batch and seconds_per_batch, so that they are computed at once"
+            )
+        old = self._circuit.with_spec(stored)
+        kept = [o for o in list_outputs(new.outputs, outputs) if o.view in old.outputs]
+        self._circuit, self._routing = old, route_outputs(old, kept)
+        self._change = ChangeOptions()  # the state directory has exactly these views
+        self._initialize()
+        edit, given = ReplaceViews(new, outputs), GivenInputs(options, old)
+        request = RequestedChange(edit, given, raises_errors=True)
+        self._changes.request(request, old, self._routing, at_once=False)
 
     def _initialize(self) -> None:
         """Set the attributes that are not settings: the engine, and what this process has done."""
@@ -300,6 +330,11 @@ class ViewSink:
         The next micro-batch after this is None publishes them.
         """
         return self._changes.progress
+
+    @property
+    def is_changing(self) -> bool:
+        """True if a change of the views is not committed yet; for any thread."""
+        return self._changes.is_pending
 
     def add_observer(self, observer: SinkObserver) -> None:
         """Send the events of the following micro-batches to an observer, such as a live page."""
@@ -395,7 +430,7 @@ class ViewSink:
         """
         return self._request(DropView(name), change or ChangeOptions())
 
-    def _request(self, edit: AddViews | DropView, options: ChangeOptions) -> Future[int]:
+    def _request(self, edit: Edit, options: ChangeOptions) -> Future[int]:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
         batch_id = self._versions.last_batch_id if self._is_current else None
         given = GivenInputs(options, self._circuit)  # no micro-batch waits while rows are read

@@ -99,9 +99,9 @@ class ChangeOptions:
             called.
         renames: New names of views, each with the old name: the view goes on under its new name. A
             renamed view that is not listed counts as a removed one and a new one.
-        rows_per_batch: With this limit, `ViewSink.add_view` computes new views in slices: a
-            micro-batch reads at most so many kept or given rows for them. They are published when
-            they have all rows.
+        rows_per_batch: With this limit, new views are computed in slices, those of
+            `ViewSink.add_view` and those of a sink that starts: a micro-batch reads at most so many
+            kept or given rows for them. They are published when they have all rows.
         seconds_per_batch: As ``rows_per_batch``, a limit of the seconds that the slices of one
             micro-batch take together. The smallest slice is one row, which may take longer.
 
@@ -622,6 +622,24 @@ def stored_circuit(state_dir: Any, functions: Mapping[str, UserFunction] | None 
             "text"
         )
     return Circuit(read_program(files, manifest, checked, accepts_other_plan=True))
+
+
+def find_other_program(state_dir: Any, spec: CircuitSpec) -> CircuitSpec | None:
+    """Return the program of a state directory if it is another one; None if it has no version.
+
+    Args:
+        state_dir: The location, as for `streaming.ViewSink`.
+        spec: The program to compare with; its functions are those that both call.
+
+    Raises:
+        StateError: The directory cannot be read.
+        StateMismatchError, StateDamagedError: The program cannot be compiled again.
+    """
+    files = open_files(state_dir)
+    manifest = newest_version(files)
+    if manifest is None or manifest.fingerprint == spec.fingerprint:
+        return None
+    return read_program(files, manifest, spec.functions, accepts_other_plan=True)
 
 
 def _next_manifest(manifest: Manifest, applied: AppliedChange) -> Manifest:

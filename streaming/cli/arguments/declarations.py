@@ -219,6 +219,14 @@ def run(
             "plan-change lists it.",
         ),
     ] = False,
+    slice_seconds: Annotated[
+        float | None,
+        optional(
+            metavar="SECONDS",
+            help="If there are new views, compute them in slices, so long after each micro-batch, "
+            "instead of all at once before the first one.",
+        ),
+    ] = None,
     check: Annotated[
         bool,
         typer.Option(

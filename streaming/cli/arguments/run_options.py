@@ -64,6 +64,7 @@ class RunOptions:
     max_commit_age: float | None = None
     stop_timeout: float = 30.0
     allow_drop: bool = False
+    slice_seconds: float | None = None
     backfill: list[str] | None = None
     dead_letter_days: float = 30.0
     dead_letter_size: str = "1G"
@@ -122,7 +123,7 @@ class RunOptions:
         """
         sources = parse_sources(self.backfill) if self.backfill else {}
         rows = {name: read_rows(source) for name, source in sources.items()}
-        return ChangeOptions(self.allow_drop, rows)
+        return ChangeOptions(self.allow_drop, rows, seconds_per_batch=self.slice_seconds)
 
     def label(self, option: str) -> str:
         """Return the name of an option in messages: its key in the job file, or ``--option``."""

@@ -183,9 +183,10 @@ def _describe_slices(change: ProgramChange, manifest: Manifest) -> str:
     if manifest.cells is not None:
         condition = " if the driver keeps the rows of the inputs that they read (keep=all)"
     return (
-        f"{at_once}; add_view of a running sink can compute them in slices{condition}, and publish "
-        "them in slices, except to an output in mode complete, which receives all rows with each "
-        "micro-batch, and to a function without a parameter is_whole, which receives them at once"
+        f"{at_once}; with --slice-seconds, or by add_view of a running sink, they can be computed "
+        f"in slices{condition}, and published in slices, except to an output in mode complete, "
+        "which receives all rows with each micro-batch, and to a function without a parameter "
+        "is_whole, which receives them at once"
     )
 
 

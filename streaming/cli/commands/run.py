@@ -48,6 +48,7 @@ from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.state_location import CHECKPOINT, StateLocation
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
 from streaming.cli.batch_request import (
+    SliceRequests,
     accepts_requests,
     add_request_source,
     has_other_views,
@@ -331,8 +332,10 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     on_progress = None
     if options.verbose or options.ui or options.metrics_port is not None:
         on_progress = partial(_report_progress, monitor, verbose=options.verbose)
-    dashboard = Dashboard(remarks, circuit, is_live=is_live)
+    dashboard = Dashboard(remarks, view_sink.circuit, is_live=is_live)
     view_sink.add_observer(dashboard)
+    if options.slice_seconds is not None and accepts_requests(checkpoint, len(frames)):
+        view_sink.add_observer(SliceRequests(view_sink, checkpoint))
     with _report_end(page, monitor), dashboard:
         signals.check()
         has_ended = run_query(
@@ -502,6 +505,17 @@ def _check_options(checks: Checks, options: RunOptions) -> None:
             checks.problems.append(
                 f"{options.label('checkpoint')} {options.checkpoint}: without --state, the state "
                 "of the views ends with the run: add --state DIR, or give no checkpoint"
+            )
+    if options.slice_seconds is not None:
+        if options.slice_seconds <= 0:
+            checks.problems.append(
+                f"{options.label('slice_seconds')} {options.slice_seconds:g}: give a positive "
+                "number of seconds"
+            )
+        if options.once:
+            checks.problems.append(
+                f"{options.label('once')} ends after the existing rows, before the slices of new "
+                f"views: remove {options.label('slice_seconds')}, so that they are computed at once"
             )
     if options.every is not None and options.once:
         checks.problems.append(

@@ -66,9 +66,18 @@ class Dashboard(LiveTable, SinkObserver):
         self._begin_time = clock()
         self.batches = self.rows = 0
 
+    def views_changed(self, circuit: Circuit) -> None:
+        """Show other views."""
+        self._counts = {
+            view: self._counts.get(view) or ViewCounts(circuit, view) for view in circuit.outputs
+        }
+        self._numbers = {v: numbers for v, numbers in self._numbers.items() if v in self._counts}
+
     def batch_completed(self, published: Published, metrics: BatchMetrics) -> None:
         """Add a micro-batch."""
         for view, table in published.outputs.items():
+            if view not in self._counts:  # a slice of a new view
+                continue
             mode = output_mode_of(table)
             numbers = self._counts[view].update(
                 table,

@@ -145,6 +145,12 @@ def test_all_problems_are_reported_and_each_once(tmp_path: Path) -> None:
     assert message.count("\n") == 7
 
 
+def test_slices_have_a_positive_limit_and_no_end(tmp_path: Path) -> None:
+    message = check_error(tmp_path, "--slice-seconds=0", "--once")
+    assert "--slice-seconds 0: give a positive number of seconds" in message
+    assert "--once ends after the existing rows, before the slices of new views" in message
+
+
 def test_a_state_of_other_views_or_input_options_is_reported(tmp_path: Path) -> None:
     state = write_state(tmp_path)
     message = check_error(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))

@@ -74,7 +74,7 @@ def test_plan_change_prints_tables(job: Job) -> None:
     assert status == 0
     for text in ("counts", "new", "backfill", "reuse", "for views", "nothing was changed"):
         assert text in out
-    assert "can compute them in slices" in out
+    assert "they can be computed in slices" in out
     status, out, _ = run("plan-change", job.state_dir, PATHS)
     assert (status, "new views" in out) == (0, False)
     status, out, _ = run("plan-change", job.state_dir, COUNTS)

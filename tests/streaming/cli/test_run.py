@@ -307,6 +307,39 @@ def test_a_run_with_other_views_publishes_them_without_new_rows(tmp_path: Path) 
     assert run_once(new, "dsts") == [2]
 
 
+@pytest.mark.slow
+def test_new_views_in_slices_are_published_without_new_rows(tmp_path: Path) -> None:
+    """Takes about 30 seconds, as each run starts Spark."""
+    write_rows(tmp_path / "in", 0, *((n, n + 1) for n in range(20_000)))
+    arguments = ("--source", f"e={tmp_path}/in,keep=all", "--state", tmp_path / "state")
+    old = "CREATE VIEW srcs AS SELECT src FROM e WHERE src < 3;"
+    run(old, *arguments, "--once")
+    new = old + "CREATE VIEW dsts AS SELECT dst, count(*) AS n FROM e GROUP BY dst;"
+    sink = ("--sink", f"dsts=sqlite:{tmp_path}/v.db,keys=dst", "--slice-seconds", 0.2)
+    process = subprocess.Popen(
+        command(new, *arguments, *sink, "--log-format", "json"), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        batches = []
+        for line in process.stderr:
+            fields = json.loads(line)
+            if fields.get("event") == "micro_batch":
+                batches.append(fields)
+            if any("dsts" in batch["views"] for batch in batches):
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stderr.read()
+        assert process.wait(60) in (0, 130)
+    finally:
+        process.kill()
+        process.stderr.close()
+        process.wait()
+    assert len(batches) > 2 and not any(batch["rows_in"] for batch in batches)
+    with closing(sqlite3.connect(tmp_path / "v.db")) as database:
+        assert database.execute("SELECT count(*), sum(n) FROM v").fetchone() == (20_000, 20_000)
+
+
 def test_the_first_run_after_an_upgrade_goes_on_with_its_sources(tmp_path: Path) -> None:
     assert accepts_requests(tmp_path, 1)
     offsets = tmp_path / "offsets"
