@@ -1,4 +1,8 @@
-"""Lakehouse: the Delta tables of one run, and the pipeline that refreshes its 15 views."""
+"""Lakehouse: the Delta tables of one run, and the pipeline that refreshes its views.
+
+`RefreshedLake` refreshes and measures any pipeline over Delta tables; `Lakehouse` is the shop with
+15 views.
+"""
 
 from __future__ import annotations
 
@@ -58,47 +62,23 @@ class RefreshCost:
     rows_written: int
 
 
-class Lakehouse:
-    """Source tables and target tables of Delta, with durable state, in one folder.
+class RefreshedLake:
+    """Target tables of Delta, with durable state, in one folder.
 
     Args:
         folder: An empty folder.
-        seed: The seed of the events.
+        pipeline_file: The name of the pipeline file, whose targets are the tables ``lake/VIEW``.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self._folder = folder
-        self._shop = Shop(seed)
+    def __init__(self, folder: Path, pipeline_file: str) -> None:
+        self.folder = folder
+        self.pipeline_file = folder / pipeline_file
         self._reads: list[float] = []
         self._writes: list[float] = []
 
-    @property
-    def pipeline_file(self) -> Path:
-        """The pipeline file."""
-        return self._folder / "medallion.toml"
-
-    def open(self, scale: float) -> None:
-        """Write the first events and the pipeline file."""
-        lines = [f'query = "{SQL}"', '[state]\npath = "state"', '[run]\ndialect = "spark"']
-        lines += [f'[inputs.{name}]\npath = "events/{name}"' for name in TABLES]
-        for view, keys in KEYS.items():
-            mode = f"keys = {list(keys)}" if keys else 'mode = "append"'
-            lines.append(f'[[outputs]]\nview = "{view}"\ntarget = "delta"\npath = "lake/{view}"')
-            lines.append(mode)
-        self.pipeline_file.write_text("\n".join(lines))
-        self._append(self._shop.open(scale))
-
-    def append_hour(self) -> None:
-        """Append the events of one more hour to the source tables."""
-        self._append(self._shop.next_hour())
-
-    def event_files(self, table: str) -> list[str]:
-        """Return the Parquet files of a source table."""
-        return DeltaTable(self._folder / "events" / table).file_uris()
-
     def rows_of(self, view: str) -> pa.Table:
         """Return the rows of the target table of a view."""
-        return DeltaTable(self._folder / "lake" / view).to_pyarrow_table()
+        return DeltaTable(self.folder / "lake" / view).to_pyarrow_table()
 
     def open_pipeline(self) -> Pipeline:
         """Open the pipeline; the time of its tables and targets is measured."""
@@ -138,13 +118,45 @@ class Lakehouse:
         rows_read = sum(table["rows"] for table in report["read"].values())
         return RefreshCost(cost, None, None, rows_read, sum(report["written"].values()))
 
-    def _append(self, tables: Mapping[str, pa.Table]) -> None:
-        for name, table in tables.items():
-            write_deltalake(self._folder / "events" / name, table, mode="append")
-
     def _outputs(self, definition: PipelineDefinition, circuit: Circuit) -> list[Output]:
         outputs = list_outputs(circuit.outputs, definition.outputs(circuit))
         return [replace(output, target=_timed(output, self._writes)) for output in outputs]
+
+
+class Lakehouse(RefreshedLake):
+    """Source tables and target tables of the shop.
+
+    Args:
+        folder: An empty folder.
+        seed: The seed of the events.
+    """
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        super().__init__(folder, "medallion.toml")
+        self._shop = Shop(seed)
+
+    def open(self, scale: float) -> None:
+        """Write the first events and the pipeline file."""
+        lines = [f'query = "{SQL}"', '[state]\npath = "state"', '[run]\ndialect = "spark"']
+        lines += [f'[inputs.{name}]\npath = "events/{name}"' for name in TABLES]
+        for view, keys in KEYS.items():
+            mode = f"keys = {list(keys)}" if keys else 'mode = "append"'
+            lines.append(f'[[outputs]]\nview = "{view}"\ntarget = "delta"\npath = "lake/{view}"')
+            lines.append(mode)
+        self.pipeline_file.write_text("\n".join(lines))
+        self._append(self._shop.open(scale))
+
+    def append_hour(self) -> None:
+        """Append the events of one more hour to the source tables."""
+        self._append(self._shop.next_hour())
+
+    def event_files(self, table: str) -> list[str]:
+        """Return the Parquet files of a source table."""
+        return DeltaTable(self.folder / "events" / table).file_uris()
+
+    def _append(self, tables: Mapping[str, pa.Table]) -> None:
+        for name, table in tables.items():
+            write_deltalake(self.folder / "events" / name, table, mode="append")
 
 
 class _TimedTable:

@@ -200,6 +200,7 @@ SECTIONS: Mapping[str, str] = {
     "object_store": "State in an object store",
     "sink": "The durable sink",
     "medallion": "Refreshes of a medallion pipeline",
+    "tpch_refresh": "Refreshes of the views of TPC-H",
     "policies": "Maintain or recompute a view of a pipeline",
     "beyond_memory": "State larger than memory",
     "scale": "Scale: HyperCube on Spark executors",
@@ -474,6 +475,13 @@ COMPARISON_TABLES: tuple[Selection, ...] = (
         "medallion",
         "Refreshes of a medallion pipeline",
         "The same for a pipeline of 15 views in three layers, from Delta tables to Delta tables",
+        (),
+    ),
+    Selection(
+        "tpch_refresh",
+        "Refreshes of the 22 views of TPC-H",
+        "The same for the queries of TPC-H as 22 views, after its refresh functions: 0.1 % of the "
+        "orders with their lineitems are inserted (RF1) or deleted (RF2)",
         (),
     ),
     Selection(

@@ -7,12 +7,14 @@ import pyarrow as pa
 import pytest
 
 from benchmarks.cost import Clock
-from benchmarks.medallion import policies
+from benchmarks.medallion import policies, tpch
 from benchmarks.medallion.__main__ import measure
 from benchmarks.medallion.events import EVENTS_PER_HOUR, TABLES, Shop
 from benchmarks.medallion.lakehouse import KEYS
 from benchmarks.medallion.recompute import read_views
 from benchmarks.parts import open_run
+from benchmarks.tpch.data import GENERATOR, write_files
+from benchmarks.tpch.queries import QUERIES
 
 
 class DuckDBRecomputation:
@@ -52,6 +54,39 @@ def test_an_hour_has_the_events_of_the_demo_once_the_shop_is_large():
     assert EVENTS_PER_HOUR == 4_900 == sum(table.num_rows for table in events.values())
     numbers = pa.concat_arrays([events[name].column("seq").chunk(0) for name in TABLES])
     assert len(numbers.unique()) == 4_900
+
+
+class DuckDBQueries:
+    """Computes queries of TPC-H in DuckDB."""
+
+    def __init__(self, queries):
+        self._queries = queries
+
+    def compute(self, files):
+        clock = Clock()
+        with duckdb.connect() as connection:
+            for name, paths in files.items():
+                connection.read_parquet(paths).create_view(name)
+            tables = {
+                f"q{number}": connection.sql(QUERIES[number]).to_arrow_table()
+                for number in self._queries
+            }
+        return clock.read(), tables
+
+
+@pytest.mark.skipif(not GENERATOR.is_file(), reason="no tpchgen-cli: pip install tpchgen-cli")
+def test_the_views_of_tpch_are_compared_after_every_refresh_function(tmp_path):
+    numbers = (3, 4, 6, 12, 18)
+    files = write_files(tmp_path, 0.01)
+    with open_run("tpch_refresh", (), seed=0, json=None, parent_folder=tmp_path) as run:
+        first, inserted, deleted = tpch.measure(
+            run, DuckDBQueries(numbers), files, refreshes=2, queries=numbers
+        )
+    assert run.verdict.comparisons == 5 * len(numbers)
+    assert not run.verdict.differences
+    assert first["rows read"] > 70_000
+    assert inserted["rows changed"] == inserted["rows read"] > 15
+    assert 15 < deleted["rows changed"] < deleted["rows read"] < 10_000
 
 
 class DuckDBViews:

@@ -234,6 +234,27 @@ def test_the_position_of_a_bit_that_the_number_does_not_have_fails_in_dialect_sp
         circuit.step({"t": table(ROWS[:1])})
 
 
+def test_decimals_of_38_digits_are_divided_in_dialect_spark():
+    wide = pa.decimal128(38, 4)
+    schema = pa.schema([("k", pa.int64()), ("a", wide), ("b", wide)])
+    query = "SELECT k, a / b AS quotient, a div b AS whole, 1.5 / b AS share FROM t"
+    circuit = compile_sql(query, {"t": schema}, dialect="spark")
+    values = [("1", "3"), ("-2", "3"), ("0.0001", "0.0003"), (None, "4"), ("5", None), ("9", "2")]
+    rows = [
+        {"k": k, "a": a and Decimal(a), "b": b and Decimal(b)} for k, (a, b) in enumerate(values)
+    ]
+    result = circuit.step({"t": pa.Table.from_pylist(rows, schema=schema)})["view"]
+    answers = {row["k"]: (row["quotient"], row["whole"]) for row in result.to_pylist()}
+    assert answers == {
+        0: (Decimal("0.333333"), 0),
+        1: (Decimal("-0.666667"), 0),
+        2: (Decimal("0.333333"), 0),
+        3: (None, None),
+        4: (None, None),
+        5: (Decimal("4.500000"), 4),
+    }
+
+
 @pytest.mark.parametrize("text", ["1 / i", "1 % i", "1 div i", "m / 0", "pmod(1, i)"])
 def test_division_by_zero_fails_in_dialect_spark(text):
     circuit = compile_sql(f"SELECT {text} AS n FROM t", {"t": SCHEMA}, dialect="spark")

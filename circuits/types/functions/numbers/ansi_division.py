@@ -36,6 +36,7 @@ from circuits.types.functions.numbers.division import int_divide, modulo, null_i
 __all__ = ["FUNCTIONS"]
 
 _MIN_SCALE = 6
+_MAX_DIGITS = 76  # of Arrow's widest decimals
 
 
 def _divide_rule(
@@ -74,6 +75,7 @@ def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     # Arrow truncates the quotient to the scale s1 + p2 - s2 + 1. The dividend is first cast to the
     # scale s1 with which the quotient has one digit more than the result. The last digit decides
     # how to round.
+    left, right = _narrow(left, right)
     precision, divisor_scale = right.type.precision, right.type.scale
     scale = max(result_type.scale + divisor_scale - precision, left.type.scale)
     dividend_digits = left.type.precision + scale - left.type.scale
@@ -83,6 +85,27 @@ def _divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     )
     rounded = pc.round(wide, ndigits=result_type.scale, round_mode="half_towards_infinity")
     return pc.cast(rounded, result_type)
+
+
+def _narrow(left: Values, right: Values) -> tuple[Values, Values]:
+    """Return decimals with the precisions that their values need, if Arrow cannot divide the types.
+
+    A quotient of the dividend with its own scale has the digits of both sides, and one more.
+    """
+    if left.type.precision + right.type.precision < _MAX_DIGITS:
+        return left, right
+    narrow = (
+        pc.cast(side, pa.decimal256(_digits_of(side), side.type.scale)) for side in (left, right)
+    )
+    left, right = narrow
+    return left, right
+
+
+def _digits_of(values: Values) -> int:
+    """Return the most digits of decimals without their point, at least 1."""
+    extremes = pc.min_max(values).as_py()
+    digits = (len(v.as_tuple().digits) for v in extremes.values() if v is not None)
+    return max([1, *digits])
 
 
 def _with_zero_check(function: Kernel) -> Kernel:
@@ -112,7 +135,8 @@ def _int_divide(arguments: Sequence[Values], result_type: pa.DataType) -> Values
     if arrow.is_floating(arguments[0].type):
         return pc.cast(pc.trunc(pc.divide(*arguments)), result_type)
     left, right = (
-        pc.cast(side, pa.decimal256(side.type.precision, side.type.scale)) for side in arguments
+        pc.cast(side, pa.decimal256(side.type.precision, side.type.scale))
+        for side in _narrow(*arguments)
     )
     quotient = pc.divide(left, right)
     return pc.cast(pc.round(quotient, ndigits=0, round_mode="towards_zero"), result_type)
