@@ -418,7 +418,11 @@ class Graph:
         return execution.run()
 
     def backfill(
-        self, contents: Mapping[int, ZSet], needed: Collection[int], now: int | None
+        self,
+        contents: Mapping[int, ZSet],
+        needed: Collection[int],
+        now: int | None,
+        unstored: Collection[int] = (),
     ) -> GraphStep:
         """Compute the whole rows of some nodes, as a first step does; the graph has no state yet.
 
@@ -427,9 +431,11 @@ class Graph:
             needed: The positions of the nodes to compute, and of those in ``contents``. All others
                 are left out, and so is their state.
             now: The time of the rows, if a node reads it.
+            unstored: Some of the nodes in ``contents``: their traces remain as they are.
         """
         budget = Budget(StepLimits.off())
-        return _GraphStepExecution(self, {}, {}, budget, now, (contents, needed)).run()
+        backfill = contents, needed, unstored
+        return _GraphStepExecution(self, {}, {}, budget, now, backfill).run()
 
     def count_rows_to_drop(self, watermarks: Mapping[str, int]) -> int:
         """Return the number of rows of the state that a step with these watermarks drops.
@@ -664,7 +670,7 @@ class _GraphStepExecution:
         source_watermarks: As for `Graph.prepare`.
         budget: The limits of the step.
         now: As for `Graph.prepare`.
-        backfill: The first two arguments of `Graph.backfill`; None for an ordinary step.
+        backfill: The arguments of `Graph.backfill` except ``now``; None for an ordinary step.
     """
 
     def __init__(
@@ -674,7 +680,7 @@ class _GraphStepExecution:
         source_watermarks: Mapping[str, int],
         budget: Budget,
         now: int | None,
-        backfill: tuple[Mapping[int, ZSet], Collection[int]] | None = None,
+        backfill: tuple[Mapping[int, ZSet], Collection[int], Collection[int]] | None = None,
     ) -> None:
         self._graph = graph
         self._backfill = backfill
@@ -852,7 +858,7 @@ class _GraphStepExecution:
         """Return the delta of a node; stage the change of its state, and of its shared trace."""
         if node.is_nested:
             return node.empty  # it runs in the iterations of its nested circuit
-        known, needed = self._backfill or ({}, None)
+        known, needed, unstored = self._backfill or ({}, None, ())
         if needed is not None and position not in needed:
             return node.empty
         if position in self._stage_results:
@@ -867,7 +873,7 @@ class _GraphStepExecution:
             delta = self._recursion_delta(position)
         else:
             delta = self._input_delta(position, node)
-        if node.is_arranged and len(delta):
+        if node.is_arranged and len(delta) and position not in unstored:
             self._shared.add(node.name, delta)
         return delta
 

@@ -28,11 +28,13 @@ from circuits.plan.nodes import Field, Fixpoint
 from circuits.runtime.graph import GraphStep
 from circuits.runtime.read_columns import read_columns
 from circuits.state.kept_rows import KeptRows, StoredRows
+from circuits.state.registry import relation_trace
 from circuits.state.reuse import Reuse
 from circuits.types.codecs.arrow_buffers import NULL
 from circuits.types.codecs.codec import Codecs
 from circuits.types.safe_cast import cast_lossless
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["Backfill", "MissingRows", "check_kept_rows"]
@@ -150,7 +152,31 @@ class Backfill:
                 columns = self._source_columns(position)
                 changed = self._adapted(position, changed, columns, codecs)
             contents[position] = changed
-        return self._graph.backfill(contents, self._needed, now)
+        return self._graph.backfill(contents, self._needed, now, self._unread_traces)
+
+    @cached_property
+    def _unread_traces(self) -> frozenset[int]:
+        """The nodes in ``stored`` whose traces are taken over, and that no computed join reads.
+
+        Without this, a slice would store the rows of these traces a second time.
+        """
+        nodes, traces = self._graph.nodes, self._graph.traces
+        read: set[int] = set()
+        for position in self._readers:
+            if type(nodes[position].plan) in self._graph.operators.joins:
+                read.update(nodes[position].inputs)
+            circuit = self._graph.nested_circuits.get(position)
+            if circuit is not None:
+                read.update(circuit.outside)
+        unread = set()
+        for position in self.stored.keys() - read:
+            name = relation_trace(nodes[position].state_name)
+            old_name = self._reuse.traces.get(name)
+            if old_name is not None:
+                old_orders = self._reuse.old.traces[old_name].orders
+                if {*traces[name].orders} <= {*old_orders}:
+                    unread.add(position)
+        return frozenset(unread)
 
     def _source_columns(self, position: int) -> Sequence[Field]:
         """Return the columns of the rows that are read for an input."""

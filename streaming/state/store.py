@@ -535,9 +535,12 @@ class Store:
         if self._current is None:
             return None
         stem = f"{self._current.batch_id + 1:020}-{_new_name()}"
-        return EarlyState(
+        early = EarlyState(
             self.files, change, stem, lambda: self._versions.is_cleaned, self._count_written
         )
+        if self._memory is not None:
+            self._memory.add_early(early)
+        return early
 
     def _count_written(self, writer: Writer) -> None:
         """Count what a slice has written as written by the last micro-batch."""

@@ -41,6 +41,9 @@ A merge in memory needs memory for its result. So runs in memory are not merged 
 exceed ``1 / MERGED_RUN_DIVISOR`` of the limit (`Spine.max_merge_rows`). They are soon replaced by
 maps of files, and the compactor merges these files.
 
+While new views are computed in slices, their traces are not those of the circuit yet. Their rows
+are in files as well (`EarlyTraces`), so they are replaced together with those of the circuit.
+
 When a job starts, the large runs are mapped at once (`MemoryLimit.map_files`), and only the small
 ones are read. The large parts of dictionaries are mapped, too, and loaded a slice at a time.
 
@@ -55,13 +58,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
 from circuits import Circuit
 from dbsp_wcoj.storage.run import Run
-from dbsp_wcoj.storage.trace import ColumnOrder
+from dbsp_wcoj.storage.trace import ColumnOrder, Trace
 from streaming.errors import StateError
 from streaming.sizes import parse_size
 from streaming.state.files import MappableFiles, MappedMemory
@@ -93,7 +97,7 @@ from streaming.state.verified_files import (
     map_verified,
 )
 
-__all__ = ["MemoryLimit", "MemoryUse", "parse_memory_limit"]
+__all__ = ["EarlyTraces", "MemoryLimit", "MemoryUse", "parse_memory_limit"]
 
 # A part is mapped if it has at least limit / MAPPED_PART_DIVISOR bytes, or MAX_HEAP_PART_BYTES.
 MAPPED_PART_DIVISOR: Final = 1024
@@ -142,6 +146,20 @@ class MemoryUse(NamedTuple):
     mapped_runs: int
 
 
+class EarlyTraces(Protocol):
+    """The traces of new views: `streaming.state.records.early_state`."""
+
+    @property
+    def traces(self) -> Mapping[str, Trace]:
+        """The traces by name."""
+        ...
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The parts of files with the same rows; None if they are in no files."""
+        ...
+
+
 class MemoryLimit:
     """Moves runs and dictionaries of a circuit from memory to maps of files.
 
@@ -157,6 +175,7 @@ class MemoryLimit:
     def __init__(self, files: MappableFiles, circuit: Circuit, limit: int) -> None:
         self._files = files
         self._circuit = circuit
+        self._early: EarlyTraces | None = None
         self._limit = limit
         self._min_mapped_bytes = min(limit // MAPPED_PART_DIVISOR, MAX_HEAP_PART_BYTES)
         # The mapped files by name, and the names of those that each arrangement uses.
@@ -178,12 +197,18 @@ class MemoryLimit:
     def continue_with(self, circuit: Circuit) -> None:
         """Limit the memory of another circuit, to which the state was moved."""
         self._circuit = circuit
+        self._early = None
+
+    def add_early(self, early: EarlyTraces) -> None:
+        """Limit the memory of the traces of new views, too, until another circuit goes on."""
+        self._early = early
 
     def forget(self) -> None:
         """Drop all maps, and stop their verification, before another state is loaded."""
         if self._verification is not None:
             self._verification.stop()
             self._verification = None
+        self._early = None
         self._maps.clear()
         self._indexed_runs.clear()
         self._pages.watch(())
@@ -302,6 +327,7 @@ class MemoryLimit:
         Raises:
             StateDamagedError: A file of the version is damaged.
         """
+        manifest = self._with_early(manifest)
         sizes = self._heap_bytes()
         dictionaries = self._circuit.graph.registry.dictionaries
         # An arrangement that is not needed any more has no runs.
@@ -376,11 +402,30 @@ class MemoryLimit:
             return 0
         return heap_bytes - MAX_HEAP_SHARE_AFTER_REPLACEMENT * self._limit
 
+    def _with_early(self, manifest: Manifest) -> Manifest:
+        """Return a version together with the files of new views."""
+        early = None if self._early is None else self._early.manifest
+        if early is None:
+            return manifest
+        return replace(
+            manifest,
+            traces={**early.traces, **manifest.traces},
+            files={**early.files, **manifest.files},
+        )
+
+    @property
+    def _traces(self) -> Mapping[str, Trace]:
+        """The traces of the circuit, and those of new views that are in files."""
+        traces = self._circuit.graph.traces
+        if self._early is None or self._early.manifest is None:
+            return traces
+        return {**self._early.traces, **traces}
+
     def _heap_bytes(self) -> dict[ArrangementKey, int]:
         """Return the bytes in memory of each arrangement."""
         return {
             (name, arrangement.order): arrangement.spine.heap_bytes
-            for name, trace in self._circuit.graph.traces.items()
+            for name, trace in self._traces.items()
             for arrangement in trace.arrangements
         }
 
@@ -390,7 +435,7 @@ class MemoryLimit:
         dictionary_bytes = sum(entry.nbytes for entry in dictionaries)
         mapped = [
             run
-            for trace in self._circuit.graph.traces.values()
+            for trace in self._traces.values()
             for arrangement in trace.arrangements
             for run in arrangement.spine.runs
             if run.is_mapped
@@ -410,7 +455,7 @@ class MemoryLimit:
         """
         return [
             (name, arrangement.order)
-            for name, trace in self._circuit.graph.traces.items()
+            for name, trace in self._traces.items()
             for arrangement in trace.arrangements
             if (name, arrangement.order) not in self._files_of
             and any(run.is_mapped for run in arrangement.spine.runs)
@@ -420,14 +465,14 @@ class MemoryLimit:
         """Return the arrangements with mapped runs without an index in memory, after a restart."""
         return [
             (name, arrangement.order)
-            for name, trace in self._circuit.graph.traces.items()
+            for name, trace in self._traces.items()
             for arrangement in trace.arrangements
             if any(run.is_mapped and not run.needs_no_index for run in arrangement.spine.runs)
         ]
 
     def _limit_merges(self) -> None:
         """Limit the sizes of merges in memory, also in arrangements that are new."""
-        for trace in self._circuit.graph.traces.values():
+        for trace in self._traces.values():
             row_bytes = BYTES_PER_VALUE * trace.arity
             for arrangement in trace.arrangements:
                 max_rows = self._limit // (MERGED_RUN_DIVISOR * row_bytes)
@@ -469,7 +514,10 @@ class MemoryLimit:
             names_of[name, order] = frozenset(
                 part.file for part in references if part.size >= self._min_mapped_bytes
             )
-        self._circuit.replace_runs(runs)
+        own = self._circuit.graph.traces
+        self._circuit.replace_runs({name: runs[name] for name in runs.keys() & own.keys()})
+        for name in runs.keys() - own.keys():
+            self._traces[name].replace_runs(runs[name])
         self._files_of |= names_of
         used = frozenset[str]().union(*self._files_of.values())
         self._maps = {name: entry for name, entry in self._maps.items() if name in used}

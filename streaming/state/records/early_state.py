@@ -20,13 +20,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from circuits.runtime.graph import GraphStep
 from circuits.state.circuit_state import StateStep, step_state
 from circuits.state.program_change import ProgramChange
 from circuits.state.registry import is_row_ids
+from dbsp_wcoj.storage.trace import Trace
 from streaming.errors import StateDamagedError
 from streaming.state.compaction import Compactor
 from streaming.state.files import Files, remove_files
@@ -94,6 +95,18 @@ class EarlyState:
         self._on_written(writer)
         old, self._manifest = self._manifest, manifest
         self._remove(old, but=manifest)
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """The files of the new traces after the last slice; None if there are none."""
+        return self._manifest
+
+    @property
+    def traces(self) -> Mapping[str, Trace]:
+        """The traces that the files have, as of the last slice."""
+        reused = self._change.reused_traces
+        traces = self._change.graph.traces
+        return {name: trace for name, trace in traces.items() if name not in reused}
 
     def added_to(self, manifest: Manifest) -> Manifest:
         """Return a version together with the early state."""

@@ -276,6 +276,21 @@ def test_a_slice_has_at_most_the_given_rows_in_addition_to_the_delta(monkeypatch
     assert bag_of(contents) == bag_of(expected.step({"e": live})["view"])
 
 
+def test_a_trace_that_is_taken_over_is_stored_again_only_for_a_new_join():
+    circuit = compile_sql(PATHS, E, input_options=KEEP)
+    circuit.step(rows(*((n % 5, n) for n in range(20))))
+    for view, stored in (
+        (SOURCES, 0),
+        (PATHS.replace("paths", "back").replace("y.dst F", "x.dst F"), 20),
+    ):
+        change = ProgramChange(circuit, compile_sql(PATHS + view, E, input_options=KEEP))
+        backfill = SlicedBackfill(change)
+        while not backfill.is_complete:
+            backfill.advance((), 6)
+        assert change.graph.traces["relation e"].rows == stored, view
+        backfill.abandon()
+
+
 def test_an_arrangement_that_only_a_new_join_reads_is_built_by_the_slices():
     circuit = compile_sql(PATHS, E)
     circuit.step(rows(*((n % 5, n % 3) for n in range(30))))

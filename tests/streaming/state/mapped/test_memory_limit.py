@@ -26,7 +26,7 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values import sweep
 from dbsp_wcoj.values.interner import Interner
-from streaming import ChangeOptions, StateDamagedError, StateError, ViewSink
+from streaming import ChangeOptions, StateDamagedError, StateError, ViewSink, stored_circuit
 from streaming.state import compaction, string_parts, writer
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_manifest
@@ -110,6 +110,33 @@ def test_every_run_is_mapped_after_each_commit_under_the_least_limit(tmp_path):
         assert metrics.mapped_bytes == sum(run.nbytes for run in runs) + strings
         texts = texts_of(sink)
         assert strings > 0 == texts.string_heap_bytes == texts.slot_heap_bytes
+    sink.close()
+
+
+def test_the_traces_of_new_views_are_mapped_while_they_are_computed_in_slices(tmp_path):
+    def rows(first, end):
+        return table_of(EDGE, [(n % 50, n) for n in range(first, end)], [1] * (end - first))
+
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    sink(Frame(rows(0, 2000), "q"), 0)
+    degrees = "CREATE VIEW degrees AS SELECT b, count(*) AS n FROM e GROUP BY b"
+    changed = sink.add_view(degrees, change=ChangeOptions(rows_per_batch=300))
+    number, mapped = 1, 0
+    while not changed.done():
+        sink(Frame(rows(2000 + number, 2001 + number), "q"), number)
+        running, number = sink._changes._running, number + 1
+        if running is None or running.early.manifest is None:
+            continue
+        spines = [a.spine for t in running.early.traces.values() for a in t.arrangements]
+        runs = [run for spine in spines for run in spine.runs]
+        # The runs that the last slice has added are still in memory.
+        mapped = max(mapped, sum(run.rows for run in runs if run.is_mapped))
+        assert sum(run.rows for run in runs if not run.is_mapped) <= 310
+    assert mapped >= 1400
+    sink.close()
+    sink = ViewSink(stored_circuit(tmp_path), state_dir=tmp_path, memory_limit=NOTHING)
+    sink(Frame(rows(5, 6), "q"), number)
+    assert bag_of(sink.last.outputs["degrees"]) == {(5, 1): -1, (5, 2): 1}
     sink.close()
 
 
