@@ -13,7 +13,7 @@ deleted or updated.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
@@ -26,6 +26,7 @@ from circuits import (
     CircuitSpec,
     InputOptions,
     SqlError,
+    UnsupportedSqlError,
     UserFunction,
 )
 from circuits.compile import spec_of_sql
@@ -156,8 +157,7 @@ class PipelineDefinition:
         if problems := self._problems_of_declared_tables():
             raise EventsError(problems[0])
         schemas = {name: table.schema() for name, table in self.tables.items()}
-        text, recomputed = self._plan_recomputation(schemas, stored)
-        spec, inputs = self._plan(text, schemas, recomputed)
+        spec, inputs, recomputed = self._plan_all(schemas, stored)
         if not spec.outputs:
             raise EventsError(
                 "no view has a target, because all views are temporary: write CREATE VIEW instead "
@@ -170,6 +170,19 @@ class PipelineDefinition:
         circuit = Circuit(replace(spec, options=options))
         timed = frozenset(name for name in recomputed if _reads_now(name, circuit, recomputed))
         return CompiledPipeline(circuit, inputs, self._append_only(), recomputed, timed)
+
+    def _plan_all(
+        self, schemas: Mapping[str, pa.Schema], stored: Mapping[str, pa.Schema]
+    ) -> tuple[CircuitSpec, dict[str, str], dict[str, RecomputedView]]:
+        """Return the plans of the views, the input of each source table, and recomputed views.
+
+        The search for views to recompute plans all views, so it is left out if none is needed.
+        """
+        if self.policy != "full":
+            with suppress(UnsupportedSqlError) if self._may_recompute else nullcontext():
+                return *self._plan(self.files.text, schemas, {}), {}
+        text, recomputed = self._plan_recomputation(schemas, stored)
+        return *self._plan(text, schemas, recomputed), recomputed
 
     def _plan(
         self,
@@ -233,8 +246,6 @@ class PipelineDefinition:
         """
         text = self.files.text
         recomputed: dict[str, RecomputedView] = {}
-        if not self._may_recompute:
-            return text, recomputed
         views = view_statements(text, self.dialect)
         views_by_name = {view.name: view for view in views}
         while True:

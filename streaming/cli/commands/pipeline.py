@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,21 +49,41 @@ def _perform(
 ) -> None:
     contents = read_pipeline(file)
     definition = contents.definition
-    if problems := definition.find_problems():
-        raise ProblemsError(problems)
     if action == "check":
         _check(file, definition)
     elif action == "explain":
-        _explain(definition.compile(), is_whole=plan, json=json)
+        with _report_all_problems(definition):
+            compiled = definition.compile()
+        _explain(compiled, is_whole=plan, json=json)
     else:
         count, unit = parse_interval(every or contents.every).split()
         pause = float(count) * SECONDS[unit]
-        with Pipeline(definition, allow_drop=allow_drop) as opened:
+        with _report_all_problems(definition):
+            pipeline = Pipeline(definition, allow_drop=allow_drop)
+        with pipeline as opened:
             while True:
                 _show_refresh(_refresh(opened), json=json)
                 if action == "refresh":
                     return
                 time.sleep(pause)
+
+
+@contextmanager
+def _report_all_problems(definition: PipelineDefinition) -> Iterator[None]:
+    """Raise all problems of the files and tables if the first of them is raised.
+
+    The search for all problems plans the views a second time, so a correct pipeline goes without.
+
+    Raises:
+        ProblemsError: The error is one of several problems, or the only one.
+        DbspWcojError, OSError: The error is no problem of the files and tables.
+    """
+    try:
+        yield
+    except (DbspWcojError, OSError):
+        if problems := definition.find_problems():
+            raise ProblemsError(problems) from None
+        raise
 
 
 def _refresh(opened: Pipeline) -> Refresh:
@@ -80,7 +102,8 @@ def _refresh(opened: Pipeline) -> Refresh:
 
 
 def _check(file: Path, definition: PipelineDefinition) -> None:
-    circuit = definition.compile().circuit
+    with _report_all_problems(definition):
+        circuit = definition.compile().circuit
     definition.outputs(circuit)
     console().print(
         f"{file}: {plural(len(definition.files.files), 'file')} of SQL, "

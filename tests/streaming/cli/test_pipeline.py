@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from streaming.cli.app import app
 from streaming.errors import TargetError
+from streaming.pipeline.definition import PipelineDefinition
 from streaming.targets.delta import DeltaTarget
 from tests.support.pipeline_world import PipelineWorld
 
@@ -53,6 +54,23 @@ def test_check_reports_every_problem(world):
     text = run("check", world.file, status=2)
     assert text.count("error:") == 2
     assert "x.sql, line 1, column 25, x: unknown column 'y'" in text
+
+
+@pytest.mark.parametrize("action", ["refresh", "explain"])
+def test_every_action_reports_every_problem(world, action):
+    (world.folder / "sql" / "x.sql").write_text("CREATE VIEW x AS SELECT y, z FROM customers")
+    text = run(action, world.file, status=2)
+    assert text.count("error:") == 2
+    assert "x.sql, line 1, column 28, x: unknown column 'z'" in text
+
+
+def test_a_correct_pipeline_is_not_searched_for_problems(world, monkeypatch):
+    monkeypatch.setattr(PipelineDefinition, "find_problems", None)
+    run("refresh", world.file)
+    (world.folder / "state").rename(world.folder / "moved")
+    (world.folder / "state").write_text("")
+    monkeypatch.undo()
+    assert "state" in run("refresh", world.file, status=2)
 
 
 def test_a_refresh_that_fails_after_its_commit_has_the_status_of_a_failed_run(world, monkeypatch):
