@@ -149,7 +149,10 @@ def _describe(error: Exception) -> tuple[int, str]:
     from streaming.cli.terminal.spark_error import is_spark_error, spark_reason
     from streaming.errors import FailedError
 
-    text = error_message(error)
+    try:
+        text = error_message(error)
+    except ConnectionError:  # the message of an error of Java is in the JVM, which has ended
+        return FAILED, "Spark's JVM has ended, and the message of its last error with it"
     if isinstance(error, FailedError):
         return FAILED, text
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in INSTALLS:

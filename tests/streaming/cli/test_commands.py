@@ -16,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from circuits import compile_sql
@@ -28,7 +29,7 @@ from streaming.cli.arguments.checks import check_usable
 from streaming.cli.arguments.options import FORMULAS, PAGE_PORT
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.state_location import StateLocation
-from streaming.cli.command import REMOVED_OPTIONS
+from streaming.cli.command import REMOVED_OPTIONS, report_errors
 from streaming.cli.commands import bench as bench_module
 from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
@@ -528,3 +529,17 @@ def test_only_the_process_of_a_command_leaves_its_imports_out_of_garbage_collect
     ):
         command = [sys.executable, "-c", code.format(first)]
         assert subprocess.run(command, capture_output=True, text=True).stdout == printed
+
+
+def test_an_error_whose_message_is_in_a_jvm_that_has_ended_is_one_line(capsys) -> None:
+    class JavaError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    @report_errors
+    def command() -> None:
+        raise JavaError
+
+    with pytest.raises(typer.Exit):
+        command()
+    assert "error: Spark's JVM has ended" in capsys.readouterr().err
