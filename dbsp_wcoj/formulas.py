@@ -49,6 +49,7 @@ __all__ = [
     "DeltaTerm",
     "Factor",
     "Formula",
+    "SymmetricFormula",
     "Version",
     "count_joins",
     "delta_terms",
@@ -56,6 +57,10 @@ __all__ = [
 
 # An expansion over n atoms has 2^n products.
 MAX_EXPANDED_ATOMS: Final = 16
+# A symmetric formula has at most this many terms for each changed atom, or it is `collapsed`. The
+# terms with several deltas are cheap, but each takes some time also for one row.
+MAX_SYMMETRIC_TERMS_PER_ATOM: Final = 2
+MAX_SYMMETRIC_ATOMS: Final = 4
 
 
 class Formula(StrEnum):
@@ -165,7 +170,9 @@ class Factor:
 
 PARTIAL: Final = Factor(-1, Version.delta)
 _VERSION_LETTERS: Final = {"O": Version.old, "d": Version.delta, "N": Version.new}
-_TERM_TEXT: Final = re.compile(r"D([1-9]\d{0,3})\s*\+=((?:\s+[DdNO][1-9]\d{0,3})+)")
+_TERM_TEXT: Final = re.compile(
+    r"D([1-9]\d{0,3})\s*\+=(?:\s*([1-9]\d{0,3}))?((?:\s+[DdNO][1-9]\d{0,3})+)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,14 +186,18 @@ class DeltaTerm:
     Attributes:
         target: The number of the partial delta, from 1.
         factors: ``PARTIAL`` first, if the term has it, then the atoms in ascending order.
+        times: How often the product is added, at least once.
 
     >>> term = DeltaTerm(2, (PARTIAL, Factor(1, Version.old)))
     >>> print(term, term.joins)
     D2 += D1 O2 1
+    >>> str(DeltaTerm(1, (Factor(0, Version.delta),), times=3))
+    'D1 += 3 d1'
     """
 
     target: int
     factors: tuple[Factor, ...]
+    times: int = 1
 
     @staticmethod
     def parse(text: str) -> DeltaTerm:
@@ -207,7 +218,7 @@ class DeltaTerm:
             )
         target = int(match[1])
         factors = []
-        for name in match[2].split():
+        for name in match[3].split():
             letter, number = name[0], int(name[1:])
             if letter != "D":
                 factors.append(Factor(number - 1, _VERSION_LETTERS[letter]))
@@ -218,7 +229,7 @@ class DeltaTerm:
                     f"{text.strip()!r} reads {name}; a term of D{target} can only read "
                     f"D{target - 1}"
                 )
-        return DeltaTerm(target, tuple(factors))
+        return DeltaTerm(target, tuple(factors), int(match[2] or 1))
 
     def simplify_for(self, changed: Collection[int]) -> DeltaTerm:
         """The same product if only these atoms change: other atoms are read as old, not as new.
@@ -234,6 +245,7 @@ class DeltaTerm:
                 else f
                 for f in self.factors
             ),
+            self.times,
         )
 
     @property
@@ -243,7 +255,8 @@ class DeltaTerm:
 
     def __str__(self) -> str:
         names = (f"D{self.target - 1}" if f == PARTIAL else str(f) for f in self.factors)
-        return f"D{self.target} += {' '.join(names)}"
+        times = f"{self.times} " if self.times > 1 else ""
+        return f"D{self.target} += {times}{' '.join(names)}"
 
 
 @dataclass(frozen=True)
@@ -315,8 +328,35 @@ join of 2 atoms contains it once: remove it from a term
         return "; ".join(map(str, self.terms))
 
 
+@dataclass(frozen=True)
+class SymmetricFormula:
+    """The formula ``expanded``, with one term for all products that are equal by a symmetry.
+
+    ``auto`` chooses it for a query with symmetries, such as the directed triangle
+    ``e(a, b), e(b, c), e(c, a)``: its delta is ``3 d1 O2 O3 + 3 d1 d2 O3 + d1 d2 d3``. Two products
+    are equal if a symmetry maps the deltas of one to those of the other. If this takes too many
+    terms, the terms are those of ``collapsed``.
+
+    Attributes:
+        symmetries: Permutations of the atoms, a group
+            (`dbsp_wcoj.planning.symmetry.find_symmetries`).
+
+    >>> triangle = SymmetricFormula(((0, 1, 2), (1, 2, 0), (2, 0, 1)))
+    >>> [str(term) for term in delta_terms(triangle, 3)]
+    ['D3 += 3 d1 O2 O3', 'D3 += 3 d1 d2 O3', 'D3 += d1 d2 d3']
+    """
+
+    symmetries: tuple[tuple[int, ...], ...]
+
+    def __str__(self) -> str:
+        return "symmetric"
+
+
 def delta_terms(
-    formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
+    formula: Formula | CustomFormula | SymmetricFormula | str,
+    n: int,
+    *,
+    changed: Collection[int] | None = None,
 ) -> tuple[DeltaTerm, ...]:
     """The terms of a formula over ``n`` atoms, in the order in which they run.
 
@@ -345,7 +385,7 @@ def delta_terms(
     >>> [str(term) for term in delta_terms("recursive", 3, changed={1})]
     ['D2 += O1 d2', 'D3 += D2 O3']
     """
-    if not isinstance(formula, CustomFormula):
+    if not isinstance(formula, (CustomFormula, SymmetricFormula)):
         formula = Formula.of(formula)
     if n < 1:
         raise FormulaError(f"a join of {n} atoms has no delta; give at least 1 atom")
@@ -359,6 +399,9 @@ def delta_terms(
                 f"and the join has {n}; its last terms must add to D{n}"
             )
         return _nonzero(formula.terms, atoms)
+    if isinstance(formula, SymmetricFormula):
+        terms = _symmetric(formula.symmetries, n, atoms)
+        return terms or delta_terms(Formula.collapsed, n, changed=atoms)
     if formula is Formula.expanded:
         return tuple(_expanded(n, atoms))
     if formula.is_recursive:
@@ -376,7 +419,10 @@ def delta_terms(
 
 
 def count_joins(
-    formula: Formula | CustomFormula | str, n: int, *, changed: Collection[int] | None = None
+    formula: Formula | CustomFormula | SymmetricFormula | str,
+    n: int,
+    *,
+    changed: Collection[int] | None = None,
 ) -> int:
     """Count the binary joins of all terms of a formula, as in the table of ``Formula``.
 
@@ -412,6 +458,29 @@ def _expanded(n: int, changed: list[int]) -> Iterator[DeltaTerm]:
             yield DeltaTerm(
                 n, tuple(Factor(i, Version.delta if i in chosen else Version.old) for i in range(n))
             )
+
+
+def _symmetric(
+    symmetries: Sequence[tuple[int, ...]], n: int, changed: list[int]
+) -> tuple[DeltaTerm, ...]:
+    """The terms of a `SymmetricFormula`; none if there would be too many."""
+    if len(changed) > MAX_SYMMETRIC_ATOMS:
+        return ()
+    # A symmetry maps changed atoms to changed atoms, because these have the same relation.
+    assert all({images[i] for i in changed} == set(changed) for images in symmetries)
+    terms: list[DeltaTerm] = []
+    seen: set[frozenset[int]] = set()
+    for size in range(1, len(changed) + 1):
+        for chosen in combinations(changed, size):
+            if frozenset(chosen) in seen:
+                continue
+            orbit = {frozenset(images[i] for i in chosen) for images in symmetries}
+            seen |= orbit
+            factors = tuple(
+                Factor(i, Version.delta if i in chosen else Version.old) for i in range(n)
+            )
+            terms.append(DeltaTerm(n, factors, len(orbit)))
+    return tuple(terms) if len(terms) <= MAX_SYMMETRIC_TERMS_PER_ATOM * len(changed) else ()
 
 
 def _recursive(formula: Formula, n: int, changed: list[int]) -> Iterator[DeltaTerm]:
@@ -481,7 +550,8 @@ def _normalize(term: DeltaTerm) -> DeltaTerm:
             f"version of each of the atoms 1 … {target}, or D{target - 1} and one version of atom "
             f"{target}"
         )
-    return DeltaTerm(target, tuple(sorted(term.factors, key=lambda factor: factor.atom)))
+    factors = tuple(sorted(term.factors, key=lambda factor: factor.atom))
+    return DeltaTerm(target, factors, term.times)
 
 
 def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
@@ -515,7 +585,7 @@ def _check_expansion(terms: Sequence[DeltaTerm], n: int) -> None:
                 products |= {product | bit: times for product, times in products.items()}
         expansion = expansions[term.target]
         for product, times in products.items():
-            expansion[product] += times
+            expansion[product] += term.times * times
     for product in range(1 << n):
         expected, count = int(product > 0), expansions[n][product]
         if count == expected:

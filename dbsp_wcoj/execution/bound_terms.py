@@ -66,11 +66,17 @@ class SplitDelta(NamedTuple):
 
 
 class ClosingFactor(NamedTuple):
-    """A factor whose lists the join intersects: a relation, its column order and its old rows."""
+    """A factor whose lists the join intersects: a delta, or a new relation, and its column order.
+
+    Attributes:
+        name: The relation.
+        order: The column order.
+        old: The relation before the step; None if the factor is a delta.
+    """
 
     name: str
     order: ColumnOrder
-    spine: Spine
+    old: Spine | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,7 +95,8 @@ class BoundTerm:
         split: The delta whose rows can be divided among parallel tasks; None if there is none.
         driver: The delta from whose rows the join starts; None if it starts from no delta of a
             relation.
-        closing: The new relation that closes a cycle (`PhysicalTerm.cycle_closing_factor`), if any.
+        closing: The delta or new relation that closes a cycle, if any
+            (`PhysicalTerm.cycle_closing_factor`).
     """
 
     term: DeltaTerm
@@ -206,6 +213,7 @@ def _run_to_pack(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Run | None:
         return None
     rows = steps[closing.name].rows
     max_rows = MAX_PACKED_ROWS_PER_DELTA_ROW * steps[split.name].rows
-    if closing.spine.is_empty and MIN_PACKED_ROWS <= rows <= max_rows:
+    is_delta = closing.old is None or closing.old.is_empty
+    if is_delta and MIN_PACKED_ROWS <= rows <= max_rows:
         return steps[closing.name].run(closing.order)
     return None

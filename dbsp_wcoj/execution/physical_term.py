@@ -27,6 +27,7 @@ import ctypes
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Executor, wait
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -41,7 +42,7 @@ from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
-from dbsp_wcoj.planning.planner import TermPlan
+from dbsp_wcoj.planning.planner import FactorPlan, TermPlan
 from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, consolidated_rows
@@ -83,6 +84,7 @@ class PhysicalTerm:
         "_is_linked",
         "_program",
         "_referenced",
+        "_times",
         "buffers",
         "counters",
         "plan",
@@ -96,6 +98,7 @@ class PhysicalTerm:
         buffers: JoinBuffers,
         *,
         delta_factors: Sequence[int] = (),
+        times: int = 1,
     ) -> None:
         """Compile a plan and bind it to its sources.
 
@@ -108,8 +111,15 @@ class PhysicalTerm:
                 them may be executing at a time.
             delta_factors: The factors that are deltas. The join may start from the rows of one of
                 them.
+            times: The number by which all weights of the result are multiplied.
         """
         self.plan = plan
+        spines = [source.spine for source in sources]
+        # To multiply by a number, join with a factor of this weight that binds no variable.
+        self._times = None if times == 1 else _spine_of_weight(times)
+        if self._times is not None:
+            plan = replace(plan, factors=(*plan.factors, FactorPlan(("#times",), (0,), depth=0)))
+            sources = [*sources, Source(self._times, delta_slot=-1)]
         self.counters: Int64Array = _zero_counters(plan)
         self._execution_count: Int64Array = np.zeros(1, np.int64)
         self._program = compile_program(plan, delta_factors)
@@ -119,7 +129,7 @@ class PhysicalTerm:
         self._referenced: tuple[Int64Array, Int64Array, list[Spine | None], Run | None] = (
             source_table,
             delta_addresses,
-            [source.spine for source in sources],
+            spines,
             None,  # the run of `read_driver_from`
         )
         self._arguments = (
@@ -459,6 +469,13 @@ class PhysicalTerm:
 def _level_header(level: int) -> int:
     """Return the position of a level's entry in the header of a run."""
     return run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+
+
+def _spine_of_weight(weight: int) -> Spine:
+    """Return a spine of one row with this weight."""
+    spine = Spine()
+    spine.load([Run.of(ZSet.from_columns([[0]], [weight]), np.arange(1))])
+    return spine
 
 
 def _source_table(sources: Sequence[Source]) -> Int64Array:

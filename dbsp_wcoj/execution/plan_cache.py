@@ -32,6 +32,7 @@ from dbsp_wcoj.formulas import (
     CustomFormula,
     DeltaTerm,
     Formula,
+    SymmetricFormula,
     Version,
     count_joins,
     delta_terms,
@@ -41,6 +42,7 @@ from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
 from dbsp_wcoj.planning.planner import Body, TermPlan
 from dbsp_wcoj.planning.statistics import Statistics, sample_largest_run
+from dbsp_wcoj.planning.symmetry import find_symmetries
 from dbsp_wcoj.planning.term_planner import TermPlanner
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations
@@ -81,7 +83,10 @@ class PlanCache:
         self._formula = formula
         self._planner = planner = TermPlanner(query, body)
         self._formulas, self._reason = formula_candidates(
-            formula, body.columns, planner.partial_columns
+            formula,
+            body.columns,
+            planner.partial_columns,
+            find_symmetries([atom.relation for atom in query.body], body, query.head),
         )
         # The terms planned so far, and the formula selection for each set of changed relations.
         self._bound: dict[DeltaTerm, BoundTerm] = {}
@@ -281,7 +286,9 @@ class PlanCache:
             self._measuring.record_cost()
             self._measuring = None
 
-    def _terms_ahead(self, formula: Formula | CustomFormula) -> Iterator[DeltaTerm]:
+    def _terms_ahead(
+        self, formula: Formula | CustomFormula | SymmetricFormula
+    ) -> Iterator[DeltaTerm]:
         """Yield the terms to plan before the first step.
 
         These are all terms, unless there are too many. If there are too many, or if the query is a
@@ -452,7 +459,9 @@ class PlanCache:
             elif plan.is_split_factor(planned):
                 split = SplitDelta(name, planned.order)
         deltas = [i for i, factor in enumerate(term.factors) if factor.version is Version.delta]
-        physical = PhysicalTerm(plan, sources, self.deltas, self._buffers, delta_factors=deltas)
+        physical = PhysicalTerm(
+            plan, sources, self.deltas, self._buffers, delta_factors=deltas, times=term.times
+        )
         driver = None
         if physical.driver is not None:
             name = names[physical.driver]
@@ -460,10 +469,11 @@ class PlanCache:
                 driver = SplitDelta(name, plan.factors[physical.driver].order)
         closing = None
         index = physical.cycle_closing_factor
-        if index is not None and term.factors[index].version is Version.new:
-            name, spine = names[index], sources[index].spine
-            assert isinstance(name, str) and spine is not None
-            closing = ClosingFactor(name, plan.factors[index].order, spine)
+        if index is not None and term.factors[index].version is not Version.old:
+            name = names[index]
+            if isinstance(name, str):
+                spine = sources[index].spine
+                closing = ClosingFactor(name, plan.factors[index].order, spine)
         return BoundTerm(
             term=term,
             physical=physical,

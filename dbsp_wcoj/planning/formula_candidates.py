@@ -2,7 +2,9 @@
 
 A formula that the user names is the only candidate. With ``auto`` the candidates are `collapsed`
 and, if its work is bounded, `recursive_collapsed`; each step then runs the one with the lower
-measured work (`dbsp_wcoj.planning.adaptive_formula`). `dbsp_wcoj.formulas` explains the formulas.
+measured work (`dbsp_wcoj.planning.adaptive_formula`). If the recursion is no candidate and the
+query has symmetries, a `SymmetricFormula` is the only candidate: it runs one join where `collapsed`
+runs one for each of several equal atoms. `dbsp_wcoj.formulas` explains the formulas.
 
 `collapsed` is one generic join per changed atom, each worst-case optimal. A recursive formula (here
 called a recursion) computes partial deltas ``D_i`` instead, each from the one before it. ``D_i`` is
@@ -32,7 +34,7 @@ from typing import Final, Literal
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.formulas import CustomFormula, Formula
+from dbsp_wcoj.formulas import CustomFormula, Formula, SymmetricFormula
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 
 __all__ = ["AUTO", "FormulaName", "describe_choice", "formula_candidates", "parse_formula"]
@@ -86,13 +88,15 @@ def formula_candidates(
     name: FormulaName,
     atoms: Sequence[tuple[str, ...]],
     partial_columns: Callable[[int], tuple[str, ...]],
-) -> tuple[tuple[Formula | CustomFormula, ...], str]:
+    symmetries: Sequence[tuple[int, ...]] = (),
+) -> tuple[tuple[Formula | CustomFormula | SymmetricFormula, ...], str]:
     """Return the formulas that steps may run, and the reason if ``auto`` has only one.
 
     Args:
         name: A formula or `AUTO`.
         atoms: The variables of each atom.
         partial_columns: Returns the variables of the partial delta ``D_i``, for i from 1.
+        symmetries: The symmetries of the query (`dbsp_wcoj.planning.symmetry`).
 
     >>> path, triangle = [("a", "b"), ("b", "c"), ("c", "d")], [("a", "b"), ("b", "c"), ("c", "a")]
     >>> formula_candidates("auto", path, lambda i: "abcd"[i])[0]
@@ -102,21 +106,33 @@ def formula_candidates(
     """
     if name != AUTO:
         return (name,), ""
+    reason = _find_obstacle(atoms, partial_columns)
+    if not reason:
+        return (Formula.collapsed, Formula.recursive_collapsed), ""
+    if len(symmetries) > 1:
+        return (SymmetricFormula(tuple(symmetries)),), f"the query has {len(symmetries)} symmetries"
+    return (Formula.collapsed,), reason
+
+
+def _find_obstacle(
+    atoms: Sequence[tuple[str, ...]], partial_columns: Callable[[int], tuple[str, ...]]
+) -> str:
+    """Return why a recursion is not a candidate; "" if it is one."""
     if len(atoms) < MIN_RECURSION_ATOMS:
-        return (Formula.collapsed,), f"a recursion over {len(atoms)} atoms shares no work"
+        return f"a recursion over {len(atoms)} atoms shares no work"
     for i in range(1, len(atoms)):
         columns = partial_columns(i)
         if not set(columns) <= set(atoms[i]):
-            return (Formula.collapsed,), (
+            return (
                 f"D{i} of a recursion keeps {', '.join(columns)}, and atom {i + 1} lacks some of "
                 "these"
             )
-    return (Formula.collapsed, Formula.recursive_collapsed), ""
+    return ""
 
 
 def describe_choice(
     name: FormulaName,
-    formulas: Sequence[Formula | CustomFormula],
+    formulas: Sequence[Formula | CustomFormula | SymmetricFormula],
     reason: str,
     selections: Iterable[tuple[Sequence[str], AdaptiveFormula]],
 ) -> str:
