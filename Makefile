@@ -98,6 +98,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.medallion.tpch --json $(RESULTS)/tpch_refresh.json
 	$(BIN)/python -m benchmarks.medallion.policies --json $(RESULTS)/policies.json
 	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
+	$(BIN)/python -m benchmarks.threads --wall --json $(RESULTS)/threads.json
 	$(BIN)/python -m benchmarks.nexmark --passes 9 --json $(RESULTS)/nexmark.json
 	$(BIN)/python -m benchmarks.tpch --json $(RESULTS)/tpch.json
 	$(BIN)/python -m benchmarks.feeds --json $(RESULTS)/feeds.json

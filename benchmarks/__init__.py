@@ -4,6 +4,7 @@
 ``python -m benchmarks.peers``          BULK (one count from scratch), LIVE and LSQB (SQL views), by
                                         this engine and by other systems, its peers
 ``python -m benchmarks.growth``         steps by size of state, delta, skew, views and threads
+``python -m benchmarks.threads``        how much of a step several threads can share
 ``python -m benchmarks.formulas``       the six delta formulas, and the choice among them
 ``python -m benchmarks.patterns``       counts of patterns in a labelled graph, against C++ engines
 ``python -m benchmarks.circuits``       maintained SQL views, against DuckDB recomputing them

@@ -155,7 +155,9 @@ class Measurement:
 
 def measure(name: str, events: int, batch: int, seed: int) -> Measurement:
     """Run one query over all events; record the most rows that it keeps between two samples."""
-    circuit = compile_sql(f"{TABLES} CREATE VIEW view AS {QUERIES[name]} EMIT ON WINDOW CLOSE;")
+    circuit = compile_sql(
+        f"{TABLES} CREATE VIEW view AS {QUERIES[name]} EMIT ON WINDOW CLOSE;", threads=1
+    )
     measurement, seconds = Measurement([], []), 0.0
     most_rows: dict[str, int] = {}
     most_rows_in_all = 0

@@ -278,7 +278,7 @@ def _first_step(program: Program, facts: Facts) -> tuple[Circuit, int, int, Cost
     tables = {relation: _table(rows) for relation, rows in facts.items()}
     schemas = {relation: table.schema for relation, table in tables.items()}
     circuit = compile_datalog(
-        program.rules, schemas, materialize=[program.view], limits=StepLimits.off()
+        program.rules, schemas, materialize=[program.view], limits=StepLimits.off(), threads=1
     )
     gc.collect()
     clock = Clock()

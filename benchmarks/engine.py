@@ -8,19 +8,17 @@ can be shown separately.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import dbsp_wcoj
 from benchmarks.cost import Clock, Cost
 from benchmarks.graph import Graph
 from dbsp_wcoj import DeltaQuery, Trace, ZSet, generic_join
+from dbsp_wcoj.workers import Workers, working_with
 
 QUERY = "n() :- e(a, b), e(b, c), e(a, c)"
-
-# The work is divided into many small parts for each thread, because hubs make parts uneven.
-PARTS_PER_THREAD = 16
 
 
 @dataclass(frozen=True)
@@ -34,11 +32,11 @@ class TimedCount:
 
 def count_once(graph: Graph, threads: int) -> TimedCount:
     """Count the triangles of a graph, the rows of `QUERY`."""
-    with thread_pool(threads) as executor:
+    with open_workers(threads):
         clock = Clock()
-        edges = ZSet.from_columns([graph.source, graph.target], executor=executor)
+        edges = ZSet.from_columns([graph.source, graph.target])
         sorting = clock.read()
-        result = generic_join(QUERY, {"e": edges}, executor=executor, parts=part_count(threads))
+        result = generic_join(QUERY, {"e": edges})
         answer = count_of(result)
         total = clock.read()
     clock = Clock()
@@ -51,9 +49,9 @@ def warm_up(threads: int) -> None:
     dbsp_wcoj.warm_up()
     rows = [(i, i + k) for i in range(5_000) for k in (1, 2, 3)]
     edges = ZSet.from_rows(rows)
-    with thread_pool(threads) as executor:
-        generic_join(QUERY, {"e": edges}, executor=executor, parts=part_count(threads))
-        view = DeltaQuery(QUERY, executor=executor, parts=part_count(threads))
+    with open_workers(threads):
+        generic_join(QUERY, {"e": edges})
+        view = DeltaQuery(QUERY)
         for delta in (edges, ZSet.from_rows([(1, 9)]), ZSet.from_rows([(1, 9)], [-1]), -edges):
             view.step({"e": delta})
 
@@ -63,13 +61,8 @@ def count_of(count: ZSet) -> int:
     return count.to_dict().get((), 0)
 
 
-def part_count(threads: int) -> int:
-    """Return the number of parts that the work is divided into."""
-    return 1 if threads == 1 else threads * PARTS_PER_THREAD
-
-
 @contextmanager
-def thread_pool(threads: int) -> Iterator[Executor | None]:
-    """Open a pool of threads; None for one thread."""
-    with nullcontext() if threads == 1 else ThreadPoolExecutor(threads) as executor:
-        yield executor
+def open_workers(threads: int) -> Iterator[None]:
+    """Let the code in this thread use so many threads, itself included."""
+    with ThreadPoolExecutor(threads) as executor, working_with(Workers(executor, threads)):
+        yield

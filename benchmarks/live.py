@@ -28,7 +28,7 @@ import typer
 
 from benchmarks.counter import count
 from benchmarks.dogsdogsdogs import BATCHES, KUZU_GRAPH, PUBLISHED, relative_speed
-from benchmarks.engine import QUERY, part_count, thread_pool, warm_up
+from benchmarks.engine import QUERY, open_workers, warm_up
 from benchmarks.graph import Graph, generate_graph, read_graphs
 from benchmarks.peers.bulk import time_kuzu
 from benchmarks.result import Result, Row, terminal
@@ -109,8 +109,8 @@ def measure_graph(
     loaded_edges, unloaded = shuffled.take(slice(0, loaded)), shuffled.take(slice(loaded, None))
     verdict.set_truth(_truth_name(graph, 0), count(loaded_edges.source, loaded_edges.target))
     table: list[Row] = []
-    with thread_pool(threads) as executor:
-        view = DeltaQuery(QUERY, executor=executor, parts=part_count(threads))
+    with open_workers(threads):
+        view = DeltaQuery(QUERY)
         backfill = insert(view, loaded_edges, loaded)
         triangles = backfill.change
         verdict.compare("after the backfill", _truth_name(graph, 0), triangles)

@@ -24,7 +24,9 @@ class MaintainedQuery:
     def __init__(self, query: str, relations: lsqb.Relations) -> None:
         self._query, self._count = query, 0
         schemas = {name: rows.schema for name, rows in relations.items()}
-        self._circuit = compile_sql(lsqb.view_statements(query), schemas, outputs=[query])
+        self._circuit = compile_sql(
+            lsqb.view_statements(query), schemas, outputs=[query], threads=1
+        )
 
     def step(self, delta: Mapping[str, pa.Table]) -> int:
         """Apply a delta and return the count; rows without a column ``weight`` are inserted."""

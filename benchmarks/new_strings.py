@@ -54,7 +54,7 @@ class Stream:
     """
 
     def __init__(self, folder: Path, first: int = 0, memory_limit: int | None = None) -> None:
-        self.circuit: Circuit = compile_sql(SQL, SCHEMAS)
+        self.circuit: Circuit = compile_sql(SQL, SCHEMAS, threads=1)
         self.joined = 0
         self._folder = folder
         self._store = Store(LocalFiles(folder), self.circuit, memory_limit=memory_limit)

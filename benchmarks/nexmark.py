@@ -219,7 +219,7 @@ def add_delta(answer: Counter[tuple[Any, ...]], delta: pa.Table) -> None:
 
 def measure(text: str, events: int, size: int, seed: int) -> float:
     """Return the events per CPU second of the median micro-batch; the first one is left out."""
-    circuit = compile_sql(text)
+    circuit = compile_sql(text, threads=1)
     inputs = read_inputs(circuit)
     if "side_input" in inputs:
         circuit.step({"side_input": side_input()})

@@ -31,7 +31,7 @@ SCHEMA = pa.schema([pa.field(name, pa.int64(), nullable=False) for name in ("src
 
 def compile_closure() -> Circuit:
     """Compile a circuit whose only view is the closure, materialized."""
-    return compile_datalog(RULES, {"e": SCHEMA}, materialize=["depends"])
+    return compile_datalog(RULES, {"e": SCHEMA}, materialize=["depends"], threads=1)
 
 
 def recompute_closure(
@@ -72,12 +72,14 @@ def recompute_closure(
 
 
 def _count_in_new_view(edges: pa.Table) -> int:
-    return int(compile_datalog(RULES, {"e": SCHEMA}).step({"e": edges})["depends"].num_rows)
+    return int(
+        compile_datalog(RULES, {"e": SCHEMA}, threads=1).step({"e": edges})["depends"].num_rows
+    )
 
 
 def prepare_query(edges: pa.Table) -> Callable[[], int]:
     """Load the edges into a circuit; return a function that queries it for the closure."""
-    circuit = compile_datalog("copy(x, z) :- e(x, z).", {"e": SCHEMA}, materialize=["e"])
+    circuit = compile_datalog("copy(x, z) :- e(x, z).", {"e": SCHEMA}, materialize=["e"], threads=1)
     circuit.step({"e": edges})
     return lambda: int(circuit.query(RULES).num_rows)
 

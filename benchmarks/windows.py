@@ -109,7 +109,7 @@ def measure(
     """Measure the view of one function, and check its rows after the last step."""
     text = f"SELECT {'t, ' if 'OVER' in call else ''}{call} AS y FROM e"
     stream = Stream(rows, rows - LAST_ROWS if near_end else 0, seed)
-    circuit = compile_sql(text, SCHEMAS, materialize=True)
+    circuit = compile_sql(text, SCHEMAS, materialize=True, threads=1)
     clock = Clock()
     circuit.step({"e": stream.all_rows()})
     load = clock.read()
@@ -122,7 +122,7 @@ def measure(
         if number >= WARM_UP:
             costs.append(clock.read())
             changed_results += delta.num_rows
-    recomputed = compile_sql(text, SCHEMAS, materialize=True)
+    recomputed = compile_sql(text, SCHEMAS, materialize=True, threads=1)
     recomputed.step({"e": stream.all_rows()})
     view, expected = (
         table.sort_by([(table.column_names[0], "ascending")])

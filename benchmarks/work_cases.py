@@ -160,7 +160,7 @@ def _run_query(query: str, formula: str, graph: Graph) -> Work:
 
 def _run_circuit(graph: Graph) -> Work:
     columns = [pa.field(name, pa.int64(), nullable=False) for name in ("src", "dst")]
-    circuit = compile_sql(SQL, {"e": pa.schema(columns)})
+    circuit = compile_sql(SQL, {"e": pa.schema(columns)}, threads=1)
 
     def step(edges: Graph, weights: list[int]) -> int:
         table = pa.table({"src": edges.source, "dst": edges.target, "weight": weights})

@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from html import escape
 from itertools import chain, pairwise
 from time import perf_counter
@@ -68,6 +68,7 @@ from circuits.runtime.operators.join import JoinOptions
 from circuits.runtime.plan_drawing import draw_mermaid, draw_tree
 from circuits.runtime.post_step_view import PostStepView
 from circuits.runtime.state_sizes import StateSize, state_sizes
+from circuits.runtime.threads import workers_of
 from circuits.runtime.views import Views
 from circuits.runtime.writer_lock import WriterTurn
 from circuits.schema import Schema, schemas_of
@@ -87,6 +88,7 @@ from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, TraceStep
 from dbsp_wcoj.values.array_memory import ArrayMemory
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks, working_with
 
 __all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -108,7 +110,6 @@ class Circuit:
 
     Args:
         spec: The plans, inputs and options.
-        executor: A thread pool for the joins of large steps; None uses the calling thread alone.
         clock: Returns seconds, for the times in `explain` and for ``limits.max_seconds``.
 
     Attributes:
@@ -140,7 +141,6 @@ class Circuit:
         self,
         spec: CircuitSpec,
         *,
-        executor: Executor | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         check_type("spec", spec, CircuitSpec, "a CircuitSpec, or call compile_sql(...)")
@@ -153,9 +153,8 @@ class Circuit:
         self.input_options = spec.input_options
         self.limits = options.limits
         self._schemas = {name: Schema(name, plan.fields) for name, plan in self.plans.items()}
-        self._join_options = JoinOptions(
-            parse_formula(options.formula), executor, options.parts, options.max_iterations
-        )
+        self._join_options = JoinOptions(parse_formula(options.formula), options.max_iterations)
+        self._workers = workers_of(options.threads)
         self._clock = clock
         self._observer: StepObserver | None = None
         try:
@@ -174,6 +173,11 @@ class Circuit:
             raise CircuitError(
                 "a view is nested too deeply; put parts of it in views of their own"
             ) from None
+
+    @property
+    def threads(self) -> int:
+        """The number of threads that share the work of a large step."""
+        return 1 if self._workers is None else self._workers.threads
 
     @property
     def graph(self) -> Graph:
@@ -355,6 +359,16 @@ columns 'nmae'; the relation needs name, age and may have weight
         now: int | None,
         turn: WriterTurn,
     ) -> CircuitStep:
+        with working_with(self._workers):
+            return self._compute(tables, watermarks, now, turn)
+
+    def _compute(
+        self,
+        tables: Mapping[str, Rows],
+        watermarks: Mapping[str, Any],
+        now: int | None,
+        turn: WriterTurn,
+    ) -> CircuitStep:
         self._state.check_writable()
         dictionary_lengths = self._state.truncate_dictionaries()
         previous_watermarks = self.graph.watermarks
@@ -366,15 +380,7 @@ columns 'nmae'; the relation needs name, age and may have weight
                 times.append(self._clock())
                 step = self.graph.prepare(encoded.zsets, encoded.watermarks, budget, now)
                 times.append(self._clock())
-                outputs, views = {}, self.graph.views
-                for name in self.outputs:
-                    position, schema = views[name], self._schemas[name]
-                    delta = step.deltas[position]
-                    if not len(delta.weight_array):
-                        outputs[name] = schema.empty_table
-                        continue
-                    budget.start_operator(position)
-                    outputs[name] = schema.to_table(delta, self.codecs)
+                outputs = self._decode(step, budget)
                 rejected = {
                     name: [
                         self.graph.checked_inputs[name].decode_rejected(
@@ -403,6 +409,26 @@ columns 'nmae'; the relation needs name, age and may have weight
             turn,
         )
 
+    def _decode(self, step: GraphStep, budget: Budget) -> dict[str, pa.Table]:
+        """Return the delta of each output as a table."""
+        deltas = {name: step.deltas[self.graph.views[name]] for name in self.outputs}
+        tasks = []
+        for name, delta in deltas.items():
+            if len(delta) >= MIN_PARALLEL_ROWS:
+                tasks.append(partial(self._schemas[name].to_table, delta, self.codecs))
+        large = iter(run_tasks(tasks) if len(tasks) > 1 else ())
+        outputs = {}
+        for name, delta in deltas.items():
+            schema = self._schemas[name]
+            if not len(delta.weight_array):
+                outputs[name] = schema.empty_table
+            elif len(tasks) > 1 and len(delta) >= MIN_PARALLEL_ROWS:
+                outputs[name] = next(large)
+            else:
+                budget.start_operator(self.graph.views[name])
+                outputs[name] = schema.to_table(delta, self.codecs)
+        return outputs
+
     def check_step(self, step: CircuitStep) -> None:
         """Check that a step can still be committed.
 
@@ -414,7 +440,8 @@ columns 'nmae'; the relation needs name, age and may have weight
     @observed(COMMIT)
     def commit_step(self, step: CircuitStep) -> None:
         """Make a prepared step the state; see `CircuitStep.commit`."""
-        self._state.commit(step)
+        with working_with(self._workers):
+            self._state.commit(step)
 
     def abandon_step(self, step: CircuitStep) -> None:
         """Give up a prepared step; see `CircuitStep.abandon`."""
@@ -661,7 +688,7 @@ columns 'nmae'; the relation needs name, age and may have weight
     def load(self, state: State, *, timeout: float | None = None) -> None:
         """Replace all state; this also repairs a broken circuit.
 
-        The state may come from a circuit with another formula, other parts and outputs. The caller
+        The state may come from a circuit with another formula and other outputs. The caller
         makes sure that it belongs to the same views and inputs (`fingerprint`); a state without the
         traces that these need raises an error. Prepared steps become stale.
 
@@ -682,7 +709,8 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def with_spec(self, spec: CircuitSpec) -> Circuit:
         """Return a circuit of another program without rows, with the threads of this one."""
-        return Circuit(spec, executor=self._join_options.executor, clock=self._clock)
+        options = replace(spec.options, threads=self.spec.options.threads)
+        return Circuit(replace(spec, options=options), clock=self._clock)
 
     def replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
         """Replace the runs of some arrangements by others that have the same sum.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
 
 import pyarrow as pa
@@ -44,8 +43,7 @@ def compile_sql(
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
     formula: FormulaName | str = Formula.collapsed,
-    executor: Executor | None = None,
-    parts: int = 1,
+    threads: int | None = None,
     max_iterations: int = MAX_ITERATIONS,
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
@@ -71,8 +69,8 @@ def compile_sql(
             collection of names, or True for all of them.
         formula: The delta formula of every join. With "auto", each join measures its work and
             chooses the formula itself.
-        executor: A thread pool for large steps; None uses the calling thread alone.
-        parts: The number of parts into which a large delta is split over the executor.
+        threads: The number of threads that share the work of a large step; None means the number
+            of cores that the process may use. The results are the same for any number.
         max_iterations: The limit of iterations of a recursion per step. A recursion that has not
             converged by then raises `IterationError`.
         input_options: The options of each input: keys (its rows are upserts), strict deletes, and
@@ -167,13 +165,13 @@ def compile_sql(
         outputs=outputs,
         materialize=materialize,
         formula=formula,
-        parts=parts,
         max_iterations=max_iterations,
         input_options={} if input_options is None else input_options,
         limits=limits,
+        threads=threads,
     )
     spec = spec_of_sql(parsed, declarations, given_schemas, options, name=name, functions=functions)
-    return Circuit(spec, executor=executor)
+    return Circuit(spec)
 
 
 def spec_of_sql(
@@ -278,8 +276,7 @@ def compile_datalog(
     outputs: Collection[str] | None = None,
     materialize: bool | Collection[str] = False,
     formula: FormulaName | str = Formula.collapsed,
-    executor: Executor | None = None,
-    parts: int = 1,
+    threads: int | None = None,
     max_iterations: int = MAX_ITERATIONS,
     input_options: Mapping[str, InputOptions] | None = None,
     limits: StepLimits = DEFAULT_LIMITS,
@@ -294,8 +291,7 @@ def compile_datalog(
         outputs: The heads that ``step`` returns; None means all of them.
         materialize: The heads and inputs that are kept whole, as for `compile_sql`.
         formula: As for `compile_sql`.
-        executor: As for `compile_sql`.
-        parts: As for `compile_sql`.
+        threads: As for `compile_sql`.
         max_iterations: As for `compile_sql`.
         input_options: As for `compile_sql`.
         limits: As for `compile_sql`.
@@ -330,17 +326,17 @@ def compile_datalog(
         outputs=outputs,
         materialize=materialize,
         formula=formula,
-        parts=parts,
         max_iterations=max_iterations,
         input_options={} if input_options is None else input_options,
         limits=limits,
+        threads=threads,
     )
     declared = arrow_schemas(schemas)  # read once, because some frames can be read only once
     source, checked_functions = SourceText("datalog", text), check_functions(functions)
     spec = CircuitSpec(
         plans_of(source, declared, checked_functions), declared, options, source, checked_functions
     )
-    return Circuit(spec, executor=executor)
+    return Circuit(spec)
 
 
 def plans_of(

@@ -2,7 +2,7 @@
 
 `circuits.compile_sql` and `circuits.compile_datalog` take them as keyword arguments and store them
 as this one value in the `circuits.circuit_spec.CircuitSpec`. The value can be compared and pickled.
-Therefore the thread pool and the clock of a circuit are not part of it.
+Therefore the clock of a circuit is not part of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions, check_options
 from circuits.plan.fixpoint import MAX_ITERATIONS
+from circuits.runtime.threads import check_threads
 from dbsp_wcoj import Formula
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
@@ -31,30 +32,33 @@ class CircuitOptions:
             collection of names, or True for all of them.
         formula: The delta formula of every join. With "auto", each join measures its work and
             chooses the formula itself.
-        parts: The number of parts into which a large delta is split over the thread pool.
         max_iterations: The limit of iterations of a recursion per step.
         input_options: The options of inputs that are not plain Z-sets, by name.
         limits: The rows, bytes and seconds that a step, or a query, may use.
+        threads: The number of threads that share the work of a large step; None means the number
+            of cores that the process may use.
 
     Raises:
         ArgumentTypeError: A value is of the wrong Python type.
+        CircuitError: ``threads`` is less than 1.
         FormulaError: The formula is unknown.
 
-    >>> CircuitOptions(formula="auto").formula, CircuitOptions().parts
-    ('auto', 1)
+    >>> CircuitOptions(formula="auto").formula, CircuitOptions().threads is None
+    ('auto', True)
     """
 
     outputs: Collection[str] | None = None
     materialize: bool | Collection[str] = False
     formula: FormulaName | str = Formula.collapsed
-    parts: int = 1
     max_iterations: int = MAX_ITERATIONS
     input_options: Mapping[str, InputOptions] = field(default_factory=dict)
     limits: StepLimits = DEFAULT_LIMITS
+    # It belongs to the machine, not to the views, so it is neither compared nor stored.
+    threads: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_type("limits", self.limits, StepLimits, "StepLimits(...), or StepLimits.off()")
-        check_type("parts", self.parts, int, "a number of parts")
+        check_threads(self.threads)
         check_type("max_iterations", self.max_iterations, int, "a number of iterations")
         object.__setattr__(self, "formula", parse_formula(self.formula))
 

@@ -18,8 +18,9 @@ always present on output. Without it every row has weight 1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -31,7 +32,7 @@ from circuits.inputs.tables import UNNAMED_INDEX, ArrowArray, ArrowStream, Rows,
 from circuits.phases import DECODE
 from circuits.plan.columns import JSON_KIND, Field
 from circuits.types.arrow_types import empty_table
-from circuits.types.codecs.codec import NULL, Codecs
+from circuits.types.codecs.codec import NULL, Codec, Codecs
 from circuits.types.ddl import field_of, schema_of_ddl
 from circuits.types.safe_cast import cast_lossless
 from dbsp_wcoj import ZSet
@@ -39,6 +40,7 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.errors import ArgumentTypeError
 from dbsp_wcoj.observer import observed
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks
 from dbsp_wcoj.zset import consolidated_rows
 
 __all__ = ["WEIGHT", "Schema", "SchemaLike", "arrow_schema", "arrow_schemas", "schemas_of"]
@@ -276,6 +278,7 @@ columns: name; the relation needs name, age and may have weight
         if not rows:
             return self.empty_table
         arrays: list[pa.Array] = [None] * len(self.fields)
+        tasks: list[tuple[int, Callable[[], pa.Array]]] = []
         for columns, _, can_be_joined in self._columns_by_type:
             codec = codecs.codec(self.fields[columns[0]].type)
             if can_be_joined and len(columns) > 1 and rows <= _MAX_JOINED_ROWS:
@@ -287,11 +290,15 @@ columns: name; the relation needs name, age and may have weight
                     for number, column in enumerate(columns):
                         arrays[column] = joined.slice(number * rows, rows)
                     continue
+            decode = partial(self._decode_column, codec, codes)
+            if rows >= MIN_PARALLEL_ROWS:
+                tasks += [(column, partial(decode, column)) for column in columns]
+                continue
             for column in columns:
-                try:
-                    arrays[column] = codec.decode(codes[column])
-                except SchemaError as error:
-                    raise self._column_error(self.columns[column], error) from error
+                arrays[column] = decode(column)
+        decoded = run_tasks([task for _, task in tasks])
+        for (column, _), array in zip(tasks, decoded, strict=True):
+            arrays[column] = array
         return pa.Table.from_arrays([*arrays, pa.array(zset.weights)], schema=self.arrow)
 
     @cached_property
@@ -367,6 +374,8 @@ columns: name; the relation needs name, age and may have weight
         added to a dictionary.
         """
         codes = [_NO_CODES] * len(self.fields)
+        # The columns whose values workers encode at the same time.
+        ordered: list[tuple[int, Callable[[], npt.NDArray[np.int64]]]] = []
         joins_columns = bool(arrays) and 0 < len(arrays[0]) <= _MAX_JOINED_ROWS
         for columns, is_ordered, can_be_joined in self._columns_by_type:
             codec = codecs.codec(self.fields[columns[0]].type)
@@ -385,17 +394,45 @@ columns: name; the relation needs name, age and may have weight
                         for column, codes_of_column in zip(columns, codes_by_column, strict=True):
                             codes[column] = codes_of_column
                         continue
+            encode = partial(self._encode_column, arrays, codec)
+            if is_ordered and len(arrays[0]) >= MIN_PARALLEL_ROWS:
+                ordered += [(column, partial(encode, column)) for column in columns]
+                continue
+            self._fill(codes, ordered)
+            ordered = []
             for column in columns:
-                try:
-                    codes[column] = codec.encode(arrays[column])
-                except SchemaError as error:
-                    raise self._column_error(self.columns[column], error) from error
+                codes[column] = encode(column)
+        self._fill(codes, ordered)
         if read_columns is not None and len(read_columns) < len(codes):
             null_codes = np.full(len(arrays[0]), NULL)
             for column in range(len(codes)):
                 if column not in read_columns:
                     codes[column] = null_codes
         return codes
+
+    def _encode_column(
+        self, arrays: Sequence[pa.ChunkedArray], codec: Codec, column: int
+    ) -> npt.NDArray[np.int64]:
+        try:
+            return codec.encode(arrays[column])
+        except SchemaError as error:
+            raise self._column_error(self.columns[column], error) from error
+
+    def _fill(
+        self,
+        codes: list[npt.NDArray[np.int64]],
+        columns: Sequence[tuple[int, Callable[[], npt.NDArray[np.int64]]]],
+    ) -> None:
+        """Compute the codes of columns that do not depend on each other."""
+        results = run_tasks([encode for _, encode in columns])
+        for (column, _), result in zip(columns, results, strict=True):
+            codes[column] = result
+
+    def _decode_column(self, codec: Codec, codes: npt.NDArray[np.int64], column: int) -> pa.Array:
+        try:
+            return codec.decode(codes[column])
+        except SchemaError as error:
+            raise self._column_error(self.columns[column], error) from error
 
     @cached_property
     def _columns_by_type(self) -> list[_TypedColumns]:

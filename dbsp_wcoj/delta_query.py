@@ -19,8 +19,8 @@ need. No intermediate result is kept from one step to the next.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -30,14 +30,14 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, Partial
 from dbsp_wcoj.execution.chain_product import Chain, ChainProducts, find_chain
-from dbsp_wcoj.execution.delta_division import count_parts, divide_run
-from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.execution.physical_term import TermPart, rows_of_parts, total_of_parts
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.semijoin_steps import SemijoinSteps
 from dbsp_wcoj.execution.semijoins import SemijoinCandidates, SemijoinReduction
 from dbsp_wcoj.execution.small_steps import SmallSteps
+from dbsp_wcoj.execution.term_division import divide_term
 from dbsp_wcoj.formulas import DeltaTerm, Formula
-from dbsp_wcoj.generic_join import MIN_PARALLEL_ROWS, parse_query
+from dbsp_wcoj.generic_join import parse_query
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import COLLECT, OBSERVERS, current_observer, observed
 from dbsp_wcoj.planning.explain import arrangement_name, explain
@@ -45,8 +45,8 @@ from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
-from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, value_ranges
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, current_workers
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
@@ -112,7 +112,8 @@ class PreparedStep(Staged):
 class DeltaQuery:
     """A maintained conjunctive query.
 
-    One thread at a time may compute a step; a second thread gets an error. For concurrent readers
+    One thread at a time may compute a step; a second thread gets an error. A large step shares its
+    work with other threads if the caller lends them (`dbsp_wcoj.workers`). For concurrent readers
     use `circuits.Circuit`.
 
     Args:
@@ -120,8 +121,6 @@ class DeltaQuery:
         formula: The name of the delta formula (`Formula`); or "auto", which chooses one for each
             step by counted work (`dbsp_wcoj.planning.formula_candidates`); or a list of terms,
             which is accepted if it is exact (`dbsp_wcoj.formulas.CustomFormula`).
-        executor: Runs parts of large steps in parallel; the engine creates no threads.
-        parts: The number of parts of a large step; a few per thread balance the load.
         relations: Relations that several views share. Such a view only evaluates steps
             (`evaluate`); the caller stages and commits each step once for all views.
 
@@ -145,18 +144,13 @@ class DeltaQuery:
         query: Query | str,
         *,
         formula: FormulaName | str | Sequence[DeltaTerm | str] = Formula.collapsed,
-        executor: Executor | None = None,
-        parts: int = 1,
         relations: Relations | None = None,
     ) -> None:
-        check_type("parts", parts, int, "a number of parts")
         self.query = parse_query(query)
         self.formula = parse_formula(formula)
         check_constants(self.query)
         body = normalize_body(self.query)
         self._is_never_true = body.is_never_true
-        self._executor = executor
-        self._parts = parts
         self._joins = 0
         self._shares_relations = relations is not None
         self._lock = Lock()
@@ -505,9 +499,11 @@ class DeltaQuery:
         bound_terms = self._plan_cache.bind_step(steps)
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
-        is_split = _is_large(steps) and (self._parts > 1 or _reads_maps(bound_terms))
+        is_divided = _is_large(steps) and (
+            current_workers() is not None or _reads_maps(bound_terms)
+        )
         with bound_terms.packed_lists(steps):
-            if bound_terms.is_sum and not has_deadline and not is_split:
+            if bound_terms.is_sum and not has_deadline and not is_divided:
                 result = bound_terms.total()
                 if result is not None:
                     total, joins = result
@@ -515,9 +511,9 @@ class DeltaQuery:
                     self._plan_cache.record_cost()
                     return total
             terms = self._runnable_terms(bound_terms, steps, budget)
-            return sum(
-                [physical.total(ranges, executor, budget) for physical, ranges, executor in terms]
-            )
+            if is_divided and current_workers() is not None and not bound_terms.reads_partial:
+                return total_of_parts(list(chain.from_iterable(terms)), budget)
+            return sum([_total_of(parts, budget) for parts in terms])
 
     def _chunks(
         self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
@@ -526,11 +522,15 @@ class DeltaQuery:
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
+        is_divided = parallel and _is_large(steps) and current_workers() is not None
         with bound_terms.packed_lists(steps):
-            for physical, ranges, executor in self._runnable_terms(
-                bound_terms, steps, budget, parallel=parallel
-            ):
-                yield from physical.chunks(ranges, executor, budget)
+            terms = self._runnable_terms(bound_terms, steps, budget, parallel=parallel)
+            # The run of a partial delta exists only until its readers have run.
+            if is_divided and not bound_terms.reads_partial:
+                yield from rows_of_parts(list(chain.from_iterable(terms)), budget)
+                return
+            for parts in terms:
+                yield from _chunks_of(parts, budget)
 
     def _runnable_terms(
         self,
@@ -539,13 +539,13 @@ class DeltaQuery:
         budget: Budget | None,
         *,
         parallel: bool = True,
-    ) -> Iterator[tuple[PhysicalTerm, Ranges, Executor | None]]:
+    ) -> Iterator[Sequence[TermPart]]:
         """Yield the terms of the step that are not zero and add to ``D_n``, ready to run.
 
         The terms of partial deltas run here, before the terms that read them.
 
         Yields:
-            A term bound to runs, the value ranges of its parts, and the executor for these parts.
+            The parts of a term that is bound to runs; one part if this thread computes it alone.
         """
         atoms = len(self.query.body)
         # The chunks of each partial delta, and the one that the terms of `target` read.
@@ -561,25 +561,31 @@ class DeltaQuery:
                 continue
             self._joins += term.joins
             physical = term.physical
-            ranges, executor = ALL_VALUES, None
             if term.partial_slot is not None and partial is not None:
                 self._plan_cache.deltas[term.partial_slot] = partial.address(
                     physical.plan.factors[0].order
                 )
-            elif parallel and self._parts > 1 and term.split is not None:
-                run = steps[term.split.name].run(term.split.order)
-                if run.rows >= MIN_PARALLEL_ROWS:
-                    parts = min(self._parts, -(-run.rows // MIN_PARALLEL_ROWS))
-                    ranges, executor = value_ranges(run, parts), self._executor
-            for part in _divide_term(term, steps):
+            for parts in divide_term(term, steps, parallel=parallel):
                 if target == atoms:
-                    yield part, ranges, executor
-                elif part.plan.head:
-                    partials.setdefault(target, []).extend(part.chunks(ranges, executor, budget))
+                    yield parts
+                elif physical.plan.head:
+                    partials.setdefault(target, []).extend(_chunks_of(parts, budget))
                 else:
-                    total = ZSet.scalar(part.total(ranges, executor, budget))
+                    total = ZSet.scalar(_total_of(parts, budget))
                     partials.setdefault(target, []).append(total)
         self._plan_cache.record_cost()
+
+
+def _total_of(parts: Sequence[TermPart], budget: Budget | None) -> int:
+    if len(parts) > 1:
+        return total_of_parts(parts, budget)
+    return parts[0].term.total(budget=budget)
+
+
+def _chunks_of(parts: Sequence[TermPart], budget: Budget | None) -> Iterable[ZSet]:
+    if len(parts) > 1:
+        return rows_of_parts(parts, budget)
+    return parts[0].term.chunks(budget=budget)
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:
@@ -590,14 +596,3 @@ def _is_large(steps: Mapping[str, TraceStep]) -> bool:
 def _reads_maps(bound_terms: BoundTerms) -> bool:
     """Return whether a term reads a memory map of a file."""
     return any(spine.mapped_bytes for term in bound_terms.terms for spine in term.physical.spines)
-
-
-def _divide_term(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Iterable[PhysicalTerm]:
-    """Return terms whose sum is a term: several if it joins a large delta with mapped runs."""
-    physical = term.physical
-    if term.driver is not None:
-        run = steps[term.driver.name].run(term.driver.order)
-        parts = count_parts(run, physical.spines)
-        if parts > 1:
-            return map(physical.with_driver, divide_run(run, parts))
-    return (physical,)

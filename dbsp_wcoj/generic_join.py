@@ -8,7 +8,6 @@ Python; it shares no code with the compiled engine, so that their results can be
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Literal
 
 import numpy as np
@@ -21,7 +20,13 @@ from dbsp_wcoj.errors import (
     WeightOverflowError,
 )
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
-from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
+from dbsp_wcoj.execution.physical_term import (
+    PhysicalTerm,
+    Source,
+    TermPart,
+    rows_of_parts,
+    total_of_parts,
+)
 from dbsp_wcoj.kernels.join.join_layout import PROPOSALS
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.planner import (
@@ -35,6 +40,7 @@ from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference.join import reference_join
 from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run, value_ranges
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, build_run
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, TASKS_PER_THREAD, current_workers
 from dbsp_wcoj.zset import (
     MAX_INT64,
     Int64Array,
@@ -45,7 +51,6 @@ from dbsp_wcoj.zset import (
 )
 
 __all__ = [
-    "MIN_PARALLEL_ROWS",
     "JoinInputs",
     "generic_join",
     "generic_join_chunks",
@@ -59,8 +64,6 @@ JoinInput = ZSet | Trace
 JoinInputs = Sequence[JoinInput] | Mapping[str, JoinInput]
 Engine = Literal["compiled", "reference"]
 
-# A join over a relation of n rows is split into at most ceil(n / MIN_PARALLEL_ROWS) parts.
-MIN_PARALLEL_ROWS = 4096
 # Parts run in parallel only if the whole join needs at least this many proposals, which take some
 # milliseconds.
 MIN_PARALLEL_PROPOSALS = 1 << 22
@@ -74,8 +77,6 @@ def generic_join(
     *,
     order: Sequence[str] | None = None,
     engine: Engine = "compiled",
-    executor: Executor | None = None,
-    parts: int = 1,
     budget: Budget | None = None,
 ) -> ZSet:
     """Join all atoms of ``query``, binding one variable at a time.
@@ -90,8 +91,6 @@ def generic_join(
             needs.
         order: A permutation of the query's variables; by default the planner chooses one.
         engine: "compiled", or "reference" for the readable join.
-        executor: Runs the parts in parallel; the kernel does not hold the GIL.
-        parts: The number of parts of about equal rows into which the work is split.
         budget: Limits the compiled engine; without it there is no limit.
 
     Returns:
@@ -122,7 +121,6 @@ def generic_join(
     query = parse_query(query)
     by_atom = _relation_of_each_atom(query, relations)
     check_type("engine", engine, str, "'compiled' or 'reference'")
-    check_type("parts", parts, int, "a number of parts")
     if order is not None:
         check_type("order", order, Sequence, "names of variables")
     if engine == "reference":
@@ -131,8 +129,8 @@ def generic_join(
         raise DbspWcojError(f"unknown engine {engine!r}; use 'compiled' or 'reference'")
     join = _OneShotJoin(query, by_atom, order)
     if not query.head:
-        return join.total(executor, parts, budget)
-    return accumulate(join.chunks(executor, parts, budget), len(query.head))
+        return join.total(budget)
+    return accumulate(join.chunks(budget), len(query.head))
 
 
 def generic_join_chunks(
@@ -151,9 +149,9 @@ def generic_join_chunks(
     query = parse_query(query)
     join = _OneShotJoin(query, _relation_of_each_atom(query, relations), order)
     if not query.head:
-        yield join.total(None, 1, None)
+        yield join.total(None)
     else:
-        yield from join.chunks(None, 1, None)
+        yield from join.chunks(None, parallel=False)
 
 
 def parse_query(query: Query | str) -> Query:
@@ -216,35 +214,43 @@ class _OneShotJoin:
                 self._runs[id(relations[cycle_factor]), plan.factors[cycle_factor].order]
             )
 
-    def total(self, executor: Executor | None, parts: int, budget: Budget | None) -> ZSet:
+    def total(self, budget: Budget | None) -> ZSet:
         if self.physical is None:
             return ZSet.empty(0)
         total = 0
-        for ranges, share_executor in self._shares(executor, parts):
-            total += self.physical.total(ranges, share_executor, budget)
+        for parts in self._shares():
+            if len(parts) > 1:
+                total += total_of_parts(parts, budget)
+            else:
+                (part,) = parts
+                total += part.term.total(_ranges(part), budget)
         return ZSet.scalar(total)
 
-    def chunks(
-        self, executor: Executor | None, parts: int, budget: Budget | None
-    ) -> Iterator[ZSet]:
+    def chunks(self, budget: Budget | None, *, parallel: bool = True) -> Iterator[ZSet]:
         if self.physical is None:
             return
-        for ranges, share_executor in self._shares(executor, parts):
-            yield from self.physical.chunks(ranges, share_executor, budget)
+        if not parallel:
+            yield from self.physical.chunks(budget=budget)
+            return
+        for parts in self._shares():
+            if len(parts) > 1:
+                yield from rows_of_parts(parts, budget)
+            else:
+                (part,) = parts
+                yield from part.term.chunks(_ranges(part), budget)
 
-    def _shares(
-        self, executor: Executor | None, parts: int
-    ) -> Iterator[tuple[Ranges, Executor | None]]:
+    def _shares(self) -> Iterator[Sequence[TermPart]]:
         """Split the values of the variable at the plan's `split_level` into shares of the work.
 
         The caller runs each share before it requests the next one. The first share is small. Its
-        number of proposals decides whether the others are run in parallel.
+        number of proposals decides whether workers divide the others.
 
         Yields:
-            The value ranges of a share, and the executor that runs them in parallel, if any.
+            The parts of a share, which may be computed at the same time.
         """
         assert self.physical is not None
         physical, plan = self.physical, self.physical.plan
+        workers = current_workers()
         candidates = [
             self._runs[id(relation), factor.order]
             for relation, factor in zip(self._relations, plan.factors, strict=True)
@@ -252,27 +258,33 @@ class _OneShotJoin:
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
         max_parts = -(-smallest.rows // MIN_PARALLEL_ROWS) if smallest is not None else 1
-        if parts <= 1 or smallest is None or max_parts == 1:
-            yield ALL_VALUES, None
-            return
-        if executor is None:
-            yield value_ranges(smallest, min(parts, max_parts)), None
+        if workers is None or smallest is None or max_parts == 1:
+            yield [TermPart(physical, *ALL_VALUES[0])]
             return
         low, high = value_ranges(smallest, max_parts)[0]
         proposals_before = physical.counters[:, PROPOSALS].sum()
-        yield [(low, high)], None
+        yield [TermPart(physical, low, high)]
         expected_proposals = max_parts * int(
             physical.counters[:, PROPOSALS].sum() - proposals_before
         )
         highest = ALL_VALUES[0][1]
         if high == highest:
             return
-        parts = min(parts, max_parts, expected_proposals // MIN_PART_PROPOSALS)
+        max_parts = min(max_parts, expected_proposals // MIN_PART_PROPOSALS)
+        parts = min(workers.threads * TASKS_PER_THREAD, max_parts)
         if expected_proposals < MIN_PARALLEL_PROPOSALS or parts <= 1:
-            yield [(high + 1, highest)], None
+            yield [TermPart(physical, high + 1, highest)]
             return
-        ranges = value_ranges(smallest, parts)
-        yield [(max(first, high + 1), last) for first, last in ranges if last > high], executor
+        yield [
+            TermPart(physical, max(first, high + 1), last)
+            for first, last in value_ranges(smallest, parts)
+            if last > high
+        ]
+
+
+def _ranges(part: TermPart) -> Ranges:
+    bounds = part.low, part.high
+    return ALL_VALUES if bounds == ALL_VALUES[0] else [bounds]
 
 
 def _is_empty(relation: JoinInput) -> bool:

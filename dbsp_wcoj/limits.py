@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import LimitError
 
-__all__ = ["DEFAULT_LIMITS", "Budget", "StepLimits"]
+__all__ = ["DEFAULT_LIMITS", "Budget", "StepLimits", "Usage"]
 
 WORD_BYTES: Final = 8
 
@@ -88,19 +88,41 @@ for no limit
 DEFAULT_LIMITS: Final = StepLimits()
 
 
+class Usage(NamedTuple):
+    """What a step has used before an operator.
+
+    Attributes:
+        start: The time at which it began.
+        input_rows: Its input rows.
+        max_rows: The rows that an operator may produce.
+        max_bytes: The bytes of the results of all operators.
+        bytes: The bytes of the results of the operators that have finished.
+    """
+
+    start: float
+    input_rows: int
+    max_rows: int
+    max_bytes: int
+    bytes: int
+
+
 class Budget:
     """Counts how much of its limits one step has used.
 
-    Threads that compute parts of one operator may share a budget.
+    Threads that compute parts of one operator may share a budget. Operators that run at the same
+    time have one each (`share`).
 
     Args:
         limits: The limits.
         clock: Returns a time in seconds; without a clock ``max_seconds`` is not checked.
+        usage: What the step has used so far; by default nothing.
 
     Attributes:
         operator: The number of the running operator, for error messages; the caller of
             `start_operator` chooses the numbers. After `finish_operator`, and without a deadline,
             setting it is all that `start_operator` would do for an operator without rows.
+        peak_bytes: The most bytes that an operator has produced before it finished, of those that
+            this budget has counted.
 
     >>> budget = Budget(StepLimits(max_step_rows=100))
     >>> budget.add_input_rows(rows=50, columns=2)
@@ -114,6 +136,7 @@ step of 50 rows
 
     __slots__ = (
         "_bytes",
+        "_bytes_before",
         "_clock",
         "_input_rows",
         "_limits",
@@ -125,16 +148,24 @@ step of 50 rows
         "_start",
         "has_deadline",
         "operator",
+        "peak_bytes",
     )
 
-    def __init__(self, limits: StepLimits, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        limits: StepLimits,
+        clock: Callable[[], float] | None = None,
+        *,
+        usage: Usage | None = None,
+    ) -> None:
         check_type("limits", limits, StepLimits, "StepLimits(...), or StepLimits.off()")
         self._limits = limits
         self._clock = clock
         self._lock = Lock()
         self._input_rows = 0
         # The bytes of the results of finished operators.
-        self._bytes = 0
+        self._bytes = self._bytes_before = 0
+        self.peak_bytes = 0
         # The rows and bytes of the running operator so far.
         self._operator_rows = 0
         self._operator_bytes = 0
@@ -143,6 +174,51 @@ step of 50 rows
         self.has_deadline = limits.max_seconds is not None and clock is not None
         self._start = clock() if clock is not None else 0.0
         self.operator: int | None = None
+        if usage is not None:
+            self._start, self._input_rows, self._max_rows, self._max_bytes, self._bytes = usage
+            self._bytes_before = self._bytes
+
+    def share(self, used_bytes: int) -> Budget:
+        """Return a budget with the same limits, for an operator that runs beside others.
+
+        Args:
+            used_bytes: The bytes of the results of the operators that have finished since the last
+                `add_share`.
+        """
+        usage = Usage(
+            self._start,
+            self._input_rows,
+            self._max_rows,
+            self._max_bytes,
+            self._bytes + used_bytes,
+        )
+        return Budget(self._limits, self._clock, usage=usage)
+
+    @property
+    def shared_bytes(self) -> int:
+        """The bytes of the results that a budget returned by `share` has counted."""
+        return self._bytes - self._bytes_before
+
+    def add_share(self, shared: Budget) -> None:
+        """Count what an operator has used that has run beside others, in the program's order.
+
+        Raises:
+            LimitError: It would have exceeded a limit after the operators before it.
+        """
+        self.operator = shared.operator
+        self._operator_bytes = shared.peak_bytes
+        self._check()
+        self._operator_bytes = 0
+        self._bytes += shared.shared_bytes
+        self._check()
+
+    def restart(self) -> None:
+        """Count from zero again; the time goes on."""
+        limits = self._limits
+        self._input_rows = self._bytes = self._operator_rows = self._operator_bytes = 0
+        self._max_rows = _NO_LIMIT if limits.max_step_rows is None else limits.max_step_rows
+        self._max_bytes = _NO_LIMIT if limits.max_step_bytes is None else limits.max_step_bytes
+        self.operator = None
 
     def add_input_rows(self, rows: int, columns: int) -> None:
         """Count input rows of the step, which do not count against its limits."""
@@ -211,6 +287,7 @@ step of 50 rows
             LimitError: A limit is exceeded.
         """
         self._operator_rows = rows
+        self.peak_bytes = max(self.peak_bytes, self._operator_bytes)
         self._operator_bytes = 0
         self._bytes += WORD_BYTES * (rows if added is None else added) * (columns + 1)
         if self._operator_rows > self._max_rows or self._bytes > self._max_bytes:

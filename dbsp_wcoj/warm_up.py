@@ -14,8 +14,6 @@ of Spark's hash functions, are left out.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
@@ -92,10 +90,7 @@ def _warm_up_joins() -> None:
     Run.merged(run, run)
     Run.sum_of([run, run])
     columns = [np.arange(2), np.arange(2)]
-    with ThreadPoolExecutor(1) as executor:
-        ParallelSort(columns, np.ones(2, np.int64), pivot=1, lowest=[0, 0], bits=[1, 1]).sort(
-            executor
-        )
+    ParallelSort(columns, np.ones(2, np.int64), pivot=1, lowest=[0, 0], bits=[1, 1]).sort()
 
 
 def _warm_up_interners() -> None:

@@ -15,7 +15,6 @@ Reference:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Executor
 from itertools import pairwise
 from typing import Any, Final
 
@@ -26,7 +25,7 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
 from dbsp_wcoj.observer import OBSERVERS, SORT, current_observer
-from dbsp_wcoj.storage.parallel_sort import split_rows
+from dbsp_wcoj.storage.parallel_sort import MIN_SPLIT_ROWS, split_rows
 
 __all__ = [
     "MAX_INT64",
@@ -134,15 +133,12 @@ class ZSet:
         return _consolidate_columns(columns, weight_array)
 
     @staticmethod
-    def from_columns(
-        columns: Sequence[Any], weights: Any | None = None, *, executor: Executor | None = None
-    ) -> ZSet:
+    def from_columns(columns: Sequence[Any], weights: Any | None = None) -> ZSet:
         """Build a Z-set from columns, without a Python loop over rows.
 
         Args:
             columns: At least one one-dimensional integer array, all of one length n.
             weights: Integer array of length n; by default 1 each.
-            executor: Sorts one half of a large input, while this thread sorts the other half.
 
         Raises:
             ArityError: ``columns`` is empty, or the columns have different lengths.
@@ -175,12 +171,12 @@ class ZSet:
         weight_array = None if weights is None else _to_weights(weights)
         if weight_array is not None and len(weight_array) != rows:
             raise WeightError(f"{len(weight_array)} weights for {rows} rows; give one per row")
-        halves = None if executor is None else split_rows(arrays, weight_array)
-        if executor is None or halves is None:
+        halves = split_rows(arrays, weight_array) if rows >= MIN_SPLIT_ROWS else None
+        if halves is None:
             return _consolidate_columns(
                 arrays, _ones(rows) if weight_array is None else weight_array
             )
-        result = halves.sort(executor)
+        result = halves.sort()
         if result is None:
             raise _overflow_error(weight_array)
         sorted_rows, summed = result  # no sums if all weights are 1

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from benchmarks.counter import count
-from benchmarks.engine import QUERY, thread_pool
+from benchmarks.engine import QUERY, open_workers
 from benchmarks.growth.edges import Keys, columns, generate_keys, split_keys
 from benchmarks.growth.loaded_views import LoadedViews, Steps, peak_memory_gb
 from benchmarks.result import Row
@@ -179,10 +178,8 @@ def measure_by_threads(
     max_streamed = max(batch * steps for batch, steps in steps_by_batch.items())
     for thread_count in threads:
         setting.report(f"{thread_count} threads ...")
-        with thread_pool(thread_count) as executor:
-            loaded, _, streamed_keys, _ = _load(
-                [QUERY], size, 0.75, setting.seed, max_streamed, executor, thread_count
-            )
+        with open_workers(thread_count):
+            loaded, _, streamed_keys, _ = _load([QUERY], size, 0.75, setting.seed, max_streamed)
             for batch, steps in steps_by_batch.items():
                 timed = loaded.insert_and_delete(streamed_keys, batch, steps)
                 _check_restored(setting.verdict, f"{thread_count} threads, {batch}", timed)
@@ -207,8 +204,6 @@ def _load(
     skew: float,
     seed: int,
     streamed_rows: int,
-    executor: Executor | None = None,
-    threads: int = 1,
 ) -> tuple[LoadedViews, Keys, Keys, float]:
     """Load ``size`` rows into views.
 
@@ -216,7 +211,7 @@ def _load(
         The views; the keys of the loaded rows, or none if they are too many to count; the keys of
         the rows to stream; and the seconds of loading.
     """
-    loaded = LoadedViews(queries, executor, threads)
+    loaded = LoadedViews(queries)
     loaded_keys, streamed_keys = split_keys(
         generate_keys(size + streamed_rows, exponent=skew, seed=seed), streamed_rows, seed + 1
     )

@@ -10,14 +10,13 @@ import gc
 import resource
 import time
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.engine import count_of, part_count
+from benchmarks.engine import count_of
 from benchmarks.growth.edges import Keys, columns
 from dbsp_wcoj import DeltaQuery, Relations, ZSet
 
@@ -60,20 +59,11 @@ class LoadedViews:
 
     Args:
         queries: The views.
-        executor: A pool of threads, if any.
-        threads: Number of threads.
     """
 
-    def __init__(
-        self, queries: Sequence[str], executor: Executor | None = None, threads: int = 1
-    ) -> None:
+    def __init__(self, queries: Sequence[str]) -> None:
         self.relations = Relations()
-        self.views = [
-            DeltaQuery(
-                query, relations=self.relations, executor=executor, parts=part_count(threads)
-            )
-            for query in queries
-        ]
+        self.views = [DeltaQuery(query, relations=self.relations) for query in queries]
 
     def load(self, keys: Keys) -> float:
         """Load rows into the state; return the seconds."""

@@ -184,6 +184,7 @@ SECTIONS: Mapping[str, str] = {
     "live": "Live: a count maintained under inserts and deletes",
     "peers": "Against other systems",
     "growth": "Cost by size of state, delta, skew, views and threads",
+    "threads": "Threads: the work of a step that they share",
     "patterns": "Patterns in labelled graphs",
     "formulas": "The six delta formulas",
     "circuits": "SQL views",

@@ -59,7 +59,7 @@ def load(files: Path, case: str, slice_rows: int | None, is_checked: bool) -> Ro
     """Load in this process; the arguments are those of `measure`."""
     numbers = list(QUERIES) if case == ALL else [int(case)]
     warm_up()
-    circuit = compile_sql(program(numbers), schemas_of(numbers))
+    circuit = compile_sql(program(numbers), schemas_of(numbers), threads=1)
     base = Memory.now().resident
     tables = read_tables(files, relations_of(numbers))
     input_bytes = sum(table.nbytes for table in tables.values())

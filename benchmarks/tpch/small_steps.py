@@ -49,7 +49,9 @@ class SmallSteps:
 
     def __init__(self, files: Path, orders: int, seed: int) -> None:
         self.tables = read_tables(files)
-        self.circuit: Circuit = compile_sql(program(list(QUERIES)), schemas_of(list(QUERIES)))
+        self.circuit: Circuit = compile_sql(
+            program(list(QUERIES)), schemas_of(list(QUERIES)), threads=1
+        )
         keys = self.tables["orders"]["o_orderkey"].to_numpy()
         self._keys = np.random.default_rng(seed).permutation(keys)[:orders]
         self.loaded = dict(self.tables)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain, repeat
 from operator import add
 from typing import Final, NamedTuple
@@ -64,6 +65,7 @@ from circuits.runtime.publication import publish
 from circuits.runtime.read_columns import read_columns
 from circuits.runtime.row_batch import UnsortedRows
 from circuits.runtime.state_bounds import BoundedStep, StateBounds, check_window_close
+from circuits.runtime.task_order import NodeTasks, TaskOrder, order_tasks
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
@@ -72,6 +74,13 @@ from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.observer import OBSERVERS, observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
+from dbsp_wcoj.workers import (
+    MIN_PARALLEL_ROWS,
+    Workers,
+    current_workers,
+    run_tasks,
+    working_with,
+)
 
 __all__ = ["NOW", "Graph", "GraphStep", "watermark_of"]
 
@@ -122,8 +131,11 @@ class GraphStep(Staged):
 
     def commit(self) -> None:
         """Apply the step to the state of all operators."""
-        for change in self.staged:
-            change.commit()
+        if sum([change.rows for change in self.changes]) >= MIN_PARALLEL_ROWS:
+            run_tasks([change.commit for change in self.staged])
+        else:
+            for change in self.staged:
+                change.commit()
         graph = self.graph
         graph.watermarks = self.watermarks
         graph.drop_limits = self.drop_limits
@@ -146,6 +158,7 @@ class Schedule(NamedTuple):
         reads_now: True if the rows of a node depend on the time of the step.
         stages: The inputs whose rows can be taken in slices, by name.
         unsorted_maps: The maps whose rows need no order (`find_unsorted_maps`).
+        task_order: Which nodes may run at the same time; None if all run one after the other.
     """
 
     readers: Sequence[Sequence[int]]
@@ -156,6 +169,7 @@ class Schedule(NamedTuple):
     reads_now: bool
     stages: Mapping[str, LinearStage]
     unsorted_maps: frozenset[int]
+    task_order: TaskOrder | None
 
 
 @dataclass
@@ -414,8 +428,26 @@ class Graph:
             LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
         """
         budget = Budget(StepLimits.off()) if budget is None else budget
-        execution = _GraphStepExecution(self, inputs, source_watermarks or {}, budget, now)
-        return execution.run()
+        arguments = self, inputs, source_watermarks or {}, budget, now
+        workers = current_workers()
+        if workers is not None and self._has_parallel_work(inputs):
+            lengths = self.registry.lengths()
+            try:
+                return _GraphStepExecution(*arguments).run(workers)
+            except Exception:
+                # Nothing has changed. One thread computes the step again, and raises the error of
+                # the first node in the order of the program that fails.
+                self.registry.truncate(lengths)
+                budget.restart()
+            with working_with(None):
+                return _GraphStepExecution(*arguments).run()
+        return _GraphStepExecution(*arguments).run()
+
+    def _has_parallel_work(self, inputs: Mapping[str, ZSet | EncodedRows]) -> bool:
+        """Return whether several nodes may run at the same time in a step with many rows."""
+        if self.schedule.task_order is None or self.observer is not None:
+            return False
+        return sum(map(len, inputs.values())) >= MIN_PARALLEL_ROWS
 
     def backfill(
         self,
@@ -500,19 +532,29 @@ class Graph:
                 is_plain[position] = not isinstance(node.operator, Integrate)
         reads_now = any(node.plan.reads_now for node in self.nodes)
         published = set(self.views.values())
-        stages = find_stages(self.nodes, published)
+        stages = find_stages(self.nodes, published, self.codecs)
         chains: list[FilterChain | None] = [None] * len(self.nodes)
         # Chains and unsorted maps leave out deltas. They are needed if the state of a node is
         # bounded, or if the results of expired rows are kept.
         keeps_results = any(checked.keeps_results for checked in self.checked_inputs.values())
         unsorted_maps: frozenset[int] = frozenset()
+        task_order: TaskOrder | None = None
         if bounds is None and not keeps_results:
+            task_order = order_tasks(self.nodes, self.codecs)
             unsorted_maps = find_unsorted_maps(self.nodes, published)
             for position, chain in find_chains(self.nodes, published, self.codecs).items():
                 chains[position] = chain
         no_deltas = [node.empty for node in self.nodes]
         return Schedule(
-            readers, always, is_plain, chains, no_deltas, reads_now, stages, unsorted_maps
+            readers,
+            always,
+            is_plain,
+            chains,
+            no_deltas,
+            reads_now,
+            stages,
+            unsorted_maps,
+            task_order,
         )
 
     @property
@@ -702,7 +744,8 @@ class _GraphStepExecution:
         # By position; those of nodes that do not run stay empty and 0.
         self._deltas: list[ZSet] = []
         self._seconds: list[float] = []
-        self._changes: list[Staged] = [self._shared]
+        # The changes of the state of operators, by position.
+        self._changes: dict[int, Staged] = {}
         # The changes of the integrals of materialized relations, by position.
         self._integrals: dict[int, Staged] = {}
         # The step of each nested circuit, by the ``id`` of the circuit.
@@ -715,73 +758,43 @@ class _GraphStepExecution:
         self._stage_rows: dict[int, int] = {}
         # The rows of maps that need no order, instead of their deltas.
         self._unsorted: dict[int, UnsortedRows] = {}
+        self._rows: list[int] = []
+        # 1 for each node to run. Its delta can be empty, because its inputs may cancel out.
+        self._pending = bytearray()
+        # A backfill and observers need the delta of each node.
+        self._leaves_out_deltas = backfill is None and graph.observer is None and not OBSERVERS
 
-    def run(self) -> GraphStep:
-        """Compute the deltas of all nodes, in execution order."""
+    def run(self, workers: Workers | None = None) -> GraphStep:
+        """Compute the deltas of all nodes, in execution order; or in task order, with workers."""
         graph = self._graph
         schedule = graph.schedule
         self._deltas = list(schedule.no_deltas)
         self._seconds = [0.0] * len(graph.nodes)
-        rows = [0] * len(graph.nodes)
-        # 1 for each node to run. Its delta can be empty, because its inputs may cancel out.
-        pending = bytearray(len(graph.nodes))
-        if self._context.first or self._backfill is not None:
-            pending = bytearray(b"\1") * len(graph.nodes)
+        rows = self._rows = [0] * len(graph.nodes)
+        is_first = self._context.first or self._backfill is not None
+        pending = self._pending = bytearray([is_first]) * len(graph.nodes)
         for position in schedule.always:
             pending[position] = 1
-        is_plain = schedule.is_plain
-        if self._backfill is not None:
-            is_plain = [False] * len(graph.nodes)
-        nodes, deltas, clock = graph.nodes, self._deltas, graph.clock
-        chains = schedule.chains
-        # A backfill and observers need the delta of each node.
-        leaves_out_deltas = self._backfill is None and graph.observer is None and not OBSERVERS
-        unsorted_maps = schedule.unsorted_maps if leaves_out_deltas else frozenset()
-        stage_rows, unsorted = self._stage_rows, self._unsorted
-        position = pending.find(1)
-        end = clock()
-        while position >= 0:
-            start = end
-            if graph.observer is not None:
-                graph.observer(position)
-            chain = chains[position]
-            if chain is not None and leaves_out_deltas and not stage_rows:
-                self._run_chain(chain, pending, rows)
-            elif position in unsorted_maps and not stage_rows:
-                self._run_map(position, pending, rows)
-            else:
-                node = nodes[position]
-                # An input of a plain operator has changed, or this is the first step.
-                if is_plain[position] and not stage_rows:
-                    inputs = node.inputs
-                    input_deltas = (
-                        [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
-                    )
-                    prepare = self._prepare_unsorted(node) if unsorted else None
-                    delta, staged = prepare_node(
-                        position, node, input_deltas, self._context, prepare=prepare
-                    )
-                    if staged is not None:
-                        self._changes.append(staged)
-                else:
-                    delta = self._delta_of(position, node)
-                deltas[position] = delta
-                emitted = len(delta.weight_array)
-                if stage_rows:
-                    emitted = stage_rows.get(position, emitted)
-                if emitted:
-                    rows[position] = emitted
-                    for reader in schedule.readers[position]:
-                        pending[reader] = 1
+        if workers is not None and schedule.task_order is not None:
+            self._run_with(workers, schedule.task_order)
+        else:
+            context, clock, observer = self._context, graph.clock, graph.observer
+            position = pending.find(1)
             end = clock()
-            self._seconds[position] += end - start
-            position = pending.find(1, position + 1)
+            while position >= 0:
+                start = end
+                if observer is not None:
+                    observer(position)
+                self._run_node(position, context, schedule)
+                end = clock()
+                self._seconds[position] += end - start
+                position = pending.find(1, position + 1)
         if self._unexpired:
             self._publish_unexpired()
             rows = [len(delta) for delta in self._deltas]
-        self._changes += self._integrals.values()
+        changes = [self._shared, *self._changes.values(), *self._integrals.values()]
         for step in self._recursions.values():
-            self._changes.append(step)
+            changes.append(step)
             for position, emitted in step.rows.items():
                 rows[position], self._seconds[position] = emitted, step.seconds[position]
         missing = {} if self._backfill else graph.missing_row_counter.count(self._deltas)
@@ -791,7 +804,7 @@ class _GraphStepExecution:
             drop_limits = self._bounded_step.limits
         return GraphStep(
             self._deltas,
-            self._changes,
+            changes,
             rows,
             self._seconds,
             graph,
@@ -801,9 +814,78 @@ class _GraphStepExecution:
             drop_limits,
         )
 
-    def _run_chain(self, chain: FilterChain, pending: bytearray, rows: list[int]) -> None:
+    def _run_with(self, workers: Workers, order: TaskOrder) -> None:
+        """Compute the deltas of all nodes; each one runs when the nodes before it have ended."""
+        nodes, pending, budget = self._graph.nodes, self._pending, self._context.budget
+        tasks = NodeTasks(order, pending)
+        # The inputs come first, one after the other, because they add to the limits of the step.
+        for position in tasks.begin():
+            if nodes[position].is_input:
+                self._run_task(position, None)
+                tasks.end(position)
+        tasks.job = workers.open_job()
+        try:
+            for position in tasks.take_ready():
+                tasks.job.add(partial(self._run_task, position, tasks))
+            tasks.job.finish()
+        finally:
+            tasks.job = None  # it refers to this object
+        for position in sorted(tasks.shares):
+            budget.add_share(tasks.shares[position])
+        # The order of the program, whatever the order in which the nodes have ended.
+        self._changes = dict(sorted(self._changes.items()))
+        self._integrals = dict(sorted(self._integrals.items()))
+        self._shared.sort([node.name for node in nodes])
+
+    def _run_task(self, position: int, tasks: NodeTasks | None) -> None:
+        """Compute the delta of a node; then let the nodes run that wait for no other one."""
+        graph, context = self._graph, self._context
+        start = graph.clock()
+        if tasks is None or graph.nodes[position].operator is None:  # a recursion runs alone
+            self._run_node(position, context, graph.schedule)
+        else:
+            share = tasks.share(position, context.budget)
+            self._run_node(position, replace(context, budget=share), graph.schedule)
+        self._seconds[position] += graph.clock() - start
+        if tasks is not None and tasks.job is not None:
+            tasks.end(position)
+            for reader in tasks.take_ready():
+                tasks.job.add(partial(self._run_task, reader, tasks))
+
+    def _run_node(self, position: int, context: StepContext, schedule: Schedule) -> None:
+        """Compute the delta of a node, and let the nodes that read it run."""
+        nodes, deltas, stage_rows = self._graph.nodes, self._deltas, self._stage_rows
+        chain = schedule.chains[position]
+        if chain is not None and self._leaves_out_deltas and not stage_rows:
+            self._run_chain(chain, context)
+            return
+        if position in schedule.unsorted_maps and self._leaves_out_deltas and not stage_rows:
+            self._run_map(position, context)
+            return
+        node = nodes[position]
+        # An input of a plain operator has changed, or this is the first step.
+        if schedule.is_plain[position] and not stage_rows and self._backfill is None:
+            inputs = node.inputs
+            input_deltas = [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
+            prepare = self._prepare_unsorted(node) if self._unsorted else None
+            delta, staged = prepare_node(position, node, input_deltas, context, prepare=prepare)
+            if staged is not None:
+                self._changes[position] = staged
+        else:
+            delta = self._delta_of(position, node, context)
+        deltas[position] = delta
+        emitted = len(delta.weight_array)
+        if stage_rows:
+            emitted = stage_rows.get(position, emitted)
+        if emitted:
+            self._rows[position] = emitted
+            for reader in schedule.readers[position]:
+                self._pending[reader] = 1
+
+    def _run_chain(self, chain: FilterChain, context: StepContext) -> None:
         """Compute the delta of the last node of a chain, and the rows that each node emits."""
-        graph, budget = self._graph, self._context.budget
+        graph, budget = self._graph, context.budget
+        pending, rows = self._pending, self._rows
         last = chain.positions[-1]
         for member in chain.positions:
             pending[member] = 0
@@ -827,9 +909,10 @@ class _GraphStepExecution:
         for reader in graph.schedule.readers[last]:
             pending[reader] = 1
 
-    def _run_map(self, position: int, pending: bytearray, rows: list[int]) -> None:
+    def _run_map(self, position: int, context: StepContext) -> None:
         """Compute the rows of a map that only aggregates read."""
-        graph, budget = self._graph, self._context.budget
+        graph, budget = self._graph, context.budget
+        pending, rows = self._pending, self._rows
         node = graph.nodes[position]
         delta = self._deltas[node.inputs[0]]
         pending[position] = 0
@@ -854,7 +937,7 @@ class _GraphStepExecution:
         assert isinstance(operator, AggregatingOperator)
         return lambda _, context: operator.prepare([rows], context)
 
-    def _delta_of(self, position: int, node: Node) -> ZSet:
+    def _delta_of(self, position: int, node: Node, context: StepContext) -> ZSet:
         """Return the delta of a node; stage the change of its state, and of its shared trace."""
         if node.is_nested:
             return node.empty  # it runs in the iterations of its nested circuit
@@ -862,11 +945,11 @@ class _GraphStepExecution:
         if needed is not None and position not in needed:
             return node.empty
         if position in self._stage_results:
-            return self._stage_delta(position, node)
+            return self._stage_delta(position, node, context)
         if position in self._stage_rows:
             return node.empty  # only operators of the same stage read its rows
         if node.operator is not None and position not in known:
-            return self._operator_delta(position, node)
+            return self._operator_delta(position, node, context)
         if position in known:
             delta = known[position]
         elif isinstance(node.plan, Fixpoint):
@@ -877,8 +960,8 @@ class _GraphStepExecution:
             self._shared.add(node.name, delta)
         return delta
 
-    def _operator_delta(self, position: int, node: Node) -> ZSet:
-        context, deltas, bounded_step = self._context, self._deltas, self._bounded_step
+    def _operator_delta(self, position: int, node: Node, context: StepContext) -> ZSet:
+        deltas, bounded_step = self._deltas, self._bounded_step
         reads_time = node.plan.reads_now or node.plan.reads_watermarks
         delta, staged = node.empty, None
         input_deltas = [deltas[i] for i in node.inputs]
@@ -895,7 +978,7 @@ class _GraphStepExecution:
         if staged is not None and isinstance(node.operator, Integrate):
             self._integrals[position] = staged
         elif staged is not None:
-            self._changes.append(staged)
+            self._changes[position] = staged
         return delta
 
     def _recursion_delta(self, position: int) -> ZSet:
@@ -953,7 +1036,7 @@ class _GraphStepExecution:
             self._seconds[member] += seconds
         self._seconds[position] -= sum(result.seconds.values())
 
-    def _stage_delta(self, position: int, node: Node) -> ZSet:
+    def _stage_delta(self, position: int, node: Node, context: StepContext) -> ZSet:
         """Return the delta of an operator that has taken its input in slices."""
         operator, result = node.operator, self._stage_results.pop(position)
 
@@ -962,11 +1045,11 @@ class _GraphStepExecution:
                 return operator.prepare_partial(result, context)
             return result, None
 
-        delta, staged = prepare_node(position, node, (), self._context, prepare=prepare)
+        delta, staged = prepare_node(position, node, (), context, prepare=prepare)
         if self._bounded_step is not None:
             staged = self._bounded_step.drop_operator_rows(position, staged)
         if staged is not None:
-            self._changes.append(staged)
+            self._changes[position] = staged
         return delta
 
     def _publish_unexpired(self) -> None:

@@ -34,6 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -45,8 +47,11 @@ from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggre
 from circuits.runtime.operators.linear import FilterOperator, MapOperator
 from circuits.runtime.operators.operator import Operator
 from circuits.runtime.row_batch import RowSlice, UnsortedRows
+from circuits.runtime.task_order import may_add_values
+from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.workers import TASKS_PER_THREAD, current_workers, run_tasks
 from dbsp_wcoj.zset import add_in_order, consolidated_rows
 
 __all__ = [
@@ -83,11 +88,14 @@ class LinearStage:
         results: The members whose result is needed outside the stage: an operator outside reads it,
             or it is a view or has a trace. Of aggregates, the stage always returns the partial
             result.
+        keeps_values: True if no member may add values to a dictionary. Workers may then share the
+            slices; else the values would get their codes in another order.
     """
 
     input: int
     members: Sequence[int]
     results: Collection[int]
+    keeps_values: bool
 
 
 class StageResult(NamedTuple):
@@ -149,12 +157,15 @@ def _readers(nodes: Sequence[Node]) -> list[list[int]]:
     return readers
 
 
-def find_stages(nodes: Sequence[Node], published: Collection[int]) -> dict[str, LinearStage]:
+def find_stages(
+    nodes: Sequence[Node], published: Collection[int], codecs: Codecs
+) -> dict[str, LinearStage]:
     """Find the stages of a graph, by the names of their inputs.
 
     Args:
         nodes: The nodes, each after its inputs.
         published: The positions of the views.
+        codecs: The dictionaries of values.
 
     Complexity:
         O(nodes).
@@ -172,7 +183,15 @@ def find_stages(nodes: Sequence[Node], published: Collection[int]) -> dict[str, 
                 or member in published
                 or not members.issuperset(readers[member])
             ]
-            stages[node.name] = LinearStage(position, sorted(members), frozenset(results))
+            # The stage computes partial aggregates only, which have no values of dictionaries.
+            keeps_values = not any(
+                may_add_values(nodes[member], codecs)
+                for member in members
+                if isinstance(nodes[member].operator, MapOperator)
+            )
+            stages[node.name] = LinearStage(
+                position, sorted(members), frozenset(results), keeps_values
+            )
     return stages
 
 
@@ -218,17 +237,78 @@ def run_stage(
         LimitError: The step exceeds a limit; ``budget.operator`` is the node that exceeded it.
     """
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
-    parts: dict[int, list[ZSet]] = {member: [] for member in stage.members}
-    # Aggregates have no count, because they emit rows only after the stage.
-    row_counts = {
-        m: 0 for m in stage.members if not isinstance(nodes[m].operator, AggregatingOperator)
-    }
-    seconds = dict.fromkeys(stage.members, 0.0)
-    sizes = dict.fromkeys(stage.members, 0)  # bytes that each member has used for all slices so far
     slice_rows = len(rows) if len(rows) < MIN_SLICED_ROWS else SLICE_ROWS
-    unsorted: dict[int, UnsortedRows] = {}
-    for start in range(0, len(rows), slice_rows):
-        stop = min(start + slice_rows, len(rows))
+    run = partial(_run_slices, stage, nodes, rows, slice_rows, clock=clock, maps=unsorted_maps)
+    workers = current_workers() if len(rows) > slice_rows and stage.keeps_values else None
+    if workers is None:
+        measured = [run(0, len(rows), budget=budget)]
+    else:
+        tasks = workers.threads * TASKS_PER_THREAD
+        bounds = [len(rows) * task // tasks for task in range(tasks + 1)]
+        measured = run_tasks(
+            [partial(run, start, stop, budget=budget.share(0)) for start, stop in pairwise(bounds)]
+        )
+    results: dict[int, ZSet] = {}
+    row_counts: dict[int, int] = {}
+    seconds: dict[int, float] = {}
+    for member in stage.members:
+        before = clock()
+        if workers is not None:  # each worker has compared its own bytes only
+            budget.start_operator(member)
+            budget.add_bytes(sum(part.sizes[member] for part in measured))
+        operator = nodes[member].operator
+        outputs = [output for part in measured for output in part.outputs[member]]
+        if isinstance(operator, AggregatingOperator):  # it emits rows only after the stage
+            results[member] = add_in_order(outputs, operator.partial_arity)
+        else:
+            row_counts[member] = sum(part.row_counts[member] for part in measured)
+            if member in stage.results and member not in measured[0].unsorted:
+                results[member] = add_in_order(outputs, nodes[member].empty.arity)
+                row_counts[member] = len(results[member])
+        seconds[member] = sum(part.seconds[member] for part in measured) + clock() - before
+    return StageResult(results, row_counts, seconds, measured[0].unsorted)
+
+
+class _SliceResults(NamedTuple):
+    """The results of some slices, by the positions of the members.
+
+    Attributes:
+        outputs: The rows of each slice that are needed outside the stage.
+        row_counts: The number of rows that each member has emitted.
+        seconds: The seconds that each member has taken.
+        sizes: The bytes that each member has produced.
+        unsorted: As `StageResult.unsorted`.
+    """
+
+    outputs: dict[int, list[ZSet]]
+    row_counts: dict[int, int]
+    seconds: dict[int, float]
+    sizes: dict[int, int]
+    unsorted: dict[int, UnsortedRows]
+
+
+def _run_slices(
+    stage: LinearStage,
+    nodes: Sequence[Node],
+    rows: EncodedRows,
+    slice_rows: int,
+    first: int,
+    end: int,
+    *,
+    budget: Budget,
+    clock: Callable[[], float],
+    maps: Collection[int],
+) -> _SliceResults:
+    """Run the operators of a stage on the rows from ``first`` to ``end``, slice by slice."""
+    result = _SliceResults(
+        {member: [] for member in stage.members},
+        dict.fromkeys(stage.members, 0),
+        dict.fromkeys(stage.members, 0.0),
+        dict.fromkeys(stage.members, 0),
+        {},
+    )
+    for start in range(first, end, slice_rows):
+        stop = min(start + slice_rows, end)
         columns = [column[start:stop] for column in rows.columns]
         slices = {stage.input: RowSlice(columns, rows.weights[start:stop])}
         for member in stage.members:
@@ -237,34 +317,27 @@ def run_stage(
             source = slices.get(node.inputs[0])
             if source is None:  # no row passes the filters before this node
                 continue
-            budget.start_operator(member, size=sizes[member])
+            budget.start_operator(member, size=result.sizes[member])
             operator = node.operator
             if isinstance(operator, AggregatingOperator):
-                parts[member].append(operator.partial_rows(source.to_array(), source.weight_array))
+                partial_rows = operator.partial_rows(source.to_array(), source.weight_array)
+                result.outputs[member].append(partial_rows)
             else:
                 output = _apply(operator, source, budget)
-                row_counts[member] += len(output)
+                result.row_counts[member] += len(output)
                 if len(output):
                     slices[member] = output
                     is_result = member in stage.results  # else only members read the rows
-                    if is_result and member in unsorted_maps and slice_rows == len(rows):
-                        unsorted[member] = UnsortedRows(output.to_array(), output.weight_array)
+                    if is_result and member in maps and slice_rows == len(rows):
+                        unsorted = UnsortedRows(output.to_array(), output.weight_array)
+                        result.unsorted[member] = unsorted
                     elif is_result:
                         weights = output.weight_array.copy()
-                        parts[member].append(consolidated_rows(output.to_array(), weights))
-            sizes[member] = budget.operator_bytes
-            seconds[member] += clock() - before
-    results: dict[int, ZSet] = {}
-    for member in stage.members:
-        before = clock()
-        operator = nodes[member].operator
-        if isinstance(operator, AggregatingOperator):
-            results[member] = add_in_order(parts.pop(member), operator.partial_arity)
-        elif member in stage.results and member not in unsorted:
-            results[member] = add_in_order(parts.pop(member), nodes[member].empty.arity)
-            row_counts[member] = len(results[member])
-        seconds[member] += clock() - before
-    return StageResult(results, row_counts, seconds, unsorted)
+                        sorted_rows = consolidated_rows(output.to_array(), weights)
+                        result.outputs[member].append(sorted_rows)
+            result.sizes[member] = budget.operator_bytes
+            result.seconds[member] += clock() - before
+    return result
 
 
 def _apply(operator: Operator | None, rows: RowSlice, budget: Budget) -> RowSlice:

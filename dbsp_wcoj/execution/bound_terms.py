@@ -129,9 +129,10 @@ class BoundTerms:
         address: The address of the array that describes the terms to the kernels.
         terms: The terms.
         is_sum: True if the result is the sum of the totals of the terms, a single weight.
+        reads_partial: True if a term reads a partial delta.
     """
 
-    __slots__ = ("_buffers", "_words", "address", "is_sum", "terms")
+    __slots__ = ("_buffers", "_words", "address", "is_sum", "reads_partial", "terms")
 
     def __init__(
         self, terms: Sequence[BoundTerm], deltas: Int64Array, buffers: JoinBuffers
@@ -145,9 +146,9 @@ class BoundTerms:
         """
         self.terms = tuple(terms)
         has_rows = any(term.physical.plan.head for term in terms)
-        reads_partial = any(term.partial_slot is not None for term in terms)
+        self.reads_partial = any(term.partial_slot is not None for term in terms)
         targets = {term.target for term in terms}
-        self.is_sum = not has_rows and not reads_partial and len(targets) <= 1
+        self.is_sum = not has_rows and not self.reads_partial and len(targets) <= 1
         # If no kernel will read the words, the join kernel need not be compiled now.
         join_address = kernel_address(join) if self.is_sum else 0
         # The layout is that of a batch in `dbsp_wcoj.kernels.join.small_batch`.

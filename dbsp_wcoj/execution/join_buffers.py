@@ -32,7 +32,16 @@ class JoinBuffers:
             and memoized sums.
     """
 
-    __slots__ = ("_bitmap_buffer", "_memo", "_out", "_packed", "_spare", "_state", "arguments")
+    __slots__ = (
+        "_bitmap_buffer",
+        "_memo",
+        "_out",
+        "_packed",
+        "_programs",
+        "_spare",
+        "_state",
+        "arguments",
+    )
 
     def __init__(self) -> None:
         """Create empty buffers."""
@@ -43,6 +52,8 @@ class JoinBuffers:
         self._memo: Int64Array = np.zeros(0, np.int64)
         # The run passed to `set_packed_run`; the reference keeps it alive for the kernel.
         self._packed: Int64Array | None = None
+        # The programs that the buffers are large enough for, by ``id``.
+        self._programs: dict[int, Int64Array] = {}
         # Buffers of earlier parallel tasks, for reuse.
         self._spare: list[JoinBuffers] = []
         self.arguments: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -54,6 +65,9 @@ class JoinBuffers:
 
     def reserve(self, program: Int64Array) -> None:
         """Grow the buffers to the size that a program needs."""
+        if id(program) in self._programs:
+            return
+        self._programs[id(program)] = program
         atoms, levels = int(program[join_layout.ATOMS]), int(program[join_layout.LEVELS])
         max_runs = atoms * (MAX_RUNS + 1)  # each atom may read a spine and the run of a delta
         state_words = join_layout.state_words(

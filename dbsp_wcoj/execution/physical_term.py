@@ -15,9 +15,10 @@ table per spine, and one array with the delta runs of the step.
 The result is one weight (`PhysicalTerm.total`) or rows (`PhysicalTerm.chunks`). Rows are returned
 in chunks of at most `CHUNK_ROWS`, because one inserted row can match millions.
 
-A term can be executed in parallel: the values of one variable are divided into ranges, and each
-range is a task with its own buffers. All tasks have ended when a method returns or raises an error,
-because they read the runs of the step.
+A term can be divided into parts (`TermPart`), by the rows of its delta or by the values of one
+variable. Each part is a task with its own buffers, so workers run several at once
+(`dbsp_wcoj.workers`). All tasks have ended when a function returns or raises an error, because they
+read the runs of the step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,6 @@ from __future__ import annotations
 import copy
 import ctypes
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Executor, wait
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -45,9 +45,11 @@ from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
 from dbsp_wcoj.planning.planner import FactorPlan, TermPlan
 from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run
 from dbsp_wcoj.storage.spine import Spine
-from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, consolidated_rows
+from dbsp_wcoj.storage.trace import build_run
+from dbsp_wcoj.workers import check_stopped, run_tasks
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, accumulate, consolidated_rows
 
-__all__ = ["PhysicalTerm", "Source"]
+__all__ = ["PhysicalTerm", "RowBlocks", "Source", "TermPart", "rows_of_parts", "total_of_parts"]
 
 
 class Source(NamedTuple):
@@ -63,7 +65,7 @@ class Source(NamedTuple):
     delta_slot: int
 
 
-Result = TypeVar("Result")  # of one parallel task
+Result = TypeVar("Result")  # of a part
 
 
 class PhysicalTerm:
@@ -221,7 +223,8 @@ class PhysicalTerm:
         source_table, deltas, spines, _ = self._referenced
         sources = source_table.copy()
         sources[3 * driver + 2] = len(deltas)
-        addresses = np.append(deltas, run.address)
+        addresses = np.empty(len(deltas) + 1, np.int64)
+        addresses[:-1], addresses[-1] = deltas, run.address
         self._referenced = (sources, addresses, spines, run)
         self._arguments = (self._arguments[0], address_of(sources), address_of(addresses))
         self._full_arguments = ((), ())
@@ -256,18 +259,12 @@ class PhysicalTerm:
         program, source_table, _ = self._arguments
         return program, source_table, self._counters_address, address_of(self._execution_count)
 
-    def total(
-        self,
-        ranges: Ranges = ALL_VALUES,
-        executor: Executor | None = None,
-        budget: Budget | None = None,
-    ) -> int:
+    def total(self, ranges: Ranges = ALL_VALUES, budget: Budget | None = None) -> int:
         """Return the exact weight of the empty row, for a term with an empty head.
 
         Args:
             ranges: Disjoint inclusive ranges of the values of the split variable, the variable by
                 which the plan divides the join into parts.
-            executor: Executes the ranges in parallel; the kernel releases the GIL.
             budget: Limits the time; the join checks it at intervals.
 
         Raises:
@@ -279,10 +276,10 @@ class PhysicalTerm:
         if observer is not None:
             observer.begin_term(self, resumed=False)
             try:
-                return self._total_of_ranges(ranges, executor, budget)
+                return self._total_of_ranges(ranges, budget)
             finally:
                 observer.end_term()
-        if executor is None and ranges is ALL_VALUES and budget is None:
+        if ranges is ALL_VALUES and budget is None:
             result = join(*self._arguments_of_full_join())
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
@@ -290,32 +287,17 @@ class PhysicalTerm:
             return self._range_total(
                 low, high, self.buffers, self._counters_address, budget, is_resumed=1
             )
-        return self._total_of_ranges(ranges, executor, budget)
+        return self._total_of_ranges(ranges, budget)
 
-    def _total_of_ranges(
-        self, ranges: Ranges, executor: Executor | None, budget: Budget | None
-    ) -> int:
+    def _total_of_ranges(self, ranges: Ranges, budget: Budget | None) -> int:
         self.link()
         total = 0
-        if executor is None:
-            for low, high in ranges:
-                total += self._range_total(low, high, self.buffers, self._counters_address, budget)
-            return total
-        function = partial(self._range_total_in_thread, budget)
-        for range_total, counters in _run_parallel(executor, function, ranges):
-            total += range_total
-            self.counters += counters
+        for low, high in ranges:
+            total += self._range_total(low, high, self.buffers, self._counters_address, budget)
         return total
 
-    def chunks(
-        self,
-        ranges: Ranges = ALL_VALUES,
-        executor: Executor | None = None,
-        budget: Budget | None = None,
-    ) -> Iterator[ZSet]:
+    def chunks(self, ranges: Ranges = ALL_VALUES, budget: Budget | None = None) -> Iterator[ZSet]:
         """Yield Z-sets of at most `CHUNK_ROWS` rows each, whose sum is the result.
-
-        With an executor, all chunks of a range stay in memory until they are yielded.
 
         Raises:
             WeightOverflowError: A weight of the result exceeds int64.
@@ -323,10 +305,8 @@ class PhysicalTerm:
         """
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
-            yield from self._observe_chunks(
-                self._chunks_of_ranges(ranges, executor, budget), observer
-            )
-        elif executor is None and ranges is ALL_VALUES:
+            yield from self._observe_chunks(self._chunks_of_ranges(ranges, budget), observer)
+        elif ranges is ALL_VALUES:
             self._execution_count[0] += 1
             status, written, _ = join(*self._arguments_of_full_join())
             if status == join_layout.OVERFLOW:
@@ -342,23 +322,15 @@ class PhysicalTerm:
                     low, high, self.buffers, self._counters_address, budget, is_resumed=1
                 )
         else:
-            yield from self._chunks_of_ranges(ranges, executor, budget)
+            yield from self._chunks_of_ranges(ranges, budget)
 
     def _chunks_of_ranges(
-        self, ranges: Ranges, executor: Executor | None, budget: Budget | None
+        self, ranges: Ranges, budget: Budget | None
     ) -> Generator[ZSet, None, None]:
         self.link()
         self._execution_count[0] += 1
-        if executor is None:
-            for low, high in ranges:
-                yield from self._range_chunks(
-                    low, high, self.buffers, self._counters_address, budget
-                )
-            return
-        function = partial(self._range_chunks_in_thread, budget)
-        for chunks, counters in _run_parallel(executor, function, ranges):
-            self.counters += counters
-            yield from chunks
+        for low, high in ranges:
+            yield from self._range_chunks(low, high, self.buffers, self._counters_address, budget)
 
     def _observe_chunks(
         self, chunks: Generator[ZSet, None, None], observer: Observer
@@ -398,6 +370,7 @@ class PhysicalTerm:
                 observer.end_kernel()
             if result[0] != join_layout.PAUSED:
                 return self._check_total(result)
+            check_stopped()
             if budget is not None:
                 budget.check_time()
             is_resumed = 1
@@ -448,22 +421,113 @@ class PhysicalTerm:
                 budget.add_rows(written, len(self.plan.head))
             if written:
                 yield consolidated_rows(*buffers.output(len(self.plan.head), written))
+            check_stopped()
             is_resumed = 1
 
-    def _range_total_in_thread(
-        self, budget: Budget | None, bounds: tuple[int, int]
-    ) -> tuple[int, Int64Array]:
-        counters = _zero_counters(self.plan)
-        with self.buffers.borrow(self._program) as buffers:
-            return self._range_total(*bounds, buffers, address_of(counters), budget), counters
+    def count_execution(self) -> None:
+        """Count an execution whose parts run with `total_of_parts` or `rows_of_parts`."""
+        self._execution_count[0] += 1
 
-    def _range_chunks_in_thread(
-        self, budget: Budget | None, bounds: tuple[int, int]
-    ) -> tuple[list[ZSet], Int64Array]:
+    def part_total(self, budget: Budget | None, low: int, high: int) -> tuple[int, Int64Array]:
+        """Return the total of a range, and its counters; several threads may call this at once."""
         counters = _zero_counters(self.plan)
         with self.buffers.borrow(self._program) as buffers:
-            chunks = list(self._range_chunks(*bounds, buffers, address_of(counters), budget))
-            return chunks, counters
+            return self._range_total(low, high, buffers, address_of(counters), budget), counters
+
+    def part_rows(self, budget: Budget | None, low: int, high: int) -> tuple[ZSet, Int64Array]:
+        """Return the rows of a range, and its counters; several threads may call this at once."""
+        counters = _zero_counters(self.plan)
+        with self.buffers.borrow(self._program) as buffers:
+            chunks = self._range_chunks(low, high, buffers, address_of(counters), budget)
+            return accumulate(chunks, len(self.plan.head)), counters
+
+
+class RowBlocks(NamedTuple):
+    """Every so many-th block of the rows of a delta.
+
+    Attributes:
+        rows: All rows, in the column order of the run.
+        block_rows: The number of rows of a block.
+        first: The number of the first block of this part, from 0.
+        stride: The distance to its next block.
+    """
+
+    rows: ZSet
+    block_rows: int
+    first: int
+    stride: int
+
+    def take(self) -> ZSet:
+        """Return the rows of this part; O(their number)."""
+        starts = np.arange(self.first, -(-len(self.rows) // self.block_rows), self.stride)
+        positions = np.add.outer(starts * self.block_rows, np.arange(self.block_rows)).ravel()
+        positions = positions[: np.searchsorted(positions, len(self.rows))]
+        columns = self.rows.row_array.take(positions, axis=1)
+        return ZSet(columns, self.rows.weight_array.take(positions))
+
+
+class TermPart(NamedTuple):
+    """A part of a term: some rows of its delta, or a range of the values of the split variable.
+
+    Attributes:
+        term: The term; all parts of a term share its counters.
+        low: The least value.
+        high: The greatest value.
+        rows: The rows of the delta that is the term's `driver`; None for all rows.
+    """
+
+    term: PhysicalTerm
+    low: int
+    high: int
+    rows: RowBlocks | None = None
+
+    def bind(self) -> PhysicalTerm:
+        """Return the term, which reads only the rows of this part."""
+        if self.rows is None:
+            return self.term
+        rows = self.rows.take()
+        return self.term.with_driver(build_run(rows, tuple(range(rows.arity))))
+
+
+def total_of_parts(parts: Sequence[TermPart], budget: Budget | None) -> int:
+    """Return the sum of the totals of some parts of terms, computed by all workers.
+
+    Raises:
+        WeightOverflowError, LimitError: As `PhysicalTerm.total`.
+    """
+    tasks = [partial(_total_of_part, part, budget) for part in parts]
+    return sum([total for total, _ in _run_parts(parts, tasks)])
+
+
+def rows_of_parts(parts: Sequence[TermPart], budget: Budget | None) -> list[ZSet]:
+    """Return the rows of each part of some terms, computed by all workers.
+
+    Raises:
+        WeightOverflowError, LimitError: As `PhysicalTerm.chunks`.
+    """
+    tasks = [partial(_rows_of_part, part, budget) for part in parts]
+    return [rows for rows, _ in _run_parts(parts, tasks)]
+
+
+def _run_parts(
+    parts: Sequence[TermPart], tasks: Sequence[Callable[[], tuple[Result, Int64Array]]]
+) -> list[tuple[Result, Int64Array]]:
+    """Run the tasks of parts, and add their counters to those of the terms."""
+    for term in {id(part.term.counters): part.term for part in parts}.values():
+        term.link()
+        term.count_execution()
+    results = run_tasks(tasks)
+    for part, (_, counters) in zip(parts, results, strict=True):
+        part.term.counters += counters
+    return results
+
+
+def _total_of_part(part: TermPart, budget: Budget | None) -> tuple[int, Int64Array]:
+    return part.bind().part_total(budget, part.low, part.high)
+
+
+def _rows_of_part(part: TermPart, budget: Budget | None) -> tuple[ZSet, Int64Array]:
+    return part.bind().part_rows(budget, part.low, part.high)
 
 
 def _level_header(level: int) -> int:
@@ -508,20 +572,6 @@ def _memory_arguments(buffers: JoinBuffers, counters_address: int) -> tuple[int,
 def _zero_counters(plan: TermPlan) -> Int64Array:
     """Return counters of proposals and intersections, one row per level."""
     return np.zeros((max(len(plan.order), 1), join_layout.COUNTER_WORDS), np.int64)
-
-
-def _run_parallel(
-    executor: Executor, function: Callable[[tuple[int, int]], Result], ranges: Ranges
-) -> Iterator[Result]:
-    """Yield the results of all ranges in order; all tasks have ended when the iterator ends."""
-    futures = [executor.submit(function, bounds) for bounds in ranges]
-    try:
-        for future in futures:
-            yield future.result()
-    finally:
-        for future in futures:
-            future.cancel()
-        wait(futures)
 
 
 def _overflow_error(plan: TermPlan) -> WeightOverflowError:

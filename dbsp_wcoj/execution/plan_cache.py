@@ -221,35 +221,39 @@ class PlanCache:
         if observer is not None:
             observer.begin_phase(PLAN)
         try:
-            self._measuring = None
-            changed = tuple([name for name in self.traces if name in steps])
-            rows = 0
-            for name in changed:
-                rows += steps[name].rows
-            self._changes += rows
-            if self._changes >= self._replan_at:
-                self._replan(steps)
-            if self._next_plans:
-                self._use_next_plans(rows)
-            selection = self._by_change.get(changed)
-            if selection is None:
-                selection = self._by_change[changed] = self._adaptive_formula(changed)
-            deltas = self.deltas
-            if changed != self._filled:
-                self._switch_slots(changed)
-            for name in changed:
-                run = steps[name].run
-                for order, slot in self._slots_of.get(name, ()):
-                    deltas[slot] = run(order).address
-            if selection.fixed_terms is not None:
-                return selection.fixed_terms
-            chosen = selection.choose(rows, steps)
-            if selection.is_measuring:
-                self._measuring = selection
-            return chosen
+            with self._relations.planning:
+                return self._bind_step(steps)
         finally:
             if observer is not None:
                 observer.end_phase(0)
+
+    def _bind_step(self, steps: Mapping[str, TraceStep]) -> BoundTerms:
+        self._measuring = None
+        changed = tuple([name for name in self.traces if name in steps])
+        rows = 0
+        for name in changed:
+            rows += steps[name].rows
+        self._changes += rows
+        if self._changes >= self._replan_at:
+            self._replan(steps)
+        if self._next_plans:
+            self._use_next_plans(rows)
+        selection = self._by_change.get(changed)
+        if selection is None:
+            selection = self._by_change[changed] = self._adaptive_formula(changed)
+        deltas = self.deltas
+        if changed != self._filled:
+            self._switch_slots(changed)
+        for name in changed:
+            run = steps[name].run
+            for order, slot in self._slots_of.get(name, ()):
+                deltas[slot] = run(order).address
+        if selection.fixed_terms is not None:
+            return selection.fixed_terms
+        chosen = selection.choose(rows, steps)
+        if selection.is_measuring:
+            self._measuring = selection
+        return chosen
 
     def bind_group(self, changed: tuple[str, ...], rows: int) -> BoundTerms | None:
         """Return the terms of a step that changes ``rows`` rows of these relations.

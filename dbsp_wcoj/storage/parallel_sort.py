@@ -13,21 +13,22 @@ or if the sample is sorted: sorted rows take only one pass.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import Executor, wait
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj.kernels.storage.sort import OVERFLOW, collect_half, sort_half, write_rows
+from dbsp_wcoj.workers import current_workers, run_tasks
 
-__all__ = ["ParallelSort", "split_rows"]
+__all__ = ["MIN_SPLIT_ROWS", "ParallelSort", "split_rows"]
 
 Int64Array = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
 # Sorting fewer rows takes less time than starting another thread.
-MIN_PARALLEL_ROWS = 1 << 18
+MIN_SPLIT_ROWS = 1 << 18
 # The number of values of the first column from which the median is computed.
 SAMPLE_ROWS = 1 << 10
 # The smaller half has at least one row of this many.
@@ -78,25 +79,23 @@ class ParallelSort:
         """The number of rows of the smaller half."""
         return min(self._sizes)
 
-    def sort(self, executor: Executor) -> tuple[Int64Array, Int64Array | None] | None:
-        """Sort all rows, half of them in the executor, and sum the weights of equal rows.
+    def sort(self) -> tuple[Int64Array, Int64Array | None] | None:
+        """Sort all rows, each half by one worker, and sum the weights of equal rows.
 
         Returns:
             The rows and their weights; instead of the weights None if each is 1. None instead of
             both if the weights of a row add up to more than int64 holds.
         """
-        sorting = executor.submit(self._sort_half, 1)
-        try:
-            lower = self._sort_half(0)
-        finally:
-            wait([sorting])
-        upper = sorting.result()
+        lower, upper = run_tasks([partial(self._sort_half, half) for half in (0, 1)])
         if OVERFLOW in (lower.status, upper.status):
             return None
         rows = np.empty((len(self._columns), len(lower.keys) + len(upper.keys)), np.int64)
-        writing = executor.submit(self._write, upper.keys, rows, len(lower.keys))
-        self._write(lower.keys, rows, 0)
-        writing.result()
+        run_tasks(
+            [
+                partial(self._write, lower.keys, rows, 0),
+                partial(self._write, upper.keys, rows, len(lower.keys)),
+            ]
+        )
         if not len(lower.weights) and not len(upper.weights):
             return rows, None
         weights = [
@@ -136,7 +135,7 @@ class ParallelSort:
 
 
 def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> ParallelSort | None:
-    """Split rows into halves; None if one sort of all rows is as fast.
+    """Split rows into halves; None without workers, or if one sort of all rows is as fast.
 
     Args:
         columns: At least one.
@@ -146,7 +145,7 @@ def split_rows(columns: Sequence[Int64Array], weights: Int64Array | None) -> Par
         O(rows).
     """
     rows = len(columns[0])
-    if rows < MIN_PARALLEL_ROWS:
+    if rows < MIN_SPLIT_ROWS or current_workers() is None:
         return None
     columns = [np.ascontiguousarray(column) for column in columns]
     sample = columns[0][:: rows // SAMPLE_ROWS]

@@ -12,11 +12,13 @@ Nothing changes before the commit, so an error in any query leaves all of them a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from threading import Lock
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks
 from dbsp_wcoj.zset import ZSet, to_storable
 
 __all__ = ["Relations", "RelationsStep", "check_delta"]
@@ -30,6 +32,8 @@ class Relations:
         traces: The trace of each relation.
         version: The number of committed steps.
         arrangement_drops: The number of calls of `drop_unread`.
+        planning: Held by the query that plans its terms and arranges traces for them; other threads
+            may be running queries.
 
     >>> from dbsp_wcoj import DeltaQuery
     >>> relations = Relations()
@@ -47,6 +51,7 @@ class Relations:
         "_readers",
         "arities",
         "arrangement_drops",
+        "planning",
         "traces",
         "version",
     )
@@ -59,6 +64,8 @@ class Relations:
         # The most atoms of a query that read a relation, by relation.
         self._occurrences: dict[str, int] = {}
         self._readers: list[Callable[[], Mapping[str, Collection[ColumnOrder]]]] = []
+        # Held while a query plans, and arranges traces that others read.
+        self.planning = Lock()
         self.version = 0
         self.arrangement_drops = 0
 
@@ -180,6 +187,11 @@ class RelationsStep(Staged):
             rows = delta if len(delta.row_array) else to_storable(delta)
             self.by_name[name] = self._relations.traces[name].prepare(rows)
 
+    def sort(self, names: Iterable[str]) -> None:
+        """Put the staged deltas in the order of these names; all others come after them."""
+        ordered = {name: self.by_name[name] for name in names if name in self.by_name}
+        self.by_name = ordered | self.by_name
+
     def replace(self, name: str, step: TraceStep | None) -> None:
         """Replace the staged delta of a relation, after all queries have been evaluated.
 
@@ -231,7 +243,11 @@ class RelationsStep(Staged):
         all_rows = self.rows
         for name, step in self.by_name.items():
             step.lookups = self._relations.estimate_lookups(name, step.rows, all_rows)
-            step.commit()
+        if all_rows >= MIN_PARALLEL_ROWS:
+            run_tasks([step.commit for step in self.by_name.values()])
+        else:
+            for step in self.by_name.values():
+                step.commit()
         self._relations.version += 1
 
 

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -43,6 +43,7 @@ from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.arrangement_build import ArrangementBuild
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks
 from dbsp_wcoj.zset import MAX_ARITY, MAX_INT64, Int64Array, ZSet, accumulate, consolidated_rows
 
 __all__ = [
@@ -591,7 +592,12 @@ class TraceStep(Staged):
                 largest = self._runs[arena.orders[0]].max_abs_weight
                 self.fits_weight_bounds = bound + largest <= MAX_INT64
                 return
-        self._runs = {order: build_run(delta, order) for order in trace.orders}
+        orders = trace.orders
+        if self.rows >= MIN_PARALLEL_ROWS:
+            runs_in_order = run_tasks([partial(build_run, delta, order) for order in orders])
+            self._runs = dict(zip(orders, runs_in_order, strict=True))
+            return
+        self._runs = {order: build_run(delta, order) for order in orders}
 
     @property
     def delta(self) -> ZSet:
@@ -647,14 +653,21 @@ class TraceStep(Staged):
         if arena is not None and arena is trace.arena and arena.add(self._runs):
             return
         trace.add_to_builds(self)
+        if self.rows >= MIN_PARALLEL_ROWS:
+            run_tasks([partial(self._append_to, arrangement) for arrangement in trace.arrangements])
+            return
         for arrangement in trace.arrangements:
-            # `check_step` has checked the sum of all runs and the delta, but not sums of some of
-            # them. So all runs are merged into one before the delta is added.
-            if self.must_compact:
-                arrangement.spine.compact()
-            arrangement.spine.append(self.run(arrangement.order), self.lookups)
-            if self.must_compact:
-                arrangement.spine.compact()
+            self._append_to(arrangement)
+
+    def _append_to(self, arrangement: Arrangement) -> None:
+        """Add the step's run to an arrangement."""
+        # `check_step` has checked the sum of all runs and the delta, but not sums of some of them.
+        # So all runs are merged into one before the delta is added.
+        if self.must_compact:
+            arrangement.spine.compact()
+        arrangement.spine.append(self.run(arrangement.order), self.lookups)
+        if self.must_compact:
+            arrangement.spine.compact()
 
 
 class PoppedOverlay(NamedTuple):

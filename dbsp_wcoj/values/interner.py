@@ -30,9 +30,9 @@ The arrays may be in external memory instead of on the heap, for example in writ
 Alternatives considered: a Python dict takes ten times as long and a hundred bytes more per string;
 Arrow's dictionary_encode starts with an empty dictionary for each array.
 
-One thread at a time may add strings. The arrays that an interner returns are copies, so later calls
-do not change them. Meanwhile, other threads read an earlier state of the interner through an
-overlay (`dbsp_wcoj.values.overlay`).
+One thread at a time may add strings. Meanwhile, other threads may look up strings and codes that
+they already know. The arrays that an interner returns are copies, so later calls do not change
+them. Readers of an earlier state use an overlay (`dbsp_wcoj.values.overlay`).
 """
 
 from __future__ import annotations
@@ -625,8 +625,10 @@ class Interner:
         mask = valid_mask(valid, rows)
         codes = np.empty(rows, np.int64)
         addresses = _address_of(offsets), _address_of(data)
+        # The size first, as in `share`: another thread may be adding strings.
+        size = self._size
         arrays = self._slots, self._bounds, self._arena
-        intern_kernels.find(addresses, mask, *arrays, self._size, codes)
+        intern_kernels.find(addresses, mask, *arrays, size, codes)
         if not self._code_map.is_identity:
             self._code_map.replace_positions(codes)
         return codes

@@ -25,6 +25,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import RLock, get_ident
@@ -110,6 +111,7 @@ class Database:
         input_options: The options of each input, as for `compile_sql`.
         functions: User-defined functions that the views call, as for `compile_sql`.
         limits: What a step or a query may use, as for `compile_sql`.
+        threads: The number of threads that share the work of a large step, as for `compile_sql`.
         memory_limit: The bytes of the state that may be in memory, such as "4 GB"; needs ``path``.
         change: What a change of the views of an existing directory may do (`ChangeOptions`).
         clock: Returns the time of a step, for views that read ``now()``.
@@ -144,6 +146,7 @@ class Database:
         input_options: Mapping[str, InputOptions] | None = None,
         functions: Mapping[str, UserFunction] | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
+        threads: int | None = None,
         memory_limit: int | str | None = None,
         change: ChangeOptions | None = None,
         clock: Callable[[], datetime] = utc_now,
@@ -165,7 +168,10 @@ class Database:
                 raise DatabaseError(
                     "a Database needs views: give SQL, a file of SQL, or the path of a state"
                 )
-            self._circuit = stored_circuit(path, functions)
+            stored = stored_circuit(path, functions).spec
+            self._circuit = Circuit(
+                replace(stored, options=replace(stored.options, threads=threads))
+            )
         else:
             self._circuit = _compile(
                 _text_of(views),
@@ -175,6 +181,7 @@ class Database:
                 input_options=input_options,
                 functions=functions,
                 limits=limits,
+                threads=threads,
             )
         if path is None:
             if memory_limit is not None:
@@ -453,6 +460,7 @@ class Database:
                     input_options={n: o for n, o in spec.input_options.items() if n != dropped},
                     functions=spec.functions,
                     limits=spec.options.limits,
+                    threads=spec.options.threads,
                 )
             except TextError as error:
                 error.add_note("lines count from the first statement of the database")

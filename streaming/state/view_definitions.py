@@ -55,6 +55,8 @@ __all__ = [
 DEFINITION_FILE: Final = "views.json"
 OLD_PICKLE_FILE: Final = "views.pickle"
 FORMAT_VERSION: Final = 2
+#: Options of earlier versions that changed how a step was computed, but no result.
+OLD_OPTIONS: Final = ("parts",)
 MICROSECOND: Final = timedelta(microseconds=1)
 HOW_TO_WRITE: Final = "start the query once with this version, which writes the file"
 
@@ -218,7 +220,11 @@ def _compile(body: Mapping[str, Any], functions: Mapping[str, UserFunction]) -> 
         name: pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True)))
         for name, text in body["schemas"].items()
     }
-    options = {name: _parse_option(name, value) for name, value in body["options"].items()}
+    options = {
+        name: _parse_option(name, value)
+        for name, value in body["options"].items()
+        if name not in OLD_OPTIONS
+    }
     plans = plans_of(source, schemas, functions)
     spec = CircuitSpec(plans, schemas, CircuitOptions(**options), source, dict(functions))
     Circuit(spec)  # raises an error if an option is invalid

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import numpy as np
@@ -106,19 +105,6 @@ def test_summed_output_deltas_are_the_views_of_the_summed_inputs_in_every_formul
         views = totals.circuit.views
         assert {name: bag_of(views[name]) for name in totals.bags} == totals.bags
         assert bag_of(views["link"]) == links
-
-
-def test_threads_and_parts_change_no_delta():
-    rng = np.random.default_rng(5)
-    rows = [tuple(row) for row in rng.integers(60, size=(1500, 2)).tolist()]
-    with ThreadPoolExecutor(2) as pool:
-        parallel = compile_sql(VIEWS, INPUTS, executor=pool, parts=4)
-        sequential = compile_sql(VIEWS, INPUTS)
-        for part in (rows[:700], rows[700:]):
-            tables = {"link": edges(*part), "mark": marks(*range(9))}
-            assert parallel.step(tables) == sequential.step(tables)
-        deleted = {"link": edges(*rows[::2], weights=[-1] * 750)}
-        assert parallel.step(deleted) == sequential.step(deleted)
 
 
 def test_columns_are_matched_by_name_in_any_order_and_of_any_integer_type():

@@ -16,7 +16,7 @@ from tests.support.state_store import bags
 
 def check_copy(serializer):
     """Check that a copy of a specification, through bytes, gives an equal circuit."""
-    circuit = compile_sql(VIEWS, INPUTS, materialize=["total"], outputs=["groups"], parts=3)
+    circuit = compile_sql(VIEWS, INPUTS, materialize=["total"], outputs=["groups"], threads=3)
     copy = serializer.loads(serializer.dumps(circuit.spec))
     assert copy == circuit.spec
     new = Circuit(copy)
@@ -40,7 +40,7 @@ def test_fingerprints_name_the_parts_in_which_two_circuits_differ():
         differing = {n for n, f in circuit.fingerprints.items() if original.fingerprints[n] != f}
         assert differing == {name}
         assert circuit.fingerprint != original.fingerprint
-    equal = compile_sql(VIEWS, INPUTS, formula="recursive", parts=2, outputs=["total"])
+    equal = compile_sql(VIEWS, INPUTS, formula="recursive", threads=2, outputs=["total"])
     assert (equal.fingerprint, equal.fingerprints) == (
         original.fingerprint,
         original.fingerprints,

@@ -432,10 +432,8 @@ def test_four_threads_step_and_query_with_frames() -> None:
         lambda frame: frame.to_dict("records"),
         lambda frame: pa.Table.from_pandas(frame).to_batches(max_chunksize=50),
     ]
-    with ThreadPoolExecutor(4) as join_pool, ThreadPoolExecutor(4) as user_pool:
-        shared = compile_sql(
-            text, {"e": deltas[0]}, materialize=True, executor=join_pool, parts=4, name="two"
-        )
+    with ThreadPoolExecutor(4) as user_pool:
+        shared = compile_sql(text, {"e": deltas[0]}, materialize=True, threads=4, name="two")
 
         def work(number: int) -> int:
             shared.step({"e": kinds[number % 4](deltas[number])})

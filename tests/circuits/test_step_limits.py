@@ -5,8 +5,6 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -300,14 +298,16 @@ class Clock:
         return self.now
 
 
-def circuit_with_clock(text: str, executor: Executor | None = None, **options: object) -> Circuit:
+def circuit_with_clock(text: str, **options: object) -> Circuit:
     plans = compile_sql(text, SCHEMAS).plans
     spec = CircuitSpec(plans, SCHEMAS, CircuitOptions(**options))  # type: ignore[arg-type]
-    return Circuit(spec, executor=executor, clock=Clock())
+    return Circuit(spec, clock=Clock())
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_work_without_rows_is_bounded_by_time(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(join_layout, "MAX_WORK_PER_CALL", 50)
     text = (
         "SELECT e.a, x.b FROM e JOIN f x ON x.a = e.b JOIN f y ON y.a = x.b JOIN e z ON z.a = y.b"
@@ -318,20 +318,18 @@ def test_work_without_rows_is_bounded_by_time(parts: int, monkeypatch: pytest.Mo
         "f": table([(0, n) for n in numbers] + [(n, 2 * n + 100_000) for n in numbers]),
     }
     row = {"e": table([(-2, 0)])}
-    with ThreadPoolExecutor(2) as executor:
-        pool = executor if parts > 1 else None
-        circuit = circuit_with_clock(text, limits=StepLimits.off(), executor=pool, parts=parts)
-        circuit.step(first)
-        before = sizes(circuit)
-        circuit.limits = StepLimits(max_seconds=40)
+    circuit = circuit_with_clock(text, limits=StepLimits.off(), threads=threads)
+    circuit.step(first)
+    before = sizes(circuit)
+    circuit.limits = StepLimits(max_seconds=40)
 
-        with pytest.raises(StepLimitError, match="max_seconds=40") as caught:
-            circuit.step(row)
+    with pytest.raises(StepLimitError, match="max_seconds=40") as caught:
+        circuit.step(row)
 
-        assert caught.value.limit == "max_seconds"
-        assert sizes(circuit) == before
-        circuit.limits = StepLimits(max_seconds=1e9)
-        assert circuit.step(row)["view"].num_rows == 0
+    assert caught.value.limit == "max_seconds"
+    assert sizes(circuit) == before
+    circuit.limits = StepLimits(max_seconds=1e9)
+    assert circuit.step(row)["view"].num_rows == 0
 
 
 def test_a_count_is_bounded_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,17 +377,13 @@ def test_a_join_of_the_core_raises_the_limit_error_of_the_core() -> None:
     assert (caught.value.limit, caught.value.allowed) == ("max_step_rows", 1000)
 
 
-@pytest.mark.parametrize("executor", [None, ThreadPoolExecutor])
-def test_parts_that_run_at_once_share_one_budget(
-    executor: Callable[[int], ThreadPoolExecutor] | None,
-) -> None:
-    pool = None if executor is None else executor(2)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_parts_that_run_at_once_share_one_budget(threads: int) -> None:
     limits = StepLimits(max_step_rows=1_000_000)
     circuit = compile_sql(
         "SELECT e.a, f.b FROM e JOIN f ON e.b = f.a",
         SCHEMAS,
-        executor=pool,
-        parts=4,
+        threads=threads,
         limits=limits,
     )
     circuit.step({"f": numbered_rows(1000, key=0)})
@@ -398,8 +392,6 @@ def test_parts_that_run_at_once_share_one_budget(
         circuit.step({"e": pa.table({"a": np.arange(20_000), "b": np.zeros(20_000, np.int64)})})
 
     assert caught.value.reached is not None and caught.value.reached < 1_400_000
-    if pool is not None:
-        pool.shutdown()
 
 
 def test_a_query_has_the_limits_of_a_step() -> None:

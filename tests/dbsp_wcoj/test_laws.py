@@ -7,13 +7,14 @@ formula, a version or a run breaks them first.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dbsp_wcoj import DeltaQuery, Formula, Query, generic_join
+from dbsp_wcoj import DeltaQuery, Formula, Query, delta_query, generic_join
+from dbsp_wcoj.execution import term_division
 from tests.generators.strategies import (
     DOMAINS,
     FORMULAS,
@@ -30,6 +31,7 @@ from tests.generators.strategies import (
     zsets,
 )
 from tests.oracles import naive
+from tests.support.working_threads import working_threads
 
 
 def run(query: Query, steps: list[Step] | tuple[Step, ...], **options: object) -> list[Delta]:
@@ -201,12 +203,17 @@ def test_one_relation_for_each_atom_equals_the_self_join(scenario, formula):
 
 
 @LAW
-@given(scenario=scenarios(max_steps=2), parts=st.integers(2, 5), formula=st.sampled_from(FORMULAS))
-def test_threads_give_the_same_deltas(scenario, parts, formula):
-    with ThreadPoolExecutor(2) as executor:
-        threaded = run(
-            scenario.query, scenario.steps, formula=formula, executor=executor, parts=parts
-        )
+@given(
+    scenario=scenarios(max_steps=2), threads=st.integers(2, 5), formula=st.sampled_from(FORMULAS)
+)
+def test_threads_give_the_same_deltas(scenario, threads, formula):
+    with (
+        working_threads(threads),
+        patch.object(delta_query, "MIN_PARALLEL_ROWS", 1),
+        patch.object(term_division, "MIN_PARALLEL_ROWS", 1),
+        patch.object(term_division, "MIN_PART_ROWS", 1),
+    ):
+        threaded = run(scenario.query, scenario.steps, formula=formula)
     assert threaded == run(scenario.query, scenario.steps, formula=formula)
 
 

@@ -1,7 +1,5 @@
 """Bugs of the core that were fixed, each with the input that showed it."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -21,6 +19,7 @@ from dbsp_wcoj import (
 )
 from dbsp_wcoj.query import Atom, Variable
 from dbsp_wcoj.zset import MAX_INT64
+from tests.support.working_threads import working_threads
 
 THOUSAND = ZSet.from_columns([np.arange(1000)])
 
@@ -34,9 +33,9 @@ def test_an_error_in_one_part_waits_for_the_others():
     """The other parts read runs that were freed already: a segmentation fault."""
     rows = np.arange(20_000)
     heavy = np.where(rows < 100, 1 << 40, 1)
-    with ThreadPoolExecutor(2) as executor:
+    with working_threads(2):
         for _ in range(5):
-            view = DeltaQuery("n() :- r(a), s(a), t(b)", executor=executor, parts=2)
+            view = DeltaQuery("n() :- r(a), s(a), t(b)")
             with pytest.raises(WeightOverflowError):
                 view.step({name: ZSet.from_columns([rows], heavy) for name in "rst"})
 
@@ -121,16 +120,16 @@ def test_chunks_check_their_deltas_when_they_are_called():
         DeltaQuery("n() :- r(a)").step_chunks({"zz": THOUSAND})
 
 
-@pytest.mark.parametrize("parts", [1, 4])
-def test_a_split_innermost_variable_is_counted_once(parts):
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_split_innermost_variable_is_counted_once(threads):
     """Each part counted all rows, because the kernel ignored its range."""
     numbers = np.arange(10_000)
     e, f = ZSet.from_columns([np.full(10_000, 5), numbers]), ZSet.from_columns([numbers])
-    with ThreadPoolExecutor(2) as executor:
+    with working_threads(threads):
         query = "n() :- e(5, b), f(b)"
         relations = {"e": e, "f": f}
-        joined = generic_join(query, relations, executor=executor, parts=parts)
-        stepped = DeltaQuery(query, executor=executor, parts=parts).step(relations)
+        joined = generic_join(query, relations)
+        stepped = DeltaQuery(query).step(relations)
     assert joined.to_dict() == stepped.to_dict() == {(): 10_000}
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.cost import Clock, Cost
-from benchmarks.engine import count_of, part_count, thread_pool, warm_up
+from benchmarks.engine import count_of, open_workers, warm_up
 from benchmarks.lsqb import Relations
 from benchmarks.maintained import MaintainedQuery, with_weight
 from benchmarks.peers.pattern import Pattern
@@ -35,10 +35,9 @@ class _Counter:
         self._edges = edges[:, np.random.default_rng(1).permutation(edges.shape[1])]
 
     def count(self) -> int:
-        with thread_pool(self._threads) as executor:
-            edges = ZSet.from_columns(list(self._edges), executor=executor)
-            parts = part_count(self._threads)
-            return count_of(generic_join(self._query, {"e": edges}, executor=executor, parts=parts))
+        with open_workers(self._threads):
+            edges = ZSet.from_columns(list(self._edges))
+            return count_of(generic_join(self._query, {"e": edges}))
 
     def index(self) -> Cost:
         """Return the cost to sort the edges and to build the tries of both directions."""
@@ -54,10 +53,8 @@ class _BinaryCounter:
         self._query, self._threads, self._edges = pattern.datalog, threads, edges
 
     def count(self) -> int:
-        with thread_pool(self._threads) as executor:
-            view = DeltaQuery(
-                self._query, formula="recursive", executor=executor, parts=part_count(self._threads)
-            )
+        with open_workers(self._threads):
+            view = DeltaQuery(self._query, formula="recursive")
             return count_of(view.step({"e": ZSet.from_columns(list(self._edges))}))
 
 
@@ -95,11 +92,10 @@ def counter(
 @contextmanager
 def maintainer(pattern: Pattern, edges: Edges, resources: Resources) -> Iterator[_Maintainer]:
     warm_up(resources.threads)
-    with thread_pool(resources.threads) as executor:
-        parts = part_count(resources.threads)
+    with open_workers(resources.threads):
 
         def load(loaded: Edges) -> _Maintainer:
-            loaded_view = _Maintainer(DeltaQuery(pattern.datalog, executor=executor, parts=parts))
+            loaded_view = _Maintainer(DeltaQuery(pattern.datalog))
             loaded_view.step(loaded, np.ones(loaded.shape[1], np.int64))
             return loaded_view
 

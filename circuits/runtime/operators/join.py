@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from circuits.plan.columns import number_repeated
@@ -54,14 +53,10 @@ class JoinOptions:
     Attributes:
         formula: The delta formula, or "auto". A custom formula applies to joins with its number of
             atoms; other joins run ``collapsed``.
-        executor: The thread pool for large steps; None for no threads.
-        parts: The number of parts into which a large delta is split.
         max_iterations: The maximal number of iterations of a recursion per step.
     """
 
     formula: FormulaName | str = Formula.collapsed
-    executor: Executor | None = None
-    parts: int = 1
     max_iterations: int = MAX_ITERATIONS
 
 
@@ -82,13 +77,7 @@ class JoinOperator:
         formula = options.formula
         if isinstance(formula, CustomFormula) and formula.atoms != len(self.query.body):
             formula = Formula.collapsed
-        self.delta_query = DeltaQuery(
-            self.query,
-            formula=formula,
-            executor=options.executor,
-            parts=options.parts,
-            relations=relations,
-        )
+        self.delta_query = DeltaQuery(self.query, formula=formula, relations=relations)
 
     def evaluate(self, inputs: Sequence[ZSet | Trace], budget: Budget | None = None) -> ZSet:
         """Join whole Z-sets or traces; a trace is read in its existing column orders only."""

@@ -156,7 +156,7 @@ def run(
     dialect: Dialect = DUCKDB,
     functions: Functions = None,
     formula: FormulaName = COLLAPSED,
-    threads: Threads = 1,
+    threads: Threads = None,
     max_step_rows: MaxStepRows = None,
     max_step_bytes: MaxStepBytes = None,
     max_seconds: MaxSeconds = None,
@@ -284,7 +284,7 @@ def replay(
     dialect: Dialect = DUCKDB,
     functions: Functions = None,
     formula: FormulaName = COLLAPSED,
-    threads: Threads = 1,
+    threads: Threads = None,
     max_step_rows: MaxStepRows = None,
     max_step_bytes: MaxStepBytes = None,
     max_seconds: MaxSeconds = None,
@@ -543,7 +543,7 @@ def profile(
     dialect: Dialect = DUCKDB,
     functions: Functions = None,
     formula: FormulaName = COLLAPSED,
-    threads: Threads = 1,
+    threads: Threads = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write each step to files, like the durable sink.")
     ] = False,

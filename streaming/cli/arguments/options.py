@@ -83,7 +83,13 @@ Functions: TypeAlias = Annotated[
     ),
 ]
 Threads: TypeAlias = Annotated[
-    int, typer.Option(metavar="N", min=1, help="Number of threads of the joins.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Number of threads that share the work of a large step; by default the number of "
+        "cores.",
+    ),
 ]
 StepRows: TypeAlias = Annotated[
     int, typer.Option(metavar="N", min=1, help="Approximate number of rows of a step.")

@@ -43,7 +43,7 @@ class RunOptions:
     bad_rows: str
     cells: int | None
     formula: str
-    threads: int
+    threads: int | None
     max_step_rows: int | None
     max_step_bytes: str | None
     max_seconds: float | None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Final
 
@@ -34,8 +33,6 @@ __all__ = [
 ]
 
 DUCKDB: Final = "duckdb"
-# A large delta is split into this many parts per thread, which the executor joins in parallel.
-PARTS_PER_THREAD: Final = 16
 
 
 def compile_query(
@@ -45,8 +42,7 @@ def compile_query(
     dialect: str = DUCKDB,
     functions: str | None = None,
     formula: str = str(Formula.collapsed),
-    executor: Executor | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     materialize: bool | Collection[str] = False,
     input_options: Mapping[str, InputOptions] | None = None,
     outputs: Collection[str] | None = None,
@@ -61,11 +57,9 @@ def compile_query(
         DbspWcojError: The query cannot be compiled.
     """
     parsed = read_query(query)
-    parts = 1 if executor is None else threads * PARTS_PER_THREAD
     options = {
         "formula": formula,
-        "executor": executor,
-        "parts": parts,
+        "threads": threads,
         "materialize": materialize,
         "input_options": input_options,
         "outputs": outputs,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -36,7 +35,7 @@ def profile(
     dialect: str,
     functions: str | None,
     formula: str,
-    threads: int,
+    threads: int | None,
     write: bool,
     state_dir: Path | None,
     seed: int,
@@ -48,14 +47,12 @@ def profile(
         tables = read_tables(source or [], rows=rows, skew=skew, seed=seed)
         schemas = {name: table.schema for name, table in tables.items()}
         stream = split_stream(tables, batch=batch, steps=steps, seed=seed)
-        executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         circuit = compile_query(
             query,
             schemas,
             dialect=dialect,
             functions=functions,
             formula=formula,
-            executor=executor,
             threads=threads,
         )
         if dialect_of(circuit) is not None and not json:
@@ -69,7 +66,6 @@ def profile(
             circuit,
             stream,
             store=store,
-            parallel=threads > 1,
             report=_progress_printer(progress, json),
         )
     if json:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +58,7 @@ def replay(
     dialect: str,
     functions: str | None,
     formula: str,
-    threads: int,
+    threads: int | None,
     max_step_rows: int | None,
     max_step_bytes: str | None,
     max_seconds: float | None,
@@ -80,7 +79,6 @@ def replay(
     changes, changes_source = _read_changes(source, by=by, columns=names)
     options = changes_source.input_options()
     with ExitStack() as stack:
-        executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
         try:
             circuit = compile_query(
                 query,
@@ -88,7 +86,6 @@ def replay(
                 dialect=dialect,
                 functions=functions,
                 formula=formula,
-                executor=executor,
                 threads=threads,
                 materialize=output is not None,
                 input_options={} if options is None else {changes_source.name: options},

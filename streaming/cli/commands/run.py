@@ -14,7 +14,6 @@ import signal
 import tempfile
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -409,8 +408,6 @@ def _compile(
     stack: ExitStack,
 ) -> Circuit:
     """Compile the query; materialize the views whose whole contents a sink needs."""
-    threads = options.threads
-    executor = stack.enter_context(ThreadPoolExecutor(threads)) if threads > 1 else None
     input_options = {name: source.input_options() for name, source in options.sources.items()}
     compile_views = partial(
         compile_query,
@@ -422,8 +419,7 @@ def _compile(
     sinks = assign_sinks(options.sinks, compile_views())
     return compile_views(
         formula=options.formula,
-        executor=executor,
-        threads=threads,
+        threads=options.threads,
         input_options={name: value for name, value in input_options.items() if value is not None},
         materialize=materialized_views(sinks),
         limits=parsed_options.limits,

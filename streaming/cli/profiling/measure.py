@@ -155,7 +155,6 @@ def measure(
     stream: Stream,
     *,
     store: Store | None = None,
-    parallel: bool = False,
     report: Callable[[str], None] = lambda text: None,
 ) -> Profile:
     """Run the steps of a stream through a circuit that has no state yet.
@@ -164,7 +163,6 @@ def measure(
         circuit: The views.
         stream: The initial load, and the steps.
         store: Receives each step; None to write nothing.
-        parallel: True if joins run on other threads, so that levels cannot be sampled.
         report: Receives lines of progress.
     """
     report("compiling, once on a machine ...")
@@ -179,12 +177,11 @@ def measure(
     plain = [run_step(tables) for tables in stream.steps]
     report(f"{len(stream.steps)} steps, profiled, for at least a second ...")
     run_step.rows_out = run_step.written = 0
-    with ThreadPoolExecutor(1) as executor:
-        sampling = None if parallel else executor
-        with Profiler(perf_counter, sampling) as profiler:
-            profiled = [run_step(tables) for tables in stream.steps]
-            while sum(profiled) < MIN_PROFILE_S and len(profiled) < MAX_PASSES * len(stream.steps):
-                profiled += [run_step(tables) for tables in stream.steps]
+    # An observed thread works alone, so the profile is that of one thread.
+    with ThreadPoolExecutor(1) as executor, Profiler(perf_counter, executor) as profiler:
+        profiled = [run_step(tables) for tables in stream.steps]
+        while sum(profiled) < MIN_PROFILE_S and len(profiled) < MAX_PASSES * len(stream.steps):
+            profiled += [run_step(tables) for tables in stream.steps]
     steps = len(profiled)
     return Profile(
         loaded=stream.rows,

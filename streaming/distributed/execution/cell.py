@@ -106,7 +106,8 @@ def cell_spec(
     else:
         input_relations = relations
     schemas = {name: schema_of(relation.fields) for name, relation in input_relations.items()}
-    options = CircuitOptions(outputs=tuple(parts), formula=formula, limits=limits)
+    # A task of Spark has one core.
+    options = CircuitOptions(outputs=tuple(parts), formula=formula, limits=limits, threads=1)
     return CircuitSpec(plans, schemas, options)
 
 
@@ -141,6 +142,7 @@ def driver_spec(
             materialize=tuple(name for name in spec.materialized if name in spec.schemas),
             input_options=spec.input_options,
             limits=spec.options.limits,
+            threads=spec.options.threads,
         ),
     )
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Relations, ZSet, delta_query
-from dbsp_wcoj.execution import delta_division
+from dbsp_wcoj.execution import delta_division, term_division
 from dbsp_wcoj.execution.delta_division import MAX_PARTS, MIN_ROWS_PER_PART, divide_run
 from dbsp_wcoj.storage.run import Run
 from tests.generators.strategies import FORMULAS, LAW, scenarios, zset, zsets
@@ -108,7 +108,7 @@ def test_only_large_deltas_of_mapped_relations_are_divided(head, is_mapped):
     numbers = np.arange(8 * MIN_ROWS_PER_PART)
     edges = ZSet.from_columns([numbers // 4, numbers * 7919 % 30_011])
     with (
-        patch.object(delta_query, "divide_run", wraps=divide_run) as divide,
+        patch.object(term_division, "divide_run", wraps=divide_run) as divide,
         patch.object(delta_division, "MAPPED_BYTES_PER_PART", 1),
     ):
         step(relations, view, {"e": ZSet.from_columns([numbers % 30_011, numbers])})

@@ -6,7 +6,6 @@ The oracle is a product of matrices.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from dbsp_wcoj.kernels.join.join_layout import PACKED_RUN
 from dbsp_wcoj.kernels.join.packed_lists import FIRST_NODE, NODE_WORDS
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import build_run
+from tests.support.working_threads import working_threads
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c)"
 # A run is packed only if it has a directory: at least 32 vertices with edges.
@@ -102,19 +102,25 @@ def test_the_estimate_is_near_the_number_of_pairs(seed, step, lists):
 
 @pytest.mark.parametrize("query", QUERIES)
 @settings(max_examples=12, deadline=None)
-@given(seed=st.integers(0, 2**32), density=st.sampled_from([0.1, 0.5, 1.0]), parts=st.booleans())
+@given(
+    seed=st.integers(0, 2**32),
+    density=st.sampled_from([0.1, 0.5, 1.0]),
+    threads=st.sampled_from([1, 3]),
+)
 def test_a_view_whose_first_step_is_packed_equals_the_product_of_matrices(
-    query, seed, density, parts
+    query, seed, density, threads
 ):
     rng = np.random.default_rng(seed)
     steps = [random_matrix(rng, density, [int(rng.choice([-2, 1, 3]))])]
     steps += [random_matrix(rng, share, [-1, 1, 2]) for share in (0.02, density, 0.002)]
     result: dict[tuple[int, ...], int] = {}
     total = np.zeros_like(steps[0])
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as executor:
+    with pytest.MonkeyPatch.context() as patch, working_threads(threads):
         patch.setattr(bound_terms, "MIN_PACKED_ROWS", 1)
         patch.setattr("dbsp_wcoj.delta_query.MIN_PARALLEL_ROWS", 64)
-        view = DeltaQuery(query, executor=executor, parts=3 if parts else 1)
+        patch.setattr("dbsp_wcoj.execution.term_division.MIN_PARALLEL_ROWS", 64)
+        patch.setattr("dbsp_wcoj.execution.term_division.MIN_PART_ROWS", 16)
+        view = DeltaQuery(query)
         for matrix in steps:
             if not matrix.any():
                 continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +16,7 @@ from dbsp_wcoj.zset import accumulate
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import columnar
 from tests.oracles.naive import add
+from tests.support.working_threads import working_threads
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 
@@ -90,25 +90,25 @@ QUERIES = (
 
 
 @pytest.mark.parametrize("text", QUERIES)
-def test_an_executor_and_parts_change_neither_rows_nor_counts(text):
+def test_threads_change_neither_rows_nor_counts(text):
     names = Query.parse(text).relations
     alone = DeltaQuery(text)
     total = {name: ZSet.empty(2) for name in names}
     answer = ZSet.empty(len(alone.query.head))
-    with ThreadPoolExecutor(2) as executor:
-        views = [DeltaQuery(text, executor=executor, parts=parts) for parts in (2, 5)]
-        views.append(DeltaQuery(text, parts=3))
+    views = {threads: DeltaQuery(text) for threads in (2, 5)}
+    with working_threads(1):
         for number, size in enumerate((9_000, 7_000, 30)):
             step = {
                 name: random_relation(10 * number + k, size, 900)
                 for k, name in enumerate(sorted(names))
             }
             delta = alone.step(step)
-            for view in views:
-                assert view.step(step) == delta
+            for threads, view in views.items():
+                with working_threads(threads):
+                    assert view.step(step) == delta
             answer += delta
             total = {name: total[name] + step[name] for name in names}
-        assert {view.stats.joins for view in views} == {alone.stats.joins}
+        assert {view.stats.joins for view in views.values()} == {alone.stats.joins}
     expected = oracle(text, total)
     if alone.query.head:
         check_equal(answer, expected)

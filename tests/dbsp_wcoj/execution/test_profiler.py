@@ -16,7 +16,9 @@ from dbsp_wcoj import DeltaQuery, Query, ZSet
 from dbsp_wcoj.execution.profiler import Profiler
 from dbsp_wcoj.observer import current_observer
 from dbsp_wcoj.planning.level_profile import level_profiles
+from dbsp_wcoj.workers import current_workers
 from tests.oracles import naive
+from tests.support.working_threads import working_threads
 
 TRIANGLES = "tri(a, b, c) :- e(a, b), e(b, c), e(a, c)"
 
@@ -163,14 +165,13 @@ def test_most_of_the_time_is_attributed_to_the_slow_level() -> None:
     assert seconds[2] > 10 * (seconds[0] + seconds[1])
 
 
-def test_levels_are_not_profiled_in_threads_of_an_executor() -> None:
+def test_an_observed_thread_works_alone() -> None:
     delta = edges(12_000, 2_000, 0)
     expected = naive.evaluate(Query.parse(TRIANGLES), {"e": delta.to_dict()})
 
-    with ThreadPoolExecutor(2) as executor, Profiler(perf_counter) as profiler:
-        delta_of_threads = DeltaQuery(TRIANGLES, executor=executor, parts=4).step({"e": delta})
+    with working_threads(2), Profiler(perf_counter) as profiler:
+        assert current_workers() is None
+        assert DeltaQuery(TRIANGLES).step({"e": delta}).to_dict() == expected
 
     (term,) = profiler.terms.values()
-    assert delta_of_threads.to_dict() == expected
     assert 0 < term.seconds == profiler.phases["join"].seconds
-    assert profiler.seconds_by_level(term) is None

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from dbsp_wcoj import DeltaQuery, Formula, Query, WeightOverflowError, ZSet, gen
 from dbsp_wcoj.kernels.join import join_layout
 from tests.generators.hub_streams import HIGHEST, LAYOUTS, WEIGHTS, steps, sum_kinds
 from tests.oracles import columnar, naive
+from tests.support.working_threads import working_threads
 
 CLIQUE = "n() :- e(a, b), e(a, c), e(a, d), e(b, c), e(b, d), e(c, d)"
 QUERIES = (
@@ -70,8 +69,8 @@ def test_parts_of_a_clique_add_up():
     query = Query.parse(CLIQUE)
     rng = np.random.default_rng(3)
     edges = ZSet.from_columns(list(rng.integers(0, 300, (2, 9_000))))
-    with ThreadPoolExecutor(2) as executor:
-        found = generic_join(query, {"e": edges}, executor=executor, parts=7)
+    with working_threads(2):
+        found = generic_join(query, {"e": edges})
     assert found == generic_join(query, {"e": edges})
     state = {"e": (tuple(edges.columns), edges.weights)}
     assert found.to_dict() == {(): int(columnar.evaluate(query, state)[1].sum())}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,7 @@ from dbsp_wcoj import DeltaQuery, Formula, Query, ZSet
 from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS
 from dbsp_wcoj.kernels.join import join_layout
 from tests.oracles import columnar, naive
+from tests.support.working_threads import working_threads
 
 
 def driver_levels(view: DeltaQuery) -> list[int]:
@@ -59,8 +58,8 @@ def test_parts_of_a_delta_add_up(head):
     first, second = (relation(rng, (300, 300), size) for size in (9_000, 6_000))
     whole = DeltaQuery(query)
     expected = [whole.step({"e": one}) for one in (first, second)]
-    with ThreadPoolExecutor(2) as executor:
-        cut = DeltaQuery(query, executor=executor, parts=7)
+    with working_threads(2):
+        cut = DeltaQuery(query)
         assert [cut.step({"e": one}) for one in (first, second)] == expected
 
 

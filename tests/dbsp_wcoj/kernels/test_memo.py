@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,6 +12,7 @@ from dbsp_wcoj.kernels.join import join_layout
 from tests.dbsp_wcoj.test_laws import integrate
 from tests.generators.strategies import FORMULAS, LAW
 from tests.oracles import naive
+from tests.support.working_threads import working_threads
 
 QUERIES = [
     "n() :- r(a, b), s(b, c), t(c, d), u(d, e), r(e, f)",
@@ -118,8 +117,8 @@ def test_a_sum_is_computed_once_for_all_values_that_it_does_not_depend_on():
 def test_each_part_of_the_work_memoizes_by_itself():
     relations = chain(500, 20_000)
     views = {n: ZSet.from_columns(list(r)) for n, r in zip("rstu", relations, strict=True)}
-    with ThreadPoolExecutor(2) as executor:
-        view = DeltaQuery("q(a) :- r(a, b), s(b, c), t(c, d), u(d, e)", executor=executor, parts=4)
+    with working_threads(2):
+        view = DeltaQuery("q(a) :- r(a, b), s(b, c), t(c, d), u(d, e)")
         assert view.step(views) == generic_join(view.query, views)
 
 

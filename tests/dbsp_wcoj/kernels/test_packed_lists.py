@@ -5,8 +5,6 @@ That the packed way is taken is asked of the product; the oracle is a product of
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
@@ -15,6 +13,7 @@ from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.kernels.join.packed_lists import FIRST_NODE, NODE_WORDS, pack_run, packed_words
 from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import MAX_INT64
+from tests.support.working_threads import working_threads
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c)"
 VERTICES = 400
@@ -92,8 +91,8 @@ def test_restricted_triangles_count_only_nodes_in_range():
 def test_parts_on_threads_read_the_same_packed_run():
     matrix = graph(5, rows=60_000)
     edges = zset(matrix, "dense")
-    with ThreadPoolExecutor(2) as executor:
-        found = count(TRIANGLES, edges, edges, edges, executor=executor, parts=8)
+    with working_threads(2):
+        found = count(TRIANGLES, edges, edges, edges)
     assert found == ((matrix @ matrix) * matrix).sum()
 
 

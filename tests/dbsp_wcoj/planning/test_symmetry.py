@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from dbsp_wcoj.planning.planner import normalize_body
 from dbsp_wcoj.planning.symmetry import find_symmetries
 from tests.generators.strategies import LAW, streams, zsets
 from tests.oracles import naive
+from tests.support.working_threads import working_threads
 
 CYCLE_OF_3 = "n() :- e(a, b), e(b, c), e(c, a)"
 CYCLE_OF_4 = "n() :- e(a, b), e(b, c), e(c, d), e(d, a)"
@@ -156,14 +156,16 @@ def test_a_view_equals_recomputation_after_every_step(text, data):
         assert output == naive.evaluate(query, state)
 
 
-@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("text", [CYCLE_OF_3, CYCLE_OF_4, BUTTERFLY, "q(a) :- e(a, b), e(a, c)"])
-def test_large_steps_and_single_rows_equal_collapsed(text, parts, monkeypatch):
+def test_large_steps_and_single_rows_equal_collapsed(text, threads, monkeypatch):
     monkeypatch.setattr("dbsp_wcoj.delta_query.MIN_PARALLEL_ROWS", 64)
+    monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_PARALLEL_ROWS", 64)
+    monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_PART_ROWS", 16)
     monkeypatch.setattr("dbsp_wcoj.execution.bound_terms.MIN_PACKED_ROWS", 64)
-    rng = np.random.default_rng(parts)
-    with ThreadPoolExecutor(2) as executor:
-        view = DeltaQuery(text, formula="auto", executor=executor, parts=parts)
+    rng = np.random.default_rng(threads)
+    with working_threads(threads):
+        view = DeltaQuery(text, formula="auto")
         plain = DeltaQuery(text)
         for rows in (2000, 1, 1, 40, 1500, 1, 3000):
             columns = [rng.integers(0, 60, rows) for _ in range(2)]

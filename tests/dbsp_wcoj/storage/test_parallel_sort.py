@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 
 from dbsp_wcoj import WeightOverflowError, ZSet
-from dbsp_wcoj.storage.parallel_sort import MIN_PARALLEL_ROWS, split_rows
+from dbsp_wcoj.storage.parallel_sort import MIN_SPLIT_ROWS, split_rows
 from dbsp_wcoj.zset import MAX_INT64
+from tests.support.working_threads import working_threads
 
-ROWS = MIN_PARALLEL_ROWS + MIN_PARALLEL_ROWS // 8
+ROWS = MIN_SPLIT_ROWS + MIN_SPLIT_ROWS // 8
 
 
 def random_columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
@@ -24,33 +23,36 @@ def random_columns(arity: int, spread: int, seed: int = 0) -> list[np.ndarray]:
 def test_a_parallel_sort_gives_the_same_zset(arity, spread):
     columns = random_columns(arity, spread)
     weights = np.random.default_rng(1).integers(-1, 3, ROWS)
-    assert (split_rows(columns, weights) is not None) == (arity * (2 * spread).bit_length() <= 64)
-    with ThreadPoolExecutor(1) as executor:
-        for optional_weights in (None, weights):
-            expected = ZSet.from_columns(columns, optional_weights)
-            assert ZSet.from_columns(columns, optional_weights, executor=executor) == expected
+    for optional_weights in (None, weights):
+        expected = ZSet.from_columns(columns, optional_weights)
+        with working_threads(2):
+            is_split = split_rows(columns, optional_weights) is not None
+            assert is_split == (arity * (2 * spread).bit_length() <= 64)
+            assert ZSet.from_columns(columns, optional_weights) == expected
 
 
 def test_columns_that_are_no_contiguous_arrays_are_split():
     rows = np.stack(random_columns(2, 1000), axis=1)
-    with ThreadPoolExecutor(1) as executor:
-        result = ZSet.from_columns(list(rows.T), executor=executor)
+    with working_threads(2):
+        result = ZSet.from_columns(list(rows.T))
     assert result == ZSet.from_columns([rows[:, 0].copy(), rows[:, 1].copy()])
 
 
 def test_rows_that_are_sorted_or_few_or_mostly_have_one_first_value_are_not_split():
     first, second = random_columns(2, 1000)
     weights = np.ones(ROWS, np.int64)
-    assert split_rows([first, second], weights) is not None
-    assert split_rows([np.sort(first), second], weights) is None
-    assert split_rows([first * (np.arange(ROWS) % 16 == 0), second], weights) is None
-    assert (
-        split_rows(
-            [first[: MIN_PARALLEL_ROWS - 1], second[: MIN_PARALLEL_ROWS - 1]],
-            weights[: MIN_PARALLEL_ROWS - 1],
+    assert split_rows([first, second], weights) is None  # one thread
+    with working_threads(2):
+        assert split_rows([first, second], weights) is not None
+        assert split_rows([np.sort(first), second], weights) is None
+        assert split_rows([first * (np.arange(ROWS) % 16 == 0), second], weights) is None
+        assert (
+            split_rows(
+                [first[: MIN_SPLIT_ROWS - 1], second[: MIN_SPLIT_ROWS - 1]],
+                weights[: MIN_SPLIT_ROWS - 1],
+            )
+            is None
         )
-        is None
-    )
 
 
 @pytest.mark.parametrize("half", [(), (0,), (1,), (0, 1)])
@@ -61,8 +63,8 @@ def test_rows_whose_weights_cancel_in_a_half_are_dropped(half):
     weights = np.ones(ROWS, np.int64)
     repeated = [np.concatenate((column, column[cancels])) for column in (first, second)]
     all_weights = np.concatenate((weights, -weights[cancels]))
-    with ThreadPoolExecutor(1) as executor:
-        result = ZSet.from_columns(repeated, all_weights, executor=executor)
+    with working_threads(2):
+        result = ZSet.from_columns(repeated, all_weights)
     assert result == ZSet.from_columns([first[~cancels], second[~cancels]])
 
 
@@ -72,5 +74,5 @@ def test_a_weight_beyond_int64_is_refused_in_either_half(half):
     weights = np.ones(ROWS, np.int64)
     # Two equal rows, whose weights add up to more than int64 holds.
     first[:2], second[:2], weights[:2] = 2000 * half - 1000, 7, MAX_INT64
-    with ThreadPoolExecutor(1) as executor, pytest.raises(WeightOverflowError):
-        ZSet.from_columns([first, second], weights, executor=executor)
+    with working_threads(2), pytest.raises(WeightOverflowError):
+        ZSet.from_columns([first, second], weights)

@@ -77,8 +77,8 @@ def test_a_state_serves_the_same_views_in_another_order(state_dir):
 
 
 @pytest.mark.parametrize("formula", list(Formula))
-def test_a_state_continues_with_another_formula_and_number_of_parts(state_dir, formula):
-    sink = sink_on(state_dir, views(formula=formula, parts=3))
+def test_a_state_continues_with_another_formula_and_number_of_threads(state_dir, formula):
+    sink = sink_on(state_dir, views(formula=formula, threads=3))
     feed(sink, 4, 5)
     check(sink, 6)
     sink.close()

@@ -449,7 +449,7 @@ def test_a_changed_view_definition_is_refused(state_dir):
             input_options={"link": {"retain": {"duration": {"x": 1}}}}
         ),
         lambda body: body["options"].update(materialize=[7]),
-        lambda body: body["options"].update(parts={"a": 1}),
+        lambda body: body["options"].update(max_iterations={"a": 1}),
         lambda body: body.pop("source"),
     ):
         data = (state_dir / "views.json").read_bytes()

@@ -1,0 +1,38 @@
+"""The benchmark of threads: work, span and shares of tiny steps."""
+
+from __future__ import annotations
+
+from benchmarks import threads
+from benchmarks.threads import SerialWorkers, triangles, work_rows
+from benchmarks.verdict import Verdict
+
+
+def test_the_span_is_the_longest_chain_of_tasks(monkeypatch):
+    now = [0]
+    monkeypatch.setattr("benchmarks.threads.time.thread_time", lambda: now[0])
+    workers = SerialWorkers(8)
+
+    def take(seconds: int) -> None:
+        now[0] += seconds
+
+    def step() -> None:
+        take(1)
+        workers.run([lambda: take(2), lambda: workers.run([lambda: take(3)] * 2)])
+        job = workers.open_job()
+        job.add(lambda: (take(1), job.add(lambda: take(2))))
+        job.add(lambda: take(1))
+        job.finish()
+
+    assert workers.measure(step) == (1 + 2 + 2 * 3 + 3 + 1, 1 + 3 + 3)
+
+
+def test_a_case_has_the_state_of_one_thread_and_even_shares(monkeypatch):
+    monkeypatch.setattr(threads, "EDGES", 20_000)
+    monkeypatch.setattr(threads, "STEP_ROWS", 5_000)
+    verdict = Verdict()
+    rows, shares = work_rows("tiny", triangles("count(*) AS n", "", 0.2, seed=3), verdict)
+    assert (verdict.comparisons, verdict.differences) == (1, [])
+    assert [row["step"] for row in rows] == ["load", "step"]
+    assert all(0 < row["span ms"] <= row["work ms"] for row in rows)
+    (share,) = shares
+    assert share["2 threads"] < 1.2
