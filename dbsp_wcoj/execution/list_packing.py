@@ -36,7 +36,7 @@ import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
-from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.run import Run, first_values
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["estimate_pairs_per_row", "pack_lists"]
@@ -69,7 +69,7 @@ def estimate_pairs_per_row(run: Run) -> float:
     """Estimate the number of pairs in the packed form of a run of two columns, for each row.
 
     Complexity:
-        O(SAMPLED_PIECES * VALUES_PER_PIECE).
+        O(lists), and at most ``SAMPLED_PIECES * VALUES_PER_PIECE`` values are read.
 
     >>> import numpy as np
     >>> from dbsp_wcoj import ZSet
@@ -78,10 +78,15 @@ def estimate_pairs_per_row(run: Run) -> float:
     0.5
     """
     values = run.level_values(1)
+    _, list_starts = first_values(run)
     last_start = max(len(values) - VALUES_PER_PIECE, 0)
     pairs = rows = 0
     for start in np.unique(np.linspace(0, last_start, SAMPLED_PIECES).astype(np.int64)).tolist():
         words = values[start : start + VALUES_PER_PIECE] >> PAIR_SHIFT
-        pairs += 1 + int(np.count_nonzero(words[1:] != words[:-1]))
+        begins_pair = np.ones(len(words), np.bool_)
+        begins_pair[1:] = words[1:] != words[:-1]
+        first, end = np.searchsorted(list_starts, (start, start + len(words))).tolist()
+        begins_pair[list_starts[first:end] - start] = True
+        pairs += int(np.count_nonzero(begins_pair))
         rows += len(words)
     return pairs / rows
