@@ -96,6 +96,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.sink --json $(RESULTS)/sink.json
 	$(BIN)/python -m benchmarks.medallion --json $(RESULTS)/medallion.json
 	$(BIN)/python -m benchmarks.medallion.tpch --json $(RESULTS)/tpch_refresh.json
+	$(BIN)/python -m benchmarks.medallion.tpcdi --json $(RESULTS)/tpcdi_refresh.json
 	$(BIN)/python -m benchmarks.medallion.policies --json $(RESULTS)/policies.json
 	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
 	$(BIN)/python -m benchmarks.threads --wall --json $(RESULTS)/threads.json

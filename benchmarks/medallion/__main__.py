@@ -17,7 +17,6 @@ Published for such a pipeline, on other machines and other data: a vendor's incr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Final
@@ -25,9 +24,9 @@ from typing import Annotated, Final
 import typer
 
 import dbsp_wcoj
-from benchmarks.medallion.comparison import count_differences
 from benchmarks.medallion.events import TABLES
-from benchmarks.medallion.lakehouse import KEYS, Lakehouse, RefreshCost
+from benchmarks.medallion.lakehouse import Lakehouse, RefreshCost
+from benchmarks.medallion.measurement import compare_targets, medians_of
 from benchmarks.medallion.recompute import Recomputation, SparkRecomputation
 from benchmarks.parts import PartsRun, open_run
 from benchmarks.result import Result, Row
@@ -87,39 +86,13 @@ def _row(
     *,
     target: float | None = None,
 ) -> Row:
-    seconds = median(refresh.whole.wall for refresh in refreshes)
-    recomputed = median(recomputations)
-    return {
-        "refresh": name,
-        "rows read": int(median(refresh.rows_read for refresh in refreshes)),
-        "rows written": int(median(refresh.rows_written for refresh in refreshes)),
-        "seconds": seconds,
-        "CPU s": median(refresh.whole.cpu for refresh in refreshes),
-        "read s": _median(refresh.read for refresh in refreshes),
-        "write s": _median(refresh.write for refresh in refreshes),
-        "recomputed by Spark s": recomputed,
-        "times faster": recomputed / seconds,
-        "target": target,
-        "met": None if target is None else seconds <= target,
-    }
-
-
-def _median(seconds: Iterable[float | None]) -> float | None:
-    """Return the median of known times; None if there is none."""
-    known = [second for second in seconds if second is not None]
-    return median(known) if known else None
+    medians = medians_of(refreshes, recomputations)
+    met = None if target is None else median(cost.whole.wall for cost in refreshes) <= target
+    return {"refresh": name, **medians, "target": target, "met": met}
 
 
 def _compare(run: PartsRun, lakehouse: Lakehouse, recomputation: Recomputation, name: str) -> float:
-    """Compare all target tables with those of Spark; return the seconds that Spark took."""
-    cost, tables = recomputation.compute({table: lakehouse.event_files(table) for table in TABLES})
-    for view in KEYS:
-        expected = tables[view]
-        differences = count_differences(lakehouse.rows_of(view).cast(expected.schema), expected)
-        run.verdict.set_truth(f"{view}, {name}", 0)
-        run.verdict.compare("rows that differ", f"{view}, {name}", differences)
-    run.report(f"{name}: {len(KEYS)} tables compared; Spark took {cost.wall:.1f} s")
-    return cost.wall
+    return compare_targets(run, lakehouse, recomputation, TABLES, name)
 
 
 if __name__ == "__main__":

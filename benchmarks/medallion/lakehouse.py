@@ -63,11 +63,12 @@ class RefreshCost:
 
 
 class RefreshedLake:
-    """Target tables of Delta, with durable state, in one folder.
+    """Source tables and target tables of Delta, with durable state, in one folder.
 
     Args:
         folder: An empty folder.
-        pipeline_file: The name of the pipeline file, whose targets are the tables ``lake/VIEW``.
+        pipeline_file: The name of the pipeline file; its source tables are ``tables/NAME``, and
+            its target tables ``lake/VIEW``.
     """
 
     def __init__(self, folder: Path, pipeline_file: str) -> None:
@@ -75,6 +76,15 @@ class RefreshedLake:
         self.pipeline_file = folder / pipeline_file
         self._reads: list[float] = []
         self._writes: list[float] = []
+
+    def append(self, tables: Mapping[str, pa.Table]) -> None:
+        """Append rows to source tables."""
+        for name, table in tables.items():
+            write_deltalake(self.folder / "tables" / name, table, mode="append")
+
+    def files_of(self, table: str) -> list[str]:
+        """Return the Parquet files of a source table."""
+        return DeltaTable(self.folder / "tables" / table).file_uris()
 
     def rows_of(self, view: str) -> pa.Table:
         """Return the rows of the target table of a view."""
@@ -138,25 +148,17 @@ class Lakehouse(RefreshedLake):
     def open(self, scale: float) -> None:
         """Write the first events and the pipeline file."""
         lines = [f'query = "{SQL}"', '[state]\npath = "state"', '[run]\ndialect = "spark"']
-        lines += [f'[inputs.{name}]\npath = "events/{name}"' for name in TABLES]
+        lines += [f'[inputs.{name}]\npath = "tables/{name}"' for name in TABLES]
         for view, keys in KEYS.items():
             mode = f"keys = {list(keys)}" if keys else 'mode = "append"'
             lines.append(f'[[outputs]]\nview = "{view}"\ntarget = "delta"\npath = "lake/{view}"')
             lines.append(mode)
         self.pipeline_file.write_text("\n".join(lines))
-        self._append(self._shop.open(scale))
+        self.append(self._shop.open(scale))
 
     def append_hour(self) -> None:
         """Append the events of one more hour to the source tables."""
-        self._append(self._shop.next_hour())
-
-    def event_files(self, table: str) -> list[str]:
-        """Return the Parquet files of a source table."""
-        return DeltaTable(self.folder / "events" / table).file_uris()
-
-    def _append(self, tables: Mapping[str, pa.Table]) -> None:
-        for name, table in tables.items():
-            write_deltalake(self.folder / "events" / name, table, mode="append")
+        self.append(self._shop.next_hour())
 
 
 class _TimedTable:

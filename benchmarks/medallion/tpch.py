@@ -31,8 +31,8 @@ import typer
 from deltalake import DeltaTable, write_deltalake
 
 import dbsp_wcoj
-from benchmarks.medallion.comparison import count_differences
 from benchmarks.medallion.lakehouse import RefreshCost, RefreshedLake
+from benchmarks.medallion.measurement import compare_targets, medians_of
 from benchmarks.medallion.recompute import Recomputation, SparkRecomputation
 from benchmarks.parts import PartsRun, open_run
 from benchmarks.result import Result, Row
@@ -111,10 +111,6 @@ class TpchLake(RefreshedLake):
             deleted += int(report["num_deleted_rows"])
         return deleted
 
-    def files_of(self, table: str) -> list[str]:
-        """Return the Parquet files of a source table."""
-        return DeltaTable(self.folder / "tables" / table).file_uris()
-
     def _rows(self, name: str, keys: npt.NDArray[np.int64], *, is_in: bool = True) -> pa.Table:
         """Return the rows of some orders, or those of all others."""
         table = self._tables[name]
@@ -153,7 +149,7 @@ def measure(
     costs: dict[str, list[tuple[int, RefreshCost, float]]] = {}
     with lake.open_pipeline() as pipeline:
         first = lake.refresh(pipeline)
-        recomputed = _compare(run, lake, recomputation, "first")
+        recomputed = compare_targets(run, lake, recomputation, tuple(SCHEMAS), "first")
         costs["the first: all rows"] = [(first.rows_read, first, recomputed)]
         for number in range(refreshes):
             for name, change in (
@@ -162,39 +158,19 @@ def measure(
             ):
                 changed = change(number)
                 cost = lake.refresh(pipeline)
-                recomputed = _compare(run, lake, recomputation, f"{name} {number}")
+                recomputed = compare_targets(
+                    run, lake, recomputation, tuple(SCHEMAS), f"{name} {number}"
+                )
                 costs.setdefault(name, []).append((changed, cost, recomputed))
     return [_row(name, measured) for name, measured in costs.items()]
 
 
 def _row(name: str, measured: list[tuple[int, RefreshCost, float]]) -> Row:
     """Return the medians of some refreshes."""
-    seconds = median(cost.whole.wall for _, cost, _ in measured)
-    recomputed = median(recomputed for _, _, recomputed in measured)
-    return {
-        "refresh": name,
-        "rows changed": int(median(changed for changed, _, _ in measured)),
-        "rows read": int(median(cost.rows_read for _, cost, _ in measured)),
-        "rows written": int(median(cost.rows_written for _, cost, _ in measured)),
-        "seconds": seconds,
-        "CPU s": median(cost.whole.cpu for _, cost, _ in measured),
-        "read s": median(cost.read or 0.0 for _, cost, _ in measured),
-        "write s": median(cost.write or 0.0 for _, cost, _ in measured),
-        "recomputed by Spark s": recomputed,
-        "times faster": recomputed / seconds,
-        "met": recomputed > seconds,
-    }
-
-
-def _compare(run: PartsRun, lake: TpchLake, recomputation: Recomputation, name: str) -> float:
-    """Compare all target tables with those of Spark; return the seconds that Spark took."""
-    cost, tables = recomputation.compute({table: lake.files_of(table) for table in SCHEMAS})
-    for view, expected in tables.items():
-        differences = count_differences(lake.rows_of(view).cast(expected.schema), expected)
-        run.verdict.set_truth(f"{view}, {name}", 0)
-        run.verdict.compare("rows that differ", f"{view}, {name}", differences)
-    run.report(f"{name}: {len(tables)} tables compared; Spark took {cost.wall:.1f} s")
-    return cost.wall
+    changed, refreshes, recomputations = zip(*measured, strict=True)
+    medians = medians_of(refreshes, recomputations)
+    met = median(recomputations) > median(cost.whole.wall for cost in refreshes)
+    return {"refresh": name, "rows changed": int(median(changed)), **medians, "met": met}
 
 
 if __name__ == "__main__":

@@ -202,6 +202,7 @@ SECTIONS: Mapping[str, str] = {
     "sink": "The durable sink",
     "medallion": "Refreshes of a medallion pipeline",
     "tpch_refresh": "Refreshes of the views of TPC-H",
+    "tpcdi_refresh": "Refreshes of views in the manner of TPC-DI",
     "policies": "Maintain or recompute a view of a pipeline",
     "beyond_memory": "State larger than memory",
     "scale": "Scale: HyperCube on Spark executors",
@@ -483,6 +484,13 @@ COMPARISON_TABLES: tuple[Selection, ...] = (
         "Refreshes of the 22 views of TPC-H",
         "The same for the queries of TPC-H as 22 views, after its refresh functions: 0.1 % of the "
         "orders with their lineitems are inserted (RF1) or deleted (RF2)",
+        (),
+    ),
+    Selection(
+        "tpcdi_refresh",
+        "Refreshes of views in the manner of TPC-DI",
+        "The same for eight views of a broker: all versions of customers and accounts, running "
+        "balances, the extremes of 52 weeks. The rows are generated, not the data of TPC-DI",
         (),
     ),
     Selection(

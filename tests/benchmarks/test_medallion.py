@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import duckdb
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 
 from benchmarks.cost import Clock
-from benchmarks.medallion import policies, tpch
+from benchmarks.medallion import policies, tpcdi, tpch
 from benchmarks.medallion.__main__ import measure
 from benchmarks.medallion.events import EVENTS_PER_HOUR, TABLES, Shop
 from benchmarks.medallion.lakehouse import KEYS
@@ -15,6 +16,7 @@ from benchmarks.medallion.recompute import read_views
 from benchmarks.parts import open_run
 from benchmarks.tpch.data import GENERATOR, write_files
 from benchmarks.tpch.queries import QUERIES
+from circuits import compile_sql
 
 
 class DuckDBRecomputation:
@@ -87,6 +89,29 @@ def test_the_views_of_tpch_are_compared_after_every_refresh_function(tmp_path):
     assert first["rows read"] > 70_000
     assert inserted["rows changed"] == inserted["rows read"] > 15
     assert 15 < deleted["rows changed"] < deleted["rows read"] < 10_000
+
+
+class SecondCircuit:
+    """Computes the views of the broker in one step of a new circuit."""
+
+    def compute(self, files):
+        clock = Clock()
+        tables = {name: ds.dataset(paths).to_table() for name, paths in files.items()}
+        schemas = {name: table.schema for name, table in tables.items()}
+        text = tpcdi.SQL.read_text()
+        circuit = compile_sql(text, schemas, dialect="spark", materialize=True)
+        circuit.step(tables)
+        views = {name: circuit.views[name].drop_columns(["weight"]) for name in tpcdi.KEYS}
+        return clock.read(), views
+
+
+def test_the_views_of_the_broker_are_compared_after_every_day(tmp_path):
+    with open_run("tpcdi_refresh", (), seed=1, json=None, parent_folder=tmp_path) as run:
+        first, daily = tpcdi.measure(run, SecondCircuit(), days=2, scale=0.005)
+    assert run.verdict.comparisons == 3 * len(tpcdi.KEYS)
+    assert not run.verdict.differences
+    assert first["rows read"] > 4_000
+    assert 40 < daily["rows read"] < daily["rows written"] < 400
 
 
 class DuckDBViews:
