@@ -454,7 +454,7 @@ class Graph:
         contents: Mapping[int, ZSet],
         needed: Collection[int],
         now: int | None,
-        unstored: Collection[int] = (),
+        skipped_traces: Collection[int] = (),
     ) -> GraphStep:
         """Compute the whole rows of some nodes, as a first step does; the graph has no state yet.
 
@@ -463,10 +463,10 @@ class Graph:
             needed: The positions of the nodes to compute, and of those in ``contents``. All others
                 are left out, and so is their state.
             now: The time of the rows, if a node reads it.
-            unstored: Some of the nodes in ``contents``: their traces remain as they are.
+            skipped_traces: Some of the nodes in ``contents``: their traces remain as they are.
         """
         budget = Budget(StepLimits.off())
-        backfill = contents, needed, unstored
+        backfill = contents, needed, skipped_traces
         return _GraphStepExecution(self, {}, {}, budget, now, backfill).run()
 
     def count_rows_to_drop(self, watermarks: Mapping[str, int]) -> int:
@@ -941,7 +941,7 @@ class _GraphStepExecution:
         """Return the delta of a node; stage the change of its state, and of its shared trace."""
         if node.is_nested:
             return node.empty  # it runs in the iterations of its nested circuit
-        known, needed, unstored = self._backfill or ({}, None, ())
+        known, needed, skipped_traces = self._backfill or ({}, None, ())
         if needed is not None and position not in needed:
             return node.empty
         if position in self._stage_results:
@@ -956,7 +956,7 @@ class _GraphStepExecution:
             delta = self._recursion_delta(position)
         else:
             delta = self._input_delta(position, node)
-        if node.is_arranged and len(delta) and position not in unstored:
+        if node.is_arranged and len(delta) and position not in skipped_traces:
             self._shared.add(node.name, delta)
         return delta
 

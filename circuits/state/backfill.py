@@ -152,13 +152,13 @@ class Backfill:
                 columns = self._source_columns(position)
                 changed = self._adapted(position, changed, columns, codecs)
             contents[position] = changed
-        return self._graph.backfill(contents, self._needed, now, self._unread_traces)
+        return self._graph.backfill(contents, self._needed, now, self._skipped_traces)
 
     @cached_property
-    def _unread_traces(self) -> frozenset[int]:
-        """The nodes in ``stored`` whose traces are taken over, and that no computed join reads.
+    def _skipped_traces(self) -> frozenset[int]:
+        """The nodes in ``stored`` whose traces a slice must not fill.
 
-        Without this, a slice would store the rows of these traces a second time.
+        The change takes them over from the old graph, and no computed join reads them.
         """
         nodes, traces = self._graph.nodes, self._graph.traces
         read: set[int] = set()

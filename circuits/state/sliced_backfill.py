@@ -70,7 +70,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.storage.trace_cursor import TraceCursor
 
-__all__ = ["SlicedBackfill", "find_slice_obstacle"]
+__all__ = ["SlicedBackfill", "check_slices", "find_slice_obstacle"]
 
 
 class SlicedBackfill:
@@ -120,12 +120,7 @@ class SlicedBackfill:
     ) -> None:
         self.change = change
         self.rows_read = 0
-        obstacle = find_slice_obstacle(change)
-        if obstacle is not None:
-            raise ProgramChangeError(
-                f"{obstacle}, so the new views cannot be computed in slices: leave out the limit "
-                "of the slices, so that they are computed at once"
-            )
+        check_slices(change)
         change.begin()
         change.old.keep_values(True)
         self._old_graph = change.old.graph
@@ -402,6 +397,16 @@ def find_slice_obstacle(change: ProgramChange) -> str | None:
             "with keys, strict or retention are checked as a whole"
         )
     return None
+
+
+def check_slices(change: ProgramChange) -> None:
+    """Raise `ProgramChangeError` if a change is not possible in slices."""
+    obstacle = find_slice_obstacle(change)
+    if obstacle is not None:
+        raise ProgramChangeError(
+            f"{obstacle}, so the new views cannot be computed in slices: leave out the limit "
+            "of the slices, so that they are computed at once"
+        )
 
 
 def next_watermarks(

@@ -43,6 +43,8 @@ __all__ = [
 ]
 
 FOLDER: Final = "requests"
+#: The files of older requests are removed. Spark has read them long before.
+MAX_REQUEST_FILES: Final = 100
 #: The lines of an offset file before those of the sources: the version, and the metadata.
 HEADER_LINES: Final = 2
 
@@ -101,8 +103,10 @@ def request_batch(checkpoint: Path) -> None:
     """
     folder = checkpoint / FOLDER
     try:
-        numbers = [int(file.stem) for file in folder.glob("[0-9]*.txt")]
+        numbers = sorted(int(file.stem) for file in folder.glob("[0-9]*.txt"))
         (folder / f"{max(numbers, default=-1) + 1}.txt").touch()
+        for number in numbers[:-MAX_REQUEST_FILES]:
+            (folder / f"{number}.txt").unlink(missing_ok=True)
     except OSError as error:
         raise StateError(
             f"{folder}: a file cannot be created: {error.strerror}: check the free space and the "

@@ -34,20 +34,19 @@ before the commit, the change is lost, and the caller requests it again.
 A change that is not made at once may fail later, in a micro-batch. The error is then set on the
 future of the change instead of raised to the caller, and the query continues with the old views.
 
-A sink that starts with other views than its state directory, and with a limit of the slices, starts
-with the views of the directory and requests its own (`ReplaceViews`). Nobody has the future of this
-change, so the micro-batch in which it fails raises the error.
+The errors of some changes are raised by the micro-batch in which they fail
+(`streaming.sink.sliced_start`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import ClassVar, Final, NamedTuple, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -167,12 +166,12 @@ class ReplaceViews:
     Attributes:
         spec: The program.
         outputs: Its outputs.
-        dropped: No view is dropped on purpose: `ChangeOptions.allow_drop` must allow it.
+        dropped: Empty: the program has all earlier views.
     """
 
     spec: CircuitSpec
-    outputs: Outputs
-    dropped: tuple[str, ...] = ()
+    outputs: Sequence[Output]
+    dropped: ClassVar[tuple[str, ...]] = ()
 
     def apply(self, circuit: Circuit, _: OutputRouting) -> tuple[Circuit, OutputRouting]:
         """Return an empty circuit of the program, and its outputs.
@@ -460,7 +459,7 @@ class ViewChanges:
             try:
                 request.given.assign_batch(batch_id)
             except ProgramChangeError as error:
-                self._fail(request, error)
+                self._report_failure(request, error)
         while self._next_request() is not None and self._running is None:
             if self._sink.must_commit_change:
                 return
@@ -468,7 +467,7 @@ class ViewChanges:
             try:
                 self._make(request)
             except Exception as error:
-                self._fail(request, error)
+                self._report_failure(request, error)
 
     def advance(self, staged: StagedBatch, previous: int | None, now: Callable[[], int]) -> None:
         """Compute the next slices of the running backfill, after the commit of a micro-batch.
@@ -494,8 +493,10 @@ class ViewChanges:
             changes = [*staged.changes, *given]
             running.advance(changes, now() if running.circuit.reads_now else None)
         except Exception as error:
+            if running.request.raises_errors:
+                self._request_again(running.request)
             self._end_backfill(running)
-            self._fail(running.request, error)
+            self._report_failure(running.request, error)
 
     def _add_given(
         self, request: RequestedChange, staged: StagedBatch, previous: int | None
@@ -504,7 +505,7 @@ class ViewChanges:
         try:
             request.given.add(staged, previous)
         except Exception as error:
-            self._fail(request, error)
+            self._report_failure(request, error)
 
     def finish(self) -> None:
         """Make the change of the running backfill if it is complete; no micro-batch may run."""
@@ -517,7 +518,7 @@ class ViewChanges:
         try:
             self._finish(running)
         except Exception as error:
-            self._fail(running.request, error)
+            self._report_failure(running.request, error)
 
     def restart_backfill(self) -> None:
         """End the running backfill; the next micro-batch begins it again."""
@@ -530,8 +531,7 @@ class ViewChanges:
                 self._add_made(running, running.undo)
             self._running = None
             return
-        if self._next_request() is not running.request:
-            self._requests.appendleft(running.request)
+        self._request_again(running.request)
         self._end_backfill(running)
 
     @property
@@ -616,15 +616,18 @@ class ViewChanges:
     def _is_made(self, request: RequestedChange) -> bool:
         return any(made.request is request for made in self._uncommitted)
 
-    def _fail(self, request: RequestedChange, error: Exception) -> None:
-        """Set the error of a change on its future, or raise it in the running micro-batch."""
+    def _report_failure(self, request: RequestedChange, error: Exception) -> None:
+        """Set the error of a change on its future, or request it again and raise the error."""
         if request.raises_errors:
-            if self._next_request() is not request:
-                self._requests.appendleft(request)
+            self._request_again(request)
             raise error
         log.warning("a change of the views failed, and they stay as they are: %s", error)
         if _can_be_set(request.committed):
             request.committed.set_exception(error)
+
+    def _request_again(self, request: RequestedChange) -> None:
+        if not any(waiting is request for waiting in self._requests):
+            self._requests.appendleft(request)
 
     def _end_backfill(self, running: RunningBackfill) -> None:
         self._running = None

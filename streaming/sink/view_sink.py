@@ -42,7 +42,7 @@ import logging
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -54,7 +54,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, ProgramChangeError, UnknownInputError
-from circuits.circuit_spec import CircuitSpec
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.runtime.state_names import StateNames
 from circuits.user_functions import UserFunction
@@ -79,13 +78,13 @@ from streaming.sink.observer import Published, SinkObserver, notify
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
 from streaming.sink.progress import Progress
 from streaming.sink.query_identity import QueryIdentity
+from streaming.sink.sliced_start import find_sliced_start
 from streaming.sink.view_changes import (
     AddViews,
     BackfillProgress,
     ComputedChange,
     DropView,
     Edit,
-    ReplaceViews,
     RequestedChange,
     RunningBackfill,
     ViewChanges,
@@ -97,7 +96,7 @@ from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_pol
 from streaming.sources.envelope import Changes
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.mapped.memory_limit import parse_memory_limit
-from streaming.state.program_change import ChangeOptions, find_other_program
+from streaming.state.program_change import ChangeOptions
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
@@ -159,14 +158,15 @@ class ViewSink:
         change: What a change of the views of an existing state directory may do: `ChangeOptions`
             (`streaming.state.program_change`). Equal parts of the views keep their state, new ones
             are computed from rows that the state has. Without options, a change that would drop
-            something raises an error. With a limit of the slices, the sink starts with the views of
-            the directory, as long as those of the circuit are computed (`backfill`), and then goes
-            on with these; each view must be new or as before, and so must the inputs.
+            something raises an error. With ``rows_per_batch`` or ``seconds_per_batch``, the sink
+            first runs the views of the directory, and computes the new views in slices; then it
+            goes on with the views of ``circuit``, in a circuit of its own (`ViewSink.circuit`). The
+            views of the directory must be among them, unchanged, and the inputs must be equal.
 
     Raises:
         StreamingError: ``mode``, ``cells`` and the circuit do not fit each other.
-        StateMismatchError: ``change`` has a limit of the slices, and the inputs differ from those
-            of the state directory, or ``change`` renames views.
+        StateMismatchError: ``change`` limits the slices, and the views cannot change in slices.
+        StateDamagedError: ``change`` limits the slices, and the state directory is damaged.
         UnknownInputError: ``relation`` is not an input of the circuit.
         UnknownViewError: An output names a view that is not an output of the circuit.
         TargetError: An output mode does not fit its view or ``mode``.
@@ -212,6 +212,7 @@ class ViewSink:
         mode, cells = resolve_mode(circuit, mode, cells)
         _log_expiry(circuit)
         self._circuit = circuit
+        outputs = list_outputs(circuit.outputs, outputs)
         self._routing = route_outputs(circuit, outputs)
         check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
@@ -227,36 +228,16 @@ class ViewSink:
         self._query = QueryIdentity(None if checkpoint is None else os.fspath(checkpoint))
         self._clock = clock
         self._change = change or ChangeOptions()
-        stored = None
+        start = None
         if self._change.is_sliced and state_dir is not None:
-            stored = find_other_program(state_dir, circuit.spec)
-        if stored is None:
-            self._initialize()
-        else:
-            self._start_with(stored, outputs)
-        self._observers.extend(observers)
-
-    def _start_with(self, stored: CircuitSpec, outputs: Outputs) -> None:
-        """Start with the views of the state directory, and request those of the circuit."""
-        new, options = self._circuit.spec, self._change
-        obstacle = None
-        if (stored.schemas, stored.input_options) != (new.schemas, new.input_options):
-            obstacle = "the inputs or their options differ from those of the state directory"
-        elif options.renames:
-            obstacle = "renames are given"
-        if obstacle is not None:
-            raise StateMismatchError(
-                f"{obstacle}, so the new views cannot be computed in slices: leave out "
-                "rows_per_batch and seconds_per_batch, so that they are computed at once"
-            )
-        old = self._circuit.with_spec(stored)
-        kept = [o for o in list_outputs(new.outputs, outputs) if o.view in old.outputs]
-        self._circuit, self._routing = old, route_outputs(old, kept)
-        self._change = ChangeOptions()  # the state directory has exactly these views
+            start = find_sliced_start(circuit, outputs, state_dir, self._change)
+        if start is not None:
+            self._circuit, self._routing = start.circuit, start.routing
+            self._change = ChangeOptions()  # these are the views of the directory
         self._initialize()
-        edit, given = ReplaceViews(new, outputs), GivenInputs(options, old)
-        request = RequestedChange(edit, given, raises_errors=True)
-        self._changes.request(request, old, self._routing, at_once=False)
+        if start is not None:
+            self._changes.request(start.request, start.circuit, start.routing, at_once=False)
+        self._observers.extend(observers)
 
     def _initialize(self) -> None:
         """Set the attributes that are not settings: the engine, and what this process has done."""
@@ -325,9 +306,9 @@ class ViewSink:
 
     @property
     def backfill(self) -> BackfillProgress | None:
-        """How far the new views are that are computed in slices, for any thread; None if none are.
+        """The progress of new views that are computed in slices, for any thread; None without any.
 
-        The next micro-batch after this is None publishes them.
+        When it becomes None, the next micro-batch publishes the last slice, and commits the change.
         """
         return self._changes.progress
 
@@ -406,6 +387,8 @@ class ViewSink:
             O(rows that the new views read) and the work of a first step over them, in this call;
             in slices, in the following micro-batches.
         """
+        if isinstance(outputs, Iterator):
+            outputs = list(outputs)
         edit = AddViews(text, outputs, name, materialize, dict(functions or {}))
         return self._request(edit, change or ChangeOptions())
 
@@ -669,7 +652,7 @@ class ViewSink:
         if self._changes.is_pending:
             raise pickle.PicklingError(
                 "the changes of the views of this ViewSink are not committed yet: start the query "
-                "with a sink of all views"
+                "with a sink of all views, and without rows_per_batch and seconds_per_batch"
             )
         self._was_copied = True
         not_settings = (
@@ -770,6 +753,7 @@ class ViewSink:
     def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
         further = self._changes.routing  # of new views that are published in slices
         routing = self._routing.with_further(further)
+        seconds_of_slices = 0.0
         for view, table in summary.outputs.items():
             start = perf_counter()
             target = routing.output_of(view).target_name
@@ -784,7 +768,9 @@ class ViewSink:
                 session=df.sparkSession,
             )
             if view not in self._circuit.outputs:
-                self._changes.record_publication(perf_counter() - start)
+                seconds_of_slices += perf_counter() - start
+        if seconds_of_slices:
+            self._changes.record_publication(seconds_of_slices)
 
     def last_batch_of_target(self, view: str) -> int | None:
         """The last micro-batch of a view in its target, see `OutputRouting.last_batch`."""

@@ -67,8 +67,10 @@ __all__ = [
     "change_program",
     "check_allowed",
     "check_backfill",
+    "check_sliced_start",
     "compute_change",
     "definition_name",
+    "find_other_program",
     "finish_change",
     "is_of_same_plan",
     "list_old_programs",
@@ -639,7 +641,36 @@ def find_other_program(state_dir: Any, spec: CircuitSpec) -> CircuitSpec | None:
     manifest = newest_version(files)
     if manifest is None or manifest.fingerprint == spec.fingerprint:
         return None
-    return read_program(files, manifest, spec.functions, accepts_other_plan=True)
+    stored = read_program(files, manifest, spec.functions, accepts_other_plan=True)
+    return None if stored.fingerprint == spec.fingerprint else stored
+
+
+def check_sliced_start(stored: CircuitSpec, new: CircuitSpec, options: ChangeOptions) -> None:
+    """Check that a job can start with a program while it computes the views of another in slices.
+
+    Whether all its views are unchanged or new, `circuits.state.sliced_backfill` checks.
+
+    Args:
+        stored: The program of the state directory.
+        new: The other program.
+        options: The options of the change.
+
+    Raises:
+        StateMismatchError: It cannot.
+    """
+    dropped = sorted({*stored.outputs} - {*new.outputs})
+    if (stored.schemas, stored.input_options) != (new.schemas, new.input_options):
+        obstacle = "the inputs or their options differ from those of the state directory"
+    elif options.renames:
+        obstacle = "views are renamed"
+    elif dropped:
+        obstacle = f"views are dropped: {', '.join(dropped)}"
+    else:
+        return
+    raise StateMismatchError(
+        f"{obstacle}, so the new views cannot be computed in slices: leave out rows_per_batch and "
+        "seconds_per_batch (--slice-seconds), so that they are computed at once"
+    )
 
 
 def _next_manifest(manifest: Manifest, applied: AppliedChange) -> Manifest:

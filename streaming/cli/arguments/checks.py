@@ -20,6 +20,7 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.plan.traversal import read_relations
 from circuits.schema import WEIGHT
+from circuits.state.sliced_backfill import check_slices
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.sink import (
     SinkArgument,
@@ -54,6 +55,7 @@ from streaming.state.manifest import list_batch_ids, read_manifest
 from streaming.state.program_change import (
     ChangeOptions,
     check_allowed,
+    check_sliced_start,
     is_of_same_plan,
     newest_version,
 )
@@ -359,7 +361,8 @@ def check_usable(
     Raises:
         StateMismatchError: A change of the views drops state, or the directory has another dialect
             or other declarations of functions.
-        ProgramChangeError: A change of the views needs rows that the state does not keep.
+        ProgramChangeError: A change of the views needs rows that the state does not keep, or is not
+            possible in slices.
         StateDamagedError: The file with the identity of the views is damaged.
         StateLockedError: Another process writes to the directory.
     """
@@ -369,12 +372,16 @@ def check_usable(
     manifest = None if identity is None else newest_version(files, state_id=identity.id)
     if manifest is not None and not is_of_same_plan(manifest, circuit):
         options = change or ChangeOptions()
+        planned = plan_cell_change(files, manifest, circuit, options)
         check_allowed(
-            plan_cell_change(files, manifest, circuit, options),
+            planned,
             options,
             where=f"state directory {files.location}",
             batch_id=manifest.batch_id,
         )
+        if options.is_sliced:
+            check_sliced_start(planned.old.spec, circuit.spec, options)
+            check_slices(planned)
     writer = None if state.folder is None else writer_of(state.folder)
     if writer is not None:
         raise StateLockedError(

@@ -123,7 +123,9 @@ class RunOptions:
         """
         sources = parse_sources(self.backfill) if self.backfill else {}
         rows = {name: read_rows(source) for name, source in sources.items()}
-        return ChangeOptions(self.allow_drop, rows, seconds_per_batch=self.slice_seconds)
+        seconds = self.slice_seconds
+        is_limit = seconds is not None and seconds > 0
+        return ChangeOptions(self.allow_drop, rows, seconds_per_batch=seconds if is_limit else None)
 
     def label(self, option: str) -> str:
         """Return the name of an option in messages: its key in the job file, or ``--option``."""

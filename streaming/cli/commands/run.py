@@ -286,10 +286,16 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
     if dialect is not None:
         log.info("SQL dialect: %s", dialect)
     stream, stream_options = merge_streams(options.sources, frames, schemas)
-    if state is not None and accepts_requests(checkpoint, len(frames)):
+    has_requests = state is not None and accepts_requests(checkpoint, len(frames))
+    has_change = state is not None and has_other_views(state.files, circuit)
+    if has_requests:
         stream = add_request_source(stream, checkpoint)
-        if has_other_views(state.files, circuit):
+        if has_change:
             request_batch(checkpoint)
+    elif has_change:
+        log.warning(
+            "the checkpoint is that of an earlier release: the change of the views waits for rows"
+        )
     sinks = assign_sinks(options.sinks, circuit)
     outputs = build_outputs(sinks, json=options.json)
     view_sink = ViewSink(
@@ -333,7 +339,7 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         on_progress = partial(_report_progress, monitor, verbose=options.verbose)
     dashboard = Dashboard(remarks, view_sink.circuit, is_live=is_live)
     view_sink.add_observer(dashboard)
-    if options.slice_seconds is not None and accepts_requests(checkpoint, len(frames)):
+    if options.slice_seconds is not None and has_requests:
         view_sink.add_observer(SliceRequests(view_sink, checkpoint))
     with _report_end(page, monitor), dashboard:
         signals.check()
@@ -351,10 +357,13 @@ def _run(options: RunOptions, parsed_options: _ParsedOptions, logs: Logs, stack:
         )
     dashboard.log_summary()
     if state is not None and has_other_views(state.files, circuit):
+        reason = "because no row has arrived: the next rows commit them"
+        if options.slice_seconds is not None:
+            reason = "because the run has ended before: the next one computes them from the start"
         log.warning(
-            "the new views are not in %s yet, and not in their targets, because no row has "
-            "arrived: the next rows commit them",
+            "the new views are not in %s yet, or not completely in their targets, %s",
             state.text,
+            reason,
         )
     if options.json and not has_console:
         print_json(_summary(view_sink, dashboard))
@@ -503,15 +512,17 @@ def _check_options(checks: Checks, options: RunOptions) -> None:
                 "of the views ends with the run: add --state DIR, or give no checkpoint"
             )
     if options.slice_seconds is not None:
-        if options.slice_seconds <= 0:
+        label = options.label("slice_seconds")
+        if not options.slice_seconds > 0:
             checks.problems.append(
-                f"{options.label('slice_seconds')} {options.slice_seconds:g}: give a positive "
-                "number of seconds"
+                f"{label} {options.slice_seconds:g}: give a positive number of seconds"
             )
+        if options.state is None:
+            checks.problems.append(f"{label}: without --state, there are no earlier views")
         if options.once:
             checks.problems.append(
                 f"{options.label('once')} ends after the existing rows, before the slices of new "
-                f"views: remove {options.label('slice_seconds')}, so that they are computed at once"
+                f"views: remove {label}, so that they are computed at once"
             )
     if options.every is not None and options.once:
         checks.problems.append(

@@ -151,12 +151,17 @@ class EarlyTraces(Protocol):
 
     @property
     def traces(self) -> Mapping[str, Trace]:
-        """The traces by name."""
+        """The traces by name; none if they are in no files."""
         ...
 
     @property
     def manifest(self) -> Manifest | None:
         """The parts of files with the same rows; None if they are in no files."""
+        ...
+
+    @property
+    def is_given_up(self) -> bool:
+        """True if the traces are not in files any more."""
         ...
 
 
@@ -200,7 +205,7 @@ class MemoryLimit:
         self._early = None
 
     def add_early(self, early: EarlyTraces) -> None:
-        """Limit the memory of the traces of new views, too, until another circuit goes on."""
+        """Also limit the traces of new views, until `continue_with` or `forget`."""
         self._early = early
 
     def forget(self) -> None:
@@ -327,6 +332,7 @@ class MemoryLimit:
         Raises:
             StateDamagedError: A file of the version is damaged.
         """
+        self._drop_given_up()
         manifest = self._with_early(manifest)
         sizes = self._heap_bytes()
         dictionaries = self._circuit.graph.registry.dictionaries
@@ -402,6 +408,14 @@ class MemoryLimit:
             return 0
         return heap_bytes - MAX_HEAP_SHARE_AFTER_REPLACEMENT * self._limit
 
+    def _drop_given_up(self) -> None:
+        """Drop the traces of new views that are not computed any more, and their maps."""
+        if self._early is not None and self._early.is_given_up:
+            self._early = None
+            own = self._circuit.graph.traces
+            self._files_of = {key: names for key, names in self._files_of.items() if key[0] in own}
+            self._drop_unused_maps()
+
     def _with_early(self, manifest: Manifest) -> Manifest:
         """Return a version together with the files of new views."""
         early = None if self._early is None else self._early.manifest
@@ -417,9 +431,7 @@ class MemoryLimit:
     def _traces(self) -> Mapping[str, Trace]:
         """The traces of the circuit, and those of new views that are in files."""
         traces = self._circuit.graph.traces
-        if self._early is None or self._early.manifest is None:
-            return traces
-        return {**self._early.traces, **traces}
+        return traces if self._early is None else {**self._early.traces, **traces}
 
     def _heap_bytes(self) -> dict[ArrangementKey, int]:
         """Return the bytes in memory of each arrangement."""
@@ -514,17 +526,13 @@ class MemoryLimit:
             names_of[name, order] = frozenset(
                 part.file for part in references if part.size >= self._min_mapped_bytes
             )
-        own = self._circuit.graph.traces
+        own, traces = self._circuit.graph.traces, self._traces
         self._circuit.replace_runs({name: runs[name] for name in runs.keys() & own.keys()})
+        # The traces of new views are in no published version, so they have no readers.
         for name in runs.keys() - own.keys():
-            self._traces[name].replace_runs(runs[name])
+            traces[name].replace_runs(runs[name])
         self._files_of |= names_of
-        used = frozenset[str]().union(*self._files_of.values())
-        self._maps = {name: entry for name, entry in self._maps.items() if name in used}
-        self._indexed_runs = {
-            (key, part): run for (key, part), run in self._indexed_runs.items() if part.file in used
-        }
-        self._watch_pages()
+        self._drop_unused_maps()
         self._trusted.record(
             {
                 name: _identity_of(mapped, manifest.files[name])
@@ -532,6 +540,15 @@ class MemoryLimit:
                 if name in manifest.files
             }
         )
+
+    def _drop_unused_maps(self) -> None:
+        """Drop the maps of files that no arrangement uses any more."""
+        used = frozenset[str]().union(*self._files_of.values())
+        self._maps = {name: entry for name, entry in self._maps.items() if name in used}
+        self._indexed_runs = {
+            (key, part): run for (key, part), run in self._indexed_runs.items() if part.file in used
+        }
+        self._watch_pages()
 
     def _read_run(
         self,

@@ -66,7 +66,7 @@ class EarlyState:
         self._is_safe = is_safe
         self._on_written = on_written
         self._manifest: Manifest | None = None
-        self._is_given_up = False
+        self.is_given_up = False
 
     def write(self, step: GraphStep) -> None:
         """Write what a slice adds, before its commit.
@@ -74,8 +74,10 @@ class EarlyState:
         Complexity:
             The rows of the step, and merges as for a version.
         """
-        if self._is_given_up or not self._is_safe():
+        if not (self.is_given_up or self._is_safe()):
+            log.warning("the state of new views is not written in slices, and stays in memory")
             self.discard()
+        if self.is_given_up:
             return
         stem = f"{DATA}/{self._stem}-{uuid.uuid4().hex[:12]}"
         # A compactor that is never started: large parts are merged after the change.
@@ -103,7 +105,9 @@ class EarlyState:
 
     @property
     def traces(self) -> Mapping[str, Trace]:
-        """The traces that the files have, as of the last slice."""
+        """The traces that the files have, as of the last slice; none if there are no files."""
+        if self._manifest is None:
+            return {}
         reused = self._change.reused_traces
         traces = self._change.graph.traces
         return {name: trace for name, trace in traces.items() if name not in reused}
@@ -111,7 +115,7 @@ class EarlyState:
     def added_to(self, manifest: Manifest) -> Manifest:
         """Return a version together with the early state."""
         early = self._manifest
-        if early is None or self._is_given_up or not self._is_complete(early):
+        if early is None or self.is_given_up or not self._is_complete(early):
             self.discard()
             return manifest
         return replace(
@@ -124,7 +128,7 @@ class EarlyState:
 
     def discard(self) -> None:
         """Remove the files; the change then writes the whole state."""
-        self._is_given_up = True
+        self.is_given_up = True
         manifest, self._manifest = self._manifest, None
         self._remove(manifest)
 

@@ -145,10 +145,21 @@ def test_all_problems_are_reported_and_each_once(tmp_path: Path) -> None:
     assert message.count("\n") == 7
 
 
-def test_slices_have_a_positive_limit_and_no_end(tmp_path: Path) -> None:
+def test_slices_have_a_positive_limit_and_earlier_views_and_no_end(tmp_path: Path) -> None:
     message = check_error(tmp_path, "--slice-seconds=0", "--once")
     assert "--slice-seconds 0: give a positive number of seconds" in message
+    assert "--slice-seconds: without --state, there are no earlier views" in message
     assert "--once ends after the existing rows, before the slices of new views" in message
+
+
+def test_a_change_that_is_not_possible_in_slices_is_reported(tmp_path: Path) -> None:
+    state = write_state(tmp_path, is_materialized=True)
+    changed = QUERY.replace("count(*)", "count(*) + 1")
+    options = ("--state", state, "--allow-drop", "--slice-seconds=1")
+    status, _, errors = run_check(tmp_path, *options[:3], query=changed)
+    assert status == 0, errors
+    message = check_error(tmp_path, *options, query=changed)
+    assert "so the new views cannot be computed in slices" in message
 
 
 def test_a_state_of_other_views_or_input_options_is_reported(tmp_path: Path) -> None:

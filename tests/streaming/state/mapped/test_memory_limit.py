@@ -140,6 +140,28 @@ def test_the_traces_of_new_views_are_mapped_while_they_are_computed_in_slices(tm
     sink.close()
 
 
+def test_a_cancelled_backfill_leaves_no_maps_of_its_traces(tmp_path):
+    def feed_row(number):
+        sink(Frame(table_of(EDGE, [(number, 3000 + number)], [1]), "q"), number)
+
+    sink = edge_sink(tmp_path, memory_limit=NOTHING)
+    rows = [(n % 50, n) for n in range(2000)]
+    sink(Frame(table_of(EDGE, rows, [1] * len(rows)), "q"), 0)
+    degrees = "CREATE VIEW degrees AS SELECT b, count(*) AS n FROM e GROUP BY b"
+    changed = sink.add_view(degrees, change=ChangeOptions(rows_per_batch=300))
+    for number in (1, 2, 3):
+        feed_row(number)
+    early = sink._changes._running.early
+    memory = sink._versions._memory
+    files = set(early.manifest.files)
+    assert files & memory._maps.keys()
+    assert changed.cancel()
+    feed_row(4)
+    feed_row(5)
+    assert not files & memory._maps.keys() and memory._early is None
+    sink.close()
+
+
 def test_a_file_whose_only_text_is_empty_is_mapped(tmp_path):
     circuit = compile_sql("SELECT t FROM r", {"r": "t STRING"}, materialize=True)
     sink = ViewSink(circuit, state_dir=tmp_path, memory_limit=NOTHING)
