@@ -28,8 +28,8 @@ It is imported at the first check or write.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,8 +40,8 @@ from pyarrow import types
 from circuits.schema import WEIGHT
 from circuits.types.arrow_types import is_nested
 from streaming.errors import TargetError
-from streaming.redaction import redact
 from streaming.targets.column_types import convert_columns, lake_type
+from streaming.targets.iceberg_catalog import IcebergCatalog
 from streaming.targets.lake_table import (
     STATE_KEY,
     VIEW_KEY,
@@ -54,7 +54,6 @@ from streaming.targets.output_mode import fold_upserts
 from streaming.targets.target import NO_BATCH, ViewDelta, expand_template
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.expressions import BooleanExpression
     from pyiceberg.table import Table, Transaction
 
@@ -74,8 +73,8 @@ class IcebergTarget:
             for the name of the view. A missing namespace is created.
         catalog: The name of the catalog, as in the configuration of ``pyiceberg``; empty for its
             default catalog.
-        properties: Properties of the catalog, before those of the configuration: for example
-            ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
+        properties: Properties of the catalog, which override those of the configuration: for
+            example ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
     """
 
     replaces_views = True
@@ -95,16 +94,11 @@ class IcebergTarget:
         if not all(map(str.strip, parts)):
             raise TargetError(f"Iceberg table {table!r}: a part of the name is empty")
         self.table = table
-        self.catalog = catalog
-        self.properties = dict(properties or {})
-        self._catalog: Catalog | None = None
+        self._catalog = IcebergCatalog(catalog, properties)
 
     def __repr__(self) -> str:
         # the properties may contain secrets
-        return f"IcebergTarget({self.table!r}, catalog={self.catalog!r})"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_catalog": None}
+        return f"IcebergTarget({self.table!r}, catalog={self._catalog.name!r})"
 
     def write(self, delta: ViewDelta) -> None:
         """Commit the micro-batch, unless the table contains it.
@@ -115,13 +109,12 @@ class IcebergTarget:
                 contains, the table has narrower types than the view, it contains rows that are not
                 from this view and state directory, or it cannot be written to.
         """
-        _require_pyiceberg()
-        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
-
         delta = _converted(delta, str(delta))
         place = self._place(delta)
-        conflicts = (CommitFailedException, CommitStateUnknownException)
-        with self._errors(f"{delta}: {place} cannot be written to"):
+        with self._report_errors(f"{delta}: {place} cannot be written to"):
+            from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+            conflicts = (CommitFailedException, CommitStateUnknownException)
             retry_conflicts(lambda: self._write(delta), conflicts, delta, place)
 
     def check(self, delta: ViewDelta) -> None:
@@ -132,9 +125,8 @@ class IcebergTarget:
                 contain the values of the view, or rows that are not from this view and state
                 directory; or ``pyiceberg`` is not installed.
         """
-        _require_pyiceberg()
         delta = _converted(delta, f"view {delta.view!r}")
-        with self._errors(f"view {delta.view!r}: {self._place(delta)} cannot be used"):
+        with self._report_errors(f"view {delta.view!r}: {self._place(delta)} cannot be used"):
             table = self._load(delta)
             if table is None:
                 return
@@ -146,8 +138,7 @@ class IcebergTarget:
         Raises:
             TargetError: The table cannot be read, or ``pyiceberg`` is not installed.
         """
-        _require_pyiceberg()
-        with self._errors(f"view {delta.view!r}: {self._place(delta)} cannot be read"):
+        with self._report_errors(f"view {delta.view!r}: {self._place(delta)} cannot be read"):
             table = self._load(delta)
             return NO_BATCH if table is None else _last_batch(table, delta)
 
@@ -184,11 +175,8 @@ class IcebergTarget:
 
     def _load(self, delta: ViewDelta) -> Table | None:
         """Return the table, whose view and types are checked; None if there is none."""
-        from pyiceberg.exceptions import NoSuchTableError
-
-        try:
-            table = self._open_catalog().load_table(self._name(delta))
-        except NoSuchTableError:
+        table = self._catalog.find_table(self._name(delta))
+        if table is None:
             return None
         place = self._place(delta)
         check_view(delta, table.properties.get(VIEW_KEY, delta.view), place)
@@ -197,7 +185,7 @@ class IcebergTarget:
         return table
 
     def _create(self, delta: ViewDelta) -> Table:
-        catalog, name = self._open_catalog(), self._name(delta)
+        catalog, name = self._catalog.connect(), self._name(delta)
         catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
         rows = delta.written_rows()
         schema = pa.schema([pa.field(field.name, field.type) for field in rows.schema])
@@ -205,31 +193,14 @@ class IcebergTarget:
             name, schema=schema, properties={VIEW_KEY: delta.view}
         )
 
-    def _open_catalog(self) -> Catalog:
-        from pyiceberg.catalog import load_catalog
-
-        if self._catalog is None:
-            self._catalog = load_catalog(self.catalog or None, **self.properties)
-        return self._catalog
-
     def _name(self, delta: ViewDelta) -> str:
         return expand_template(self.table, delta.view, quoted=False)
 
     def _place(self, delta: ViewDelta) -> str:
-        catalog = f"catalog {self.catalog!r}" if self.catalog else "the default catalog"
-        return f"Iceberg table {self._name(delta)!r} of {catalog}"
+        return f"Iceberg table {self._name(delta)!r} of {self._catalog.description}"
 
-    @contextmanager
-    def _errors(self, subject: str) -> Iterator[None]:
-        """Raise any error of the catalog, its database or its files as a `TargetError`."""
-        try:
-            yield
-        except TargetError:
-            raise
-        except Exception as error:
-            self._catalog = None  # the next use connects again
-            reason = redact(" ".join(str(error).split()))
-            raise TargetError(f"{subject}: {type(error).__name__}: {reason}") from error
+    def _report_errors(self, subject: str) -> AbstractContextManager[None]:
+        return self._catalog.report_errors(subject, TargetError)
 
 
 def _converted(delta: ViewDelta, subject: str) -> ViewDelta:
@@ -327,12 +298,3 @@ def _any(conditions: Sequence[BooleanExpression]) -> BooleanExpression:
         return conditions[0]
     middle = len(conditions) // 2
     return Or(_any(conditions[:middle]), _any(conditions[middle:]))
-
-
-def _require_pyiceberg() -> None:
-    try:
-        import pyiceberg  # noqa: F401  (checks that it is installed)
-    except ImportError as error:
-        raise TargetError(
-            'an Iceberg target needs the package pyiceberg: pip install "dbsp-wcoj[iceberg]"'
-        ) from error

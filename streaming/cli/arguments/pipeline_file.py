@@ -22,7 +22,7 @@
     [catalog]                           # of the Iceberg tables; else the default one of pyiceberg
     name = "lake"                       # in the configuration of pyiceberg
     namespace = "shop"                  # its tables need no [inputs.NAME] if a view reads them
-    options = { uri = "sqlite:///catalog.db" }    # properties, before those of the configuration
+    options = { uri = "sqlite:///catalog.db" }    # properties; they override the configuration
 
     [state]
     path = "state"
@@ -42,7 +42,7 @@ the specification of a declarative pipeline of Spark (`streaming.cli.arguments.s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,12 +56,7 @@ from streaming.cli.arguments.checks import Checks, ProblemsError
 from streaming.cli.arguments.functions import load_functions
 from streaming.cli.arguments.job_file import OPTIONS, read_outputs
 from streaming.cli.arguments.limits import parse_limits, parse_memory_limit
-from streaming.cli.arguments.sink import (
-    CatalogOptions,
-    SinkArgument,
-    assign_sinks,
-    build_outputs,
-)
+from streaming.cli.arguments.sink import SinkArgument, assign_sinks, build_outputs
 from streaming.cli.arguments.spark_pipeline import is_spark_pipeline, read_spark_pipeline
 from streaming.cli.arguments.toml_table import TomlTable, read_toml
 from streaming.cli.arguments.views import DUCKDB
@@ -70,7 +65,7 @@ from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.recomputation import POLICIES
 from streaming.pipeline.sql_files import SqlFiles, read_sql_files
 from streaming.pipeline.tables.delta_table import DeltaSourceTable
-from streaming.pipeline.tables.iceberg_table import IcebergCatalog, IcebergSourceTable
+from streaming.pipeline.tables.iceberg_table import IcebergSourceTable, table_names
 from streaming.pipeline.tables.parquet_folder import (
     REMOVED_FILES,
     ParquetFolder,
@@ -78,6 +73,7 @@ from streaming.pipeline.tables.parquet_folder import (
 )
 from streaming.pipeline.tables.source_table import SourceTable
 from streaming.sink.output import Output
+from streaming.targets.iceberg_catalog import IcebergCatalog
 
 __all__ = ["PipelineFile", "read_pipeline"]
 
@@ -121,28 +117,31 @@ def read_pipeline(path: Path) -> PipelineFile:
     root = TomlTable(values, path, "", checks)
     files = _read_files(root, path)
     options = _read_options(root)
+    dialect = options.get("dialect", DUCKDB)
     if files is not None:
-        files = files.with_merged_flows(options.get("dialect", DUCKDB))
-    catalog = _read_catalog(root)
+        files = files.with_merged_flows(dialect)
+    catalog, namespace = _read_catalog(root)
     tables = dict(_read_tables(root, catalog))
-    if files is not None and not checks.problems:
-        views = _names_read(files, options.get("dialect", DUCKDB))
-        tables |= _tables_of_namespace(root, catalog, views, tables)
+    if files is not None and namespace is not None and not checks.problems:
+        others = _names_read(files, dialect) - {name.casefold() for name in tables}
+        tables |= _tables_of_namespace(root, catalog, namespace, others)
     has_mode = [bool({"mode", "keys"} & {*table.names}) for table in root.tables("outputs")]
-    sinks = [replace(sink, catalog=catalog.options) for sink in read_outputs(root)]
+    sinks = [replace(sink, catalog=catalog) for sink in read_outputs(root)]
     root.report_unknown_keys()
     if "state" not in options and not checks.problems:
         root.report("state.path", "the key is missing: name a folder for the state")
     if not tables and not checks.problems:
         assert files is not None
-        unreadable = [*files.find_unreadable(options.get("dialect", DUCKDB))]
+        unreadable = [*files.find_unreadable(dialect)]
         checks.problems += [f"{file}, {message}" for file, message in unreadable]
         if not unreadable:
-            root.report("inputs", _no_source_table(path))
+            root.report("inputs", _no_source_table(path, catalog, namespace))
     limits = functions = memory_limit = None
     with checks.check():
         limits = parse_limits(*(options.get(name) for name in SHARED_OPTIONS["limits"]))
+    with checks.check():
         memory_limit = parse_memory_limit(options.get("memory_limit"))
+    with checks.check():
         functions = load_functions(options.get("functions"))
     if checks.problems:
         raise ProblemsError(checks.problems)
@@ -153,7 +152,7 @@ def read_pipeline(path: Path) -> PipelineFile:
         tables,
         options["state"],
         partial(_outputs, sinks, plain),
-        options.get("dialect", DUCKDB),
+        dialect,
         functions,
         limits,
         memory_limit,
@@ -162,14 +161,21 @@ def read_pipeline(path: Path) -> PipelineFile:
     return PipelineFile(definition, options.get("every", DEFAULT_EVERY))
 
 
-def _no_source_table(path: Path) -> str:
-    advice = "add [inputs.NAME] with its path, or [catalog] with its namespace"
-    if is_spark_pipeline(path):
-        advice = (
-            "no folder of the warehouse is a table that a view names: set spark.sql.warehouse.dir, "
-            "or dbsp_wcoj.inputs.NAME.path, in configuration"
+def _no_source_table(path: Path, catalog: IcebergCatalog, namespace: str | None) -> str:
+    is_spec = is_spark_pipeline(path)
+    if namespace is not None:
+        where = f"no table of namespace {namespace!r} of {catalog.description}"
+        key = "dbsp_wcoj.inputs.NAME.table in configuration" if is_spec else "[inputs.NAME]"
+        advice = f"correct the name of the {'database' if is_spec else 'namespace'}, or add {key}"
+    elif is_spec:
+        where = "no folder of the warehouse"
+        advice = "set dbsp_wcoj.warehouse, or dbsp_wcoj.inputs.NAME.path, in configuration"
+    else:
+        return (
+            "there is no source table: add [inputs.NAME] with its path, or [catalog] with its "
+            "namespace"
         )
-    return f"there is no source table: {advice}"
+    return f"there is no source table: {where} is a table that a view names: {advice}"
 
 
 def _read_files(root: TomlTable, path: Path) -> SqlFiles | None:
@@ -183,29 +189,17 @@ def _read_files(root: TomlTable, path: Path) -> SqlFiles | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Catalog:
-    """The table ``catalog`` of a pipeline file.
+def _read_catalog(root: TomlTable) -> tuple[IcebergCatalog, str | None]:
+    """Read the table ``catalog``.
 
-    Attributes:
-        options: The name and the properties of the catalog.
-        namespace: The namespace whose tables are source tables; None for no such namespace.
+    Returns:
+        The catalog, and the namespace whose tables are source tables; None for no such namespace.
     """
-
-    options: CatalogOptions
-    namespace: str | None
-
-    @property
-    def tables(self) -> IcebergCatalog:
-        return IcebergCatalog(self.options.name, self.options.properties)
-
-
-def _read_catalog(root: TomlTable) -> _Catalog:
     table = root.table("catalog")
     name, namespace = table.text("name"), table.text("namespace")
-    options = CatalogOptions(name or "", table.options("options"))
+    catalog = IcebergCatalog(name or "", table.options("options"))
     table.report_unknown_keys()
-    return _Catalog(options, namespace)
+    return catalog, namespace
 
 
 def _names_read(files: SqlFiles, dialect: str) -> frozenset[str]:
@@ -218,26 +212,22 @@ def _names_read(files: SqlFiles, dialect: str) -> frozenset[str]:
 
 
 def _tables_of_namespace(
-    root: TomlTable, catalog: _Catalog, names: frozenset[str], known: Collection[str]
+    root: TomlTable, catalog: IcebergCatalog, namespace: str, names: frozenset[str]
 ) -> dict[str, SourceTable]:
-    """Return the Iceberg tables of the namespace of the catalog that have some of the names."""
-    if catalog.namespace is None:
-        return {}
-    tables = catalog.tables
+    """Return the Iceberg tables of a namespace that have some of the names, in lower case."""
     try:
-        found = tables.table_names(catalog.namespace)
+        found = table_names(catalog, namespace)
     except SourceTableError as error:
         root.report("catalog", str(error))
         return {}
-    others = names - {name.casefold() for name in known}
     return {
-        name: IcebergSourceTable(f"{catalog.namespace}.{name}", tables)
+        name: IcebergSourceTable(f"{namespace}.{name}", catalog)
         for name in found
-        if name.casefold() in others
+        if name.casefold() in names
     }
 
 
-def _read_tables(root: TomlTable, catalog: _Catalog) -> Iterator[tuple[str, SourceTable]]:
+def _read_tables(root: TomlTable, catalog: IcebergCatalog) -> Iterator[tuple[str, SourceTable]]:
     """Read the tables ``inputs.NAME``."""
     inputs = root.table("inputs")
     for name in inputs.names:
@@ -250,32 +240,35 @@ def _read_tables(root: TomlTable, catalog: _Catalog) -> Iterator[tuple[str, Sour
                 yield name, source
 
 
-def _read_table(name: str, table: TomlTable, catalog: _Catalog) -> SourceTable | None:
+def _read_table(name: str, table: TomlTable, catalog: IcebergCatalog) -> SourceTable | None:
     """Read a table ``inputs.NAME``; None if it has a problem."""
     path, table_name = table.path("path"), table.text("table")
     format_ = table.choice("format", FORMATS)
     schema = table.text("schema")
     removed_files = table.choice("removed_files", REMOVED_FILES)
     options = table.options("options")
-    is_iceberg = format_ == "iceberg" or (format_ is None and table_name is not None)
-    place, other = ("table", "path") if is_iceberg else ("path", "table")
+    is_iceberg = format_ == "iceberg" or (format_ is None and "table" in table)
+    if is_iceberg:
+        place, other = "table", "path"
+        what = 'name the table with its namespace, as "shop.orders"'
+        others = "Delta tables and folders of Parquet files"
+    else:
+        place, other = "path", "table"
+        what, others = "name the folder of the table", "Iceberg tables"
     if place not in table:
-        what = 'name the table with its namespace, as "shop.orders"' if is_iceberg else ""
-        table.report(place, f"the key is missing: {what or 'name the folder of the table'}")
+        table.report(place, f"the key is missing: {what}")
     if other in table:
-        kinds = ("Delta tables and folders of Parquet files", "Iceberg tables")
-        table.report(other, f"is for {kinds[other == 'table']}: remove the key")
+        table.report(other, f"is only for {others}: remove the key")
     if format_ is None and path is not None:
         is_delta = "://" not in path and (Path(path) / "_delta_log").is_dir()
         format_ = "delta" if is_delta else "parquet"
     if is_iceberg or format_ == "delta":
-        kind = "an Iceberg table" if is_iceberg else "a Delta table"
         for key in ("schema", "removed_files"):
             if key in table:
-                table.report(key, f"is for Parquet; {kind} records it: remove the key")
+                table.report(key, "is only for folders of Parquet files: remove the key")
     if options and format_ != "delta":
         advice = "write those of a catalog into [catalog]" if is_iceberg else "remove the key"
-        table.report("options", f"are for Delta tables: {advice}")
+        table.report("options", f"are only for Delta tables: {advice}")
     if not table.report_unknown_keys():
         return None
     if is_iceberg:
@@ -283,7 +276,7 @@ def _read_table(name: str, table: TomlTable, catalog: _Catalog) -> SourceTable |
         if "." not in table_name.strip("."):
             table.report("table", f'{table_name!r}: write its namespace, too, as in "shop.orders"')
             return None
-        return IcebergSourceTable(table_name, catalog.tables)
+        return IcebergSourceTable(table_name, catalog)
     assert path is not None
     if format_ == "delta":
         return DeltaSourceTable(path, storage_options=options or None)

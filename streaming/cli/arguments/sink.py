@@ -44,6 +44,7 @@ from streaming.targets.console import ConsoleTarget
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.folder_checks import check_writable
 from streaming.targets.iceberg import IcebergTarget
+from streaming.targets.iceberg_catalog import IcebergCatalog
 from streaming.targets.output_mode import OUTPUT_MODES, OutputMode
 from streaming.targets.parquet import ParquetTarget
 from streaming.targets.retry import Retry
@@ -53,7 +54,6 @@ from streaming.targets.target import Target, ViewDelta, expand_template
 __all__ = [
     "DATABASES",
     "KINDS",
-    "CatalogOptions",
     "JsonLines",
     "SinkArgument",
     "assign_sinks",
@@ -84,19 +84,6 @@ Location: TypeAlias = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class CatalogOptions:
-    """A catalog of Iceberg tables.
-
-    Attributes:
-        name: Its name in the configuration of ``pyiceberg``; empty for the default catalog.
-        properties: Its properties, before those of the configuration; they may contain secrets.
-    """
-
-    name: str = ""
-    properties: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
-
-
-@dataclass(frozen=True)
 class SinkArgument:
     """A target for the changes of views.
 
@@ -109,7 +96,7 @@ class SinkArgument:
         output_mode: The output mode, and its keys.
         retry: How often, and how long, a write to a database is retried.
         label: The name of the sink in error messages.
-        catalog: The catalog of Iceberg tables.
+        catalog: The catalog of Iceberg tables; None for the default one of ``pyiceberg``.
     """
 
     kind: str
@@ -119,7 +106,7 @@ class SinkArgument:
     output_mode: OutputMode = field(default_factory=OutputMode)
     retry: Retry = field(default_factory=Retry, repr=False)
     label: str = field(default="--sink", repr=False, compare=False)
-    catalog: CatalogOptions = field(default_factory=CatalogOptions, repr=False)
+    catalog: IcebergCatalog | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -250,7 +237,7 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
             case "delta":
                 return DeltaTarget(location)
             case "iceberg":
-                catalog = self.catalog
+                catalog = self.catalog or IcebergCatalog()
                 return IcebergTarget(location, catalog=catalog.name, properties=catalog.properties)
             case "sqlite":
                 connect, address = lambda: sqlite3.connect(location), location

@@ -11,24 +11,31 @@ nothing                   if all snapshots in between only moved rows (a compact
 
 Cost: the appended files are found in the manifests of the snapshots in between. The difference
 reads the manifests that the two snapshots do not share, or all manifests if their delete files
-differ; and it reads whole data files for a few rows that were deleted in them.
+differ; and it reads whole data files for a few rows that were deleted in them. If files were also
+compacted in between, it reads all their rows twice, from the old and from the new files.
 
-The position has the UUID of the table, so a table that was deleted and created again is noticed. A
-snapshot never changes, so a refresh that is repeated after a crash reads the same rows, or newer
-ones. The snapshot of the position may be expired if all snapshots after it are kept and only
-append; otherwise its files are not known any more.
+The position has the UUID of the table and the id of its snapshot, so a table that was deleted and
+created again is noticed, and the number by which Iceberg identifies each column::
 
-Rows are read with the current columns of the table: Iceberg identifies columns by a number, so a
-renamed column keeps its values, and a newer column is NULL in older files.
+    {"": "5f0c…:8127…", "nr": "1", "address": "2", "address.city": "3"}
+
+A snapshot never changes, so a refresh that is repeated after a crash reads the same rows, or newer
+ones. The snapshot of the position may be expired if all snapshots after it are kept, and each of
+them only appended or only moved rows; otherwise its files are not known any more.
+
+Rows are read with the current columns of the table: a renamed column keeps its values, and a newer
+column is NULL in older files. If a column has the name of another one of the position, its values
+in the old rows are not those that the state has, so the changes cannot be determined.
 
 The package ``pyiceberg`` is imported at the first use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,73 +44,21 @@ import pyarrow.parquet as pq
 from circuits.types.arrow_types import empty_table
 from streaming.errors import SourceTableError
 from streaming.pipeline.tables.source_table import KeptRows, Position, TableChanges, with_weight
-from streaming.redaction import redact
+from streaming.targets.iceberg_catalog import IcebergCatalog
 
 if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
 
-__all__ = ["IcebergCatalog", "IcebergSourceTable"]
+__all__ = ["IcebergSourceTable", "table_names"]
 
+#: The item of a position that has the table and its snapshot; the other items are its columns.
 _ITEM: Final = ""
 _APPEND: Final = "append"
 #: Snapshots that leave the rows as they are.
 _REPLACE: Final = "replace"
 _HOW_TO_START_AGAIN: Final = "to read the whole table, start with a new state and new targets"
-
-
-class IcebergCatalog:
-    """A catalog of Iceberg tables; it connects when it is first used.
-
-    Args:
-        name: The name of the catalog in the configuration of ``pyiceberg``; empty for its default
-            catalog.
-        properties: Properties of the catalog, before those of the configuration: for example
-            ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
-    """
-
-    def __init__(self, name: str = "", properties: Mapping[str, str] | None = None) -> None:
-        self._name = name
-        self._properties = dict(properties or {})
-        self._catalog: Catalog | None = None
-
-    @property
-    def description(self) -> str:
-        # the properties may contain secrets
-        return f"catalog {self._name!r}" if self._name else "the default catalog"
-
-    def load_table(self, name: str) -> Table:
-        """Return a table with its newest snapshot.
-
-        Raises:
-            SourceTableError: The table does not exist, or the catalog cannot be used.
-        """
-        subject = f"Iceberg table {name!r} of {self.description}"
-        with report_errors(f"{subject} cannot be opened"):
-            from pyiceberg.exceptions import NoSuchTableError
-
-            try:
-                return self._open().load_table(name)
-            except NoSuchTableError:
-                raise SourceTableError(f"{subject} does not exist: correct the name") from None
-
-    def table_names(self, namespace: str) -> list[str]:
-        """Return the names of the tables of a namespace, without it.
-
-        Raises:
-            SourceTableError: The namespace does not exist, or the catalog cannot be used.
-        """
-        with report_errors(f"namespace {namespace!r} of {self.description} cannot be read"):
-            return sorted(identifier[-1] for identifier in self._open().list_tables(namespace))
-
-    def _open(self) -> Catalog:
-        from pyiceberg.catalog import load_catalog
-
-        if self._catalog is None:
-            self._catalog = load_catalog(self._name or None, **self._properties)
-        return self._catalog
 
 
 class IcebergSourceTable:
@@ -125,15 +80,15 @@ class IcebergSourceTable:
         return f"Iceberg table {self._name!r} of {self._catalog.description}"
 
     def schema(self) -> pa.Schema:
-        table = self._catalog.load_table(self._name)
         with self._report_errors():
+            table = self._load()
             return _schema_of(table)
 
     def changes(self, position: Position, kept_rows: KeptRows) -> TableChanges | None:
-        table = self._catalog.load_table(self._name)
         with self._report_errors():
+            table = self._load()
             snapshot = table.current_snapshot()
-            newest = {_ITEM: f"{table.metadata.table_uuid}:{_id_of(snapshot)}"}
+            newest = _position_of(table, snapshot)
             if not position:
                 rows = _read_files(table, _files_of(table, snapshot))
                 return TableChanges(with_weight(rows, 1), newest, "the whole table")
@@ -144,8 +99,8 @@ class IcebergSourceTable:
             return TableChanges(rows, newest, method)
 
     def rows_at(self, position: Position) -> pa.Table:
-        table = self._catalog.load_table(self._name)
         with self._report_errors():
+            table = self._load()
             snapshot = self._known_snapshot(table, self._snapshot_of(position, table))
             return _read_files(table, _files_of(table, snapshot))
 
@@ -154,7 +109,8 @@ class IcebergSourceTable:
     ) -> tuple[str, pa.Table]:
         """Return the changes from an old snapshot to the current one, and how they were found."""
         operations = _operations_between(table, old, snapshot)
-        if operations and operations <= {_REPLACE}:
+        is_same = old == (None if snapshot is None else snapshot.snapshot_id)
+        if is_same or (operations and operations <= {_REPLACE}):
             return "no change", with_weight(empty_table(_schema_of(table)), 1)
         if operations and operations <= {_APPEND, _REPLACE}:
             scan = table.incremental_append_scan(from_snapshot_id_exclusive=old)
@@ -167,12 +123,24 @@ class IcebergSourceTable:
         return "difference of the files", pa.concat_tables(rows)
 
     def _snapshot_of(self, position: Position, table: Table) -> int | None:
-        """Return the id of the snapshot of a position; None if the table had no snapshot."""
+        """Return the id of the snapshot of a position; None if the table had no snapshot.
+
+        Raises:
+            SourceTableError: The position is of another table, or of other columns.
+        """
         table_id, _, snapshot_id = position[_ITEM].rpartition(":")
         if table_id != str(table.metadata.table_uuid):
             raise SourceTableError(
                 f"{self.description} is not the table of the last refresh: it was deleted and "
                 f"created again; {_HOW_TO_START_AGAIN}"
+            )
+        columns = _columns_of(table)
+        others = [name for name in columns if position.get(name, columns[name]) != columns[name]]
+        if others:
+            raise SourceTableError(
+                f"{self.description}: these names belong to other columns than at the last "
+                f"refresh: {', '.join(map(repr, sorted(others)))}; rename the columns, or, "
+                f"{_HOW_TO_START_AGAIN}"
             )
         return int(snapshot_id) if snapshot_id else None
 
@@ -186,29 +154,37 @@ class IcebergSourceTable:
             )
         return snapshot
 
-    def _report_errors(self) -> Any:
-        return report_errors(f"{self.description} cannot be read")
+    def _load(self) -> Table:
+        table = self._catalog.find_table(self._name)
+        if table is None:
+            raise SourceTableError(f"{self.description} does not exist: correct the name")
+        return table
+
+    def _report_errors(self) -> AbstractContextManager[None]:
+        return self._catalog.report_errors(f"{self.description} cannot be read", SourceTableError)
 
 
-@contextmanager
-def report_errors(subject: str) -> Iterator[None]:
-    """Raise any error of ``pyiceberg``, its catalog or its files as `SourceTableError`."""
-    try:
-        yield
-    except SourceTableError:
-        raise
-    except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name == "pyiceberg":
-            raise SourceTableError(
-                "an Iceberg table needs the package pyiceberg, which is not installed: run pip "
-                "install 'dbsp-wcoj[iceberg]'"
-            ) from error
-        reason = redact(" ".join(str(error).split()))
-        raise SourceTableError(f"{subject}: {type(error).__name__}: {reason}") from error
+def table_names(catalog: IcebergCatalog, namespace: str) -> list[str]:
+    """Return the names of the tables of a namespace, without it.
+
+    Raises:
+        SourceTableError: The namespace does not exist, or the catalog cannot be used.
+    """
+    subject = f"namespace {namespace!r} of {catalog.description} cannot be read"
+    with catalog.report_errors(subject, SourceTableError):
+        return sorted(identifier[-1] for identifier in catalog.connect().list_tables(namespace))
 
 
-def _id_of(snapshot: Snapshot | None) -> int | str:
-    return "" if snapshot is None else snapshot.snapshot_id
+def _position_of(table: Table, snapshot: Snapshot | None) -> Position:
+    snapshot_id = "" if snapshot is None else snapshot.snapshot_id
+    return {_ITEM: f"{table.metadata.table_uuid}:{snapshot_id}", **_columns_of(table)}
+
+
+def _columns_of(table: Table) -> dict[str, str]:
+    """Return the number of each column, and of each field of nested columns."""
+    from pyiceberg.schema import index_name_by_id
+
+    return {name: str(number) for number, name in index_name_by_id(table.schema()).items()}
 
 
 def _schema_of(table: Table) -> pa.Schema:
@@ -247,7 +223,11 @@ def _files_of(table: Table, snapshot: Snapshot | None) -> list[FileScanTask]:
 def _changed_files(
     table: Table, old: Snapshot | None, new: Snapshot | None
 ) -> tuple[list[FileScanTask], list[FileScanTask]]:
-    """Return the files of two snapshots of which the other one has not the same rows."""
+    """Return the data files to remove, and those to add.
+
+    They are those that are in one snapshot only, or that have other deleted rows in the other. A
+    snapshot may have a data file several times; its rows count each time.
+    """
     from pyiceberg.manifest import ManifestContent
     from pyiceberg.table import ManifestGroupPlanner
 
@@ -263,23 +243,52 @@ def _changed_files(
     # Data files of shared manifests have the same rows, unless other deletes apply to them.
     shared = manifests[0].keys() & manifests[1].keys() if deletes[0] == deletes[1] else set()
     planner = ManifestGroupPlanner(table.metadata, table.io)
-    files: list[dict[str, FileScanTask]] = []
+    files: list[dict[str, list[FileScanTask]]] = []
     for group in manifests:
         chosen = [m for path, m in group.items() if is_delete(m) or path not in shared]
-        files.append({task.file.file_path: task for task in planner.plan_files(chosen)})
+        tasks: dict[str, list[FileScanTask]] = defaultdict(list)
+        for task in planner.plan_files(chosen):
+            tasks[task.file.file_path].append(task)
+        files.append(tasks)
     paths_named = _PathsNamed(table)
     unchanged = {
         path
         for path in files[0].keys() & files[1].keys()
-        if not any(
-            paths_named.contains(deletes, path)
-            for deletes in files[0][path].delete_files ^ files[1][path].delete_files
-        )
+        if _have_same_rows(files[0][path], files[1][path], paths_named)
     }
     removed, added = (
-        [task for path, task in group.items() if path not in unchanged] for group in files
+        [task for path, tasks in group.items() if path not in unchanged for task in tasks]
+        for group in files
     )
     return removed, added
+
+
+def _have_same_rows(
+    old: list[FileScanTask], new: list[FileScanTask], paths_named: _PathsNamed
+) -> bool:
+    """Return True if a data file has the same rows in two snapshots, False if it may not.
+
+    Args:
+        old: The data file, as often as the old snapshot has it, with its delete files.
+        new: The same of the new snapshot.
+        paths_named: The data files of which delete files delete rows.
+    """
+    if len(old) != len(new):
+        return False
+    common = set.intersection(*(task.delete_files for task in [*old, *new]))
+    path = old[0].file.file_path
+
+    def count_deletes(tasks: list[FileScanTask]) -> Counter[frozenset[DataFile]]:
+        return Counter(
+            frozenset(
+                deletes
+                for deletes in task.delete_files - common
+                if paths_named.contains(deletes, path)
+            )
+            for task in tasks
+        )
+
+    return count_deletes(old) == count_deletes(new)
 
 
 class _PathsNamed:

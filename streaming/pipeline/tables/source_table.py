@@ -1,9 +1,10 @@
 """SourceTable: the interface of the tables that a pipeline reads.
 
 A position says which rows of a table the state has. It is a map of items, because a folder has one
-item for each file; a Delta table has one item, its version::
+item for each file; a Delta table has one item, its version, and an Iceberg table also its columns::
 
     {"": "5f0c…:17"}                                    a Delta table: id and version
+    {"": "5f0c…:8127…", "nr": "1"}                      an Iceberg table: id, snapshot; columns
     {"a.parquet": "2048:17…", "b.parquet": "512:18…"}   a folder: size and time of each file
 
 Law: the rows at position p, and the changes from p to q, add up to the rows at position q.

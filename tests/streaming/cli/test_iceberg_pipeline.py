@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from streaming.cli.app import app
+from streaming.cli.arguments.checks import ProblemsError
+from streaming.cli.arguments.pipeline_file import read_pipeline
 from streaming.errors import TargetError
 from streaming.targets.iceberg import IcebergTarget
 from tests.support.iceberg import new_catalog
@@ -143,6 +145,30 @@ def test_a_new_column_of_a_source_table_changes_no_view_that_does_not_read_it(la
     assert "unknown column 'city'" in run("refresh", lake.file, status=2)
 
 
+def test_another_column_of_a_name_is_refused_until_it_is_renamed(lake):
+    from pyiceberg.types import LongType, StringType
+
+    def change_columns(method, *arguments):
+        with lake.table("shop.orders").update_schema(allow_incompatible_changes=True) as update:
+            getattr(update, method)(*arguments)
+
+    run("refresh", lake.file)
+    for column, type_ in [("nr", StringType()), ("worth", LongType())]:
+        change_columns("delete_column", column)
+        change_columns("add_column", column, type_)
+        problem = run("refresh", lake.file, status=2)
+        assert f"other columns than at the last refresh: '{column}'; rename" in problem
+        change_columns("rename_column", column, "other")
+        if column == "worth":
+            assert "unknown column 'worth'" in run("refresh", lake.file, status=2)
+            continue
+        run("refresh", lake.file)
+        change_columns("rename_column", "other", column)
+        lake.table("shop.orders").delete("worth = 10")
+        run("refresh", lake.file)
+        assert lake.rows("gold.cities") == {("Rome", 30): 1, ("Oslo", 20): 1}
+
+
 def test_a_table_of_another_namespace_is_named_by_an_input(lake):
     lake.catalog.create_namespace("old")
     lake.create("old.orders", {"nr": [1], "customer": [1], "worth": [7]})
@@ -172,17 +198,22 @@ def test_a_specification_of_spark_uses_the_catalog(lake):
         ('"sql", uri', '"none", uri', "catalog: namespace 'shop' of catalog 'lake' cannot be read"),
         ("namespace", "database", "catalog.database: unknown key; keys: name, namespace, options"),
         ('namespace = "shop"', "", "there is no source table: add [inputs.NAME] with its path, or"),
+        (
+            'namespace = "shop"',
+            'namespace = "old"',
+            "no table of namespace 'old' of catalog 'lake' is a table that a view names: correct",
+        ),
         ("[[outputs]]", '[inputs.orders]\ntable = "orders"\n[[outputs]]', "its namespace, too"),
         (
             "[[outputs]]",
             '[inputs.orders]\ntable = "shop.o"\npath = "x"\nschema = "nr long"\n[[outputs]]',
-            "path: is for Delta tables and folders of Parquet files: remove the key",
+            "path: is only for Delta tables and folders of Parquet files: remove the key",
         ),
         ("[[outputs]]", '[inputs.orders]\nformat = "iceberg"\n[[outputs]]', "name the table with"),
         (
             "[[outputs]]",
             '[inputs.orders]\npath = "x"\ntable = "shop.o"\nformat = "delta"\n[[outputs]]',
-            "table: is for Iceberg tables: remove the key",
+            "table: is only for Iceberg tables: remove the key",
         ),
         (
             "[[outputs]]",
@@ -193,8 +224,32 @@ def test_a_specification_of_spark_uses_the_catalog(lake):
     ],
 )
 def test_problems_of_a_catalog_are_named(lake, old, new, problem):
+    lake.catalog.create_namespace("old")
     lake.replace(lake.file, old, new)
     assert problem in run("check", lake.file, status=2)
+
+
+def test_a_wrong_name_of_a_table_is_one_problem(lake):
+    lake.replace(lake.file, "[[outputs]]", "[inputs.orders]\ntable = 5\n[[outputs]]")
+    with pytest.raises(ProblemsError) as error:
+        read_pipeline(lake.file)
+    assert len(error.value.problems) == 1
+
+
+def test_all_source_tables_share_the_connection_of_the_catalog(lake, monkeypatch):
+    connections = []
+    load_catalog = pyiceberg.catalog.load_catalog
+
+    def count_connections(*arguments, **properties):
+        connections.append(arguments)
+        return load_catalog(*arguments, **properties)
+
+    monkeypatch.setattr("pyiceberg.catalog.load_catalog", count_connections)
+    inputs = '[inputs.orders]\ntable = "shop.orders"\n[inputs.no]\ntable = "shop.city"\n[[outputs]]'
+    lake.replace(lake.file, "[[outputs]]", inputs)
+    definition = read_pipeline(lake.file).definition
+    assert [table.schema().names[0] for table in definition.tables.values()] == ["nr", "no", "id"]
+    assert len(connections) == 1
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,8 @@ def test_a_specification_without_tables_or_keys_is_refused(project):
     project.file.write_text(SPEC.format(folder=project.folder).replace("sales", "other"))
     project.replace("  dbsp_wcoj.inputs.returns.path: returned\n", "")
     project.replace("  dbsp_wcoj.inputs.returns.removed_files: delete\n", "")
-    assert "no folder of the warehouse is a table" in run("check", project.file, status=2)
+    output = run("check", project.file, status=2)
+    assert "no folder of the warehouse is a table that a view names: set dbsp_wcoj.wareh" in output
 
 
 def test_a_table_of_spark_in_the_place_of_a_target_is_not_overwritten(project):

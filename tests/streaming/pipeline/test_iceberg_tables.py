@@ -6,12 +6,14 @@ import itertools
 from collections import Counter
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streaming.errors import SourceTableError
-from streaming.pipeline.tables.iceberg_table import IcebergCatalog, IcebergSourceTable
+from streaming.pipeline.tables.iceberg_table import IcebergSourceTable, table_names
+from streaming.targets.iceberg_catalog import IcebergCatalog
 from tests.support.iceberg import delete_positions, expire_snapshots, new_catalog, rewrite_files
 from tests.support.tables import bag_of
 from tests.support.tables import table_of as table_with_schema
@@ -99,8 +101,8 @@ def commit(table, kind, value):
 class ExpiringCatalog(IcebergCatalog):
     """A catalog in which only the current snapshot of a table is not expired."""
 
-    def load_table(self, name):
-        table = super().load_table(name)
+    def find_table(self, name):
+        table = super().find_table(name)
         expire_snapshots(table)
         return table
 
@@ -201,10 +203,73 @@ def test_rows_are_read_with_the_current_columns(catalog):
     assert table.schema().names == ["a", "q", "n"]
     assert table.schema().field("a").type == pa.int64()
     assert rows_of(table.rows_at(position)) == {(1, "x", None): 1}
+    change = table.changes(position, no_kept_rows)
+    assert (change.method, change.rows.num_rows) == ("no change", 0)
+    position = change.position
     assert table.changes(position, no_kept_rows) is None
     created.refresh().overwrite(pa.table({"a": [1, 2], "q": ["x", "y"], "n": [None, 3]}))
     changed = bag_of(table.changes(position, no_kept_rows).rows)
     assert {row: n for row, n in changed.items() if n} == {(2, "y", 3): 1}
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+@pytest.mark.parametrize("is_written", [False, True])
+def test_another_column_of_a_name_is_refused(catalog, is_nested, is_written):
+    from pyiceberg.types import StringType
+
+    schema = pa.schema({"a": pa.int64(), "p": pa.string(), "s": pa.struct({"f": pa.string()})})
+    name, created = create(catalog, schema=schema)
+    created.append(pa.table([[1, 2], ["x", "y"], [{"f": "x"}] * 2], schema=schema))
+    table, path = source(catalog, name), ("s", "f") if is_nested else "p"
+    position = table.changes({}, no_kept_rows).position
+    with created.update_schema() as update:
+        update.add_column("n", StringType())
+    position = table.changes(position, no_kept_rows).position
+    for column in (path, "n"):
+        with created.update_schema(allow_incompatible_changes=True) as update:
+            update.delete_column(column)
+        with created.update_schema() as update:
+            update.add_column(column, StringType())
+        if is_written:
+            created.delete("a = 1")
+        with pytest.raises(SourceTableError, match="belong to other columns than at the last"):
+            table.changes(position, no_kept_rows)
+        with pytest.raises(SourceTableError, match="rename the columns, or, to read the whole"):
+            table.rows_at(position)
+        with created.update_schema() as update:
+            update.rename_column(column, "other" + ".".join(column))
+        position = table.changes(position, no_kept_rows).position
+
+
+def test_columns_that_swap_their_names_are_refused(catalog):
+    name, created = create(catalog, schema=pa.schema({"a": pa.int64(), "b": pa.int64()}))
+    created.append(pa.table({"a": [1], "b": [2]}))
+    table = source(catalog, name)
+    position = table.changes({}, no_kept_rows).position
+    for names in [("a", "c"), ("b", "a"), ("c", "b")]:
+        with created.update_schema() as update:
+            update.rename_column(*names)
+    with pytest.raises(SourceTableError, match="at the last refresh: 'a', 'b'; rename"):
+        table.changes(position, no_kept_rows)
+
+
+def test_a_data_file_that_was_added_twice_counts_twice(catalog, tmp_path):
+    name, created = create(catalog)
+    table, file = source(catalog, name), str(tmp_path / "rows.parquet")
+    pq.write_table(table_of([(1, "x"), (2, "y")]), file)
+    position, total = {}, Counter()
+    for kind in ["add", "add", "refresh", "delete", "refresh", "add", "overwrite", "refresh"]:
+        if kind == "add":
+            created.add_files([file], check_duplicate_files=False)
+        elif kind != "refresh":
+            commit(created, kind, 1 if kind == "delete" else [(3, "z")])
+        else:
+            change = table.changes(position, no_kept_rows)
+            for row, weight in bag_of(change.rows).items():
+                total[row] += weight
+            position = change.position
+            current = rows_of(created.refresh().scan().to_arrow())
+            assert {row: n for row, n in total.items() if n} == current
 
 
 def test_an_empty_table_has_no_rows_until_its_first_snapshot(catalog):
@@ -220,10 +285,10 @@ def test_an_empty_table_has_no_rows_until_its_first_snapshot(catalog):
 
 def test_errors_of_a_catalog_are_errors_of_the_table(catalog, tmp_path):
     table = IcebergSourceTable("shop.t", IcebergCatalog("lake", {"type": "none"}))
-    with pytest.raises(SourceTableError, match=r"'shop.t' of catalog 'lake' cannot be opened"):
+    with pytest.raises(SourceTableError, match=r"'shop.t' of catalog 'lake' cannot be read"):
         table.schema()
     with pytest.raises(SourceTableError, match="namespace 'none' of the default catalog"):
-        IcebergCatalog("", catalog).table_names("none")
+        table_names(IcebergCatalog("", catalog), "none")
     name, created = create(catalog)
     created.append(table_of([(1, "x")]))
     for file in (tmp_path / "lake").rglob("*.parquet"):

@@ -404,7 +404,7 @@ def test_a_declared_table_needs_a_source(world):
         ('query = "sql"', 'query = "empty"', "there is no file .sql"),
         ('query = "sql"', "", "query: the key is missing"),
         ('removed_files = "delete"', 'removed_files = "keep"', "write one of"),
-        ('path = "customers"', 'path = "customers"\nremoved_files = "ignore"', "is for Parquet"),
+        ('path = "customers"', 'path = "customers"\nremoved_files = "ignore"', "is only for"),
         ('path = "customers"', 'path = "customers"\nkeys = ["id"]', "unknown key"),
         ('path = "state"', "", "state.path: the key is missing"),
         ('path = "customers"', "", "inputs.customers.path: the key is missing"),
@@ -415,3 +415,13 @@ def test_problems_of_the_file_are_named(world, old, new, problem):
     world.file.write_text(world.file.read_text().replace(old, new))
     with pytest.raises((ProblemsError, EventsError), match=problem):
         read_pipeline(world.file)
+
+
+def test_problems_of_limits_memory_and_functions_are_all_named(world):
+    text = world.file.read_text().replace("[state]", '[state]\nmemory_limit = "much"')
+    text += '\n[run]\nfunctions = "none.py:F"\n[limits]\nmax_step_bytes = "many"\n'
+    world.file.write_text(text)
+    with pytest.raises(ProblemsError) as error:
+        read_pipeline(world.file)
+    limit, memory, functions = error.value.problems
+    assert ("many" in limit, "much" in memory, "none.py" in functions) == (True, True, True)

@@ -317,7 +317,7 @@ def test_a_target_can_be_pickled(catalog):
 def test_a_missing_package_is_named(catalog):
     with (
         mock.patch.dict(sys.modules, {"pyiceberg": None}),
-        pytest.raises(TargetError, match=r'pip install "dbsp-wcoj\[iceberg\]"'),
+        pytest.raises(TargetError, match=r"pip install 'dbsp-wcoj\[iceberg\]'"),
     ):
         IcebergTarget("shop.v", properties=catalog).write(ViewDelta("v", 0, ROW_1))
 
