@@ -69,6 +69,7 @@ from circuits.sql.view_statements import (
     streamed_relations,
     view_of_columns,
     view_statements,
+    without_default_schemas,
     without_streams,
 )
 
@@ -96,5 +97,6 @@ __all__ = [
     "streamed_relations",
     "view_of_columns",
     "view_statements",
+    "without_default_schemas",
     "without_streams",
 ]

@@ -23,6 +23,7 @@ __all__ = [
     "streamed_relations",
     "view_of_columns",
     "view_statements",
+    "without_default_schemas",
     "without_streams",
 ]
 
@@ -91,6 +92,25 @@ def without_streams(view: ViewStatement, dialect: str = "duckdb") -> ViewStateme
         word = tokens[index]
         rest = query[word.end + 1 :]
         query = query[: word.start] + (rest.lstrip() if word.text != ")" else rest)
+    return replace(view, query=query)
+
+
+def without_default_schemas(view: ViewStatement, dialect: str = "duckdb") -> ViewStatement:
+    """Return a view that reads ``t`` in the place of ``default.t`` after FROM and JOIN.
+
+    >>> (view,) = view_statements("CREATE VIEW v AS SELECT t.a FROM default.t JOIN s.u ON true")
+    >>> without_default_schemas(view, "spark").query
+    'SELECT t.a FROM t JOIN s.u ON true'
+    """
+    query = view.query
+    source = SqlSource(query, dialect)
+    tokens = source.tokenize()
+    for before, schema, dot, name in reversed(
+        [*zip(*(tokens[i:] for i in range(4)), strict=False)]
+    ):
+        is_table = before.text.upper() in ("FROM", "JOIN") and dot.token_type == TokenType.DOT
+        if is_table and source.is_default_schema(schema.text):
+            query = query[: schema.start] + query[name.start :]
     return replace(view, query=query)
 
 

@@ -43,6 +43,7 @@ from circuits.sql import (
     streamed_relations,
     view_of_columns,
     view_statements,
+    without_default_schemas,
     without_streams,
 )
 from dbsp_wcoj.cached_property import cached_property
@@ -309,7 +310,7 @@ class PipelineDefinition:
         views: Sequence[ViewStatement],
         stored: Mapping[str, pa.Schema],
     ) -> RecomputedView:
-        view = without_streams(view, self.dialect)
+        view = without_default_schemas(without_streams(view, self.dialect), self.dialect)
         reads = relations_read(view, relations)
         read = {name: relations[name] for name in reads}
         key = key_of(view, read, views_below(view, views))

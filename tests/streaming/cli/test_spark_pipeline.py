@@ -311,7 +311,6 @@ def test_a_file_that_is_not_sql_is_reported_before_its_tables(project):
 
 def test_a_table_with_flows_stays_incremental(project):
     project.replace("configuration:", "configuration:\n  dbsp_wcoj.run.policy: full")
-    project.write({"more.sql": "CREATE MATERIALIZED VIEW n AS SELECT count(*) AS n FROM returns"})
     sources = project.folder / "warehouse" / "sales.db"
     deltalake.write_deltalake(sources / "eu", pa.table({"id": [1], "city": ["Rome"]}))
     deltalake.write_deltalake(sources / "us", pa.table({"id": [1, 2], "zip": [77, 3]}))
