@@ -109,11 +109,12 @@ class DeltaSourceTable:
         return "difference of the files", _compare_files(old_table, table)
 
     def _version_of(self, position: Position, table: DeltaTable) -> int:
-        table_id, _, version = position[_ITEM].rpartition(":")
+        table_id, _, version = position.get(_ITEM, "").rpartition(":")
         if table_id != str(table.metadata().id):
             raise SourceTableError(
                 f"{self.description} is not the table of the last refresh: it was deleted and "
-                f"created again; {_HOW_TO_START_AGAIN}"
+                "created again, or the pipeline names another table than before; "
+                f"{_HOW_TO_START_AGAIN}"
             )
         if int(version) > table.version():
             raise SourceTableError(

@@ -128,11 +128,12 @@ class IcebergSourceTable:
         Raises:
             SourceTableError: The position is of another table, or of other columns.
         """
-        table_id, _, snapshot_id = position[_ITEM].rpartition(":")
+        table_id, _, snapshot_id = position.get(_ITEM, "").rpartition(":")
         if table_id != str(table.metadata.table_uuid):
             raise SourceTableError(
                 f"{self.description} is not the table of the last refresh: it was deleted and "
-                f"created again; {_HOW_TO_START_AGAIN}"
+                "created again, or the pipeline names another table than before; "
+                f"{_HOW_TO_START_AGAIN}"
             )
         columns = _columns_of(table)
         others = [name for name in columns if position.get(name, columns[name]) != columns[name]]

@@ -43,6 +43,8 @@ REMOVED_FILES: Final[tuple[str, ...]] = get_args(RemovedFiles)
 _IGNORED_PREFIXES: Final = ["_", "."]
 #: The column of the dataset with the path of the file of each row.
 _FILE_NAME: Final = "__filename"
+#: The item of a position for a table that is one file, not a folder.
+_FILE: Final = ""
 _MAX_FILES_SHOWN: Final = 3
 
 
@@ -89,6 +91,13 @@ class ParquetFolder:
     def changes(self, position: Position, kept_rows: KeptRows) -> TableChanges | None:
         with self._report_errors():
             files = self._list_files()
+            is_other = _FILE in position and _FILE not in files
+            if is_other and self._removed_files != "delete":
+                raise SourceTableError(
+                    f"{self.description} is not the table of the last refresh, which was a file or "
+                    "a table of Delta or Iceberg: name that one, or start with a new state and new "
+                    "targets"
+                )
             new = sorted(file for file in files if position.get(file) != files[file])
             replaced = [file for file in new if file in position]
             removed = sorted({*(position.keys() - files.keys()), *replaced})
@@ -145,7 +154,7 @@ class ParquetFolder:
                 f"{self.description} does not exist: name a folder of Parquet files"
             )
         if info.type == fs.FileType.File:
-            return {"": f"{info.size}:{info.mtime_ns}"}
+            return {_FILE: f"{info.size}:{info.mtime_ns}"}
         found = system.get_file_info(fs.FileSelector(folder, recursive=True))
         return {
             name: f"{file.size}:{file.mtime_ns}"

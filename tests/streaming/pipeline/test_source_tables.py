@@ -155,6 +155,27 @@ def test_a_delta_table_that_was_created_again_is_refused(tmp_path):
         table.changes(position, no_kept_rows)
 
 
+def test_a_position_of_another_kind_of_table_is_refused(tmp_path):
+    deltalake.write_deltalake(tmp_path / "t", table_of([(1, "x")]))
+    (tmp_path / "in").mkdir()
+    pq.write_table(table_of([(1, "x")]), tmp_path / "in" / "1.parquet")
+    delta = DeltaSourceTable(str(tmp_path / "t"))
+    folder = ParquetFolder(str(tmp_path / "in"), removed_files="ignore")
+    file = ParquetFolder(str(tmp_path / "in" / "1.parquet"), removed_files="ignore")
+    for table, other, problem in [
+        (delta, folder, "is not the table of the last refresh"),
+        (delta, file, "is not the table of the last refresh"),
+        (folder, delta, "is not the table of the last refresh"),
+        (folder, file, "is not the table of the last refresh"),
+        (file, delta, "files were replaced"),
+    ]:
+        position = other.changes({}, no_kept_rows).position
+        with pytest.raises(SourceTableError, match=problem):
+            table.changes(position, no_kept_rows)
+        with pytest.raises(SourceTableError):
+            table.rows_at(position)
+
+
 def test_an_old_version_whose_files_are_gone_is_refused(tmp_path):
     path = tmp_path / "t"
     deltalake.write_deltalake(path, table_of([(1, "x")]))
