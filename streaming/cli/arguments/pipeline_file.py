@@ -273,7 +273,8 @@ def _read_table(name: str, table: TomlTable, catalog: IcebergCatalog) -> SourceT
         return None
     if is_iceberg:
         assert table_name is not None
-        if "." not in table_name.strip("."):
+        parts = table_name.split(".")
+        if len(parts) == 1 or not all(map(str.strip, parts)):
             table.report("table", f'{table_name!r}: write its namespace, too, as in "shop.orders"')
             return None
         return IcebergSourceTable(table_name, catalog)

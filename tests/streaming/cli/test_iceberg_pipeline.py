@@ -204,6 +204,7 @@ def test_a_specification_of_spark_uses_the_catalog(lake):
             "no table of namespace 'old' of catalog 'lake' is a table that a view names: correct",
         ),
         ("[[outputs]]", '[inputs.orders]\ntable = "orders"\n[[outputs]]', "its namespace, too"),
+        ("[[outputs]]", '[inputs.orders]\ntable = "a..b"\n[[outputs]]', "its namespace, too"),
         (
             "[[outputs]]",
             '[inputs.orders]\ntable = "shop.o"\npath = "x"\nschema = "nr long"\n[[outputs]]',
