@@ -80,6 +80,7 @@ def delete_positions(table: Table, number: int) -> None:
         {"file_path": [data_file.file_path], "pos": [number % data_file.record_count]},
     )
     local = Path(path.removeprefix("file://"))
+    local.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(rows, local)
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,

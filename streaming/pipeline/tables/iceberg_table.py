@@ -318,8 +318,23 @@ class _PathsNamed:
 
 
 def _read_files(table: Table, files: Iterable[FileScanTask]) -> pa.Table:
+    """Return the rows of data files, without those that their delete files delete.
+
+    A scan applies a delete file to all data files with the path that it names. But it does not
+    delete rows of a data file that was added again after it, so a scan has each path only once.
+    """
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
+    schema = _schema_of(table)
+    scans: list[list[FileScanTask]] = []
+    count_of_path: Counter[str] = Counter()
+    for task in files:
+        number = count_of_path[task.file.file_path]
+        count_of_path[task.file.file_path] += 1
+        if number == len(scans):
+            scans.append([])
+        scans[number].append(task)
     scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
-    return scan.to_table(list(files)).cast(_schema_of(table))
+    rows = [scan.to_table(tasks).cast(schema) for tasks in scans]
+    return pa.concat_tables(rows) if rows else empty_table(schema)

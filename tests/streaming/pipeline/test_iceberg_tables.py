@@ -273,6 +273,33 @@ def test_a_data_file_that_was_added_twice_counts_twice(catalog, tmp_path):
             assert {row: n for row, n in total.items() if n} == current
 
 
+@pytest.mark.parametrize("refreshes", [*itertools.product([False, True], repeat=3)])
+def test_a_delete_file_does_not_delete_rows_of_a_file_that_is_added_again(
+    catalog, tmp_path, refreshes
+):
+    name, created = create(catalog)
+    table, file = source(catalog, name), str(tmp_path / "rows.parquet")
+    pq.write_table(table_of([(1, "x"), (2, "y")]), file)
+    position, total = {}, Counter()
+    for kind, is_refreshed, rows in [
+        ("add", refreshes[0], {(1, "x"): 1, (2, "y"): 1}),
+        ("delete positions", refreshes[1], {(2, "y"): 1}),
+        ("add", refreshes[2], {(1, "x"): 1, (2, "y"): 2}),
+        ("overwrite", True, {(3, "z"): 1}),
+    ]:
+        if kind == "add":
+            created.add_files([file], check_duplicate_files=False)
+        else:
+            commit(created, kind, 0 if kind == "delete positions" else [(3, "z")])
+        if is_refreshed:
+            change = table.changes(position, no_kept_rows)
+            for row, weight in bag_of(change.rows).items():
+                total[row] += weight
+            position = change.position
+            assert {row: n for row, n in total.items() if n} == rows
+            assert rows_of(table.rows_at(position)) == rows
+
+
 def test_an_empty_table_has_no_rows_until_its_first_snapshot(catalog):
     name, created = create(catalog)
     table = source(catalog, name)
