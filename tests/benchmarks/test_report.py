@@ -252,6 +252,16 @@ def test_each_headline_of_the_readme_is_one_row(results: dict[str, Result]) -> N
     assert report.readme_section(results).count("<picture>") == 1
 
 
+def test_the_page_on_pipelines_has_the_measured_range_of_the_policies(
+    results: dict[str, Result],
+) -> None:
+    rows = results["policies"].tables["A step against recomputation, by the size of the change"]
+    factors = [float(str(row["times faster"])) for row in rows]
+    page = (Path(report.__file__).parents[2] / "docs" / "how-to" / "pipeline.md").read_text("utf-8")
+    assert f"We measured {len(rows)} cases" in page
+    assert f"was {min(factors):.1f} to {max(factors):,.0f} times faster" in page
+
+
 def test_a_table_drops_empty_columns_and_escapes_vertical_bars() -> None:
     rows: list[Row] = [{"query": "a | b", "edges": 12345, "ratio": None}]
 
