@@ -170,7 +170,8 @@ class PipelineDefinition:
         options = replace(spec.options, materialize=needed)
         circuit = Circuit(replace(spec, options=options))
         timed = frozenset(name for name in recomputed if _reads_now(name, circuit, recomputed))
-        return CompiledPipeline(circuit, inputs, self._append_only(), recomputed, timed)
+        columns = {name: frozenset(schema.names) for name, schema in schemas.items()}
+        return CompiledPipeline(circuit, inputs, columns, self._append_only(), recomputed, timed)
 
     def _plan_all(
         self, schemas: Mapping[str, pa.Schema], stored: Mapping[str, pa.Schema]
@@ -382,6 +383,7 @@ class CompiledPipeline:
     Attributes:
         circuit: The views, without state.
         inputs: The input of each source table.
+        columns: The columns that each source table has now.
         append_only: The source tables of which no row may be deleted.
         recomputed: The views that are computed as a whole, each after those that it reads.
         timed: Those of them that are above a maintained view that reads the current time, so that
@@ -390,6 +392,7 @@ class CompiledPipeline:
 
     circuit: Circuit
     inputs: Mapping[str, str]
+    columns: Mapping[str, frozenset[str]]
     append_only: frozenset[str]
     recomputed: Mapping[str, RecomputedView]
     timed: frozenset[str]

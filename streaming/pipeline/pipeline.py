@@ -127,7 +127,7 @@ class Pipeline:
         compiled = definition.compile(read_columns(self._files))
         self._inputs, self._append_only = compiled.inputs, compiled.append_only
         self._circuit, self._recomputed = compiled.circuit, compiled.recomputed
-        self._timed = compiled.timed
+        self._timed, self._columns = compiled.timed, compiled.columns
         self._routing: OutputRouting = route_outputs(
             self._circuit, definition.outputs(self._circuit)
         )
@@ -298,10 +298,23 @@ class Pipeline:
                 raise SourceTableError(f"source table {name!r}: {error}") from error
             if change is None:
                 continue
+            self._check_columns(name, change.rows)
             if name in self._append_only:
                 self._check_append_only(name, change)
             changes[name] = change
         return changes
+
+    def _check_columns(self, name: str, rows: pa.Table) -> None:
+        """Check that a source table has got no column since the views were compiled.
+
+        Without it, rows would have NULL in the column if a view reads it later.
+        """
+        known = {*self._columns[name], self._tables[name].item_column, WEIGHT}
+        if new := [column for column in rows.column_names if column not in known]:
+            raise SourceTableError(
+                f"source table {name!r} has new columns since this process has begun: "
+                f"{', '.join(new)}; nothing has changed: start it again"
+            )
 
     def _kept_rows(self, name: str, items: Collection[str]) -> pa.Table:
         """Return the rows of some items of a source table, from the state."""

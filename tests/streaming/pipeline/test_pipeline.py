@@ -299,6 +299,23 @@ def test_a_streaming_table_refuses_a_deletion_and_changes_nothing(world):
         assert bag_of(pipeline.circuit.views["bronze"]) == {(2, "Oslo"): 1, (3, "Bari"): 1}
 
 
+def test_a_new_column_of_a_table_is_read_by_the_next_process(world):
+    old = "CREATE VIEW v AS SELECT id FROM customers"
+    with Pipeline(definition(world, old)) as pipeline:
+        pipeline.refresh()
+        rows = pa.table({"id": [3], "city": ["Bari"], "zip": [77]})
+        deltalake.write_deltalake(
+            world.folder / "customers", rows, mode="append", schema_mode="merge"
+        )
+        with pytest.raises(SourceTableError, match=r"has new columns .* zip; .* start it again"):
+            pipeline.refresh()
+    new = f"{old}; CREATE VIEW zips AS SELECT id, zip FROM customers"
+    with Pipeline(definition(world, new)) as pipeline:
+        pipeline.refresh()
+        expected = {(1, None): 1, (2, None): 1, (3, 77): 1}
+        assert bag_of(pipeline.circuit.views["zips"]) == expected
+
+
 def test_a_pipeline_is_planned_once_and_its_operators_are_built_once(world, monkeypatch):
     planned, built, searched = [], [], []
     plan_sql, build_graph = compile.plan_sql, Circuit.build_graph
