@@ -94,13 +94,13 @@ class Workers:
         Raises:
             The first error of a task, in the order of the tasks; later tasks may not have run.
         """
-        job = self.open_job()
-        for task in tasks:
-            job.add(task)
-        return job.finish()
+        with self.open_job() as job:
+            for task in tasks:
+                job.add(task)
+            return job.finish()
 
     def open_job(self) -> Job:
-        """Return a job without tasks; the caller must call `Job.finish`."""
+        """Return a job without tasks, for a ``with`` statement in which `Job.finish` is called."""
         return Job(self, _LOCAL.job)
 
     def add(self, job: Job, task: Callable[[], Any]) -> None:
@@ -117,29 +117,29 @@ class Workers:
         if needs_helper:
             try:
                 self._executor.submit(self._help)
-            except RuntimeError:  # it is shut down, as at the end of a program: work alone
+            except BaseException as error:
                 with self._changed:
                     self._helpers -= 1
+                if not isinstance(error, RuntimeError):  # it is shut down: work alone
+                    raise
 
     def finish(self, job: Job) -> None:
         """Run the tasks of a job and of the jobs in it until all of them have ended."""
-        try:
-            while True:
-                with self._changed:
-                    while (task := self._take(job)) is None and job.running:
-                        self._changed.wait()
-                if task is None:
-                    return
-                self._execute(task)
-        except BaseException:  # an interrupt of this thread; errors of tasks are kept in the job
-            self._stop(job)
-            raise
-        finally:
+        while True:
             with self._changed:
-                if job in self._jobs:
-                    self._jobs.remove(job)
+                while (task := self._take(job)) is None and job.running:
+                    self._changed.wait()
+            if task is None:
+                return
+            self._execute(task)
 
-    def _stop(self, job: Job) -> None:
+    def close(self, job: Job) -> None:
+        """Forget a job whose tasks have ended."""
+        with self._changed:
+            if job in self._jobs:
+                self._jobs.remove(job)
+
+    def stop(self, job: Job) -> None:
         """Begin no more tasks of a job, and wait until those that run have ended."""
         interrupt: KeyboardInterrupt | None = None
         while True:
@@ -243,6 +243,16 @@ class Job:
         """Let a thread run a function as soon as one is free."""
         if not self.errors:
             self._workers.add(self, task)
+
+    def __enter__(self) -> Job:
+        return self
+
+    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        try:
+            if error_type is not None:  # an interrupt of this thread may leave tasks behind
+                self._workers.stop(self)
+        finally:
+            self._workers.close(self)
 
     def finish(self) -> list[Any]:
         """Run the tasks until all have ended; return their results in the order of `add`.

@@ -823,11 +823,11 @@ class _GraphStepExecution:
             if nodes[position].is_input:
                 self._run_task(position, None)
                 tasks.end(position)
-        tasks.job = workers.open_job()
         try:
-            for position in tasks.take_ready():
-                tasks.job.add(partial(self._run_task, position, tasks))
-            tasks.job.finish()
+            with workers.open_job() as tasks.job:
+                for position in tasks.take_ready():
+                    tasks.job.add(partial(self._run_task, position, tasks))
+                tasks.job.finish()
         finally:
             tasks.job = None  # it refers to this object
         for position in sorted(tasks.shares):

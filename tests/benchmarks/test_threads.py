@@ -18,10 +18,10 @@ def test_the_span_is_the_longest_chain_of_tasks(monkeypatch):
     def step() -> None:
         take(1)
         workers.run([lambda: take(2), lambda: workers.run([lambda: take(3)] * 2)])
-        job = workers.open_job()
-        job.add(lambda: (take(1), job.add(lambda: take(2))))
-        job.add(lambda: take(1))
-        job.finish()
+        with workers.open_job() as job:
+            job.add(lambda: (take(1), job.add(lambda: take(2))))
+            job.add(lambda: take(1))
+            job.finish()
 
     assert workers.measure(step) == (1 + 2 + 2 * 3 + 3 + 1, 1 + 3 + 3)
 

@@ -83,9 +83,13 @@ def state_of(circuit: Circuit) -> tuple[Any, ...]:
 
 
 def outcome(circuit: Circuit, tables: dict[str, pa.Table], **options: Any) -> Any:
-    """Return the outputs of a step, or the type and the text of its error."""
+    """Return the outputs of a step as texts, or the type and the text of its error.
+
+    Tables with NaN are not equal to themselves.
+    """
     try:
-        return circuit.step(tables, **options)
+        outputs = circuit.step(tables, **options)
+        return {name: f"{table.schema}{table.to_pylist()}" for name, table in outputs.items()}
     except CircuitError as error:
         return type(error), str(error)
 

@@ -98,6 +98,34 @@ def test_an_interrupt_ends_the_other_tasks_before_it_is_raised():
         assert run_tasks([int, int]) == [0, 0]
 
 
+def test_an_interrupt_while_tasks_are_added_leaves_none_running():
+    begun, ended = threading.Event(), threading.Event()
+
+    class InterruptedExecutor(ThreadPoolExecutor):
+        calls = 0
+
+        def submit(self, *arguments, **options):
+            self.calls += 1
+            if self.calls == 2:
+                assert begun.wait(TIMEOUT)
+                raise KeyboardInterrupt
+            return super().submit(*arguments, **options)
+
+    def work() -> None:
+        begun.set()
+        try:
+            while True:
+                check_stopped()
+        finally:
+            ended.set()
+
+    with InterruptedExecutor(2) as executor, working_with(Workers(executor, 3)):
+        with pytest.raises(KeyboardInterrupt):
+            run_tasks([work] * 3)
+        assert ended.is_set()
+        assert run_tasks([int] * 5) == [0] * 5
+
+
 def test_without_a_running_executor_the_calling_thread_does_all():
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
