@@ -23,6 +23,8 @@
 ``python -m benchmarks.sink``           the durable sink: overhead, events/s, restart, writes
 ``python -m benchmarks.medallion``      a refresh of 15 views over Delta tables, against Spark
 ``python -m benchmarks.medallion.policies`` when a view should be recomputed instead
+``python -m benchmarks.medallion.tpch``  refreshes of the views of TPC-H, against Spark
+``python -m benchmarks.medallion.tpcdi`` refreshes in the manner of TPC-DI, against Spark
 ``python -m benchmarks.scale``          joins in the cells of a HyperCube, on Spark
 ``python -m benchmarks.work``           counted work, compared with the recorded counts
 ``python -m benchmarks.report``         the tables and plots, rendered from ``results/*.json``

@@ -46,7 +46,12 @@ from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
-from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, current_workers
+from dbsp_wcoj.workers import (
+    MIN_DIVIDED_CANDIDATES,
+    MIN_DIVIDED_ROWS,
+    MIN_PARALLEL_ROWS,
+    current_workers,
+)
 from dbsp_wcoj.zset import ZSet, accumulate
 
 __all__ = ["DeltaQuery", "PreparedStep", "Stats"]
@@ -152,6 +157,8 @@ class DeltaQuery:
         body = normalize_body(self.query)
         self._is_never_true = body.is_never_true
         self._joins = 0
+        # The candidates for each changed row in the last step that could be divided.
+        self._candidates_per_row = 0.0
         self._shares_relations = relations is not None
         self._lock = Lock()
         self._relations = relations or Relations()
@@ -456,6 +463,16 @@ class DeltaQuery:
         budget: Budget | None = None,
         chain_products: ChainProducts | None = None,
     ) -> ZSet:
+        if step.rows < MIN_DIVIDED_ROWS:
+            return self._evaluate_uncounted(step, budget, chain_products)
+        before = self._count_candidates()
+        delta = self._evaluate_uncounted(step, budget, chain_products)
+        self._candidates_per_row = (self._count_candidates() - before) / step.rows
+        return delta
+
+    def _evaluate_uncounted(
+        self, step: RelationsStep, budget: Budget | None, chain_products: ChainProducts | None
+    ) -> ZSet:
         if not self.query.head:
             return ZSet.scalar(self._total(step.by_name, budget))
         if chain_products is not None:
@@ -499,9 +516,8 @@ class DeltaQuery:
         bound_terms = self._plan_cache.bind_step(steps)
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
-        is_divided = _is_large(steps) and (
-            current_workers() is not None or _reads_maps(bound_terms)
-        )
+        is_shared = self._can_be_shared(steps)
+        is_divided = is_shared or (_is_large(steps) and _reads_maps(bound_terms))
         with bound_terms.packed_lists(steps):
             if bound_terms.is_sum and not has_deadline and not is_divided:
                 result = bound_terms.total()
@@ -510,8 +526,8 @@ class DeltaQuery:
                     self._joins += joins
                     self._plan_cache.record_cost()
                     return total
-            terms = self._runnable_terms(bound_terms, steps, budget)
-            if is_divided and current_workers() is not None and not bound_terms.reads_partial:
+            terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
+            if is_shared and not bound_terms.reads_partial:
                 return total_of_parts(list(chain.from_iterable(terms)), budget)
             return sum([_total_of(parts, budget) for parts in terms])
 
@@ -522,15 +538,29 @@ class DeltaQuery:
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
-        is_divided = parallel and _is_large(steps) and current_workers() is not None
+        is_shared = parallel and self._can_be_shared(steps)
         with bound_terms.packed_lists(steps):
-            terms = self._runnable_terms(bound_terms, steps, budget, parallel=parallel)
+            terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
             # The run of a partial delta exists only until its readers have run.
-            if is_divided and not bound_terms.reads_partial:
+            if is_shared and not bound_terms.reads_partial:
                 yield from rows_of_parts(list(chain.from_iterable(terms)), budget)
                 return
             for parts in terms:
                 yield from _chunks_of(parts, budget)
+
+    def _can_be_shared(self, steps: Mapping[str, TraceStep]) -> bool:
+        """Return whether workers are to share the joins of a step."""
+        if current_workers() is None:
+            return False
+        rows = sum([step.rows for step in steps.values()])
+        candidates = rows * self._candidates_per_row
+        is_worth_it = rows >= MIN_DIVIDED_ROWS and candidates >= MIN_DIVIDED_CANDIDATES
+        return rows >= MIN_PARALLEL_ROWS or is_worth_it
+
+    def _count_candidates(self) -> int:
+        """Return how many values were proposed or looked up so far."""
+        counters = self._plan_cache.retired_counters.sum()
+        return int(counters + sum(term.physical.counters.sum() for term in self._plan_cache.terms))
 
     def _runnable_terms(
         self,
@@ -538,7 +568,7 @@ class DeltaQuery:
         steps: Mapping[str, TraceStep],
         budget: Budget | None,
         *,
-        parallel: bool = True,
+        parallel: bool,
     ) -> Iterator[Sequence[TermPart]]:
         """Yield the terms of the step that are not zero and add to ``D_n``, ready to run.
 
@@ -589,8 +619,8 @@ def _chunks_of(parts: Sequence[TermPart], budget: Budget | None) -> Iterable[ZSe
 
 
 def _is_large(steps: Mapping[str, TraceStep]) -> bool:
-    """Return whether a delta of the step is large enough to be split."""
-    return any(len(step.delta) >= MIN_PARALLEL_ROWS for step in steps.values())
+    """Return whether a delta of the step is large enough to be divided."""
+    return any(step.rows >= MIN_DIVIDED_ROWS for step in steps.values())
 
 
 def _reads_maps(bound_terms: BoundTerms) -> bool:

@@ -40,7 +40,7 @@ from dbsp_wcoj.query import Query
 from dbsp_wcoj.reference.join import reference_join
 from dbsp_wcoj.storage.run import ALL_VALUES, Ranges, Run, value_ranges
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, build_run
-from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, TASKS_PER_THREAD, current_workers
+from dbsp_wcoj.workers import MIN_DIVIDED_ROWS, TASKS_PER_THREAD, current_workers
 from dbsp_wcoj.zset import (
     MAX_INT64,
     Int64Array,
@@ -257,7 +257,7 @@ class _OneShotJoin:
             if plan.is_split_factor(factor) and (id(relation), factor.order) in self._runs
         ]
         smallest = min(candidates, key=lambda run: run.rows, default=None)
-        max_parts = -(-smallest.rows // MIN_PARALLEL_ROWS) if smallest is not None else 1
+        max_parts = -(-smallest.rows // MIN_DIVIDED_ROWS) if smallest is not None else 1
         if workers is None or smallest is None or max_parts == 1:
             yield [TermPart(physical, *ALL_VALUES[0])]
             return

@@ -37,6 +37,8 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.observer import OBSERVERS, current_observer
 
 __all__ = [
+    "MIN_DIVIDED_CANDIDATES",
+    "MIN_DIVIDED_ROWS",
     "MIN_PARALLEL_ROWS",
     "TASKS_PER_THREAD",
     "Job",
@@ -51,8 +53,14 @@ __all__ = [
 #: Work that can be divided at will is divided into this many tasks per thread. With fewer, threads
 #: would wait for the longest task; each task costs some 50 µs.
 TASKS_PER_THREAD: Final = 4
-#: Fewer rows are not divided among threads: that would take longer than the work.
-MIN_PARALLEL_ROWS: Final = 4096
+#: Fewer rows are not divided among threads: that would take longer than the work. It takes up to
+#: half a millisecond, because a thread that is woken waits until the other one gives up the lock of
+#: the interpreter.
+MIN_PARALLEL_ROWS: Final = 1 << 15
+#: A join of so many rows of a delta is divided all the same if it has so many candidates: values
+#: that are proposed or looked up.
+MIN_DIVIDED_ROWS: Final = 1 << 12
+MIN_DIVIDED_CANDIDATES: Final = 1 << 16
 
 R = TypeVar("R")
 

@@ -23,7 +23,7 @@ from dbsp_wcoj.execution.delta_division import count_parts, divide_run
 from dbsp_wcoj.execution.physical_term import RowBlocks, TermPart
 from dbsp_wcoj.storage.run import ALL_VALUES, Run, value_ranges
 from dbsp_wcoj.storage.trace import TraceStep
-from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, TASKS_PER_THREAD, current_workers
+from dbsp_wcoj.workers import MIN_DIVIDED_ROWS, TASKS_PER_THREAD, current_workers
 from dbsp_wcoj.zset import ZSet
 
 __all__ = ["MIN_PART_ROWS", "divide_term"]
@@ -83,4 +83,4 @@ def _deal_rows(run: Run, threads: int) -> list[RowBlocks] | list[None]:
 
 def _count(rows: int, parts: int) -> int:
     """Return into how many parts to divide so many rows of a delta."""
-    return min(parts, rows // MIN_PART_ROWS) if rows >= MIN_PARALLEL_ROWS else 1
+    return min(parts, rows // MIN_PART_ROWS) if rows >= MIN_DIVIDED_ROWS else 1

@@ -53,11 +53,11 @@ def divided_steps() -> Iterator[None]:
         dbsp_wcoj.delta_query,
         dbsp_wcoj.storage.relations,
         dbsp_wcoj.storage.trace,
-        term_division,
     ]
     with ExitStack() as stack:
         for module in modules:
             stack.enter_context(patch.object(module, "MIN_PARALLEL_ROWS", 1))
+        stack.enter_context(patch.object(term_division, "MIN_DIVIDED_ROWS", 1))
         stack.enter_context(patch.object(term_division, "MIN_PART_ROWS", 1))
         stage = circuits.runtime.linear_stage
         stack.enter_context(patch.object(stage, "MIN_SLICED_ROWS", 1))

@@ -210,7 +210,7 @@ def test_threads_give_the_same_deltas(scenario, threads, formula):
     with (
         working_threads(threads),
         patch.object(delta_query, "MIN_PARALLEL_ROWS", 1),
-        patch.object(term_division, "MIN_PARALLEL_ROWS", 1),
+        patch.object(term_division, "MIN_DIVIDED_ROWS", 1),
         patch.object(term_division, "MIN_PART_ROWS", 1),
     ):
         threaded = run(scenario.query, scenario.steps, formula=formula)

@@ -73,7 +73,7 @@ def test_steps_over_mapped_runs_in_parts_equal_recomputation(formula, scenario):
     total: dict = {}
     states: dict = {name: {} for name in query.relations}
     with (
-        patch.object(delta_query, "MIN_PARALLEL_ROWS", 1),
+        patch.object(delta_query, "MIN_DIVIDED_ROWS", 1),
         patch.object(delta_division, "MIN_ROWS_PER_PART", 1),
         patch.object(delta_division, "MAPPED_BYTES_PER_PART", 64),
     ):

@@ -124,7 +124,7 @@ def test_a_view_whose_first_step_is_packed_equals_the_product_of_matrices(
     with pytest.MonkeyPatch.context() as patch, working_threads(threads):
         patch.setattr(bound_terms, "MIN_PACKED_ROWS", 1)
         patch.setattr("dbsp_wcoj.delta_query.MIN_PARALLEL_ROWS", 64)
-        patch.setattr("dbsp_wcoj.execution.term_division.MIN_PARALLEL_ROWS", 64)
+        patch.setattr("dbsp_wcoj.execution.term_division.MIN_DIVIDED_ROWS", 64)
         patch.setattr("dbsp_wcoj.execution.term_division.MIN_PART_ROWS", 16)
         view = DeltaQuery(query)
         for matrix in steps:

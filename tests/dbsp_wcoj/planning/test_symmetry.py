@@ -160,7 +160,7 @@ def test_a_view_equals_recomputation_after_every_step(text, data):
 @pytest.mark.parametrize("text", [CYCLE_OF_3, CYCLE_OF_4, BUTTERFLY, "q(a) :- e(a, b), e(a, c)"])
 def test_large_steps_and_single_rows_equal_collapsed(text, threads, monkeypatch):
     monkeypatch.setattr("dbsp_wcoj.delta_query.MIN_PARALLEL_ROWS", 64)
-    monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_PARALLEL_ROWS", 64)
+    monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_DIVIDED_ROWS", 64)
     monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_PART_ROWS", 16)
     monkeypatch.setattr("dbsp_wcoj.execution.bound_terms.MIN_PACKED_ROWS", 64)
     rng = np.random.default_rng(threads)
