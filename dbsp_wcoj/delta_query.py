@@ -463,11 +463,12 @@ class DeltaQuery:
         budget: Budget | None = None,
         chain_products: ChainProducts | None = None,
     ) -> ZSet:
-        if step.rows < MIN_DIVIDED_ROWS:
+        rows = self._count_changed_rows(step.by_name)
+        if rows < MIN_DIVIDED_ROWS:
             return self._evaluate_uncounted(step, budget, chain_products)
         before = self._count_candidates()
         delta = self._evaluate_uncounted(step, budget, chain_products)
-        self._candidates_per_row = (self._count_candidates() - before) / step.rows
+        self._candidates_per_row = (self._count_candidates() - before) / rows
         return delta
 
     def _evaluate_uncounted(
@@ -517,7 +518,8 @@ class DeltaQuery:
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
         is_shared = self._can_be_shared(steps)
-        is_divided = is_shared or (_is_large(steps) and _reads_maps(bound_terms))
+        is_large = self._count_changed_rows(steps) >= MIN_DIVIDED_ROWS
+        is_divided = is_shared or (is_large and _reads_maps(bound_terms))
         with bound_terms.packed_lists(steps):
             if bound_terms.is_sum and not has_deadline and not is_divided:
                 result = bound_terms.total()
@@ -528,8 +530,11 @@ class DeltaQuery:
                     return total
             terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
             if is_shared and not bound_terms.reads_partial:
-                return total_of_parts(list(chain.from_iterable(terms)), budget)
-            return sum([_total_of(parts, budget) for parts in terms])
+                total = total_of_parts(list(chain.from_iterable(terms)), budget)
+            else:
+                total = sum([_total_of(parts, budget) for parts in terms])
+            self._plan_cache.record_cost()
+            return total
 
     def _chunks(
         self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
@@ -544,18 +549,27 @@ class DeltaQuery:
             # The run of a partial delta exists only until its readers have run.
             if is_shared and not bound_terms.reads_partial:
                 yield from rows_of_parts(list(chain.from_iterable(terms)), budget)
-                return
-            for parts in terms:
-                yield from _chunks_of(parts, budget)
+            else:
+                for parts in terms:
+                    yield from _chunks_of(parts, budget)
+            self._plan_cache.record_cost()
 
     def _can_be_shared(self, steps: Mapping[str, TraceStep]) -> bool:
         """Return whether workers are to share the joins of a step."""
         if current_workers() is None:
             return False
-        rows = sum([step.rows for step in steps.values()])
+        rows = self._count_changed_rows(steps)
         candidates = rows * self._candidates_per_row
         is_worth_it = rows >= MIN_DIVIDED_ROWS and candidates >= MIN_DIVIDED_CANDIDATES
         return rows >= MIN_PARALLEL_ROWS or is_worth_it
+
+    def _count_changed_rows(self, steps: Mapping[str, TraceStep]) -> int:
+        """Return the number of changed rows that the view reads.
+
+        The steps are not iterated over: another thread may add those of other relations.
+        """
+        changed = [steps.get(name) for name in self._plan_cache.traces]
+        return sum([step.rows for step in changed if step is not None])
 
     def _count_candidates(self) -> int:
         """Return how many values were proposed or looked up so far."""
@@ -603,7 +617,6 @@ class DeltaQuery:
                 else:
                     total = ZSet.scalar(_total_of(parts, budget))
                     partials.setdefault(target, []).append(total)
-        self._plan_cache.record_cost()
 
 
 def _total_of(parts: Sequence[TermPart], budget: Budget | None) -> int:
@@ -616,11 +629,6 @@ def _chunks_of(parts: Sequence[TermPart], budget: Budget | None) -> Iterable[ZSe
     if len(parts) > 1:
         return rows_of_parts(parts, budget)
     return parts[0].term.chunks(budget=budget)
-
-
-def _is_large(steps: Mapping[str, TraceStep]) -> bool:
-    """Return whether a delta of the step is large enough to be divided."""
-    return any(step.rows >= MIN_DIVIDED_ROWS for step in steps.values())
 
 
 def _reads_maps(bound_terms: BoundTerms) -> bool:

@@ -112,6 +112,7 @@ class JoinBuffers:
         try:
             yield buffers
         finally:
+            buffers.set_packed_run(None)
             self._spare.append(buffers)
 
     def output(self, head: int, rows: int) -> tuple[Int64Array, Int64Array]:

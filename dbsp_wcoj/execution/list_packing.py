@@ -20,12 +20,13 @@ cnr-2000, random numbers             0.99      265    371
 
 So a run is packed if a sample of its values has at most `MAX_PAIRS_PER_ROW`.
 
-Alternatives considered: bitmaps of hubs, the lists of more than a 64th of the vertices. In steps of
-1,000 edges on RMAT 20, three quarters of the time go to reading lists from memory. Only one vertex
-is a hub there, so its bitmap saves at most 5 % of that. To save 25 %, lists eight times shorter
-would need bitmaps, which take 40 % more memory. And counting each pair of lists only from the
-longer one, in two variable orders: it halves the time on RMAT 20, but on real graphs with their own
-numbers the packed lists have fewer pairs than the shorter lists have values.
+Alternatives considered: bitmaps of hubs, which are vertices with edges to more than a 64th of the
+others. In steps of 1,000 edges on RMAT 20, three quarters of the time go to reading lists from
+memory. Only one vertex is a hub there, so its bitmap saves at most a tenth of that. To save a
+quarter, lists eight times shorter would need bitmaps, which take 40 % more memory. And counting
+each pair of lists only from the longer one, in two variable orders: it halves the time on RMAT 20,
+but on real graphs with their own numbers the packed lists have fewer pairs than the shorter lists
+have values.
 """
 
 from __future__ import annotations
@@ -59,14 +60,20 @@ def pack_lists(run: Run) -> Int64Array | None:
     Complexity:
         O(rows) time; at most about 26 bytes per row.
     """
-    if run.arity != 2 or estimate_pairs_per_row(run) > MAX_PAIRS_PER_ROW:
+    if run.arity != 2 or not run.rows or estimate_pairs_per_row(run) > MAX_PAIRS_PER_ROW:
         return None
-    packed = np.empty(packed_words(len(run.level_values(0)), run.rows), np.int64)
+    try:
+        packed = np.empty(packed_words(len(run.level_values(0)), run.rows), np.int64)
+    except MemoryError:
+        return None
     return packed if pack_run(run.address, address_of(packed)) else None
 
 
 def estimate_pairs_per_row(run: Run) -> float:
     """Estimate the number of pairs in the packed form of a run of two columns, for each row.
+
+    Args:
+        run: At least one row.
 
     Complexity:
         O(lists), and at most ``SAMPLED_PIECES * VALUES_PER_PIECE`` values are read.

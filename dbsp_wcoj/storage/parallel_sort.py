@@ -2,9 +2,9 @@
 
 Rows whose columns fit in 64 bits together are packed into keys, as `dbsp_wcoj.kernels.storage.sort`
 does, and split by a value of the first column, the median of a sample. Each half is packed, sorted
-and summed in its own thread. Then both are unpacked to their positions, one after the other:
-nothing is merged, because equal rows are in one half. Alternatives considered: splitting by
-position. The halves would have to be merged, which takes longer and would need a split itself.
+and summed in its own thread. Then both are unpacked into one array, the lower half first: nothing
+is merged, because equal rows are in one half. Alternatives considered: splitting by position. The
+halves would have to be merged, which takes longer and would need a split itself.
 
 Halves of very different size do not pay off. There is no split if most rows have one first value,
 or if the sample is sorted: sorted rows take only one pass.
@@ -27,7 +27,7 @@ __all__ = ["MIN_SPLIT_ROWS", "ParallelSort", "split_rows"]
 Int64Array = npt.NDArray[np.int64]
 Keys = npt.NDArray[np.uint64]
 
-# Sorting fewer rows takes less time than starting another thread.
+# Sorting fewer rows takes less time than waking another thread.
 MIN_SPLIT_ROWS = 1 << 18
 # The number of values of the first column from which the median is computed.
 SAMPLE_ROWS = 1 << 10

@@ -16,6 +16,7 @@ from dbsp_wcoj.planning import adaptive_formula
 from dbsp_wcoj.planning.formula_candidates import formula_candidates
 from tests.generators.strategies import LAW, scenarios, streams, zsets
 from tests.oracles import naive
+from tests.support.working_threads import working_threads
 
 PATH = "n() :- r(a, b), s(b, c), t(c, d), u(d, f)"
 SELF = "n() :- e(a, b), e(b, c), e(c, d), e(d, f), e(f, g)"
@@ -200,3 +201,18 @@ def test_a_circuit_continues_from_the_state_of_any_formula():
         restored.restore(pickle.loads(pickle.dumps(stored.snapshot())))
 
         assert restored.step(rows(5))["view"].to_pylist() == expected
+
+
+def test_the_work_of_a_step_that_threads_share_is_measured(monkeypatch):
+    monkeypatch.setattr("dbsp_wcoj.delta_query.MIN_PARALLEL_ROWS", 1)
+    monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_DIVIDED_ROWS", 1)
+    monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_PART_ROWS", 1)
+    rng = np.random.default_rng(0)
+    view = DeltaQuery("n() :- e(a, b), f(b, c), g(c, d)", formula="auto")
+    with working_threads(2):
+        for _ in range(3):
+            rows = {name: list(rng.integers(0, 40, (2, 200))) for name in "efg"}
+            view.step({name: ZSet.from_columns(columns) for name, columns in rows.items()})
+    (formula,) = view._plan_cache._by_change.values()
+    (cost,) = formula.costs.values()
+    assert cost.averages[0] > 0.5
