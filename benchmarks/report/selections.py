@@ -403,25 +403,6 @@ PAGE_TABLES: tuple[Selection, ...] = (
         ),
     ),
     Selection(
-        "object_store",
-        "Micro-batches",
-        "Micro-batches with the state in an object store, and in a directory",
-        (
-            *("micro-batches", "state", "rows of a load", "rows/step", "steps", "median CPU ms"),
-            *("times directory", "target times", "median requests", "max requests"),
-            *("target requests", "background requests, mean", "kB sent, mean", "met"),
-        ),
-    ),
-    Selection(
-        "object_store",
-        "Restarts",
-        "Restarts, until the first micro-batch is done",
-        (
-            *("state", "rows of a load", "copies on the local disk"),
-            *("first micro-batch after s", "CPU s", "requests"),
-        ),
-    ),
-    Selection(
         "scale",
         "Cells",
         "Load of 8 cells, and copies of a row compared with theory",
