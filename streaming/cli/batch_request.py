@@ -68,6 +68,8 @@ def accepts_requests(checkpoint: Path, source_count: int) -> bool:
         source_count: The number of the other sources of the query.
 
     Raises:
+        StateError: The checkpoint is that of a query with another number of sources. Spark would
+            give the position of one source to another one.
         OSError: The checkpoint cannot be read.
     """
     offsets = checkpoint / "offsets"
@@ -75,7 +77,15 @@ def accepts_requests(checkpoint: Path, source_count: int) -> bool:
     if not numbers:
         return True
     lines = (offsets / max(numbers, key=int)).read_text().splitlines()
-    return len(lines) - HEADER_LINES > source_count
+    found = len(lines) - HEADER_LINES
+    had_requests = found > source_count or (checkpoint / FOLDER).is_dir()
+    if found != source_count + had_requests:
+        earlier = found - had_requests
+        raise StateError(
+            f"checkpoint {checkpoint} is that of a query with {earlier} sources, and this one has "
+            f"{source_count}: read the same sources, or start with a new state and checkpoint"
+        )
+    return had_requests
 
 
 def add_request_source(stream: DataFrame, checkpoint: Path) -> DataFrame:

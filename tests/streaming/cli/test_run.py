@@ -28,7 +28,7 @@ from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.batch_request import accepts_requests
 from streaming.cli.stop_signals import defer_signals
 from streaming.cli.streaming_query import parse_interval, run_query
-from streaming.errors import EventsError, FailedError
+from streaming.errors import EventsError, FailedError, StateError
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
 QUERY = """
@@ -350,6 +350,20 @@ def test_the_first_run_after_an_upgrade_goes_on_with_its_sources(tmp_path: Path)
     assert not accepts_requests(tmp_path, 1)
     (offsets / "11").write_text('v1\n{"batchTimestampMs":1}\n{"logOffset":3}\n-')
     assert accepts_requests(tmp_path, 1)
+    (tmp_path / "requests").mkdir()
+    assert accepts_requests(tmp_path, 1)
+
+
+def test_a_checkpoint_of_other_sources_is_refused(tmp_path):
+    offsets = tmp_path / "offsets"
+    offsets.mkdir()
+    (offsets / "0").write_text('v1\n{"batchTimestampMs":1}\n{"logOffset":3}\n{"logOffset":0}')
+    (tmp_path / "requests").mkdir()
+    with pytest.raises(StateError, match="is that of a query with 1 sources, and this one has 2"):
+        accepts_requests(tmp_path, 2)
+    (offsets / "1").write_text('v1\n{"batchTimestampMs":1}\n{}\n{}\n{}')
+    with pytest.raises(StateError, match="is that of a query with 2 sources, and this one has 1"):
+        accepts_requests(tmp_path, 1)
 
 
 @pytest.mark.slow
