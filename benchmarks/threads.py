@@ -92,7 +92,7 @@ class SerialWorkers(Workers):
         self._pause()
         return time.thread_time() - begin, self._frames[0].span
 
-    def add(self, job: Job, task: Callable[[], Any]) -> None:
+    def _add(self, job: Job, task: Callable[[], Any]) -> None:
         """Keep a task; one that a task of its job adds is ready at this point of its span."""
         frame = self._frames[-1]
         ready = 0.0
@@ -103,8 +103,8 @@ class SerialWorkers(Workers):
         job.unclaimed.append((job, number, lambda: (ready, task)))  # type: ignore[arg-type]
         job.added += 1
 
-    def finish(self, job: Job) -> None:
-        """Run the tasks of a job."""
+    def _finish(self, job: Job) -> list[Any]:
+        """Run the tasks of a job, and return their results."""
         self._pause()
         span = 0.0
         while job.unclaimed:
@@ -120,6 +120,7 @@ class SerialWorkers(Workers):
                 self.candidates.append(int(counters.sum()))
         self._frames[-1].resumed = time.thread_time()
         self._frames[-1].span += span
+        return [job.results[number] for number in range(job.added)]
 
     def _pause(self) -> None:
         now, frame = time.thread_time(), self._frames[-1]

@@ -12,7 +12,12 @@ its own job waits.
 
 Tasks begin in their order, so the first error in this order is the error that one thread would
 raise. When `run_tasks` returns or raises an error, an interrupt included, none of its tasks is
-running any more.
+running any more, and none begins later.
+
+Interrupts: every lock is a built-in lock, which a KeyboardInterrupt releases at the end of a
+``with`` statement, and a thread holds none while it waits. A `threading.Condition` would not do:
+its methods are Python code, so an interrupt can leave its lock held. The ``submit`` of the executor
+should keep to the same rule.
 
 Without workers, for one task, and in a thread that is observed (`dbsp_wcoj.observer`), the calling
 thread does all the work. Small steps pass no tasks, so they wake no other thread.
@@ -24,13 +29,13 @@ waits for other tasks would block a thread of the pool, so nested tasks could wa
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from heapq import heapreplace
-from threading import get_ident
-from typing import Any, Final, NamedTuple, TypeVar
+from threading import Lock, get_ident
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import DbspWcojError
@@ -65,6 +70,13 @@ MIN_DIVIDED_CANDIDATES: Final = 1 << 16
 R = TypeVar("R")
 
 
+class Executor(Protocol):
+    """Calls functions in threads: any `concurrent.futures.Executor`, for example."""
+
+    def submit(self, function: Callable[[object], None], argument: object, /) -> object:
+        """Call a function in another thread."""
+
+
 class Workers:
     """Some threads of an executor, and the thread that calls `run`.
 
@@ -83,7 +95,7 @@ class Workers:
     [1, 2, 3]
     """
 
-    __slots__ = ("_changed", "_executor", "_helpers", "_jobs", "threads")
+    __slots__ = ("_executor", "_helpers", "_jobs", "_lock", "_process", "threads")
 
     def __init__(self, executor: Executor, threads: int) -> None:
         check_type("threads", threads, int, "a number of threads")
@@ -91,10 +103,15 @@ class Workers:
             raise DbspWcojError(f"threads={threads}: give 1 or more")
         self._executor = executor
         self.threads = threads
-        # Held to read or change the jobs; notified when a task is added or the last one ends.
-        self._changed = threading.Condition()
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        self._process = os.getpid()
+        # Held to read or change the jobs and the helpers.
+        self._lock = Lock()
         self._jobs: list[Job] = []
-        self._helpers = 0  # threads of the executor that work, or are about to
+        # One object for each thread of the executor that works, or is about to.
+        self._helpers: set[object] = set()
 
     def run(self, tasks: Sequence[Callable[[], R]]) -> list[R]:
         """Call functions, some of them at the same time, and return their results in order.
@@ -102,89 +119,127 @@ class Workers:
         Raises:
             The first error of a task, in the order of the tasks; later tasks may not have run.
         """
-        with self.open_job() as job:
+
+        def begin(job: Job) -> None:
             for task in tasks:
                 job.add(task)
-            return job.finish()
 
-    def open_job(self) -> Job:
-        """Return a job without tasks, for a ``with`` statement in which `Job.finish` is called."""
-        return Job(self, _LOCAL.job)
+        return self.run_job(begin)
 
-    def add(self, job: Job, task: Callable[[], Any]) -> None:
+    def run_job(self, begin: Callable[[Job], None]) -> list[Any]:
+        """Run the tasks that a function adds to a job; return their results in the order of `add`.
+
+        Args:
+            begin: Adds the first tasks, which may add further ones.
+
+        Raises:
+            The first error of a task, in the order of the tasks; later tasks may not have run.
+        """
+        if self._process != os.getpid():  # a fork has copied the jobs of other threads
+            self._begin_process()
+        job = Job(self, _LOCAL.job)
+        try:
+            begin(job)
+            return self._finish(job)
+        except BaseException:
+            interrupt: KeyboardInterrupt | None = None
+            while True:
+                # In this frame: a second interrupt comes before a called function begins, too.
+                try:
+                    self._stop(job)
+                    break
+                except KeyboardInterrupt as error:
+                    interrupt = error
+            if interrupt is None:
+                raise
+            try:
+                raise interrupt from None
+            finally:
+                del interrupt  # no reference cycle is left
+
+    def _add(self, job: Job, task: Callable[[], Any]) -> None:
         """Add a task to a job; see `Job.add`."""
-        with self._changed:
-            if not job.added:
-                self._jobs.append(job)
-            job.unclaimed.append(_Task(job, job.added, task))
-            job.added += 1
-            needs_helper = job.added > 1 and self._helpers < self.threads - 1
-            self._helpers += needs_helper
-            if self._helpers:
-                self._changed.notify_all()
-        if needs_helper:
-            try:
-                self._executor.submit(self._help)
-            except BaseException as error:
-                with self._changed:
-                    self._helpers -= 1
-                if not isinstance(error, RuntimeError):  # it is shut down: work alone
-                    raise
+        helper = None
+        try:
+            with self._lock:
+                if job.errors or job.must_stop():
+                    return
+                if not job.added:
+                    self._jobs.append(job)
+                job.unclaimed.append(_Task(job, job.added, task))
+                job.added += 1
+                if job.added > 1 and len(self._helpers) < self.threads - 1:
+                    helper = object()
+                    self._helpers.add(helper)
+                _wake_up(job)
+            if helper is not None:
+                self._executor.submit(self._help, helper)
+        except BaseException as error:
+            with self._lock:
+                self._helpers.discard(helper)
+            if not isinstance(error, RuntimeError):  # no thread can start: work without it
+                raise
 
-    def finish(self, job: Job) -> None:
-        """Run the tasks of a job and of the jobs in it until all of them have ended."""
+    def _finish(self, job: Job) -> list[Any]:
+        """Run the tasks of a job and of the jobs in it until all have ended; return the results."""
         while True:
-            with self._changed:
-                while (task := self._take(job)) is None and job.running:
-                    self._changed.wait()
+            with self._lock:
+                task = self._take(job)
+                if task is None and not job.running:
+                    if job in self._jobs:
+                        self._jobs.remove(job)
+                    break
             if task is None:
-                return
-            self._execute(task)
+                job.changed.acquire()
+            else:
+                self._execute(task)
+        if job.must_stop():
+            raise _StoppedError
+        # No reference cycle is left: tracebacks refer to frames, and these to large arrays.
+        results, job.results = job.results, {}
+        if not job.errors:
+            return [results[number] for number in range(job.added)]
+        error = job.errors[min(job.errors)]
+        job.errors.clear()
+        try:
+            raise error
+        finally:
+            del error, results
 
-    def close(self, job: Job) -> None:
-        """Forget a job whose tasks have ended."""
-        with self._changed:
-            if job in self._jobs:
-                self._jobs.remove(job)
-
-    def stop(self, job: Job) -> None:
+    def _stop(self, job: Job) -> None:
         """Begin no more tasks of a job, and wait until those that run have ended."""
-        interrupt: KeyboardInterrupt | None = None
+        _LOCAL.job = job.outer
         while True:
-            try:
-                with self._changed:
-                    for other in self._jobs:
-                        if other.is_in(job):
-                            other.is_stopped = True
-                            other.unclaimed.clear()
-                            other.running.discard(get_ident())
-                    self._changed.notify_all()
-                    while job.running:
-                        self._changed.wait()
-                break
-            except KeyboardInterrupt as error:  # a second one does not leave tasks behind
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+            with self._lock:
+                job.is_stopped = True
+                inner = [other for other in self._jobs if other.is_in(job)]
+                for other in inner:
+                    other.unclaimed.clear()
+                    other.running.discard(get_ident())
+                    _wake_up(other)
+                if not any(other.running for other in inner):
+                    self._jobs = [other for other in self._jobs if other not in inner]
+                    break
+            job.changed.acquire()
+        job.results.clear()
+        job.errors.clear()
 
-    def _help(self) -> None:
+    def _help(self, helper: object) -> None:
         """Run tasks of any job, in a thread of the executor, until there are none."""
-        is_over = False
         try:
             with working_with(self):
                 while True:
-                    with self._changed:
-                        task = self._take(None)
+                    with self._lock:
+                        # False if an interrupt came after the executor had got this function.
+                        task = self._take(None) if helper in self._helpers else None
                         if task is None:
                             # Under the same lock: a task that is added now gets another helper.
-                            self._helpers -= 1
-                            is_over = True
+                            self._helpers.discard(helper)
                             return
                     self._execute(task)
         finally:
-            if not is_over:
-                with self._changed:
-                    self._helpers -= 1
+            with self._lock:
+                self._helpers.discard(helper)
 
     def _take(self, job: Job | None) -> _Task | None:
         """Return a task that has not begun: of a job or one in it, or of any; the lock is held."""
@@ -200,17 +255,26 @@ class Workers:
         try:
             job.results[number] = function()
         except BaseException as error:
-            with self._changed:
+            with self._lock:
                 job.errors[number] = error
                 job.unclaimed.clear()  # those before it have begun, and one of them may also fail
             if not isinstance(error, Exception):
                 raise
         finally:
             _LOCAL.job = before
-            with self._changed:
+            with self._lock:
                 job.running.discard(get_ident())
                 if not job.running:
-                    self._changed.notify_all()
+                    _wake_up(job)
+
+
+def _wake_up(job: Job) -> None:
+    """Let the threads look again that wait for a job or one around it; the lock is held."""
+    waiting: Job | None = job
+    while waiting is not None:
+        if waiting.changed.locked():
+            waiting.changed.release()
+        waiting = waiting.outer
 
 
 class Job:
@@ -224,11 +288,14 @@ class Job:
         errors: The errors of tasks, by number. After an error no further task begins.
         is_stopped: True if no task is needed any more.
         outer: The job of the task that opened this one; None if no task did.
+        changed: Released if a task is added or the last one ends, in this job or in one of its
+            tasks. The thread that opened the job acquires it to wait.
     """
 
     __slots__ = (
         "_workers",
         "added",
+        "changed",
         "errors",
         "is_stopped",
         "outer",
@@ -246,44 +313,24 @@ class Job:
         self.results: dict[int, Any] = {}
         self.errors: dict[int, BaseException] = {}
         self.is_stopped = False
+        self.changed = Lock()
+        self.changed.acquire()
 
     def add(self, task: Callable[[], Any]) -> None:
-        """Let a thread run a function as soon as one is free."""
-        if not self.errors:
-            self._workers.add(self, task)
-
-    def __enter__(self) -> Job:
-        return self
-
-    def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        try:
-            if error_type is not None:  # an interrupt of this thread may leave tasks behind
-                self._workers.stop(self)
-        finally:
-            self._workers.close(self)
-
-    def finish(self) -> list[Any]:
-        """Run the tasks until all have ended; return their results in the order of `add`.
-
-        Raises:
-            The first error of a task, in the order of the tasks.
-        """
-        self._workers.finish(self)
-        # No reference cycle is left: tracebacks refer to frames, and these to large arrays.
-        results, self.results = self.results, {}
-        if not self.errors:
-            return [results[number] for number in range(self.added)]
-        error = self.errors[min(self.errors)]
-        self.errors.clear()
-        try:
-            raise error
-        finally:
-            del error, results
+        """Let a thread run a function as soon as one is free, unless the result is not needed."""
+        self._workers._add(self, task)
 
     def is_in(self, other: Job) -> bool:
         """Return whether this is a job or was opened by one of its tasks."""
         job: Job | None = self
         while job is not None and job is not other:
+            job = job.outer
+        return job is not None
+
+    def must_stop(self) -> bool:
+        """Return whether the results of this job, or of one around it, are not needed."""
+        job: Job | None = self
+        while job is not None and not job.is_stopped:
             job = job.outer
         return job is not None
 
@@ -309,7 +356,7 @@ class _StoppedError(Exception):
 def check_stopped() -> None:
     """End the current task if its result is not needed; long tasks call this at intervals."""
     job = _LOCAL.job
-    if job is not None and job.is_stopped:
+    if job is not None and job.must_stop():
         raise _StoppedError
 
 
@@ -337,7 +384,12 @@ def run_tasks(tasks: Sequence[Callable[[], R]]) -> list[R]:
 class working_with:
     """Let the code in this thread use some workers; None for no other threads.
 
-    It is used like a function: a generator would take 1 µs longer for each step.
+    It is used like a function: a generator would take 1 µs longer for each step. An interrupt at
+    the end of the ``with`` statement may leave the workers to the thread. That changes no result,
+    and the next step uses its own workers.
+
+    Args:
+        workers: The workers, or None.
     """
 
     __slots__ = ("_before", "_workers")

@@ -76,6 +76,7 @@ from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.workers import (
     MIN_PARALLEL_ROWS,
+    Job,
     Workers,
     current_workers,
     run_tasks,
@@ -823,11 +824,14 @@ class _GraphStepExecution:
             if nodes[position].is_input:
                 self._run_task(position, None)
                 tasks.end(position)
+
+        def begin(job: Job) -> None:
+            tasks.job = job
+            for position in tasks.take_ready():
+                job.add(partial(self._run_task, position, tasks))
+
         try:
-            with workers.open_job() as tasks.job:
-                for position in tasks.take_ready():
-                    tasks.job.add(partial(self._run_task, position, tasks))
-                tasks.job.finish()
+            workers.run_job(begin)
         finally:
             tasks.job = None  # it refers to this object
         for position in sorted(tasks.shares):

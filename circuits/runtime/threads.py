@@ -1,25 +1,24 @@
 """Threads: the workers of a circuit, which share the work of its large steps.
 
 A circuit with ``threads=4`` uses the thread that calls `step`, and up to three of a pool. The pool
-starts with the first large step, and ends with the circuit. A small step wakes no other thread
-(`dbsp_wcoj.workers`).
+starts with the first large step. Its threads end when the circuit is garbage collected, or with the
+process, which does not wait for them. A small step wakes no other thread (`dbsp_wcoj.workers`).
 """
 
 from __future__ import annotations
 
 import os
+from _thread import start_new_thread
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from threading import Lock
-from typing import Any, TypeVar
+from contextlib import suppress
+from functools import partial
+from queue import SimpleQueue
 
 from circuits.errors import CircuitError
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.workers import Workers
 
 __all__ = ["available_threads", "check_threads", "workers_of"]
-
-R = TypeVar("R")
 
 
 def available_threads() -> int:
@@ -53,24 +52,45 @@ def workers_of(threads: int | None) -> Workers | None:
     return None if count == 1 else Workers(_LazyPool(count - 1), count)
 
 
-class _LazyPool(Executor):
-    """A thread pool that starts with the first task, and again in a forked process."""
+class _LazyPool:
+    """A thread pool that starts with the first function, and again in a forked process.
+
+    An interrupt during `submit` leaves no lock behind, because it only calls built-in functions. A
+    `concurrent.futures.ThreadPoolExecutor` uses `threading.Semaphore` and `threading.Event`, whose
+    locks an interrupt can leave held, so that no thread runs a function any more.
+    """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
-        self._lock = Lock()
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._begin_process()
 
-    def submit(self, function: Callable[..., R], /, *arguments: Any, **options: Any) -> Future[R]:
-        """Run a function in a thread of the pool."""
-        pool = self._pool
-        if pool is None or pool[0] != os.getpid():
-            pool = self._start()
-        return pool[1].submit(function, *arguments, **options)
+    def _begin_process(self) -> None:
+        self._process = os.getpid()
+        self._started = 0
+        self._functions: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
 
-    def _start(self) -> tuple[int, ThreadPoolExecutor]:
-        with self._lock:
-            if self._pool is None or self._pool[0] != os.getpid():
-                executor = ThreadPoolExecutor(self._threads, thread_name_prefix="circuit")
-                self._pool = os.getpid(), executor
-            return self._pool
+    def submit(self, function: Callable[[object], None], argument: object, /) -> None:
+        """Call a function in a thread of the pool.
+
+        Raises:
+            RuntimeError: The system starts no further thread.
+        """
+        if self._process != os.getpid():
+            self._begin_process()
+        if self._started < self._threads:
+            # In this order: an interrupt between the lines leaves one thread too many, not too few.
+            start_new_thread(_run_functions, (self._functions,))
+            self._started += 1
+        self._functions.put(partial(function, argument))
+
+    def __del__(self) -> None:
+        self._functions.put(None)
+
+
+def _run_functions(functions: SimpleQueue[Callable[[], None] | None]) -> None:
+    """Call the functions of a queue, in a thread of the pool, until one is None."""
+    while (function := functions.get()) is not None:
+        with suppress(BaseException):  # the job of a task has noted its error
+            function()
+        del function  # it refers to the circuit
+    functions.put(None)  # for the next thread

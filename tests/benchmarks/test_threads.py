@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import threads
 from benchmarks.threads import SerialWorkers, triangles, work_rows
 from benchmarks.verdict import Verdict
+from dbsp_wcoj.workers import Job
 
 
 def test_the_span_is_the_longest_chain_of_tasks(monkeypatch):
@@ -18,10 +19,11 @@ def test_the_span_is_the_longest_chain_of_tasks(monkeypatch):
     def step() -> None:
         take(1)
         workers.run([lambda: take(2), lambda: workers.run([lambda: take(3)] * 2)])
-        with workers.open_job() as job:
-            job.add(lambda: (take(1), job.add(lambda: take(2))))
-            job.add(lambda: take(1))
-            job.finish()
+        workers.run_job(begin)
+
+    def begin(job: Job) -> None:
+        job.add(lambda: (take(1), job.add(lambda: take(2))))
+        job.add(lambda: take(1))
 
     assert workers.measure(step) == (1 + 2 + 2 * 3 + 3 + 1, 1 + 3 + 3)
 

@@ -269,7 +269,7 @@ def test_small_steps_wake_no_thread(monkeypatch):
     rng = np.random.default_rng(1)
     edges = pa.table(dict(zip(("src", "dst"), rng.integers(0, 4_000, (2, 21_000)), strict=True)))
     circuit.step({"e": edges.slice(0, 20_000)})
-    monkeypatch.setattr(Workers, "open_job", pytest.fail)
+    monkeypatch.setattr(Workers, "run_job", pytest.fail)
     for first, size in ((20_000, 1), (20_001, 10), (20_011, 200)):
         circuit.step({"e": edges.slice(first, size)})
 

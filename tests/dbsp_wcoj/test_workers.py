@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from circuits.runtime.threads import workers_of
 from dbsp_wcoj import DbspWcojError
 from dbsp_wcoj.workers import (
+    Job,
     Workers,
     check_stopped,
     count_shares,
@@ -126,6 +130,141 @@ def test_an_interrupt_while_tasks_are_added_leaves_none_running():
         assert run_tasks([int] * 5) == [0] * 5
 
 
+def test_a_task_that_is_not_needed_adds_no_further_task_and_opens_no_job():
+    begun, stopped = threading.Event(), threading.Event()
+    main = threading.get_ident()
+    found: list[object] = []
+
+    def work(job: Job) -> None:
+        if threading.get_ident() == main:
+            assert begun.wait(TIMEOUT)
+            raise KeyboardInterrupt
+        begun.set()
+        while True:
+            try:
+                check_stopped()
+            except Exception:
+                break
+        job.add(lambda: found.append("added"))
+        try:
+            run_tasks([lambda: found.append("nested")] * 3)
+        finally:
+            stopped.set()
+
+    def begin(job: Job) -> None:
+        for _ in range(2):
+            job.add(lambda: work(job))
+
+    with working_threads(2):
+        workers = current_workers()
+        with pytest.raises(KeyboardInterrupt):
+            workers.run_job(begin)
+        assert stopped.is_set()
+        assert found == []
+        assert run_tasks([int] * 5) == [0] * 5
+
+
+def test_a_nested_task_ends_if_a_job_around_it_is_stopped():
+    begun, ended = threading.Event(), threading.Event()
+    main = threading.get_ident()
+
+    def spin() -> None:
+        if threading.get_ident() == main:
+            raise KeyboardInterrupt
+        begun.set()
+        while True:
+            check_stopped()
+
+    def work() -> None:
+        if threading.get_ident() == main:
+            assert begun.wait(TIMEOUT)
+            raise KeyboardInterrupt
+        try:
+            run_tasks([spin, spin])
+        finally:
+            ended.set()
+
+    with working_threads(2):
+        with pytest.raises(KeyboardInterrupt):
+            run_tasks([work, work])
+        assert ended.is_set()
+        assert run_tasks([int] * 5) == [0] * 5
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("is_queued", [False, True])
+def test_a_failed_start_of_a_thread_does_not_lower_the_number_of_threads(error, is_queued):
+    class FailingExecutor(ThreadPoolExecutor):
+        fails = 3
+
+        def submit(self, *arguments, **options):
+            if self.fails:
+                self.fails -= 1
+                if is_queued:
+                    super().submit(*arguments, **options)
+                raise error
+            return super().submit(*arguments, **options)
+
+    with FailingExecutor(1) as executor, working_with(Workers(executor, 2)):
+        while executor.fails:
+            with suppress(KeyboardInterrupt):
+                assert run_tasks([int] * 3) == [0] * 3
+        meeting = threading.Barrier(2, timeout=TIMEOUT)
+        for _ in range(3):
+            assert sorted(run_tasks([meeting.wait, meeting.wait])) == [0, 1]
+
+
+@pytest.mark.parametrize("interrupts", [1, 2])
+def test_interrupts_at_any_moment_leave_no_lock_task_or_thread_behind(interrupts):
+    remaining, main = [0], threading.get_ident()
+    begun: list[int] = []
+    ended: list[int] = []
+
+    def interrupt(*_: object) -> None:
+        remaining[0] -= 1
+        if remaining[0] <= 0:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if remaining[0] >= 0:
+            raise KeyboardInterrupt
+
+    def task() -> None:
+        if threading.get_ident() != main:
+            begun.append(1)
+            ended.append(1)
+
+    def work() -> None:
+        with working_with(workers):
+            for _ in range(1000):
+                run_tasks([task, lambda: run_tasks([task] * 3), task])
+
+    workers = workers_of(3)
+    unused = working_with(None)
+    unused.__enter__()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for number in range(200):
+            remaining[0] = interrupts
+            with suppress(KeyboardInterrupt):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-5 * (1 + number), 2e-5)
+                    work()
+                finally:
+                    remaining[0] = 0
+            count = len(begun)
+            assert len(ended) == count
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert len(begun) == count
+            assert not workers._jobs
+        meeting = threading.Barrier(3, timeout=TIMEOUT)
+        with working_with(workers):
+            assert sorted(run_tasks([meeting.wait] * 3)) == [0, 1, 2]
+    finally:
+        remaining[0] = 0
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        unused.__exit__()  # an interrupt may have come before that of ``workers``
+        signal.signal(signal.SIGALRM, before)
+
+
 def test_without_a_running_executor_the_calling_thread_does_all():
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
@@ -141,6 +280,39 @@ def test_a_forked_process_works_alone():
         if not child:  # the threads of the pool are not in this process
             os._exit(run_tasks([lambda: 3, lambda: 4]) != [3, 4])
         assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_process_forked_while_threads_work_has_its_own_threads():
+    workers = workers_of(2)
+    forked, begun = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert forked.wait(TIMEOUT)
+
+    def run() -> None:
+        with working_with(workers):
+            run_tasks([wait, wait])
+
+    def meet() -> bool:
+        meeting = threading.Barrier(2, timeout=TIMEOUT)
+        with working_with(workers):
+            return sorted(run_tasks([meeting.wait, meeting.wait])) == [0, 1]
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    assert begun.wait(TIMEOUT)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            status = 0 if meet() else 1
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    forked.set()
+    thread.join()
+    assert meet()
 
 
 def test_workers_are_those_of_the_thread_that_got_them():
