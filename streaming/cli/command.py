@@ -146,13 +146,12 @@ def _describe(error: Exception) -> tuple[int, str]:
     import pyarrow as pa
 
     from dbsp_wcoj import DbspWcojError
-    from streaming.cli.terminal.spark_error import is_spark_error, spark_reason
+    from streaming.cli.terminal.spark_error import has_message, is_spark_error, spark_reason
     from streaming.errors import FailedError
 
-    try:
-        text = error_message(error)
-    except ConnectionError:  # the message of an error of Java is in the JVM, which has ended
+    if not has_message(error):
         return FAILED, "Spark's JVM has ended, and the message of its last error with it"
+    text = error_message(error)
     if isinstance(error, FailedError):
         return FAILED, text
     if isinstance(error, ModuleNotFoundError) and (error.name or "").partition(".")[0] in INSTALLS:

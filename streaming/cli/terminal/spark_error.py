@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["is_lost_connection", "is_spark_error", "spark_reason"]
+__all__ = ["has_message", "is_lost_connection", "is_spark_error", "spark_reason"]
 
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*")
 _CAUSE: Final = re.compile(r"^Caused by: [\w.$]+: ([^\n]+)", re.MULTILINE)
@@ -28,15 +28,24 @@ def is_spark_error(error: BaseException) -> bool:
 def is_lost_connection(error: BaseException) -> bool:
     """Return whether an error says that Spark's JVM does not answer any more.
 
-    An exception of Java is an answer.
+    An exception of Java is an answer, unless its message cannot be read: it is in the JVM.
 
     >>> is_lost_connection(ConnectionRefusedError(111, "Connection refused"))
     True
     """
     kind = type(error)
-    is_of_java = kind.__name__ == "Py4JJavaError"
-    is_of_connection = kind.__module__.partition(".")[0] == "py4j" and not is_of_java
-    return isinstance(error, ConnectionError) or is_of_connection
+    if kind.__name__ == "Py4JJavaError":
+        return not has_message(error)
+    return isinstance(error, ConnectionError) or kind.__module__.partition(".")[0] == "py4j"
+
+
+def has_message(error: BaseException) -> bool:
+    """Return whether the message of an error can be read; an error of Java has it in its JVM."""
+    try:
+        str(error)
+    except Exception:
+        return False
+    return True
 
 
 def spark_reason(error: object) -> str:

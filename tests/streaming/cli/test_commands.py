@@ -31,6 +31,7 @@ from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.state_location import StateLocation
 from streaming.cli.command import REMOVED_OPTIONS, report_errors
 from streaming.cli.commands import bench as bench_module
+from streaming.cli.terminal.spark_error import is_lost_connection
 from streaming.demo.command import app as demo
 from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
@@ -532,14 +533,15 @@ def test_only_the_process_of_a_command_leaves_its_imports_out_of_garbage_collect
 
 
 def test_an_error_whose_message_is_in_a_jvm_that_has_ended_is_one_line(capsys) -> None:
-    class JavaError(Exception):
+    class Py4JJavaError(Exception):
         def __str__(self) -> str:
             raise ConnectionRefusedError(111, "Connection refused")
 
     @report_errors
     def command() -> None:
-        raise JavaError
+        raise Py4JJavaError
 
     with pytest.raises(typer.Exit):
         command()
     assert "error: Spark's JVM has ended" in capsys.readouterr().err
+    assert is_lost_connection(Py4JJavaError())
