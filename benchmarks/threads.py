@@ -92,7 +92,7 @@ class SerialWorkers(Workers):
         self._pause()
         return time.thread_time() - begin, self._frames[0].span
 
-    def _add(self, job: Job, task: Callable[[], Any]) -> None:
+    def add(self, job: Job, task: Callable[[], Any]) -> None:
         """Keep a task; one that a task of its job adds is ready at this point of its span."""
         frame = self._frames[-1]
         ready = 0.0

@@ -157,7 +157,7 @@ class Workers:
             finally:
                 del interrupt  # no reference cycle is left
 
-    def _add(self, job: Job, task: Callable[[], Any]) -> None:
+    def add(self, job: Job, task: Callable[[], Any]) -> None:
         """Add a task to a job; see `Job.add`."""
         helper = None
         try:
@@ -318,7 +318,7 @@ class Job:
 
     def add(self, task: Callable[[], Any]) -> None:
         """Let a thread run a function as soon as one is free, unless the result is not needed."""
-        self._workers._add(self, task)
+        self._workers.add(self, task)
 
     def is_in(self, other: Job) -> bool:
         """Return whether this is a job or was opened by one of its tasks."""
