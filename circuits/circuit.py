@@ -26,7 +26,8 @@ uses one version to its end: the one that was current when it began
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -416,17 +417,20 @@ columns 'nmae'; the relation needs name, age and may have weight
         for name, delta in deltas.items():
             if len(delta) >= MIN_PARALLEL_ROWS:
                 tasks.append(partial(self._schemas[name].to_table, delta, self.codecs))
-        large = iter(run_tasks(tasks) if len(tasks) > 1 else ())
+        large: Iterator[pa.Table] = iter(())
+        if len(tasks) > 1:
+            budget.check_time()
+            with suppress(Exception):  # it comes again below, with the name of its view
+                large = iter(run_tasks(tasks))
         outputs = {}
         for name, delta in deltas.items():
             schema = self._schemas[name]
             if not len(delta.weight_array):
                 outputs[name] = schema.empty_table
-            elif len(tasks) > 1 and len(delta) >= MIN_PARALLEL_ROWS:
-                outputs[name] = next(large)
-            else:
-                budget.start_operator(self.graph.views[name])
-                outputs[name] = schema.to_table(delta, self.codecs)
+                continue
+            budget.start_operator(self.graph.views[name])
+            table = next(large, None) if len(delta) >= MIN_PARALLEL_ROWS else None
+            outputs[name] = schema.to_table(delta, self.codecs) if table is None else table
         return outputs
 
     def check_step(self, step: CircuitStep) -> None:

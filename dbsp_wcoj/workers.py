@@ -49,6 +49,7 @@ __all__ = [
     "Job",
     "Workers",
     "check_stopped",
+    "count_jobs",
     "count_shares",
     "current_workers",
     "run_tasks",
@@ -138,6 +139,7 @@ class Workers:
         if self._process != os.getpid():  # a fork has copied the jobs of other threads
             self._begin_process()
         job = Job(self, _LOCAL.job)
+        _LOCAL.jobs += 1
         try:
             begin(job)
             return self._finish(job)
@@ -344,6 +346,7 @@ class _Task(NamedTuple):
 class _Local(threading.local):
     workers: Workers | None = None
     job: Job | None = None  # that of the task that the thread runs
+    jobs: int = 0  # how many it has run
 
 
 _LOCAL: Final = _Local()
@@ -366,6 +369,11 @@ def current_workers() -> Workers | None:
     if workers is None or workers.threads < 2:
         return None
     return None if OBSERVERS and current_observer() is not None else workers
+
+
+def count_jobs() -> int:
+    """Return how many jobs this thread has run so far, with any workers."""
+    return _LOCAL.jobs
 
 
 def run_tasks(tasks: Sequence[Callable[[], R]]) -> list[R]:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, repeat
+from logging import getLogger
 from operator import add
 from typing import Final, NamedTuple
 
@@ -69,21 +70,26 @@ from circuits.runtime.task_order import NodeTasks, TaskOrder, order_tasks
 from circuits.state.registry import StateRegistry
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
+from dbsp_wcoj.errors import LimitError
 from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.observer import OBSERVERS, observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.storage.relations import RelationsStep
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.workers import (
     MIN_PARALLEL_ROWS,
     Job,
     Workers,
+    count_jobs,
     current_workers,
     run_tasks,
     working_with,
 )
 
 __all__ = ["NOW", "Graph", "GraphStep", "watermark_of"]
+
+_LOG: Final = getLogger("dbsp_wcoj")
 
 Clock = Callable[[], float]
 
@@ -133,6 +139,11 @@ class GraphStep(Staged):
     def commit(self) -> None:
         """Apply the step to the state of all operators."""
         if sum([change.rows for change in self.changes]) >= MIN_PARALLEL_ROWS:
+            for change in self.staged:
+                if isinstance(change, RelationsStep):
+                    change.check(self.graph.relations)
+            for step in self.changes:
+                step.check_version()
             run_tasks([change.commit for change in self.staged])
         else:
             for change in self.staged:
@@ -431,18 +442,29 @@ class Graph:
         budget = Budget(StepLimits.off()) if budget is None else budget
         arguments = self, inputs, source_watermarks or {}, budget, now
         workers = current_workers()
-        if workers is not None and self._has_parallel_work(inputs):
-            lengths = self.registry.lengths()
-            try:
-                return _GraphStepExecution(*arguments).run(workers)
-            except Exception:
-                # Nothing has changed. One thread computes the step again, and raises the error of
-                # the first node in the order of the program that fails.
-                self.registry.truncate(lengths)
-                budget.restart()
-            with working_with(None):
-                return _GraphStepExecution(*arguments).run()
-        return _GraphStepExecution(*arguments).run()
+        if workers is None:
+            return _GraphStepExecution(*arguments).run()
+        lengths, jobs = self.registry.lengths(), count_jobs()
+        unexpected: Exception | None = None
+        try:
+            is_parallel = self._has_parallel_work(inputs)
+            return _GraphStepExecution(*arguments).run(workers if is_parallel else None)
+        except Exception as error:
+            if count_jobs() == jobs:  # one thread has computed the step
+                raise
+            # Parts of an operator count some rows twice, and need more memory.
+            if not isinstance(error, (LimitError, MemoryError)):
+                unexpected = error
+        # No state has changed. One thread computes the step again, and raises the error of the
+        # first node in the order of the program that fails. The statistics of joins, which decide
+        # when to plan again, count both runs.
+        self.registry.truncate(lengths)
+        budget.restart()
+        with working_with(None):
+            step = _GraphStepExecution(*arguments).run()
+        if unexpected is not None:
+            _LOG.warning("A step failed in several threads, but not in one", exc_info=unexpected)
+        return step
 
     def _has_parallel_work(self, inputs: Mapping[str, ZSet | EncodedRows]) -> bool:
         """Return whether several nodes may run at the same time in a step with many rows."""
@@ -834,8 +856,7 @@ class _GraphStepExecution:
             workers.run_job(begin)
         finally:
             tasks.job = None  # it refers to this object
-        for position in sorted(tasks.shares):
-            budget.add_share(tasks.shares[position])
+        tasks.add_budgets(budget)
         # The order of the program, whatever the order in which the nodes have ended.
         self._changes = dict(sorted(self._changes.items()))
         self._integrals = dict(sorted(self._integrals.items()))
@@ -845,11 +866,11 @@ class _GraphStepExecution:
         """Compute the delta of a node; then let the nodes run that wait for no other one."""
         graph, context = self._graph, self._context
         start = graph.clock()
-        if tasks is None or graph.nodes[position].operator is None:  # a recursion runs alone
-            self._run_node(position, context, graph.schedule)
-        else:
-            share = tasks.share(position, context.budget)
-            self._run_node(position, replace(context, budget=share), graph.schedule)
+        if tasks is not None and graph.nodes[position].operator is not None:
+            context = replace(context, budget=tasks.budget_of(position, context.budget))
+        elif tasks is not None:  # a recursion, which runs alone after the nodes before it
+            tasks.add_budgets(context.budget)
+        self._run_node(position, context, graph.schedule)
         self._seconds[position] += graph.clock() - start
         if tasks is not None and tasks.job is not None:
             tasks.end(position)

@@ -5,7 +5,8 @@ of threads:
 
 - Nodes that may add values to dictionaries run in the order of the program, one at a time, because
   a new value gets the next code.
-- A recursion runs alone, because it shows its changes to all readers of the traces that it reads.
+- A recursion runs alone, because, while it runs, other readers of the traces that it reads would
+  see its unfinished rows.
 - A graph whose nodes depend on the time of the step or on watermarks runs in one thread, and so
   does one with functions of the user, which need not be safe in several threads.
 
@@ -46,7 +47,7 @@ __all__ = ["NodeTasks", "TaskOrder", "may_add_values", "order_tasks"]
 
 #: Operators whose results consist of codes that they read. A row id is a code of a dictionary that
 #: only one operator adds to.
-_COPYING_OPERATORS: Final = (
+_NOT_ADDING_OPERATORS: Final = (
     DistinctOperator,
     FilterOperator,
     Integrate,
@@ -107,7 +108,7 @@ def order_tasks(nodes: Sequence[Node], codecs: Codecs) -> TaskOrder | None:
 def may_add_values(node: Node, codecs: Codecs) -> bool:
     """Return whether an operator may add values to a dictionary that others use as well."""
     operator = node.operator
-    if operator is None or isinstance(operator, _COPYING_OPERATORS):
+    if operator is None or isinstance(operator, _NOT_ADDING_OPERATORS):
         return False
     if isinstance(operator, MapOperator):
         return any(_may_encode(expression, codecs) for expression in operator.expressions)
@@ -130,19 +131,22 @@ class NodeTasks:
     """The nodes that can run in a step that several threads share.
 
     Attributes:
-        shares: The budget of each operator that has begun, by position.
         job: The tasks of the step; None before and after they run.
     """
 
     def __init__(self, order: TaskOrder, pending: bytearray) -> None:
-        self.shares: dict[int, Budget] = {}
         self.job: Job | None = None
         self._dependents = order.dependents
-        # For each node, how many nodes before it have not ended.
+        # For each node, how many of the nodes that it waits for have not ended.
         self._missing = list(order.counts)
         self._pending = pending
+        # The nodes that wait for no other one, and have not begun.
         self._ready: list[int] = []
+        # The budget of each operator that has begun since the last `add_budgets`, by position.
+        self._budgets: dict[int, Budget] = {}
+        # The bytes of the results of those of them that have ended.
         self._used_bytes = 0
+        # Held to read or change the attributes above.
         self._lock = Lock()
 
     def begin(self) -> list[int]:
@@ -154,17 +158,31 @@ class NodeTasks:
         self._ready += [position for position in first if self._pending[position]]
         return sorted(self._ready)
 
-    def share(self, position: int, budget: Budget) -> Budget:
-        """Return the budget of an operator that begins."""
+    def budget_of(self, position: int, budget: Budget) -> Budget:
+        """Return the budget of an operator that begins, given that of the step."""
         with self._lock:
-            share = self.shares[position] = budget.share(self._used_bytes)
-        return share
+            self._budgets[position] = budget.share(self._used_bytes)
+            return self._budgets[position]
+
+    def add_budgets(self, budget: Budget) -> None:
+        """Count in the budget of the step what operators have used, in the order of the program.
+
+        All operators that have begun have ended.
+
+        Raises:
+            LimitError: One of them would have exceeded a limit after those before it.
+        """
+        with self._lock:
+            for position in sorted(self._budgets):
+                budget.add_share(self._budgets[position])
+            self._budgets.clear()
+            self._used_bytes = 0
 
     def end(self, position: int) -> None:
         """Note that a node has ended, and with it those after it that have nothing to do."""
         with self._lock:
-            if position in self.shares:
-                self._used_bytes += self.shares[position].shared_bytes
+            if position in self._budgets:
+                self._used_bytes += self._budgets[position].shared_bytes
             elif position in self._ready:  # an input
                 self._ready.remove(position)
             ended = [position]

@@ -33,7 +33,7 @@ from circuits import (
     udf,
 )
 from circuits.runtime.threads import available_threads
-from dbsp_wcoj.errors import ArgumentTypeError
+from dbsp_wcoj.errors import ArgumentTypeError, DbspWcojError
 from dbsp_wcoj.execution import term_division
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.workers import Workers, count_shares, current_workers
@@ -214,6 +214,91 @@ def test_limits_refuse_the_same_steps_with_the_same_error(limits):
         assert found[1:] == found[:1] * 2
         kinds.add(found[0][0] if isinstance(found[0], tuple) else dict)
     assert StepLimitError in kinds
+
+
+PATHS = """
+    tiny(x) :- e(x, y), x < 3.
+    twice(x, z) :- e(x, y), e(y, z).
+    path(x, y) :- e(x, y).
+    path(x, z) :- path(x, y), e(y, z).
+"""
+
+
+@pytest.mark.parametrize("kind", ["with a function of the user", "with a recursion"])
+def test_any_limit_refuses_the_same_steps_with_the_same_error(kind):
+    def compile_with(limits: StepLimits, threads: int) -> Circuit:
+        if kind == "with a recursion":
+            return compile_datalog(PATHS, EDGE, limits=limits, threads=threads)
+        text = "SELECT f(x.src) AS a, count(*) AS n FROM e x JOIN e y ON y.src = x.dst GROUP BY 1"
+        functions = {"f": udf(lambda n: n % 2, returns="bigint")}
+        return compile_sql(text, EDGE, functions=functions, limits=limits, threads=threads)
+
+    edges = random_edges(1, 300, 150)
+    kinds = set()
+    for number in range(40):
+        size = int(100 * 1.25**number)
+        for limits in (StepLimits(max_step_rows=size), StepLimits(max_step_bytes=8 * size)):
+            found = []
+            for threads in (1, 2, 3):
+                circuit = compile_with(limits, threads)
+                circuit.step({"e": edges.slice(0, 1)})
+                with divided_steps():
+                    found.append(outcome(circuit, {"e": edges}))
+            assert found[1:] == found[:1] * 2
+            kinds.add(type(found[0]))
+    assert kinds == {tuple, dict}
+
+
+def test_an_error_that_one_thread_does_not_have_is_logged(monkeypatch, caplog):
+    def fail(*arguments: Any) -> None:
+        if current_workers() is not None and arguments[1]:  # the input comes first, alone
+            raise ValueError("only with others")
+        run(*arguments)
+
+    run = circuits.runtime.graph._GraphStepExecution._run_node
+    monkeypatch.setattr(circuits.runtime.graph._GraphStepExecution, "_run_node", fail)
+    one, two = (compile_sql(VIEWS, EDGE, threads=threads) for threads in (1, 2))
+    tables = {"e": random_edges(1, 60, 40)}
+    with divided_steps():
+        assert two.step(tables) == one.step(tables)
+    (record,) = caplog.records
+    assert (record.levelname, str(record.exc_info[1])) == ("WARNING", "only with others")
+
+
+def test_a_commit_with_several_threads_changes_nothing_if_a_trace_has_changed():
+    circuit = compile_sql(VIEWS, EDGE, materialize=True, threads=3)
+    with divided_steps():
+        circuit.step({"e": random_edges(1, 60, 40)})
+        before = state_of(circuit)
+        step = circuit.prepare({"e": random_edges(2, 60, 40)})
+        *others, last = step.graph_step.changes
+        last.trace.version += 1
+        with pytest.raises(DbspWcojError, match="prepared at version"):
+            step.graph_step.commit()
+        last.trace.version -= 1
+        assert [change.trace.version for change in others] == [change._version for change in others]
+        step.abandon()
+    assert state_of(circuit) == before
+
+
+def test_an_error_while_several_views_are_decoded_names_the_view(monkeypatch):
+    def fail(schema: Any, *arguments: Any) -> pa.Table:
+        if len(schema.fields) == 1:
+            raise MemoryError
+        return to_table(schema, *arguments)
+
+    to_table = circuits.schema.Schema.to_table
+    text = """
+        CREATE VIEW a AS SELECT src, dst FROM e;
+        CREATE VIEW b AS SELECT src FROM e;
+        CREATE VIEW c AS SELECT dst, src FROM e;
+    """
+    by_threads = [compile_sql(text, EDGE, threads=threads) for threads in (1, 2)]
+    monkeypatch.setattr(circuits.schema.Schema, "to_table", fail)
+    with divided_steps():
+        alone, shared = (outcome(c, {"e": random_edges(1, 60, 40)}) for c in by_threads)
+    assert "view 'b'" in alone[1]
+    assert shared == alone
 
 
 def test_an_interrupt_of_a_step_leaves_nothing_half_done(monkeypatch):
