@@ -868,7 +868,8 @@ class _GraphStepExecution:
         start = graph.clock()
         if tasks is not None and graph.nodes[position].operator is not None:
             context = replace(context, budget=tasks.budget_of(position, context.budget))
-        elif tasks is not None:  # a recursion, which runs alone after the nodes before it
+        elif tasks is not None and position in graph.nested_circuits:
+            # A recursion runs alone, after the nodes before it.
             tasks.add_budgets(context.budget)
         self._run_node(position, context, graph.schedule)
         self._seconds[position] += graph.clock() - start

@@ -20,6 +20,7 @@ import circuits.runtime.graph
 import circuits.runtime.linear_stage
 import circuits.schema
 import dbsp_wcoj.delta_query
+import dbsp_wcoj.execution.physical_term
 import dbsp_wcoj.storage.relations
 import dbsp_wcoj.storage.trace
 from circuits import (
@@ -32,8 +33,9 @@ from circuits import (
     compile_sql,
     udf,
 )
+from circuits.runtime.nested_circuit import NestedCircuit
 from circuits.runtime.threads import available_threads
-from dbsp_wcoj.errors import ArgumentTypeError, DbspWcojError
+from dbsp_wcoj.errors import ArgumentTypeError, DbspWcojError, LimitError
 from dbsp_wcoj.execution import term_division
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.workers import Workers, count_shares, current_workers
@@ -263,6 +265,45 @@ def test_an_error_that_one_thread_does_not_have_is_logged(monkeypatch, caplog):
         assert two.step(tables) == one.step(tables)
     (record,) = caplog.records
     assert (record.levelname, str(record.exc_info[1])) == ("WARNING", "only with others")
+
+
+def test_a_join_that_fails_only_with_several_threads_is_computed_by_one(monkeypatch):
+    """The operators run one after the other, because there is a function of the user."""
+
+    def fail(tasks: Any) -> Any:
+        results = run_tasks(tasks)
+        if current_workers() is not None:
+            raise LimitError("rows counted twice", "max_step_rows")
+        return results
+
+    run_tasks = dbsp_wcoj.execution.physical_term.run_tasks
+    monkeypatch.setattr(dbsp_wcoj.execution.physical_term, "run_tasks", fail)
+    text = "SELECT f(x.src) AS a, y.dst FROM e x JOIN e y ON y.src = x.dst"
+    functions = {"f": udf(lambda n: n % 2, returns="bigint")}
+    one, two = (compile_sql(text, EDGE, functions=functions, threads=n) for n in (1, 2))
+    restart = Budget.restart
+    with (
+        divided_steps(),
+        patch.object(Budget, "restart", autospec=True, side_effect=restart) as run,
+    ):
+        assert two.step({"e": random_edges(1, 60, 40)}) == one.step({"e": random_edges(1, 60, 40)})
+    assert restart.call_count == 1
+
+
+def test_the_budget_of_a_recursion_has_counted_the_operators_before_it(monkeypatch):
+    def note(circuit: NestedCircuit, *arguments: Any) -> Any:
+        found.append(arguments[4]._bytes)
+        return prepare(circuit, *arguments)
+
+    found: list[int] = []
+    prepare = NestedCircuit.prepare
+    monkeypatch.setattr(NestedCircuit, "prepare", note)
+    for threads in (1, 2, 3) * 5:
+        circuit = compile_datalog(PATHS, EDGE, threads=threads)
+        with divided_steps(), no_second_run():
+            circuit.step({"e": random_edges(1, 60, 40)})
+    assert found[0] > 0
+    assert found == found[:1] * 15
 
 
 def test_a_commit_with_several_threads_changes_nothing_if_a_trace_has_changed():
