@@ -9,8 +9,9 @@ has the limits of each step, and a `Budget` counts how much of them one step has
 
 The input rows of a step do not count, so a first load of any size passes: the limits are for the
 rows that the step adds to its input. Rows are counted where a buffer grows, after each chunk of up
-to 65,536 rows and before the next chunk is computed. So counting costs nothing per row, and a step
-exceeds a limit by at most one chunk per thread. The kernels do not know the limits. They return
+to 65,536 rows and before the next chunk is computed. So counting costs nothing per row. An operator
+exceeds a limit by at most one chunk per thread. Each of several running operators may use all that
+the finished ones have left of ``max_step_bytes``. The kernels do not know the limits. They return
 after every chunk, and after a fixed amount of work without output
 (`dbsp_wcoj.kernels.join.join_layout.MAX_WORK_PER_CALL`); their caller then checks the budget.
 
@@ -121,8 +122,8 @@ class Budget:
         operator: The number of the running operator, for error messages; the caller of
             `start_operator` chooses the numbers. After `finish_operator`, and without a deadline,
             setting it is all that `start_operator` would do for an operator without rows.
-        peak_bytes: The most bytes that an operator has produced before it finished, of those that
-            this budget has counted.
+        peak_bytes: The largest number of bytes that an operator had produced just before it
+            finished. Afterwards only its result counts.
 
     >>> budget = Budget(StepLimits(max_step_rows=100))
     >>> budget.add_input_rows(rows=50, columns=2)
@@ -162,17 +163,9 @@ step of 50 rows
         self._limits = limits
         self._clock = clock
         self._lock = Lock()
-        self._input_rows = 0
-        # The bytes of the results of finished operators.
-        self._bytes = self._bytes_before = 0
-        self.peak_bytes = 0
-        # The rows and bytes of the running operator so far.
-        self._operator_rows = 0
-        self._operator_bytes = 0
-        self._max_rows = _NO_LIMIT if limits.max_step_rows is None else limits.max_step_rows
-        self._max_bytes = _NO_LIMIT if limits.max_step_bytes is None else limits.max_step_bytes
         self.has_deadline = limits.max_seconds is not None and clock is not None
         self._start = clock() if clock is not None else 0.0
+        self._reset()
         self.operator: int | None = None
         if usage is not None:
             self._start, self._input_rows, self._max_rows, self._max_bytes, self._bytes = usage
@@ -213,12 +206,21 @@ step of 50 rows
         self._check()
 
     def restart(self) -> None:
-        """Count from zero again; the time goes on."""
+        """Count from zero again, also the input rows; the time goes on."""
+        self._reset()
+        self.operator = None
+
+    def _reset(self) -> None:
         limits = self._limits
-        self._input_rows = self._bytes = self._operator_rows = self._operator_bytes = 0
         self._max_rows = _NO_LIMIT if limits.max_step_rows is None else limits.max_step_rows
         self._max_bytes = _NO_LIMIT if limits.max_step_bytes is None else limits.max_step_bytes
-        self.operator = None
+        self._input_rows = 0
+        # The bytes of the results of finished operators, and those of them in ``usage``.
+        self._bytes = self._bytes_before = 0
+        self.peak_bytes = 0
+        # The rows and bytes of the running operator so far.
+        self._operator_rows = 0
+        self._operator_bytes = 0
 
     def add_input_rows(self, rows: int, columns: int) -> None:
         """Count input rows of the step, which do not count against its limits."""

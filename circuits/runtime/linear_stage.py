@@ -220,7 +220,7 @@ def run_stage(
     clock: Callable[[], float],
     unsorted_maps: Collection[int] = (),
 ) -> StageResult:
-    """Run the operators of a stage, one slice of the input after another.
+    """Run the operators of a stage over the slices of the input, which workers share.
 
     Args:
         stage: The stage.
