@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -89,7 +88,7 @@ from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, TraceStep
 from dbsp_wcoj.values.array_memory import ArrayMemory
-from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks, working_with
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, raise_interrupt, run_tasks, working_with
 
 __all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 
@@ -391,8 +390,9 @@ columns 'nmae'; the relation needs name, age and may have weight
                     ]
                     for name, rejected_rows in step.rejected.items()
                 }
-        except BaseException:
+        except BaseException as error:
             self.graph.registry.truncate(dictionary_lengths)  # remove the codes of the failed step
+            raise_interrupt(error)
             raise
         times.append(self._clock())
         return CircuitStep(
@@ -420,8 +420,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         large: Iterator[pa.Table] = iter(())
         if len(tasks) > 1:
             budget.check_time()
-            with suppress(Exception):  # it comes again below, with the name of its view
+            try:
                 large = iter(run_tasks(tasks))
+            except Exception as error:  # it comes again below, with the name of its view
+                raise_interrupt(error)
         outputs = {}
         for name, delta in deltas.items():
             schema = self._schemas[name]

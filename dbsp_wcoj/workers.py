@@ -52,6 +52,7 @@ __all__ = [
     "count_jobs",
     "count_shares",
     "current_workers",
+    "raise_interrupt",
     "run_tasks",
     "working_with",
 ]
@@ -369,6 +370,19 @@ def current_workers() -> Workers | None:
     if workers is None or workers.threads < 2:
         return None
     return None if OBSERVERS and current_observer() is not None else workers
+
+
+def raise_interrupt(error: BaseException) -> None:
+    """Raise the interrupt that has caused an error, if one has.
+
+    The code of Numba that calls a kernel turns an interrupt into a `SystemError`.
+
+    Raises:
+        KeyboardInterrupt: The error has this cause.
+    """
+    cause = error.__cause__
+    if isinstance(error, SystemError) and isinstance(cause, KeyboardInterrupt):
+        raise KeyboardInterrupt from error
 
 
 def count_jobs() -> int:

@@ -83,6 +83,7 @@ from dbsp_wcoj.workers import (
     Workers,
     count_jobs,
     current_workers,
+    raise_interrupt,
     run_tasks,
     working_with,
 )
@@ -450,6 +451,7 @@ class Graph:
             is_parallel = self._has_parallel_work(inputs)
             return _GraphStepExecution(*arguments).run(workers if is_parallel else None)
         except Exception as error:
+            raise_interrupt(error)
             if count_jobs() == jobs:  # one thread has computed the step
                 raise
             # Parts of an operator count some rows twice, and need more memory.

@@ -267,6 +267,35 @@ def test_an_error_that_one_thread_does_not_have_is_logged(monkeypatch, caplog):
     assert (record.levelname, str(record.exc_info[1])) == ("WARNING", "only with others")
 
 
+@pytest.mark.parametrize("place", ["step", "decode"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_interrupt_that_a_kernel_turns_into_another_error_is_not_lost(
+    place, threads, monkeypatch
+):
+    def interrupt(*arguments: Any) -> Any:
+        if not remaining:
+            return function(*arguments)
+        remaining.pop()
+        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+
+    kind, name = {
+        "step": (circuits.runtime.graph._GraphStepExecution, "_run_node"),
+        "decode": (circuits.schema.Schema, "to_table"),
+    }[place]
+    function = getattr(kind, name)
+    remaining: list[int] = []
+    monkeypatch.setattr(kind, name, interrupt)
+    text = "CREATE VIEW a AS SELECT src, dst FROM e; CREATE VIEW b AS SELECT dst FROM e;"
+    circuit = compile_sql(text, EDGE, threads=threads)
+    with divided_steps():
+        circuit.step({"e": random_edges(1, 60, 40)})
+        before = state_of(circuit)
+        remaining.append(1)
+        with pytest.raises(KeyboardInterrupt):
+            circuit.step({"e": random_edges(2, 60, 40)})
+    assert state_of(circuit) == before
+
+
 def test_a_join_that_fails_only_with_several_threads_is_computed_by_one(monkeypatch):
     """The operators run one after the other, because there is a function of the user."""
 
