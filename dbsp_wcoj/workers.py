@@ -375,13 +375,15 @@ def current_workers() -> Workers | None:
 def raise_interrupt(error: BaseException) -> None:
     """Raise the interrupt that has caused an error, if one has.
 
-    The code of Numba that calls a kernel turns an interrupt into a `SystemError`.
+    The code of Numba that calls a kernel turns an interrupt into a `SystemError`, or into several.
 
     Raises:
         KeyboardInterrupt: The error has this cause.
     """
-    cause = error.__cause__
-    if isinstance(error, SystemError) and isinstance(cause, KeyboardInterrupt):
+    cause: BaseException | None = error
+    while isinstance(cause, SystemError):
+        cause = cause.__cause__
+    if cause is not error and isinstance(cause, KeyboardInterrupt):
         raise KeyboardInterrupt from error
 
 

@@ -276,7 +276,9 @@ def test_an_interrupt_that_a_kernel_turns_into_another_error_is_not_lost(
         if not remaining:
             return function(*arguments)
         remaining.pop()
-        raise SystemError("returned a result with an exception set") from KeyboardInterrupt()
+        error = SystemError("returned a result with an exception set")
+        error.__cause__ = KeyboardInterrupt()
+        raise SystemError("returned a result with an exception set") from error
 
     kind, name = {
         "step": (circuits.runtime.graph._GraphStepExecution, "_run_node"),
