@@ -196,8 +196,8 @@ class DeltaQuery:
             O(terms * AGM(query with the delta as one atom) * log N), independent of earlier steps;
             plus the amortised maintenance of the traces.
         """
-        self._acquire()
-        try:
+        self._check_free()
+        with self._lock:
             if self._small_steps is not None:
                 result = self._small_steps.step(deltas)
                 if result is not None:  # the step was small, and is done
@@ -210,8 +210,6 @@ class DeltaQuery:
             delta = self._evaluate(step)
             step.commit()
             self._choose_reduction(step.rows)
-        finally:
-            self._lock.release()
         return delta
 
     def prepare(self, deltas: Mapping[str, ZSet]) -> PreparedStep:
@@ -251,11 +249,9 @@ class DeltaQuery:
         """
         check_type("step", step, RelationsStep, "the result of Relations.stage")
         step.check(self._relations)
-        self._acquire()
-        try:
+        self._check_free()
+        with self._lock:
             return self._evaluate(step, budget, chain_products)
-        finally:
-            self._lock.release()
 
     def step_chunks(self, deltas: Mapping[str, ZSet]) -> Iterator[ZSet]:
         """Like `step`, but yield Z-sets of at most 65,536 rows whose sum is the delta of the view.
@@ -274,8 +270,8 @@ class DeltaQuery:
         return self._step_chunks(self._stage(deltas))
 
     def _step_chunks(self, step: RelationsStep) -> Iterator[ZSet]:
-        self._acquire()
-        try:
+        self._check_free()
+        with self._lock:
             step.check(self._relations)
             if self.query.head:
                 yield from self._chunks(step.by_name, None, parallel=False)
@@ -283,8 +279,6 @@ class DeltaQuery:
                 yield self._evaluate(step)
             step.commit()
             self._choose_reduction(step.rows)
-        finally:
-            self._lock.release()
 
     def explain(
         self, traces: Mapping[str, Trace] | None = None, *, arrangements: bool = True
@@ -369,11 +363,9 @@ class DeltaQuery:
         Complexity:
             That of planning; and O(rows) for each arrangement that was not loaded.
         """
-        self._acquire()
-        try:
+        self._check_free()
+        with self._lock:
             self._plan_cache.resume(plans)
-        finally:
-            self._lock.release()
 
     @property
     def _planned_query(self) -> Query:
@@ -442,16 +434,16 @@ class DeltaQuery:
 
     def _commit(self, step: RelationsStep) -> None:
         # A join that pauses between two chunks reads the runs that a commit replaces.
-        self._acquire()
-        try:
+        self._check_free()
+        with self._lock:
             step.commit()
             self._choose_reduction(step.rows)
-        finally:
-            self._lock.release()
 
-    def _acquire(self) -> None:
-        # All steps write to the same join buffers and the same array of delta addresses.
-        if not self._lock.acquire(blocking=False):
+    def _check_free(self) -> None:
+        # All steps write to the same join buffers and the same array of delta addresses. The lock
+        # is then taken by a ``with`` statement: an interrupt after `Lock.acquire` would leave it
+        # held. A thread that is between the two waits for the other one.
+        if self._lock.locked():
             raise DbspWcojError(
                 "another step of this view is being computed or read in chunks; a view runs one "
                 "at a time: wait for it, or exhaust or close its chunks"

@@ -7,6 +7,8 @@ must then give the same delta as in a view without the error.
 from __future__ import annotations
 
 import itertools
+import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -367,3 +369,20 @@ def test_large_steps_in_parts_on_threads_give_the_same_deltas(query, formula):
             found = threaded.step({"e": delta})
             with working_threads(1):
                 assert found == alone.step({"e": delta})
+
+
+def test_an_interrupt_right_after_a_lock_was_acquired_leaves_the_view_usable():
+    def interrupt(frame: object, event: str, function: object) -> None:
+        if event == "c_return" and getattr(function, "__name__", "") == "acquire":
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    view = DeltaQuery("q(a, c) :- e(a, b), e(b, c)")
+    rows = ZSet.from_rows([(1, 2), (2, 3)])
+    sys.setprofile(interrupt)
+    try:
+        with suppress(KeyboardInterrupt):
+            view.prepare({"e": rows})
+    finally:
+        sys.setprofile(None)
+    assert view.step({"e": rows}) == ZSet.from_rows([(1, 3)])
