@@ -189,7 +189,16 @@ class NestedCircuit:
                 }
                 run.iterate(changes, {})
         finally:
-            overlays = run.pop_overlays()
+            was_interrupted = False
+            while True:
+                # In this frame: an interrupt comes before a called function begins, too.
+                try:
+                    overlays = run.pop_overlays()
+                    break
+                except KeyboardInterrupt:
+                    was_interrupted = True
+            if was_interrupted:
+                raise KeyboardInterrupt
         emitted = run.emitted_rows()
         outputs = [rows.without_iteration() for rows in emitted]
         if not keeps_state:
@@ -417,7 +426,7 @@ class _StepExecution:
         step.trace.push_overlay(step)
 
     def pop_overlays(self) -> list[tuple[str | None, PoppedOverlay]]:
-        """Restore all traces.
+        """Restore all traces; after an interrupt, this can be called again.
 
         Returns:
             The overlay of each trace of this circuit, with the name of the trace if joins share it.

@@ -13,7 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from decimal import Decimal
 from linecache import getline
@@ -33,6 +33,7 @@ from circuits import (
     compile_datalog,
     compile_sql,
 )
+from dbsp_wcoj.storage.spine import Spine
 from tests.support.tables import bag_of
 
 TIMEOUT = 60.0  # seconds after which a thread counts as hanging
@@ -506,3 +507,33 @@ def test_a_coroutine_that_prepares_in_the_thread_of_the_loop_does_not_lock_it(ci
     first, second = asyncio.run(run())
     assert first is None and isinstance(second, StaleStepError)
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy")))
+
+
+def test_an_interrupt_while_a_recursion_restores_its_traces_changes_nothing(monkeypatch):
+    rules = "p(a, b) :- e(a, b). p(a, c) :- p(a, b), e(b, c)."
+    schemas = {"e": "a bigint, b bigint"}
+    edges = [{"a": n, "b": n + 1} for n in range(6)]
+    circuit = compile_datalog(rules, schemas, materialize=True)
+    circuit.step({"e": edges})
+    pop_overlay = Spine.pop_overlay
+    calls = interrupts = 0
+
+    def pop_or_interrupt(spine):
+        nonlocal calls
+        calls += 1
+        if calls == interrupts + 1:
+            raise KeyboardInterrupt
+        return pop_overlay(spine)
+
+    more = {"e": [{"a": 6, "b": 0, "weight": 1}, {"a": 2, "b": 3, "weight": -1}]}
+    expected = bag_of(circuit.prepare(more).outputs["p"])
+    while calls >= interrupts:  # an interrupt at each call of a step
+        calls = 0
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(Spine, "pop_overlay", pop_or_interrupt)
+            circuit.prepare({"e": [{"a": 6, "b": 0}]}).abandon()
+        interrupts += 1
+        step = circuit.prepare(more)
+        assert bag_of(step.outputs["p"]) == expected, interrupts
+        step.abandon()
+    assert interrupts > 2
