@@ -140,8 +140,11 @@ class TakeoverSchedule(Schedule):
         self.disk.kill()
         self._start()
         assert self.sink is not None
-        if manifest_name(self.committed - 1) in self.disk.names():
-            self.committed -= 1  # Spark replays it
+        names = self.disk.names()
+        # A writer that was replaced may have committed the version that Spark asks for next. If it
+        # has not, Spark may have lost its last record, and replays that micro-batch.
+        if manifest_name(self.committed) not in names:
+            self.committed -= manifest_name(self.committed - 1) in names
         while self.committed <= self._end:
             self._deliver()
             for view in self.sink.circuit.materialized:
