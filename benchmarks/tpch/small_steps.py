@@ -9,6 +9,7 @@ and the Python functions that are called.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -177,11 +178,14 @@ def count_calls(function: Callable[[], object]) -> int:
         nonlocal calls
         calls += event == "call"
 
+    gc.collect()
+    gc.disable()  # it would call finalizers of other objects
     sys.setprofile(profile)
     try:
         function()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return calls - 1  # without the call of the function itself
 
 
