@@ -40,11 +40,11 @@ def is_lost_connection(error: BaseException) -> bool:
 
 
 def has_message(error: BaseException) -> bool:
-    """Return whether the message of an error can be read; an error of Java has it in its JVM."""
+    """Return False if the message of an error of Java is in a JVM that does not answer any more."""
     try:
         str(error)
-    except Exception:
-        return False
+    except Exception as failure:
+        return not is_lost_connection(failure)
     return True
 
 
