@@ -90,10 +90,10 @@ DEFAULT_LIMITS: Final = StepLimits()
 
 
 class Usage(NamedTuple):
-    """What a step has used before an operator.
+    """What a step has used when one of its operators begins, and its limits.
 
     Attributes:
-        start: The time at which it began.
+        start: The time at which the step began.
         input_rows: Its input rows.
         max_rows: The rows that an operator may produce.
         max_bytes: The bytes of the results of all operators.

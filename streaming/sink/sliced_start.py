@@ -60,8 +60,11 @@ def find_sliced_start(
         return None
     check_sliced_start(stored, new, change)
     # Limits and formulas are those of the new program.
-    names = stored.options.outputs, stored.options.materialize
-    options = replace(new.options, outputs=names[0], materialize=names[1])
+    options = replace(
+        new.options,
+        outputs=stored.options.outputs,
+        materialize=stored.options.materialize,
+    )
     old = circuit.with_spec(replace(stored, options=options))
     try:
         routing = route_outputs(old, [output for output in outputs if output.view in old.outputs])

@@ -69,7 +69,6 @@ __all__ = [
     "BackfillProgress",
     "ChangeableSink",
     "DropView",
-    "Edit",
     "ReplaceViews",
     "RequestedChange",
     "RunningBackfill",

@@ -84,7 +84,6 @@ from streaming.sink.view_changes import (
     BackfillProgress,
     ComputedChange,
     DropView,
-    Edit,
     RequestedChange,
     RunningBackfill,
     ViewChanges,
@@ -413,7 +412,7 @@ class ViewSink:
         """
         return self._request(DropView(name), change or ChangeOptions())
 
-    def _request(self, edit: Edit, options: ChangeOptions) -> Future[int]:
+    def _request(self, edit: AddViews | DropView, options: ChangeOptions) -> Future[int]:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
         batch_id = self._versions.last_batch_id if self._is_current else None
         given = GivenInputs(options, self._circuit)  # no micro-batch waits while rows are read
