@@ -274,7 +274,7 @@ class DeltaQuery:
         with self._lock:
             step.check(self._relations)
             if self.query.head:
-                yield from self._chunks(step.by_name, None, parallel=False)
+                yield from self._chunks(step.by_name, None, is_shared=False)
             else:
                 yield self._evaluate(step)
             step.commit()
@@ -457,22 +457,27 @@ class DeltaQuery:
     ) -> ZSet:
         rows = self._count_changed_rows(step.by_name)
         if rows < MIN_DIVIDED_ROWS:
-            return self._evaluate_uncounted(step, budget, chain_products)
+            return self._evaluate_rows(step, rows, budget, chain_products)
         before = self._count_candidates()
-        delta = self._evaluate_uncounted(step, budget, chain_products)
+        delta = self._evaluate_rows(step, rows, budget, chain_products)
         self._candidates_per_row = (self._count_candidates() - before) / rows
         return delta
 
-    def _evaluate_uncounted(
-        self, step: RelationsStep, budget: Budget | None, chain_products: ChainProducts | None
+    def _evaluate_rows(
+        self,
+        step: RelationsStep,
+        rows: int,
+        budget: Budget | None,
+        chain_products: ChainProducts | None,
     ) -> ZSet:
+        """Return the delta of a step, given the number of its rows that the view reads."""
         if not self.query.head:
-            return ZSet.scalar(self._total(step.by_name, budget))
+            return ZSet.scalar(self._total(step.by_name, rows, budget))
         if chain_products is not None:
             product = self._multiply_chain(step.by_name, budget, chain_products)
             if product is not None:
                 return product
-        chunks = self._chunks(step.by_name, budget)
+        chunks = self._chunks(step.by_name, budget, is_shared=self._can_be_shared(rows))
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(COLLECT)
@@ -502,16 +507,15 @@ class DeltaQuery:
         self._plan_cache.bind_step(steps)
         return chain_products.multiply(chain, steps[name], self._plan_cache.traces, budget)
 
-    def _total(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> int:
+    def _total(self, steps: Mapping[str, TraceStep], rows: int, budget: Budget | None) -> int:
         """The weight of the empty row in the view's delta."""
         if self._is_never_true:
             return 0
         bound_terms = self._plan_cache.bind_step(steps)
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
-        is_shared = self._can_be_shared(steps)
-        is_large = self._count_changed_rows(steps) >= MIN_DIVIDED_ROWS
-        is_divided = is_shared or (is_large and _reads_maps(bound_terms))
+        is_shared = self._can_be_shared(rows)
+        is_divided = is_shared or (rows >= MIN_DIVIDED_ROWS and _reads_maps(bound_terms))
         with bound_terms.packed_lists(steps):
             if bound_terms.is_sum and not has_deadline and not is_divided:
                 result = bound_terms.total()
@@ -529,13 +533,12 @@ class DeltaQuery:
             return total
 
     def _chunks(
-        self, steps: Mapping[str, TraceStep], budget: Budget | None, *, parallel: bool = True
+        self, steps: Mapping[str, TraceStep], budget: Budget | None, *, is_shared: bool
     ) -> Iterator[ZSet]:
         """The rows of the view's delta, chunk by chunk."""
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
-        is_shared = parallel and self._can_be_shared(steps)
         with bound_terms.packed_lists(steps):
             terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
             # The run of a partial delta exists only until its readers have run.
@@ -546,14 +549,11 @@ class DeltaQuery:
                     yield from _chunks_of(parts, budget)
             self._plan_cache.record_cost()
 
-    def _can_be_shared(self, steps: Mapping[str, TraceStep]) -> bool:
-        """Return whether workers are to share the joins of a step."""
-        if current_workers() is None:
-            return False
-        rows = self._count_changed_rows(steps)
+    def _can_be_shared(self, rows: int) -> bool:
+        """Return whether workers are to share the joins of a step of so many rows."""
         candidates = rows * self._candidates_per_row
         is_worth_it = rows >= MIN_DIVIDED_ROWS and candidates >= MIN_DIVIDED_CANDIDATES
-        return rows >= MIN_PARALLEL_ROWS or is_worth_it
+        return (rows >= MIN_PARALLEL_ROWS or is_worth_it) and current_workers() is not None
 
     def _count_changed_rows(self, steps: Mapping[str, TraceStep]) -> int:
         """Return the number of changed rows that the view reads.
