@@ -29,6 +29,15 @@ from tests.support.working_threads import working_threads
 TIMEOUT = 60.0
 
 
+def run_until_stopped(ended: threading.Event) -> None:
+    """Run until the job of this task is stopped, and say so."""
+    try:
+        while True:
+            check_stopped()
+    finally:
+        ended.set()
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_results_have_the_order_of_the_tasks_and_tasks_may_run_tasks(threads):
     def total(first: int) -> int:
@@ -89,11 +98,7 @@ def test_an_interrupt_ends_the_other_tasks_before_it_is_raised():
         if threading.get_ident() == main:
             interrupt()
         begun.set()
-        try:
-            while True:
-                check_stopped()
-        finally:
-            ended.set()
+        run_until_stopped(ended)
 
     with working_threads(2):
         with pytest.raises(KeyboardInterrupt):
@@ -117,11 +122,7 @@ def test_an_interrupt_while_tasks_are_added_leaves_none_running():
 
     def work() -> None:
         begun.set()
-        try:
-            while True:
-                check_stopped()
-        finally:
-            ended.set()
+        run_until_stopped(ended)
 
     with InterruptedExecutor(2) as executor, working_with(Workers(executor, 3)):
         with pytest.raises(KeyboardInterrupt):
