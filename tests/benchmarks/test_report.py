@@ -252,6 +252,24 @@ def test_each_headline_of_the_readme_is_one_row(results: dict[str, Result]) -> N
     assert report.readme_section(results).count("<picture>") == 1
 
 
+def test_the_page_on_sizing_has_the_measured_steps_beyond_memory(
+    results: dict[str, Result],
+) -> None:
+    in_memory, limited = results["beyond_memory"].tables["State larger than memory"]
+    page = (Path(report.__file__).parents[2] / "docs" / "how-to" / "sizing.md").read_text("utf-8")
+    for text in (
+        f"a limit of {limited['limit MB']:,.0f} MB",
+        f"takes {limited['median step ms']:.0f} ms, {limited['times']:.1f} times as long",
+        f"{limited['median step CPU ms']:.0f} ms of processor time, {limited['CPU times']:.1f}",
+        f"has up to {limited['peak resident MB']:,.0f} MB more",
+        f"{limited['process MB']:,.0f} MB in all",
+        f"in memory it has {in_memory['process MB']:,.0f} MB",
+        f"opens the state in {limited['restart s']:.1f} s",
+        f"waits {limited['with a first step s']:.0f} s",
+    ):
+        assert text in page, text
+
+
 def test_the_page_on_pipelines_has_the_measured_range_of_the_policies(
     results: dict[str, Result],
 ) -> None:
