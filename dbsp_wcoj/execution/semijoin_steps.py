@@ -108,10 +108,10 @@ class SemijoinSteps:
             trace.version += 1
         self._relations.version += 1
         self._plan_cache.record_rows(rows)
-        if status == SETTLE:  # a tail, the newest run of a spine, is full
+        if status == SETTLE:  # a spine has merge work to do
             for arena in arenas:
                 if arena is not None:
-                    arena.close_full_tails()
+                    arena.settle()
         return total, joins
 
     def _bind(

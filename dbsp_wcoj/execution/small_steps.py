@@ -99,8 +99,8 @@ class SmallSteps:
         trace.version += 1
         self._relations.version += 1
         self._plan_cache.record_rows(rows)
-        if status == SETTLE:  # a tail, the newest run of a spine, is full
-            arena.close_full_tails()
+        if status == SETTLE:  # a spine has merge work to do
+            arena.settle()
         return total, joins
 
     def _bind(self, name: str, terms: BoundTerms, arena: Arena) -> _KernelArguments:

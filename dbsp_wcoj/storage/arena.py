@@ -112,7 +112,7 @@ class Arena:
             run = runs[self.orders[0]]
             status = add_small_runs(self.address, run.address, run.rows)
             if status == MUST_SETTLE:
-                self.close_full_tails()
+                self.settle()
         finally:
             if observer is not None:
                 observer.end_phase(0 if status == NOT_ADDED else self.tail_rows)
@@ -123,11 +123,10 @@ class Arena:
         """The number of rows of all tails."""
         return sum([spine.tail_rows for spine in self._spines])
 
-    def close_full_tails(self) -> None:
-        """Make full tails ordinary runs of their spines."""
+    def settle(self) -> None:
+        """Let the spines do the merge work that is due, and make full tails ordinary runs."""
         for spine in self._spines:
-            if spine.has_full_tail:
-                spine.settle()
+            spine.settle()
 
     def start_buffer(self, rows: int) -> None:
         """Continue in an empty buffer that is large enough for a step of ``rows`` rows."""

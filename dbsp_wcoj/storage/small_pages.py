@@ -167,11 +167,12 @@ class SmallPages:
         if block is not None:
             self._map = block.memory
             self._written = max(self._written, block.written)
-            return
-        try:
-            self._map = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        except OSError as error:
-            raise MemoryError(f"no memory for {8 * words:,} bytes") from error
+        else:
+            try:
+                self._map = mmap.mmap(-1, 8 * words, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            except OSError as error:
+                raise MemoryError(f"no memory for {8 * words:,} bytes") from error
+        # Used memory as well: its array before may have allowed large pages.
         _advise(self._map, mmap.MADV_NOHUGEPAGE)
 
     @property

@@ -16,7 +16,8 @@ small pages, and is freed in slices as well or used by later merges
 A small step does not append a run: kernels replace the newest run, the *tail*, by the sum of the
 tail and the step. They write to the *table* of the spine, an array with the addresses of its runs
 (`dbsp_wcoj.kernels.storage.spine`, `dbsp_wcoj.storage.arena`). When the tail is large enough, it
-becomes an ordinary run, and the spine does the merge work for all of these steps.
+becomes an ordinary run. Open merges go on with the steps in between: the work is not put off until
+then.
 
 An overlay is a list of temporary runs after the others (`Spine.push_overlay`). Readers see them,
 they are never merged with the other runs, and `Spine.pop_overlay` removes them.
@@ -45,8 +46,7 @@ runs (`Spine.load`). For the same reason, `Spine.max_merge_rows` can exclude mer
 in memory, which will be maps later. `Spine.compact` merges all runs, as correctness requires.
 
 Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. A step of k rows
-copies at most O(GROWTH_FACTOR · k + FUEL_PER_STEP) rows in each open merge; all steps of a tail
-together are one step here.
+copies at most O(GROWTH_FACTOR · k + FUEL_PER_STEP + MIN_FUEL_OF_TAIL) rows in each open merge.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). Alternatives considered: merging only pairs of
@@ -62,7 +62,7 @@ import numpy as np
 
 from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
-from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
+from dbsp_wcoj.kernels.storage.spine import FUEL_PER_ROW, FUEL_PER_STEP, MAX_RUNS
 from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.small_pages import SmallPages
@@ -83,11 +83,10 @@ MIN_GROWTH_FACTOR: Final = 2
 MAX_LATE_MERGE_ROWS: Final = 1 << 18
 # Two runs of at most this many rows together are always merged.
 SMALL_MERGE_ROWS: Final = 256
-# Merge work, in rows: for each row of a step, and for each step.
-FUEL_PER_ROW: Final = 3 * (GROWTH_FACTOR + 1)
-FUEL_PER_STEP: Final = 512
 # A new merge gets at least this much fuel.
 MIN_FUEL_AT_ONCE: Final = 8192
+# Open merges get at least this much fuel from the steps of a tail; smaller steps do it together.
+MIN_FUEL_OF_TAIL: Final = 3072
 # Bytes of merged runs that are freed, for each row of merge work.
 RELEASED_BYTES_PER_FUEL: Final = 256
 # A step may leave its run unmerged if the run has at least this many rows,
@@ -110,6 +109,7 @@ class Spine:
     """
 
     __slots__ = (
+        "_fuel_until_now",
         "_has_few_lookups",
         "_has_unmerged_runs",
         "_merges",
@@ -140,6 +140,8 @@ class Spine:
         self._has_few_lookups = False
         # Merge work, in rows, for steps since the last merge work.
         self._owed_fuel = 0
+        # The part of the tail's fuel that was owed before.
+        self._fuel_until_now = 0
         # The runs of the overlay, and the run count and weight bound of the table without them.
         self._overlay: list[Run] = []
         self._without_overlay: tuple[int, int] | None = None
@@ -147,6 +149,7 @@ class Spine:
         # few lookups.
         self._has_unmerged_runs = False
         self.table: Int64Array = np.zeros(spine_kernels.TABLE_WORDS, np.int64)
+        self.table[spine_kernels.DUE_FUEL] = MAX_INT64
         self.table_address: int = self.table.__array_interface__["data"][0]
 
     @property
@@ -190,12 +193,6 @@ class Spine:
     def tail_rows(self) -> int:
         """Rows of the tail; 0 if there is none."""
         return int(self.table[spine_kernels.TAIL_ROWS])
-
-    @property
-    def has_full_tail(self) -> bool:
-        """Return whether to make the tail an ordinary run (`settle`) before it grows further."""
-        tail_rows, _, rows, steps = self.table[spine_kernels.TAIL_ROWS :].tolist()
-        return spine_kernels.is_tail_full(tail_rows, rows, steps)
 
     @property
     def weight_bound(self) -> int:
@@ -265,17 +262,23 @@ class Spine:
                 and run.rows >= max(MIN_UNREAD_ROWS, ROWS_PER_LOOKUP * lookups)
                 and run.has_equal_positive_weights
             )
-            self._settle(first_new, is_unread=is_unread)
+            self._do_merge_work(first_new, is_unread=is_unread)
         finally:
             if observer is not None:
                 observer.end_phase(0)
 
     def settle(self) -> None:
-        """Make the tail an ordinary run, and do the merge work of its steps."""
+        """Make a full tail an ordinary run, and do merge work for its steps if that is due."""
+        tail_rows, _, rows, steps, due_fuel = self.table[spine_kernels.TAIL_ROWS :].tolist()
         first_new = len(self._runs)
-        self._close_tail()
-        self._set_few_lookups(False)
-        self._settle(first_new)
+        if spine_kernels.is_tail_full(tail_rows, rows, steps):
+            self._close_tail()
+            self._set_few_lookups(False)
+            self._do_merge_work(first_new)
+        elif self._fuel_of_tail() >= due_fuel:
+            self._read_tail()  # a complete merge moves it in the table
+            self._owe_for_tail()
+            self._do_merge_work(first_new)
 
     def _set_few_lookups(self, has_few_lookups: bool) -> None:
         """Note whether a step searches for no more rows than its delta has."""
@@ -331,6 +334,7 @@ class Spine:
         """Return the current tail, to which kernels may have added rows; None if there is none."""
         rows = self.tail_rows
         if not rows:
+            self._tail = None
             return None
         address = int(self.table[spine_kernels.FIRST_RUN + len(self._runs)])
         # An equal address means that `_tail` is current: it keeps its buffer alive, so no other
@@ -344,14 +348,28 @@ class Spine:
         tail = self._read_tail()
         if tail is not None:
             self._runs.append(tail)
-        table = self.table
-        rows, steps = table[spine_kernels.UNSETTLED_ROWS :].tolist()
-        self._owed_fuel += FUEL_PER_ROW * rows + FUEL_PER_STEP * steps
-        table[spine_kernels.TAIL_ROWS] = 0
-        table[spine_kernels.UNSETTLED_ROWS :] = 0
+        self._owe_for_tail()
+        self._fuel_until_now = 0
+        self.table[spine_kernels.TAIL_ROWS] = 0
+        self.table[spine_kernels.ADDED_ROWS : spine_kernels.ADDED_STEPS + 1] = 0
         self._tail = None
 
-    def _settle(self, changed: int, *, is_unread: bool = False) -> None:
+    def _owe_for_tail(self) -> None:
+        """Owe the fuel of the steps that were added to the tail since the last call.
+
+        If no merge was open, there are many such steps, and no need for the fuel of all of them.
+        """
+        fuel = self._fuel_of_tail()
+        self._owed_fuel += min(fuel - self._fuel_until_now, MIN_FUEL_AT_ONCE)
+        self._fuel_until_now = fuel
+
+    def _fuel_of_tail(self) -> int:
+        """The fuel of all steps that were added to the tail."""
+        word = self.table.item
+        rows, steps = word(spine_kernels.ADDED_ROWS), word(spine_kernels.ADDED_STEPS)
+        return FUEL_PER_ROW * rows + FUEL_PER_STEP * steps
+
+    def _do_merge_work(self, changed: int, *, is_unread: bool = False) -> None:
         """Do the pending merge work; the runs from position ``changed`` on are new.
 
         With ``is_unread``, only open merges and those of too many runs are done.
@@ -499,10 +517,17 @@ class Spine:
                 self._released.append(run.pages)
 
     def _refresh(self, changed: int) -> None:
-        """Write the addresses of the runs from position ``changed`` on to the table."""
-        runs = self._runs
+        """Write the addresses of the runs from position ``changed`` on to the table, with the tail.
+
+        The tail is that of the last `_read_tail`.
+        """
+        runs = self._runs if self._tail is None else [*self._runs, self._tail]
         table = self.table
         table[spine_kernels.RUN_COUNT] = len(runs)
+        has_work = bool(self._merges or self._released)
+        table[spine_kernels.DUE_FUEL] = (
+            self._fuel_until_now + MIN_FUEL_OF_TAIL if has_work else MAX_INT64
+        )
         for index in range(changed, len(runs)):
             table[spine_kernels.FIRST_RUN + index] = runs[index].address
         table[spine_kernels.WEIGHT_BOUND] = min(

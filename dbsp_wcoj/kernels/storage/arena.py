@@ -21,7 +21,7 @@ from dbsp_wcoj.kernels.storage.sort import (
     is_prefix,
     sort_rows,
 )
-from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, WEIGHT_BOUND, add_to_tail, has_full_tail
+from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, WEIGHT_BOUND, add_to_tail, must_settle
 from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
 
 # A step of more rows is not small: its runs are built one after another, each by a call.
@@ -102,18 +102,18 @@ def add_runs(arena, used_words):
         used_words: The words from ``FREE`` on that the newest runs use already.
 
     Returns:
-        Whether a spine must settle (`dbsp_wcoj.kernels.storage.spine.has_full_tail`).
+        Whether a spine must settle (`dbsp_wcoj.kernels.storage.spine.must_settle`).
     """
-    must_settle = False
+    any_must_settle = False
     for index in range(load(arena, ORDERS)):
         entry = order_entry(arena, index)
         table = load(entry, TABLE)
         # A tail is written after the runs and the tails before it.
         free_address = load(arena, MEMORY) + 8 * (load(arena, FREE) + used_words)
         used_words += add_to_tail(table, load(entry, RUN), free_address)
-        must_settle |= has_full_tail(table)
+        any_must_settle |= must_settle(table)
     store(arena, FREE, load(arena, FREE) + used_words)
-    return must_settle
+    return any_must_settle
 
 
 @kernel

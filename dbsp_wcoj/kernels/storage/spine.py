@@ -23,23 +23,28 @@ RUN_COUNT = 0
 FIRST_RUN = 1  # the addresses of the runs, oldest first
 TAIL_ROWS = FIRST_RUN + MAX_RUNS  # rows of the newest run if that is the tail, else 0
 WEIGHT_BOUND = TAIL_ROWS + 1  # bound on the absolute weight of a row in the sum of the runs
-UNSETTLED_ROWS = TAIL_ROWS + 2  # rows added to the tail since the spine was settled
-UNSETTLED_STEPS = TAIL_ROWS + 3  # steps added to the tail since then
-TABLE_WORDS = TAIL_ROWS + 4
+ADDED_ROWS = TAIL_ROWS + 2  # rows added to the tail since it was last made an ordinary run
+ADDED_STEPS = TAIL_ROWS + 3  # steps added to the tail since then
+DUE_FUEL = TAIL_ROWS + 4  # fuel of these steps at which merge work is due, if the tail is not full
+TABLE_WORDS = TAIL_ROWS + 5
+
+# Fuel, that is, merge work in rows, for each row of a step (3 * (GROWTH_FACTOR + 1) of
+# `dbsp_wcoj.storage.spine`), and for each step.
+FUEL_PER_ROW = 27
+FUEL_PER_STEP = 512
 
 # A tail is full if it has more than `MAX_TAIL_ROWS` rows and more rows than `MAX_TAIL_STEPS`
-# average steps. It becomes an ordinary run: its spine settles, that is, does the merge work it
-# owes.
+# average steps. Then the spine settles: it makes the tail an ordinary run, and does merge work.
 MAX_TAIL_ROWS = 96
 MAX_TAIL_STEPS = 3
 
 
 def is_tail_full(tail_rows: int, rows: int, steps: int) -> bool:
-    """Return whether a tail is full: its spine has to settle before the tail grows further.
+    """Return whether a tail is full: it becomes an ordinary run before it grows further.
 
     Args:
         tail_rows: The rows of the tail.
-        rows: The rows of all steps since the spine was settled.
+        rows: The rows of all steps that were added to it.
         steps: The number of these steps.
 
     >>> is_tail_full(96, 96, 96), is_tail_full(97, 97, 97), is_tail_full(97, 120, 2)
@@ -52,11 +57,11 @@ _is_tail_full = subroutine(is_tail_full)
 
 
 @subroutine
-def has_full_tail(table):
-    """Return whether the spine of a table has a tail that is full; see `is_tail_full`."""
-    return _is_tail_full(
-        load(table, TAIL_ROWS), load(table, UNSETTLED_ROWS), load(table, UNSETTLED_STEPS)
-    )
+def must_settle(table):
+    """Return whether the spine must settle: its tail is full, or merge work is due."""
+    rows, steps = load(table, ADDED_ROWS), load(table, ADDED_STEPS)
+    is_due = FUEL_PER_ROW * rows + FUEL_PER_STEP * steps >= load(table, DUE_FUEL)
+    return is_due or _is_tail_full(load(table, TAIL_ROWS), rows, steps)
 
 
 @subroutine
@@ -72,8 +77,8 @@ def add_to_tail(table, run, out):
     rows = load(run, ROWS)
     tail_rows = load(table, TAIL_ROWS)
     largest = load(run, MAX_ABS_WEIGHT)
-    store(table, UNSETTLED_ROWS, load(table, UNSETTLED_ROWS) + rows)
-    store(table, UNSETTLED_STEPS, load(table, UNSETTLED_STEPS) + 1)
+    store(table, ADDED_ROWS, load(table, ADDED_ROWS) + rows)
+    store(table, ADDED_STEPS, load(table, ADDED_STEPS) + 1)
     if tail_rows == 0:
         store(table, FIRST_RUN + count, run)
         store(table, RUN_COUNT, count + 1)

@@ -242,7 +242,7 @@ def test_a_tail_that_an_interrupt_left_too_long_is_closed_by_the_next_step(monke
     trace = view._relations.traces["e"]
     expected = {}
     with monkeypatch.context() as patch:
-        patch.setattr(type(trace.arena), "close_full_tails", lambda arena: None)
+        patch.setattr(type(trace.arena), "settle", lambda arena: None)
         for step in range(12):
             rows = [(step, 100 * step + i) for i in range(48)]
             view.step({"e": ZSet.from_rows(rows)})

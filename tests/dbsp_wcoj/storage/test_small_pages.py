@@ -72,6 +72,21 @@ def test_a_write_gets_one_small_page():
     assert resident_bytes(array) - before < 1 << 17
 
 
+@needs_smaps
+def test_a_write_to_used_memory_that_allowed_large_pages_gets_one_small_page():
+    free = FreeMemory(1 << 30)
+    memory = SmallPages(MIN_MAPPED_BYTES // 8, free)
+    memory.take_array()[:10] = 1
+    memory.allow_large_pages()
+    assert memory.release(1)
+    later = SmallPages(3 * MIN_MAPPED_BYTES // 8, free)
+    array = later.take_array()
+    assert free.reused_bytes > 0
+    before = resident_bytes(array)
+    array[len(array) // 2] = 1
+    assert resident_bytes(array) - before < 1 << 17
+
+
 @pytest.mark.parametrize("words", [1, 1000, MIN_MAPPED_BYTES // 8, MIN_MAPPED_BYTES])
 def test_an_array_is_writable_and_keeps_its_memory_alive(words):
     memory = SmallPages(words)

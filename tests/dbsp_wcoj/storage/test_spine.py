@@ -27,6 +27,7 @@ from dbsp_wcoj.storage.spine import (
     GROWTH_FACTOR,
     MAX_UNREAD_RUNS,
     MIN_FUEL_AT_ONCE,
+    MIN_FUEL_OF_TAIL,
     SMALL_MERGE_ROWS,
     Spine,
 )
@@ -118,10 +119,15 @@ def test_a_long_stream_of_all_sizes_keeps_its_rows_and_few_runs(seed):
     assert read(spine) == total
 
 
-def distinct_run(start: int, rows: int, weight: int = 1) -> Run:
-    """Return a run of the rows number ``start`` and following, spread over the range of values."""
+def distinct_rows(start: int, rows: int, weight: int = 1) -> ZSet:
+    """Return the rows number ``start`` and following, spread over the range of values."""
     keys = (np.arange(start, start + rows) * 0x9E3779B1) % (1 << 31)
-    return Run.of(ZSet.from_columns([keys, keys % 1_009], np.full(rows, weight)), ORDER)
+    return ZSet.from_columns([keys, keys % 1_009], np.full(rows, weight))
+
+
+def distinct_run(start: int, rows: int, weight: int = 1) -> Run:
+    """Return the run of `distinct_rows`."""
+    return Run.of(distinct_rows(start, rows, weight), ORDER)
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 3_000])
@@ -204,6 +210,48 @@ def test_no_append_of_one_row_does_the_work_of_a_large_merge(monkeypatch):
         "the large merge was not completed"
     )
     assert spine.rows == appended + 3_000
+
+
+def add_to_tail(arena: Arena, delta: ZSet) -> None:
+    """Add the rows of a step to the tails of an arena's spines."""
+    runs, _ = arena.build_runs(delta)
+    if not arena.add(runs):
+        arena.start_buffer(len(delta))
+        runs, _ = arena.build_runs(delta)
+        assert arena.add(runs)
+
+
+@pytest.mark.parametrize("size", [1, 20, 100])
+def test_each_step_of_a_tail_does_its_share_of_the_work_of_open_merges(size, monkeypatch):
+    assert FUEL_PER_ROW == 3 * (GROWTH_FACTOR + 1)
+    work = MergeCounter(monkeypatch)
+    spine = Spine()
+    arena = Arena({(0, 1): spine})
+    rows = 200_000
+    appended = 0
+    for count in (rows, rows // GROWTH_FACTOR - 500, rows // GROWTH_FACTOR**2 - 200):
+        spine.append(distinct_run(appended, count))
+        appended += count
+    work.take()
+    # The work of a few very small steps is done together.
+    most = FUEL_PER_ROW * size + FUEL_PER_STEP + MIN_FUEL_OF_TAIL
+    steps_with_work = 0
+    for _ in range(20_000 // size):
+        merges, runs = len(spine._merges), spine._runs.copy()
+        add_to_tail(arena, distinct_rows(appended, size))
+        appended += size
+        spine._check()
+        _, fuel = work.take()
+        # Small merges, and the first work of a new merge, if there are other runs than before.
+        has_other_runs = spine._runs != runs
+        assert fuel <= merges * most + has_other_runs * 3 * MIN_FUEL_AT_ONCE
+        steps_with_work += fuel > 0 and not has_other_runs
+    assert work.largest > rows
+    assert steps_with_work > 20
+    assert not any(merge.older.rows >= rows for merge in spine._merges), (
+        "the large merge was not completed"
+    )
+    assert spine.rows == appended
 
 
 def test_work_per_row_is_logarithmic_in_a_stream_of_insertions(monkeypatch):
@@ -365,11 +413,7 @@ def test_a_spine_with_a_tail_has_at_most_the_maximum_number_of_runs():
     arena = Arena({(1, 0): spine})
     for number in range(MAX_RUNS):
         spine.append(build({(number, 0): 1}))
-        runs, _ = arena.build_runs(zset({(number, 1): 2}, arity=2))
-        if not arena.add(runs):
-            arena.start_buffer(1)
-            runs, _ = arena.build_runs(zset({(number, 1): 2}, arity=2))
-            assert arena.add(runs)
+        add_to_tail(arena, zset({(number, 1): 2}, arity=2))
         expected |= {(number, 0): 1, (number, 1): 2}
         assert spine.table[RUN_COUNT] == len(spine.runs) <= MAX_RUNS
         longest = max(longest, len(spine.runs))
