@@ -12,7 +12,9 @@ Each case is a circuit, a load and some steps of 10,000 rows. Three tables:
 - *Shares* counts the candidates (proposals and intersections) of the parts of the joins of a step,
   and deals them to 2 to 64 threads (`dbsp_wcoj.workers.count_shares`). An even share is 1.
 - *Wall time*, with ``--wall``, is measured by one and by two threads that take turns; least times.
-  It needs two idle cores.
+  It needs two idle cores. Two cores share caches and memory, so they are not twice as fast as one:
+  two processes that do the same work at the same time, each with one thread, show how much faster
+  two threads could be that have nothing to wait for.
 
 The results of one and two threads are compared.
 
@@ -22,6 +24,7 @@ References:
 
 from __future__ import annotations
 
+import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -229,21 +232,50 @@ def work_rows(name: str, case: Case, verdict: Verdict) -> tuple[list[Row], list[
 
 
 def wall_row(name: str, case: Case, repetitions: int) -> Row:
-    """Return the least times of the load and of the steps, by one and by two threads."""
-    best: dict[int, list[float]] = {}
+    """Return the least times of the load and of the steps, by one, two threads and processes."""
+    best: dict[str, list[float]] = {}
     for _ in range(repetitions):
-        for threads in (1, 2):
-            circuit, seconds = case.compile(threads), []
-            for step in case.steps:
-                begin = time.perf_counter()
-                circuit.step(step)
-                seconds.append(time.perf_counter() - begin)
-            best[threads] = list(map(min, seconds, best.get(threads, seconds)))
+        for kind, times in (
+            ("1", [step_seconds(case, 1)]),
+            ("2", [step_seconds(case, 2)]),
+            ("processes", seconds_of_two_processes(case)),
+        ):
+            seconds = [float(np.mean(both)) for both in zip(*times, strict=True)]
+            best[kind] = list(map(min, seconds, best.get(kind, seconds)))
     row: Row = {"case": name}
     for kind, part in (("load", slice(0, 1)), ("step", slice(1, None))):
-        one, two = (1e3 * median(best[threads][part]) for threads in (1, 2))
+        one, two, each = (1e3 * median(seconds[part]) for seconds in best.values())
         row |= {f"{kind} ms": one, f"{kind} ms, 2 threads": two, f"{kind} times faster": one / two}
-    return row | {"target": TARGET, "met": float(row["step times faster"] or 0) >= TARGET}  # type: ignore[arg-type]
+        row[f"{kind} times faster, 2 processes"] = 2 * one / each
+    return row | {"target": TARGET, "met": float(row["step times faster"] or 0) >= TARGET}
+
+
+def step_seconds(case: Case, threads: int, begin: Callable[[], Any] | None = None) -> list[float]:
+    """Return the seconds of each step of a new circuit; ``begin`` is called before each."""
+    circuit, seconds = case.compile(threads), []
+    for step in case.steps:
+        if begin is not None:
+            begin()
+        start = time.perf_counter()
+        circuit.step(step)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def seconds_of_two_processes(case: Case) -> list[list[float]]:
+    """Return the seconds of each step in two processes that begin each step together."""
+    context = multiprocessing.get_context("fork")  # the children have the rows and the kernels
+    barrier, results = context.Barrier(2), context.SimpleQueue()
+    children = [
+        context.Process(target=lambda: results.put(step_seconds(case, 1, barrier.wait)))
+        for _ in range(2)
+    ]
+    for child in children:
+        child.start()
+    seconds = [results.get() for _ in children]
+    for child in children:
+        child.join()
+    return seconds
 
 
 def main(

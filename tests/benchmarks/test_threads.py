@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks import threads
-from benchmarks.threads import SerialWorkers, triangles, work_rows
+from benchmarks.threads import SerialWorkers, triangles, wall_row, work_rows
 from benchmarks.verdict import Verdict
 from dbsp_wcoj.workers import Job
 
@@ -38,3 +38,11 @@ def test_a_case_has_the_state_of_one_thread_and_even_shares(monkeypatch):
     assert all(0 < row["span ms"] <= row["work ms"] for row in rows)
     (share,) = shares
     assert share["2 threads"] < 1.2
+
+
+def test_two_processes_do_the_steps_of_one(monkeypatch):
+    monkeypatch.setattr(threads, "EDGES", 2_000)
+    monkeypatch.setattr(threads, "STEP_ROWS", 500)
+    row = wall_row("tiny", triangles("count(*) AS n", "", 0.2, seed=3), repetitions=1)
+    for kind in ("load", "step"):
+        assert row[f"{kind} times faster"] > 0 and row[f"{kind} times faster, 2 processes"] > 0
