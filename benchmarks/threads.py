@@ -40,9 +40,10 @@ import numpy as np
 import pyarrow as pa
 import typer
 
-from benchmarks import nexmark
+from benchmarks import lsqb, nexmark
 from benchmarks.nexmark_events import micro_batches
 from benchmarks.result import Result, Row, terminal
+from benchmarks.shared_data import SHARED
 from benchmarks.tpch.data import program, read_tables, relations_of, schemas_of, write_files
 from benchmarks.tpch.queries import QUERIES
 from benchmarks.verdict import Verdict
@@ -56,6 +57,7 @@ THREADS: Final = (2, 4, 8, 16, 32, 64)
 STEP_ROWS: Final = 10_000
 STEPS: Final = 5
 EDGES: Final = 1_000_000
+SAMPLE_NETWORK: Final = SHARED / "data" / "lsqb" / "ldbc-snb-sample"
 TRIANGLES: Final = """SELECT {} FROM e x JOIN e y ON y.src = x.dst
     JOIN e z ON z.src = x.src AND z.dst = y.dst {}"""
 
@@ -166,6 +168,21 @@ def tpch(numbers: Sequence[int], folder: Path, scale: float) -> Case:
     return Case(lambda threads: compile_sql(text, schemas, threads=threads), parts)
 
 
+def lsqb_views(seed: int) -> Case:
+    """Return all queries of LSQB on its sample network, or some on a generated network."""
+    network = lsqb.load_network(SAMPLE_NETWORK, people=20_000, seed=seed)
+    relations = lsqb.select_relations(network.relations, *network.queries)
+    changed = lsqb.choose_rows(relations, STEP_ROWS, STEPS, seed)
+    loaded = np.setdiff1d(np.arange(sum(t.num_rows for t in relations.values())), changed)
+    steps = [lsqb.take_rows(relations, numbers) for numbers in (loaded, *changed)]
+    text = lsqb.view_statements(*network.queries)
+    schemas = {name: table.schema for name, table in relations.items()}
+    return Case(
+        lambda threads: compile_sql(text, schemas, outputs=list(network.queries), threads=threads),
+        steps,
+    )
+
+
 def nexmark_query(query: str, seed: int) -> Case:
     """Return a query of Nexmark, in micro-batches of 10,000 events."""
     text = nexmark.sql_program(query)
@@ -185,6 +202,7 @@ def cases(folder: Path, scale: float, seed: int) -> dict[str, Callable[[], Case]
         "tpch 3": lambda: tpch([3], folder, scale),
         "tpch 9": lambda: tpch([9], folder, scale),
         "tpch, 22 views": lambda: tpch(list(QUERIES), folder, scale),
+        "lsqb, all views": lambda: lsqb_views(seed),
         "nexmark q4": lambda: nexmark_query("q4", seed),
         "nexmark q9": lambda: nexmark_query("q9", seed),
         "nexmark q15": lambda: nexmark_query("q15", seed),
