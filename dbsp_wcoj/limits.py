@@ -111,7 +111,7 @@ class Budget:
     """Counts how much of its limits one step has used.
 
     Threads that compute parts of one operator may share a budget. Operators that run at the same
-    time have one each (`share`).
+    time have one each (`for_concurrent_operator`).
 
     Args:
         limits: The limits.
@@ -171,12 +171,12 @@ step of 50 rows
             self._start, self._input_rows, self._max_rows, self._max_bytes, self._bytes = usage
             self._bytes_before = self._bytes
 
-    def share(self, used_bytes: int) -> Budget:
+    def for_concurrent_operator(self, used_bytes: int) -> Budget:
         """Return a budget with the same limits, for an operator that runs beside others.
 
         Args:
             used_bytes: The bytes of the results of the operators that have finished since the last
-                `add_share`.
+                `add_concurrent`.
         """
         usage = Usage(
             self._start,
@@ -188,21 +188,21 @@ step of 50 rows
         return Budget(self._limits, self._clock, usage=usage)
 
     @property
-    def shared_bytes(self) -> int:
-        """The bytes of the results that a budget returned by `share` has counted."""
+    def own_bytes(self) -> int:
+        """The bytes of the results that a budget of `for_concurrent_operator` has counted."""
         return self._bytes - self._bytes_before
 
-    def add_share(self, shared: Budget) -> None:
+    def add_concurrent(self, other: Budget) -> None:
         """Count what an operator has used that has run beside others, in the program's order.
 
         Raises:
             LimitError: It would have exceeded a limit after the operators before it.
         """
-        self.operator = shared.operator
-        self._operator_bytes = shared.peak_bytes
+        self.operator = other.operator
+        self._operator_bytes = other.peak_bytes
         self._check()
         self._operator_bytes = 0
-        self._bytes += shared.shared_bytes
+        self._bytes += other.own_bytes
         self._check()
 
     def restart(self) -> None:

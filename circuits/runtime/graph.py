@@ -47,13 +47,14 @@ from circuits.runtime.linear_stage import (
     AggregatingOperator,
     LinearStage,
     find_stages,
-    find_unsorted_maps,
+    find_unsorted_nodes,
     run_stage,
 )
 from circuits.runtime.nested_circuit import NestedCircuit, NestedCircuitStep
 from circuits.runtime.operator_names import operator_name
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
 from circuits.runtime.operators.linear import MapOperator
 from circuits.runtime.operators.operator import Operator, Result, StepContext
 from circuits.runtime.operators.registry import (
@@ -108,7 +109,7 @@ class GraphStep(Staged):
     Attributes:
         deltas: The delta of each node, without the deletions of rows that expired if their results
             are kept (`circuits.runtime.publication`); empty for a node in a chain of filters, and
-            for a map whose rows only aggregates read.
+            for a node whose rows need no order (`circuits.runtime.linear_stage`).
         staged: The changes of the state, which `commit` applies.
         rows: The number of rows that each node has emitted, in all iterations of a recursion. Equal
             rows count separately if the delta is left out.
@@ -170,7 +171,7 @@ class Schedule(NamedTuple):
         no_deltas: An empty delta of each node.
         reads_now: True if the rows of a node depend on the time of the step.
         stages: The inputs whose rows can be taken in slices, by name.
-        unsorted_maps: The maps whose rows need no order (`find_unsorted_maps`).
+        unsorted_nodes: The nodes whose rows need no order (`find_unsorted_nodes`).
         task_order: Which nodes may run at the same time; None if all run one after the other.
     """
 
@@ -181,7 +182,7 @@ class Schedule(NamedTuple):
     no_deltas: Sequence[ZSet]
     reads_now: bool
     stages: Mapping[str, LinearStage]
-    unsorted_maps: frozenset[int]
+    unsorted_nodes: frozenset[int]
     task_order: TaskOrder | None
 
 
@@ -559,14 +560,14 @@ class Graph:
         published = set(self.views.values())
         stages = find_stages(self.nodes, published, self.codecs)
         chains: list[FilterChain | None] = [None] * len(self.nodes)
-        # Chains and unsorted maps leave out deltas. They are needed if the state of a node is
+        # Chains and unsorted nodes leave out deltas. They are needed if the state of a node is
         # bounded, or if the results of expired rows are kept.
         keeps_results = any(checked.keeps_results for checked in self.checked_inputs.values())
-        unsorted_maps: frozenset[int] = frozenset()
+        unsorted_nodes: frozenset[int] = frozenset()
         task_order: TaskOrder | None = None
         if bounds is None and not keeps_results:
             task_order = order_tasks(self.nodes, self.codecs)
-            unsorted_maps = find_unsorted_maps(self.nodes, published)
+            unsorted_nodes = find_unsorted_nodes(self.nodes, published)
             for position, chain in find_chains(self.nodes, published, self.codecs).items():
                 chains[position] = chain
         no_deltas = [node.empty for node in self.nodes]
@@ -578,7 +579,7 @@ class Graph:
             no_deltas,
             reads_now,
             stages,
-            unsorted_maps,
+            unsorted_nodes,
             task_order,
         )
 
@@ -781,7 +782,7 @@ class _GraphStepExecution:
         # The results of linear stages, and the number of rows of their inputs, filters and maps.
         self._stage_results: dict[int, ZSet] = {}
         self._stage_rows: dict[int, int] = {}
-        # The rows of maps that need no order, instead of their deltas.
+        # The rows of nodes whose rows need no order, instead of their deltas.
         self._unsorted: dict[int, UnsortedRows] = {}
         self._rows: list[int] = []
         # 1 for each node to run. Its delta can be empty, because its inputs may cancel out.
@@ -882,18 +883,19 @@ class _GraphStepExecution:
 
     def _run_node(self, position: int, context: StepContext, schedule: Schedule) -> None:
         """Compute the delta of a node, and let the nodes that read it run."""
-        nodes, deltas, stage_rows = self._graph.nodes, self._deltas, self._stage_rows
-        chain = schedule.chains[position]
-        if chain is not None and self._leaves_out_deltas and not stage_rows:
-            self._run_chain(chain, context)
-            return
-        if position in schedule.unsorted_maps and self._leaves_out_deltas and not stage_rows:
-            self._run_map(position, context)
-            return
-        node = nodes[position]
+        node, stage_rows = self._graph.nodes[position], self._stage_rows
+        is_in_stage = position in stage_rows or position in self._stage_results
+        if self._leaves_out_deltas and not is_in_stage:
+            chain = schedule.chains[position]
+            if chain is not None:
+                self._run_chain(chain, context)
+                return
+            if position in schedule.unsorted_nodes:
+                self._run_unsorted(position, node, context)
+                return
         # An input of a plain operator has changed, or this is the first step.
-        if schedule.is_plain[position] and not stage_rows and self._backfill is None:
-            inputs = node.inputs
+        if schedule.is_plain[position] and not is_in_stage and self._backfill is None:
+            deltas, inputs = self._deltas, node.inputs
             input_deltas = [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
             prepare = self._prepare_unsorted(node) if self._unsorted else None
             delta, staged = prepare_node(position, node, input_deltas, context, prepare=prepare)
@@ -901,22 +903,23 @@ class _GraphStepExecution:
                 self._changes[position] = staged
         else:
             delta = self._delta_of(position, node, context)
-        deltas[position] = delta
+        self._deltas[position] = delta
         emitted = len(delta.weight_array)
-        if stage_rows:
-            emitted = stage_rows.get(position, emitted)
-        if emitted:
-            self._rows[position] = emitted
-            for reader in schedule.readers[position]:
+        self._emit(position, stage_rows.get(position, emitted) if stage_rows else emitted)
+
+    def _emit(self, position: int, rows: int) -> None:
+        """Record the number of rows that a node has emitted; let the nodes that read them run."""
+        if rows:
+            self._rows[position] = rows
+            for reader in self._graph.schedule.readers[position]:
                 self._pending[reader] = 1
 
     def _run_chain(self, chain: FilterChain, context: StepContext) -> None:
         """Compute the delta of the last node of a chain, and the rows that each node emits."""
         graph, budget = self._graph, context.budget
-        pending, rows = self._pending, self._rows
         last = chain.positions[-1]
         for member in chain.positions:
-            pending[member] = 0
+            self._pending[member] = 0
         input_delta = self._deltas[graph.nodes[chain.positions[0]].inputs[0]]
         if not len(input_delta.weight_array):  # in a first step
             return
@@ -924,35 +927,36 @@ class _GraphStepExecution:
             budget.check_time()
         budget.operator = last
         delta, row_counts = chain.run(input_delta)
-        for member, emitted in zip(chain.positions, row_counts, strict=False):
-            rows[member] = emitted
+        for member, passed in zip(chain.positions, row_counts, strict=False):
+            self._rows[member] = passed
         if delta is None:
             return
-        emitted = rows[last] = len(delta.weight_array)
+        emitted = len(delta.weight_array)
         budget.finish_operator(emitted, chain.arity)
         self._deltas[last] = delta
         node = graph.nodes[last]
         if node.is_arranged:
             self._shared.add(node.name, delta)
-        for reader in graph.schedule.readers[last]:
-            pending[reader] = 1
+        self._emit(last, emitted)
 
-    def _run_map(self, position: int, context: StepContext) -> None:
-        """Compute the rows of a map that only aggregates read."""
-        graph, budget = self._graph, context.budget
-        pending, rows = self._pending, self._rows
-        node = graph.nodes[position]
-        delta = self._deltas[node.inputs[0]]
-        pending[position] = 0
-        if not len(delta.weight_array):  # in a first step
+    def _run_unsorted(self, position: int, node: Node, context: StepContext) -> None:
+        """Compute the rows of a node, which need no order."""
+        operator, source, budget = node.operator, node.inputs[0], context.budget
+        assert isinstance(operator, MapOperator | RowIdDecodeOperator)
+        delta = self._deltas[source]
+        rows = self._unsorted.get(source, delta)
+        self._pending[position] = 0
+        if not len(rows.weight_array):  # in a first step
             return
-        assert isinstance(node.operator, MapOperator)
         budget.start_operator(position)
-        self._unsorted[position] = node.operator.map_unsorted(delta, budget)
-        rows[position] = len(delta.weight_array)
-        budget.finish_operator(rows[position], node.empty.arity)
-        for reader in graph.schedule.readers[position]:
-            pending[reader] = 1
+        if isinstance(operator, MapOperator):
+            result = operator.map_unsorted(rows, budget)
+        else:
+            result = operator.decode_unsorted(delta)
+        self._unsorted[position] = result
+        emitted = len(result.weight_array)
+        budget.finish_operator(emitted, node.empty.arity)
+        self._emit(position, emitted)
 
     def _prepare_unsorted(
         self, node: Node
@@ -1054,8 +1058,8 @@ class _GraphStepExecution:
         graph, budget = self._graph, self._context.budget
         budget.add_input_rows(len(rows), node.empty.arity)
         stage = graph.schedule.stages[node.name]
-        unsorted_maps = graph.schedule.unsorted_maps
-        result = run_stage(stage, graph.nodes, rows, budget, graph.clock, unsorted_maps)
+        unsorted_nodes = graph.schedule.unsorted_nodes
+        result = run_stage(stage, graph.nodes, rows, budget, graph.clock, unsorted_nodes)
         budget.start_operator(position)  # the rows and bytes of the members no longer count
         self._stage_results.update(result.results)
         self._unsorted.update(result.unsorted)

@@ -44,6 +44,7 @@ from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, EncodedRows
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggregateOperator
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
 from circuits.runtime.operators.linear import FilterOperator, MapOperator
 from circuits.runtime.operators.operator import Operator
 from circuits.runtime.row_batch import RowSlice, UnsortedRows
@@ -60,7 +61,7 @@ __all__ = [
     "LinearStage",
     "StageResult",
     "find_stages",
-    "find_unsorted_maps",
+    "find_unsorted_nodes",
     "run_stage",
 ]
 
@@ -117,27 +118,35 @@ class StageResult(NamedTuple):
     unsorted: Mapping[int, UnsortedRows]
 
 
-def find_unsorted_maps(nodes: Sequence[Node], published: Collection[int]) -> frozenset[int]:
-    """Find the maps whose rows only aggregates read, none of which is faster on sorted rows.
+def find_unsorted_nodes(nodes: Sequence[Node], published: Collection[int]) -> frozenset[int]:
+    """Find the maps, and the decoders of row ids, whose rows need no order.
 
-    A map sorts its results by all columns, which often takes longer than to compute them.
+    These operators sort their results by all columns, which often takes longer than to compute
+    them. The order is not needed if all readers are aggregates that are not faster on sorted rows.
+    Decoded rows differ from each other, so maps may read them as well. The rows of an unsorted map
+    may cancel out, so only aggregates may read them: an expression must not fail for such a row.
 
     Args:
         nodes: The nodes, each after its inputs.
         published: The positions of the views.
+
+    Complexity:
+        O(nodes).
     """
     readers = _readers(nodes)
-
-    def needs_no_order(position: int) -> bool:
+    found: set[int] = set()
+    for position in reversed(range(len(nodes))):  # readers first
         node = nodes[position]
-        return (
-            isinstance(node.operator, MapOperator)
-            and not (node.is_nested or node.is_arranged or position in published)
-            and bool(readers[position])
-            and all(_needs_no_order(nodes[reader]) for reader in readers[position])
-        )
-
-    return frozenset(filter(needs_no_order, range(len(nodes))))
+        if node.is_nested or node.is_arranged or position in published or not readers[position]:
+            continue
+        is_decoder = isinstance(node.operator, RowIdDecodeOperator)
+        if (is_decoder or isinstance(node.operator, MapOperator)) and all(
+            _needs_no_order(nodes[reader])
+            or (is_decoder and reader in found and isinstance(nodes[reader].operator, MapOperator))
+            for reader in readers[position]
+        ):
+            found.add(position)
+    return frozenset(found)
 
 
 def _needs_no_order(node: Node) -> bool:
@@ -218,7 +227,7 @@ def run_stage(
     rows: EncodedRows,
     budget: Budget,
     clock: Callable[[], float],
-    unsorted_maps: Collection[int] = (),
+    unsorted_nodes: Collection[int] = (),
 ) -> StageResult:
     """Run the operators of a stage over the slices of the input, which workers share.
 
@@ -228,7 +237,7 @@ def run_stage(
         rows: The rows of the input, at least one.
         budget: The limits of the step.
         clock: Returns the time in seconds.
-        unsorted_maps: As `find_unsorted_maps`. Their rows are sorted only if there are several
+        unsorted_nodes: As `find_unsorted_nodes`. Their rows are sorted only if there are several
             slices, because equal rows are then kept once.
 
     Raises:
@@ -238,7 +247,9 @@ def run_stage(
     """
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
     slice_rows = len(rows) if len(rows) < MIN_SLICED_ROWS else SLICE_ROWS
-    run = partial(_run_slices, stage, nodes, rows, slice_rows, clock=clock, maps=unsorted_maps)
+    run = partial(
+        _run_slices, stage, nodes, rows, slice_rows, clock=clock, unsorted_nodes=unsorted_nodes
+    )
     workers = current_workers() if len(rows) > slice_rows and stage.keeps_values else None
     if workers is None:
         measured = [run(0, len(rows), budget=budget)]
@@ -246,7 +257,10 @@ def run_stage(
         tasks = workers.threads * TASKS_PER_THREAD
         bounds = [len(rows) * task // tasks for task in range(tasks + 1)]
         measured = run_tasks(
-            [partial(run, start, stop, budget=budget.share(0)) for start, stop in pairwise(bounds)]
+            [
+                partial(run, start, stop, budget=budget.for_concurrent_operator(0))
+                for start, stop in pairwise(bounds)
+            ]
         )
     results: dict[int, ZSet] = {}
     row_counts: dict[int, int] = {}
@@ -297,7 +311,7 @@ def _run_slices(
     *,
     budget: Budget,
     clock: Callable[[], float],
-    maps: Collection[int],
+    unsorted_nodes: Collection[int],
 ) -> _SliceResults:
     """Run the operators of a stage on the rows from ``first`` to ``end``, slice by slice."""
     result = _SliceResults(
@@ -328,7 +342,7 @@ def _run_slices(
                 if len(output):
                     slices[member] = output
                     is_result = member in stage.results  # else only members read the rows
-                    if is_result and member in maps and slice_rows == len(rows):
+                    if is_result and member in unsorted_nodes and slice_rows == len(rows):
                         unsorted = UnsortedRows(output.to_array(), output.weight_array)
                         result.unsorted[member] = unsorted
                     elif is_result:

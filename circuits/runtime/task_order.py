@@ -161,7 +161,7 @@ class NodeTasks:
     def budget_of(self, position: int, budget: Budget) -> Budget:
         """Return the budget of an operator that begins, given that of the step."""
         with self._lock:
-            self._budgets[position] = budget.share(self._used_bytes)
+            self._budgets[position] = budget.for_concurrent_operator(self._used_bytes)
             return self._budgets[position]
 
     def add_budgets(self, budget: Budget) -> None:
@@ -174,7 +174,7 @@ class NodeTasks:
         """
         with self._lock:
             for position in sorted(self._budgets):
-                budget.add_share(self._budgets[position])
+                budget.add_concurrent(self._budgets[position])
             self._budgets.clear()
             self._used_bytes = 0
 
@@ -182,7 +182,7 @@ class NodeTasks:
         """Note that a node has ended, and with it those after it that have nothing to do."""
         with self._lock:
             if position in self._budgets:
-                self._used_bytes += self._budgets[position].shared_bytes
+                self._used_bytes += self._budgets[position].own_bytes
             elif position in self._ready:  # an input
                 self._ready.remove(position)
             ended = [position]

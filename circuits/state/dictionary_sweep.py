@@ -58,8 +58,8 @@ MAX_NEW_SHARE: Final = 0.25
 MARKS_PER_NEW_VALUE: Final = 16
 # Work of a commit: for each new value, and for each commit.
 WORK_PER_VALUE: Final = 32
-MIN_WORK: Final = 4096
-# Codes that are marked at a time.
+MIN_WORK: Final = 512
+# The most codes that are marked at a time.
 _CODES_PER_SLICE: Final = 2048
 # Rows of each run that are added up at a time.
 _ROWS_PER_SLICE: Final = 2048
@@ -84,6 +84,8 @@ class DictionarySweeper:
         # At the last commit: the number of values, and of those that the sweep has kept again.
         self._values_before = 0
         self._has_replaced = False
+        # The codes to mark next, at most.
+        self._slice_codes = _CODES_PER_SLICE
         # True until the first sweep ends. The runs of a loaded state, and mapped runs, may have
         # many rows that cancel each other, because stored runs are merged less often than runs in
         # memory. The first sweep, and each one of mapped runs, marks the codes of their sum only.
@@ -110,6 +112,7 @@ class DictionarySweeper:
         self._has_replaced = False
         try:
             while work > 0:
+                self._slice_codes = min(work, _CODES_PER_SLICE)
                 done = next(self._sweep, None)
                 if done is None:
                     self._end()
@@ -142,6 +145,7 @@ class DictionarySweeper:
         if self._sweep is not None:
             self.abandon()
         self._is_first = True  # mark the sums of the runs
+        self._slice_codes = _CODES_PER_SLICE
         for _ in self._run(version):
             pass
         self._end()
@@ -190,11 +194,12 @@ class DictionarySweeper:
             is_complete = False
             before = dictionary.share().code_map
             while not is_complete:
-                is_complete, remaining = dictionary.advance_sweep(_CODES_PER_SLICE)
+                slice_codes = self._slice_codes
+                is_complete, remaining = dictionary.advance_sweep(slice_codes)
                 if is_complete:
                     del self._sweeps[name]
                     self._has_replaced |= dictionary.share().code_map is not before
-                yield _CODES_PER_SLICE - remaining + 1
+                yield slice_codes - remaining + 1
 
     def _mark(self, version: CircuitVersion, dictionaries: Mapping[str, Interner]) -> Iterator[int]:
         graph = self._graph
@@ -224,8 +229,11 @@ class DictionarySweeper:
                 continue
             for level, marker in levels.items():
                 for values in [run.level_values(level) for run in runs]:
-                    for first in range(0, len(values), _CODES_PER_SLICE):
-                        yield marker(values[first : first + _CODES_PER_SLICE])
+                    first = 0
+                    while first < len(values):
+                        end = first + self._slice_codes
+                        yield marker(values[first:end])
+                        first = end
 
 
 def _next_due(values_after_sweep: int) -> int:

@@ -23,9 +23,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from circuits.runtime.operators.operator import Result, StepContext
+from circuits.runtime.row_batch import UnsortedRows
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.values.interner import Interner
-from dbsp_wcoj.zset import consolidated_rows
+from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["RowIdDecodeOperator", "RowIdEncodeOperator"]
 
@@ -84,11 +85,25 @@ class RowIdDecodeOperator:
         (zset,) = inputs
         if not len(zset):
             return ZSet.empty(self._width)
+        return consolidated_rows(self._decode(zset), zset.weight_array.copy())
+
+    def decode_unsorted(self, zset: ZSet) -> UnsortedRows:
+        """Decode a Z-set that has rows, without sorting them; they differ from each other."""
+        rows = self._decode(zset)
+        # Different row ids have different columns. But a join that keeps rows without a match uses
+        # NULL as a row id, and its columns are those of a row in which all of them are NULL.
+        if any([zset.row_array[column].min() < 0 for column in self._encoders]):
+            sorted_rows = consolidated_rows(rows, zset.weight_array.copy())
+            return UnsortedRows(sorted_rows.row_array, sorted_rows.weight_array)
+        return UnsortedRows(rows, zset.weight_array)
+
+    def _decode(self, zset: ZSet) -> Int64Array:
+        """Return the decoded columns, in the order of the rows."""
         parts = []
         for column, codes in enumerate(zset.row_array):
             encoder = self._encoders.get(column)
             parts.append(codes[np.newaxis] if encoder is None else encoder.dictionary.rows(codes))
-        return consolidated_rows(np.concatenate(parts), zset.weight_array.copy())
+        return np.concatenate(parts)
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Decode a delta."""

@@ -101,13 +101,16 @@ class MapOperator:
         (delta,) = deltas
         return self._map(delta, context.budget), None
 
-    def map_unsorted(self, zset: ZSet, budget: Budget | None) -> UnsortedRows:
-        """Map a Z-set that has rows, without sorting the results; as `evaluate` otherwise."""
+    def map_unsorted(self, rows: ZSet | UnsortedRows, budget: Budget | None) -> UnsortedRows:
+        """Map rows, at least one, without sorting the results; as `evaluate` otherwise.
+
+        No two of the rows may cancel out, because an expression may fail for a row.
+        """
         if self.columns is not None:
-            rows = zset.row_array.take(self.columns, axis=0)
+            results = rows.row_array.take(self.columns, axis=0)
         else:
-            rows = self.compute(zset, budget)
-        return UnsortedRows(rows, zset.weight_array)
+            results = self.compute(rows, budget)
+        return UnsortedRows(results, rows.weight_array)
 
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from circuits import EvaluationError, StepLimitError, StepLimits, compile_sql
 from circuits.circuit import Circuit
 from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, MIN_UNSORTED_ROWS
-from circuits.runtime.linear_stage import SLICE_ROWS, find_unsorted_maps
-from circuits.runtime.operators import linear
+from circuits.runtime.linear_stage import SLICE_ROWS, find_unsorted_nodes
+from circuits.runtime.operators import late_materialization, linear
+from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
 from circuits.runtime.row_batch import RowSlice
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.observer import SORT, observing
@@ -206,7 +207,7 @@ def aggregate_in_python(weights: Counter[tuple[int, int | None]]) -> set[tuple[o
 @given(steps=st.lists(CHANGES, min_size=1, max_size=4))
 def test_an_aggregate_of_a_map_is_that_of_all_rows(steps: list[list[tuple[int, int, int]]]) -> None:
     circuit = compile_sql(AGGREGATED_MAP, {"t": "k bigint, x bigint"})
-    assert find_unsorted_maps(circuit.graph.nodes, set(circuit.graph.views.values()))
+    assert find_unsorted_nodes(circuit.graph.nodes, set(circuit.graph.views.values()))
     weights: Counter[tuple[int, int | None]] = Counter()
     outputs = []
     for changes in steps:
@@ -239,13 +240,13 @@ def test_a_map_that_is_a_view_or_joined_is_sorted() -> None:
     for outputs, is_unsorted in ((["counted"], True), (["mapped", "counted"], False)):
         circuit = compile_sql(mapped + counted, {"t": "k bigint"}, outputs=outputs)
         published = {circuit.graph.views[name] for name in outputs}
-        assert bool(find_unsorted_maps(circuit.graph.nodes, published)) is is_unsorted
+        assert bool(find_unsorted_nodes(circuit.graph.nodes, published)) is is_unsorted
     # The aggregate would sort the rows (k, x) itself.
     least = "SELECT abs(k) AS k, min(abs(x)) AS least FROM t GROUP BY abs(k)"
     circuit = compile_sql(least, {"t": "k bigint, x bigint"})
-    assert not find_unsorted_maps(circuit.graph.nodes, set(circuit.graph.views.values()))
+    assert not find_unsorted_nodes(circuit.graph.nodes, set(circuit.graph.views.values()))
     circuit = compile_sql(mapped + counted + joined, {"t": "k bigint"})
-    assert not find_unsorted_maps(circuit.graph.nodes, set())
+    assert not find_unsorted_nodes(circuit.graph.nodes, set())
 
 
 def test_a_load_sorts_no_more_rows_than_a_slice_at_once() -> None:
@@ -299,3 +300,79 @@ def test_a_column_that_nobody_reads_is_not_gathered() -> None:
     assert rows.row_array[1].tolist() == rows.row_array[1].tolist() == [20, 30]
     assert rows.weight_array.tolist() == [3, 4]
     assert columns.read == [1]
+
+
+AGGREGATED_JOIN = (
+    "SELECT o.region, count(*) AS rows, sum(l.quantity * l.price) AS total, sum(o.tax) AS tax "
+    "FROM lines l LEFT JOIN orders o ON l.number = o.number GROUP BY o.region"
+)
+JOIN_SCHEMAS = {
+    "lines": "number bigint, quantity bigint, price bigint",
+    "orders": "number bigint, region bigint, tax bigint",
+}
+JOIN_CHANGES = st.fixed_dictionaries(
+    {
+        name: st.lists(
+            st.tuples(
+                st.sampled_from([1, 2]),
+                st.sampled_from([None, 3]),
+                st.sampled_from([None, 5, 6]),
+                st.sampled_from([-1, 1, 2]),
+            ),
+            max_size=4,
+        )
+        for name in JOIN_SCHEMAS
+    }
+)
+
+
+def join_circuit() -> Circuit:
+    """A circuit in which the rows of a join are decoded for a map or an aggregate."""
+    circuit = compile_sql(AGGREGATED_JOIN, JOIN_SCHEMAS)
+    nodes = circuit.graph.nodes
+    unsorted_nodes = find_unsorted_nodes(nodes, set(circuit.graph.views.values()))
+    kinds = {type(nodes[position].operator) for position in unsorted_nodes}
+    assert kinds == {RowIdDecodeOperator, linear.MapOperator}
+    return circuit
+
+
+@given(steps=st.lists(JOIN_CHANGES, min_size=1, max_size=4))
+def test_an_aggregate_of_decoded_rows_is_that_of_all_rows(
+    steps: list[dict[str, list[tuple[int, int | None, int | None, int]]]],
+) -> None:
+    live, outputs = join_circuit(), []
+    total: dict[str, list[dict[str, int | None]]] = {name: [] for name in JOIN_SCHEMAS}
+    for changes in steps:
+        tables = {}
+        for name, rows in changes.items():
+            columns = (*JOIN_SCHEMAS[name].replace(" bigint", "").split(", "), "weight")
+            tables[name] = [dict(zip(columns, row, strict=True)) for row in rows]
+            total[name] += tables[name]
+        outputs.append(live.step(tables))
+
+    # The observer makes this circuit compute all deltas as sorted Z-sets.
+    whole = join_circuit()
+    whole.observe(lambda name, kind, views: None)
+    assert contents(outputs) == contents([whole.step(total)])
+
+
+@pytest.mark.parametrize("rows", [9, MIN_UNSORTED_ROWS])
+def test_decoded_rows_that_only_aggregates_read_are_not_sorted(
+    monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    circuit = join_circuit()
+    numbers = np.arange(rows)
+    orders = pa.table({"number": numbers, "region": numbers % 3, "tax": numbers})
+    lines = pa.table({"number": numbers, "quantity": numbers, "price": numbers})
+    circuit.step({"orders": orders, "lines": lines})
+    sorts: list[int] = []
+
+    def sort(rows: np.ndarray, weights: np.ndarray) -> ZSet:
+        sorts.append(len(rows))
+        return consolidated_rows(rows, weights)
+
+    monkeypatch.setattr(linear, "consolidated_rows", sort)
+    monkeypatch.setattr(late_materialization, "consolidated_rows", sort)
+    circuit.step({"lines": lines})
+
+    assert max(sorts) == 2  # the encoded rows (number, row id); decoded rows have more columns

@@ -283,6 +283,19 @@ def test_the_row_id_of_a_row_that_an_outer_join_padded_is_null_in_every_column()
     assert decoder.evaluate([with_null_id]).to_dict() == {(1, 5, 6): 1, (2, NULL, NULL): 1}
 
 
+def test_decoded_rows_without_order_are_distinct() -> None:
+    encoder = RowIdEncodeOperator(1)
+    rows = ZSet.from_rows([(1, NULL, NULL), (1, 7, 8), (2, 5, 6)])
+    encoded = encoder.evaluate([rows])
+    decoder = RowIdDecodeOperator([(1, encoder)], 3)
+
+    unsorted_rows = decoder.decode_unsorted(encoded)
+    assert ZSet.from_columns(unsorted_rows.row_array, unsorted_rows.weight_array) == rows
+    # A left join without a match: the row id is NULL. The row is that of columns that are NULL.
+    without_match = decoder.decode_unsorted(encoded + -ZSet.from_rows([(1, NULL)]))
+    assert without_match.row_array.T.tolist() == [[1, 7, 8], [2, 5, 6]]
+
+
 @pytest.mark.parametrize(
     ("fields", "rows", "expected"),
     [
