@@ -37,8 +37,9 @@ def main(
         raise typer.BadParameter(f"unknown case {only!r}; cases: {'; '.join(case_names())}")
     if record and only:
         raise typer.BadParameter("record all cases together, without --only")
+    result = Result("work", CLAIM, {})
     rows = [count_work(case).row(case) for case in chosen]
-    result = Result("work", CLAIM, {TABLE: rows})
+    result.tables[TABLE] = rows
     recorded = read_record(json)
     changes = [
         change for row in rows for change in compare_counts(row, recorded.get(str(row["case"])))

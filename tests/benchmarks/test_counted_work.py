@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,6 +61,26 @@ def record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(work, "count_work", lambda case: example_work())
     work.main(record=True, json=tmp_path / "work.json")
     return tmp_path / "work.json"
+
+
+def test_the_clock_of_the_run_starts_before_the_first_case(
+    record: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+
+    class WatchedResult(Result):
+        def __init__(self, *args: Any, **fields: Any) -> None:
+            events.append("clock")
+            super().__init__(*args, **fields)
+
+    def count_watched(case: str) -> Work:
+        events.append("case")
+        return example_work()
+
+    monkeypatch.setattr(work, "Result", WatchedResult)
+    monkeypatch.setattr(work, "count_work", count_watched)
+    work.main(json=record)
+    assert events[:2] == ["clock", "case"]
 
 
 def run_status(record: Path) -> int:
