@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import struct
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -26,10 +29,16 @@ def new_catalog(folder: Path, name: str = "default") -> dict[str, str]:
     return properties
 
 
-def delete_positions(table: Table, number: int) -> None:
+def delete_positions(table: Table, number: int, *, as_vector: bool = False) -> None:
     """Commit a delete file, as Spark with merge-on-read does: it deletes one row of one data file.
 
     Nothing is deleted if the table has no row. The row may be deleted already.
+
+    Args:
+        table: The table.
+        number: Chooses the data file and the row.
+        as_vector: True for a deletion vector in a Puffin file, as tables of version 3 have it. The
+            table has version 2, because pyiceberg does not write version 3; it reads both alike.
     """
     from pyiceberg.manifest import (
         DataFile,
@@ -75,17 +84,18 @@ def delete_positions(table: Table, number: int) -> None:
     if not tasks:
         return
     data_file = tasks[number % len(tasks)].file
-    path = f"{table.location()}/data/{uuid4()}-deletes.parquet"
-    rows = pa.table(
-        {"file_path": [data_file.file_path], "pos": [number % data_file.record_count]},
-    )
+    path = f"{table.location()}/data/{uuid4()}-deletes.{'puffin' if as_vector else 'parquet'}"
+    position = number % data_file.record_count
     local = Path(path.removeprefix("file://"))
     local.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(rows, local)
+    if as_vector:
+        local.write_bytes(deletion_vector(data_file.file_path, position))
+    else:
+        pq.write_table(pa.table({"file_path": [data_file.file_path], "pos": [position]}), local)
     deletes = DataFile.from_args(
         content=DataFileContent.POSITION_DELETES,
         file_path=path,
-        file_format=FileFormat.PARQUET,
+        file_format=FileFormat.PUFFIN if as_vector else FileFormat.PARQUET,
         partition=data_file.partition,
         record_count=1,
         file_size_in_bytes=local.stat().st_size,
@@ -93,6 +103,30 @@ def delete_positions(table: Table, number: int) -> None:
     deletes.spec_id = data_file.spec_id
     with table.transaction() as transaction:
         DeletePositions(Operation.DELETE, transaction, table.io).commit()
+
+
+def deletion_vector(data_file: str, position: int) -> bytes:
+    """Return a Puffin file with a deletion vector of one row of a data file.
+
+    The formats are those of the specifications of Puffin (version 1) and Roaring bitmaps.
+    """
+    from pyroaring import BitMap
+
+    bitmap = BitMap([position]).serialize()
+    vector = b"\xd1\xd3\x39\x64" + struct.pack("<QI", 1, 0) + bitmap
+    blob = struct.pack(">I", len(vector)) + vector + struct.pack(">I", zlib.crc32(vector))
+    metadata = {
+        "type": "deletion-vector-v1",
+        "fields": [],
+        "snapshot-id": -1,
+        "sequence-number": -1,
+        "offset": 4,
+        "length": len(blob),
+        "properties": {"referenced-data-file": data_file, "cardinality": "1"},
+    }
+    footer = json.dumps({"blobs": [metadata]}).encode()
+    magic = b"PFA1"
+    return magic + blob + magic + footer + struct.pack("<I", len(footer)) + bytes(4) + magic
 
 
 def rewrite_files(table: Table) -> None:

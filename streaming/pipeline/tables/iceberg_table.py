@@ -12,7 +12,8 @@ nothing                   if all snapshots in between only moved rows (a compact
 Cost: the appended files are found in the manifests of the snapshots in between. The difference
 reads the manifests that the two snapshots do not share, or all manifests if their delete files
 differ; and it reads whole data files for a few rows that were deleted in them. If files were also
-compacted in between, it reads all their rows twice, from the old and from the new files.
+compacted in between, it reads all their rows twice, from the old and from the new files. Each
+delete file (positions in Parquet, or deletion vectors in Puffin) is read once.
 
 The position has the UUID of the table and the id of its snapshot, so a table that was deleted and
 created again is noticed, and the number by which Iceberg identifies each column::
@@ -35,7 +36,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -47,6 +48,7 @@ from streaming.pipeline.tables.source_table import KeptRows, Position, TableChan
 from streaming.targets.iceberg_catalog import IcebergCatalog
 
 if TYPE_CHECKING:
+    from pyiceberg.io import InputFile
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import FileScanTask, Table
     from pyiceberg.table.snapshots import Snapshot
@@ -115,10 +117,11 @@ class IcebergSourceTable:
         if operations and operations <= {_APPEND, _REPLACE}:
             scan = table.incremental_append_scan(from_snapshot_id_exclusive=old)
             return "appended files", with_weight(_read_files(table, scan.plan_files()), 1)
-        removed, added = _changed_files(table, self._known_snapshot(table, old), snapshot)
+        before, deletes_read = self._known_snapshot(table, old), _DeleteFiles(table)
+        removed, added = _changed_files(table, before, snapshot, deletes_read)
         rows = [
-            with_weight(_read_files(table, removed), -1),
-            with_weight(_read_files(table, added), 1),
+            with_weight(_read_files(table, removed, deletes_read), -1),
+            with_weight(_read_files(table, added, deletes_read), 1),
         ]
         return "difference of the files", pa.concat_tables(rows)
 
@@ -222,12 +225,18 @@ def _files_of(table: Table, snapshot: Snapshot | None) -> list[FileScanTask]:
 
 
 def _changed_files(
-    table: Table, old: Snapshot | None, new: Snapshot | None
+    table: Table, old: Snapshot | None, new: Snapshot | None, deletes_read: _DeleteFiles
 ) -> tuple[list[FileScanTask], list[FileScanTask]]:
     """Return the data files to remove, and those to add.
 
     They are those that are in one snapshot only, or that have other deleted rows in the other. A
     snapshot may have a data file several times; its rows count each time.
+
+    Args:
+        table: The table.
+        old: The old snapshot; None if there was none.
+        new: The new snapshot.
+        deletes_read: Keeps the delete files that are read.
     """
     from pyiceberg.manifest import ManifestContent
     from pyiceberg.table import ManifestGroupPlanner
@@ -251,11 +260,10 @@ def _changed_files(
         for task in planner.plan_files(chosen):
             tasks[task.file.file_path].append(task)
         files.append(tasks)
-    paths_named = _PathsNamed(table)
     unchanged = {
         path
         for path in files[0].keys() & files[1].keys()
-        if _have_same_rows(files[0][path], files[1][path], paths_named)
+        if _have_same_rows(files[0][path], files[1][path], deletes_read)
     }
     removed, added = (
         [task for path, tasks in group.items() if path not in unchanged for task in tasks]
@@ -265,14 +273,14 @@ def _changed_files(
 
 
 def _have_same_rows(
-    old: list[FileScanTask], new: list[FileScanTask], paths_named: _PathsNamed
+    old: list[FileScanTask], new: list[FileScanTask], deletes_read: _DeleteFiles
 ) -> bool:
     """Return True if a data file has the same rows in two snapshots, False if it may not.
 
     Args:
         old: The data file, as often as the old snapshot has it, with its delete files.
         new: The same of the new snapshot.
-        paths_named: The data files of which delete files delete rows.
+        deletes_read: Reads the delete files.
     """
     if len(old) != len(new):
         return False
@@ -284,7 +292,7 @@ def _have_same_rows(
             frozenset(
                 deletes
                 for deletes in task.delete_files - common
-                if paths_named.contains(deletes, path)
+                if deletes_read.may_name(deletes, path)
             )
             for task in tasks
         )
@@ -292,32 +300,73 @@ def _have_same_rows(
     return count_deletes(old) == count_deletes(new)
 
 
-class _PathsNamed:
-    """The data files of which delete files delete rows; each delete file is read once."""
+class _DeleteFiles:
+    """The files of a table, of which each delete file is read once; it stays in memory.
+
+    A scan reads all files by `new_input`, the only method of ``pyiceberg.io.FileIO`` that it calls.
+    """
 
     def __init__(self, table: Table) -> None:
-        self._table = table
+        self._io = table.io
+        self._contents: dict[str, pa.Buffer] = {}
         self._paths: dict[str, set[str] | None] = {}
 
-    def contains(self, deletes: DataFile, path: str) -> bool:
+    def new_input(self, path: str) -> Any:
+        """Return a file, which can be opened."""
+        return _FileInMemory(self._contents[path]) if path in self._contents else self._file(path)
+
+    def load(self, tasks: Iterable[FileScanTask]) -> None:
+        """Read the delete files of data files, unless they are read."""
+        for path in {deletes.file_path for task in tasks for deletes in task.delete_files}:
+            self._content(path)
+
+    def may_name(self, deletes: DataFile, path: str) -> bool:
         """Return False if a delete file deletes no row of a data file; True if it may."""
         name = deletes.file_path
         if name not in self._paths:
-            self._paths[name] = self._read(deletes)
+            self._paths[name] = self._read_paths(deletes)
         paths = self._paths[name]
         return paths is None or path in paths
 
-    def _read(self, deletes: DataFile) -> set[str] | None:
+    def _read_paths(self, deletes: DataFile) -> set[str] | None:
+        """Return the data files that a delete file names; None if its format is another one."""
         from pyiceberg.manifest import FileFormat
+        from pyiceberg.table.deletion_vector import PROPERTY_REFERENCED_DATA_FILE
+        from pyiceberg.table.puffin import PuffinFile
 
+        content = pa.BufferReader(self._content(deletes.file_path))
+        if deletes.file_format == FileFormat.PUFFIN:  # deletion vectors
+            blobs = PuffinFile(content.read()).footer.blobs
+            return {blob.properties[PROPERTY_REFERENCED_DATA_FILE] for blob in blobs}
         if deletes.file_format != FileFormat.PARQUET:
             return None
-        with self._table.io.new_input(deletes.file_path).open() as file:
-            paths = pq.read_table(file, columns=["file_path"]).column("file_path")
+        paths = pq.read_table(content, columns=["file_path"]).column("file_path")
         return set(pc.unique(paths).to_pylist())
 
+    def _content(self, path: str) -> pa.Buffer:
+        if path not in self._contents:
+            with self._file(path).open() as file:
+                self._contents[path] = pa.py_buffer(file.read())
+        return self._contents[path]
 
-def _read_files(table: Table, files: Iterable[FileScanTask]) -> pa.Table:
+    def _file(self, path: str) -> InputFile:
+        return self._io.new_input(path)
+
+
+class _FileInMemory:
+    """A file whose bytes were read."""
+
+    def __init__(self, content: pa.Buffer) -> None:
+        self._content = content
+
+    def open(self, seekable: bool = True) -> pa.BufferReader:
+        """Return a stream of its bytes."""
+        return pa.BufferReader(self._content)
+
+
+def _read_files(
+    table: Table, files: Iterable[FileScanTask], deletes_read: _DeleteFiles | None = None
+) -> pa.Table:
     """Return the rows of data files, without those that their delete files delete.
 
     A scan applies a delete file to all data files with the path that it names. But it does not
@@ -335,6 +384,8 @@ def _read_files(table: Table, files: Iterable[FileScanTask]) -> pa.Table:
         if number == len(scans):
             scans.append([])
         scans[number].append(task)
-    scan = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue())
+    deletes_read = deletes_read or _DeleteFiles(table)
+    deletes_read.load(task for tasks in scans for task in tasks)
+    scan = ArrowScan(table.metadata, cast(Any, deletes_read), table.schema(), AlwaysTrue())
     rows = [scan.to_table(tasks).cast(schema) for tasks in scans]
     return pa.concat_tables(rows) if rows else empty_table(schema)

@@ -35,6 +35,7 @@ commits = st.one_of(
     st.tuples(st.just("overwrite"), rows),
     st.tuples(st.just("delete"), st.integers(0, 3)),
     st.tuples(st.just("delete positions"), st.integers(0, 5)),
+    st.tuples(st.just("delete by vector"), st.integers(0, 5)),
     st.tuples(st.just("rewrite"), st.none()),
     st.tuples(st.just("roll back"), st.integers(1, 3)),
     st.tuples(st.just("refresh"), st.none()),
@@ -89,6 +90,8 @@ def commit(table, kind, value):
         table.delete(f"a = {value}")
     elif kind == "delete positions":
         delete_positions(table, value)
+    elif kind == "delete by vector":
+        delete_positions(table, value, as_vector=True)
     elif kind == "rewrite":
         rewrite_files(table)
     elif kind == "roll back":
@@ -150,6 +153,7 @@ def test_a_refresh_reads_the_files_that_have_changed(catalog, monkeypatch):
         ("rewrite", None, "no change", [], {}),
         ("append", [(6, "y")], "appended files", [1], {(6, "y"): 1}),
         ("delete positions", 1, "difference of the files", [1, 1], None),
+        ("delete by vector", 3, "difference of the files", [1, 1], None),
         ("delete", 10, "difference of the files", [1, 1], {(10, "x"): -1}),
     ]:
         commit(created, kind, value)
@@ -161,6 +165,33 @@ def test_a_refresh_reads_the_files_that_have_changed(catalog, monkeypatch):
         else:
             assert {row: n for row, n in bag_of(change.rows).items() if n} == rows
         position = change.position
+
+
+def test_a_refresh_reads_each_delete_file_once(catalog, monkeypatch):
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    files_read = Counter()
+    new_input = PyArrowFileIO.new_input
+
+    def count_reads(self, location):
+        if "-deletes." in location:
+            files_read[location] += 1
+        return new_input(self, location)
+
+    name, created = create(catalog)
+    for number in range(3):
+        created.append(table_of([(number, "x"), (number + 10, "x")]))
+    table = source(catalog, name)
+    for number in range(3):
+        commit(created, "delete positions", number)
+    position = table.changes({}, no_kept_rows).position
+    for kind, number in itertools.product(["delete positions", "delete by vector"], range(3)):
+        commit(created, kind, number)
+    monkeypatch.setattr(PyArrowFileIO, "new_input", count_reads)
+    change = table.changes(position, no_kept_rows)
+    assert change.method == "difference of the files"
+    assert len(files_read) == 9
+    assert set(files_read.values()) == {1}
 
 
 def test_the_snapshot_of_the_last_refresh_may_expire_if_rows_are_only_appended(catalog):
