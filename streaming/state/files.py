@@ -38,6 +38,7 @@ __all__ = [
     "Bytes",
     "FileStatus",
     "Files",
+    "GroupSyncFiles",
     "MappableFiles",
     "MappedMemory",
     "ScratchMemory",
@@ -46,6 +47,7 @@ __all__ = [
     "read_small_file",
     "remove_files",
     "replace_atomically",
+    "sync_all",
 ]
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | Any  # Any: a buffer of pyarrow
@@ -225,6 +227,18 @@ class AtomicFiles(Files, Protocol):
         """
 
 
+@runtime_checkable
+class GroupSyncFiles(Files, Protocol):
+    """A directory that makes many files durable in about the time of one."""
+
+    def sync_all(self, names: Collection[str], folders: Collection[str]) -> None:
+        """Make the bytes of files, and the names in folders, durable.
+
+        Raises:
+            OSError: Some of them may not be durable; this is the first error.
+        """
+
+
 class StagedFile:
     """A file that is complete, and gets its name by one atomic operation.
 
@@ -314,6 +328,21 @@ def _read_at_most(files: Files, name: str, max_bytes: int) -> bytes | None:
     if size is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"{files.location}/{name}")
     return None if size > max_bytes else bytes(files.read(name))
+
+
+def sync_all(files: Files, names: Collection[str], folders: Collection[str]) -> None:
+    """Make the bytes of files, and the names in folders, durable.
+
+    Raises:
+        OSError: Some of them may not be durable; this is the first error.
+    """
+    if isinstance(files, GroupSyncFiles):
+        files.sync_all(names, folders)
+        return
+    for name in names:
+        files.sync(name)
+    for folder in folders:
+        files.sync_folder(folder)
 
 
 def remove_files(files: Files, names: Collection[str]) -> None:

@@ -16,7 +16,8 @@ import stat
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -43,6 +44,8 @@ MIN_MAPPED_BYTES: Final = 1 << 24
 WRITE_BYTES: Final = 1 << 16
 # `LocalFiles.checksum` reads this many bytes at a time.
 CHECKSUM_CHUNK_BYTES: Final = 1 << 22
+#: Threads that sync files.
+MAX_PARALLEL_SYNCS: Final = 16
 LOCK_FILE: Final = "lock"
 LOCK_TIMEOUT_S: Final = 5.0  # wait for another process to release the lock
 # Only the owner may read the directory.
@@ -156,6 +159,21 @@ class LocalFiles:
         """Make the names in a folder durable; "" is the directory itself."""
         with contextlib.suppress(FileNotFoundError), self._folder(folder) as handle:
             os.fsync(handle)
+
+    def sync_all(self, names: Collection[str], folders: Collection[str]) -> None:
+        """Make the bytes of files, and the names in folders, durable.
+
+        Threads sync them at the same time, because a file system writes its journal once for all
+        syncs that wait for it: 15 files take the time of two or three, not of 15.
+
+        Raises:
+            OSError: Some of them may not be durable; this is the first error.
+        """
+        with ThreadPoolExecutor(MAX_PARALLEL_SYNCS) as executor:
+            syncs = [executor.submit(self.sync, name) for name in names]
+            syncs += [executor.submit(self.sync_folder, folder) for folder in folders]
+        for sync in syncs:
+            sync.result()
 
     def read(self, name: str) -> memoryview:
         """Return the bytes of a file as private, writable memory."""

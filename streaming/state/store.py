@@ -26,9 +26,10 @@ micro-batch of the damaged version, the previous version is loaded instead: the 
 same delta. If Spark has advanced, the only correct answer is an error.
 
 Cost: bytes of the delta · (1 + log_FANOUT(rows / rows per step)) per arrangement, one manifest of
-O(arrangements · log rows), three or four syncs. Large merges are done in the background
-(`streaming.state.compaction`), so each commit writes in proportion to its delta. Loading
-memory-maps the large files, and reads all bytes once to verify the checksums.
+O(arrangements · log rows). The data files are synced together, so a commit waits about as long as
+for four syncs. Large merges are done in the background (`streaming.state.compaction`), so each
+commit writes in proportion to its delta. Loading memory-maps the large files, and reads all bytes
+once to verify the checksums.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
-from streaming.state.files import Bytes, Files, StagedFile, remove_files
+from streaming.state.files import Bytes, Files, StagedFile, remove_files, sync_all
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, name_of_parts
@@ -95,6 +95,7 @@ class Writer:
         self._output_files: dict[str, FileChecksum] = {}
         self._reader = PartReader(files, self._existing_files)
         self._written: list[str] = []  # all files of this attempt, to remove them if it fails
+        self._unsynced: list[str] = []  # files that are not durable yet
         # The parts of each arrangement and dictionary, oldest first.
         self._references: dict[StateKey, list[StagedReference]] = {}
         # New parts, each with its number: those that share a file, those with a file of their own.
@@ -156,10 +157,10 @@ class Writer:
         return files
 
     def write(self, name: str, *chunks: Bytes) -> FileChecksum:
-        """Write and sync a file; return its checksum."""
+        """Write a file, which `make_manifest` syncs; return its checksum."""
         self._written.append(name)
         self._files.write(name, chunks)
-        self._files.sync(name)
+        self._unsynced.append(name)
         checksum = FileChecksum.of(chunks)
         self.bytes_written += checksum.size
         return checksum
@@ -174,7 +175,7 @@ class Writer:
         return staged
 
     def write_added(self, name: str, *chunks: Bytes) -> FileChecksum:
-        """Write and sync a file with rows that the step adds; return its checksum."""
+        """Write a file with rows that the step adds, as `write` does; return its checksum."""
         checksum = self.write(name, *chunks)
         self.bytes_added += checksum.size
         return checksum
@@ -192,7 +193,9 @@ class Writer:
         dead_letters: int = 0,
         cells: CellVersions | None = None,
     ) -> Manifest:
-        """Sync the folders; return the manifest of the version. Call it after `add`.
+        """Sync all files that were written; return the manifest of the version.
+
+        Call it after `add` and all other writes.
 
         Args:
             state: The additions of the step that `add` has written.
@@ -218,16 +221,16 @@ class Writer:
             digests=digests,
             outputs=outputs,
             dead_letters=dead_letters,
-            files=self._sync_folders_and_list_files(),
+            files=self._sync_and_list_files(),
             state_id=state_id,
             fingerprint=fingerprint,
             cells=cells,
         )
 
-    def _sync_folders_and_list_files(self) -> dict[str, FileChecksum]:
-        """Sync the folders; return the checksums of all files of the version."""
-        for folder in sorted(self.folders):
-            self._files.sync_folder(folder)
+    def _sync_and_list_files(self) -> dict[str, FileChecksum]:
+        """Sync files and folders together; return the checksums of all files of the version."""
+        sync_all(self._files, self._unsynced, sorted(self.folders))
+        self._unsynced.clear()
         files = dict(self._output_files)
         for references in self._references.values():
             for reference in references:

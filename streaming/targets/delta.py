@@ -20,8 +20,9 @@ The MERGE compares keys with IS NOT DISTINCT FROM, so NULL equals NULL, and NaN 
 An existing table must have the columns of the view, with the same types or types that contain all
 their values.
 
-Cost: a write reads the log since its checkpoint, and the files that it changes. OPTIMIZE merges
-small files and VACUUM removes old ones; the owner of the table runs them.
+Cost: a write reads the new commits of a local table that an earlier write has opened, or else the
+log since its checkpoint (`streaming.targets.open_delta_tables`), and the files that it changes.
+OPTIMIZE merges small files and VACUUM removes old ones; the owner of the table runs them.
 
 The target needs the package ``deltalake`` (Rust, no JVM), which the extra ``sinks`` installs. It is
 imported at the first check or write.
@@ -48,6 +49,7 @@ from streaming.targets.lake_table import (
     check_view,
     retry_conflicts,
 )
+from streaming.targets.open_delta_tables import OpenDeltaTables
 from streaming.targets.target import NO_BATCH, ViewDelta, address_of, expand_template
 
 if TYPE_CHECKING:
@@ -73,6 +75,7 @@ class DeltaTarget:
     def __init__(self, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
         self.path = str(path)
         self.storage_options = None if storage_options is None else dict(storage_options)
+        self._tables = OpenDeltaTables(storage_options)
 
     def __repr__(self) -> str:
         return f"DeltaTarget({address_of(self.path)!r})"  # the options may contain secrets
@@ -161,10 +164,15 @@ class DeltaTarget:
         return NO_BATCH if last_batch is None else last_batch
 
     def _write(self, path: str, delta: ViewDelta) -> None:
+        delta_table = self._open(path, delta)
+        self._commit(delta_table, path, delta)
+        self._tables.keep(path, delta_table)
+
+    def _commit(self, delta_table: DeltaTable, path: str, delta: ViewDelta) -> None:
+        """Commit a micro-batch to an open table, unless the table contains it."""
         from deltalake import CommitProperties, Transaction
 
         application = f"{delta.state_id}/{delta.view}"
-        delta_table = self._open(path, delta)
         last_batch = delta_table.transaction_version(application)
         if last_batch is not None and last_batch >= delta.batch_id:
             return
@@ -190,9 +198,11 @@ class DeltaTarget:
 
     def _open(self, path: str, delta: ViewDelta) -> DeltaTable:
         from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
 
-        options = self.storage_options
-        if not DeltaTable.is_deltatable(path, options):
+        try:
+            delta_table = self._tables.take(path)
+        except TableNotFoundError:
             fields = [delta.table.schema.field(name) for name in delta.written_columns()]
             schema = pa.schema([pa.field(field.name, field.type) for field in fields])
             # "ignore": another writer may create it at the same time
@@ -200,11 +210,11 @@ class DeltaTarget:
                 path,
                 schema,
                 mode="ignore",
-                storage_options=options,
+                storage_options=self.storage_options,
                 configuration={VIEW_KEY: delta.view},
                 raise_if_key_not_exists=False,
             )
-        delta_table = DeltaTable(path, storage_options=options)
+            delta_table = self._tables.take(path)
         _check_table(delta_table, delta, path)
         return delta_table
 

@@ -10,7 +10,8 @@ nothing                   if all commits in between only moved rows (OPTIMIZE, V
 
 Cost: the change data feed reads the changed rows. The difference reads the files that the commits
 have removed and added, which can be much more than the changed rows; VACUUM removes old files, and
-then the difference cannot be read.
+then the difference cannot be read. The table stays open between two refreshes, so the next one
+reads only the new commits, and knows the files that the last one has seen.
 
 The position has the id of the table, so a table that was deleted and created again is noticed. A
 version never changes, so a refresh that is repeated after a crash reads the same rows, or newer
@@ -19,9 +20,12 @@ ones.
 
 from __future__ import annotations
 
+import errno
 import logging
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -33,6 +37,7 @@ from circuits.schema import WEIGHT
 from circuits.types.arrow_types import empty_table
 from streaming.errors import SourceTableError
 from streaming.pipeline.tables.source_table import KeptRows, Position, TableChanges, with_weight
+from streaming.targets.open_delta_tables import OpenDeltaTables
 from streaming.targets.target import address_of
 
 if TYPE_CHECKING:
@@ -51,6 +56,28 @@ _HOW_TO_START_AGAIN: Final = "to read the whole table, start with a new state an
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class _Version:
+    """A version of a table, to be compared with another one.
+
+    Attributes:
+        item: The value of the item of its position.
+        has_feed: True if it records a change data feed.
+        files: The URIs of its data files.
+    """
+
+    item: str
+    has_feed: bool
+    files: frozenset[str]
+
+    @classmethod
+    def of(cls, table: DeltaTable) -> _Version:
+        metadata = table.metadata()
+        has_feed = metadata.configuration.get(_FEED_PROPERTY, "").lower() == "true"
+        item = f"{metadata.id}:{table.version()}"
+        return cls(item, has_feed, frozenset(table.file_uris()))
+
+
 class DeltaSourceTable:
     """A Delta Lake table.
 
@@ -64,6 +91,8 @@ class DeltaSourceTable:
     def __init__(self, path: str, *, storage_options: Mapping[str, str] | None = None) -> None:
         self._path = path
         self._options = None if storage_options is None else dict(storage_options)
+        self._tables = OpenDeltaTables(storage_options)
+        self._last: _Version | None = None  # the version that was read last
 
     @property
     def description(self) -> str:
@@ -75,38 +104,53 @@ class DeltaSourceTable:
 
     def changes(self, position: Position, kept_rows: KeptRows) -> TableChanges | None:
         with self._report_errors():
-            table = self._open()
-            newest = {_ITEM: f"{table.metadata().id}:{table.version()}"}
-            if not position:
-                rows = with_weight(_all_rows(table), 1)
-                return TableChanges(rows, newest, "the whole table")
+            table = self._tables.take(self._path)
+            change = self._changes(table, position)
+            self._tables.keep(self._path, table)
+            return change
+
+    def _changes(self, table: DeltaTable, position: Position) -> TableChanges | None:
+        new = _Version.of(table)
+        if not position:
+            method, rows = "the whole table", with_weight(_all_rows(table), 1)
+        else:
             old_version = self._version_of(position, table)
-            if position == newest:
+            if position == {_ITEM: new.item}:
                 return None
-            method, rows = self._difference(table, old_version)
-            return TableChanges(rows, newest, method)
+            method, rows = self._difference(table, new, position[_ITEM], old_version)
+        self._last = new
+        return TableChanges(rows, {_ITEM: new.item}, method)
 
     def rows_at(self, position: Position) -> pa.Table:
         with self._report_errors():
             table = self._open()
-            files = self._open(self._version_of(position, table)).to_pyarrow_dataset()
-            paths = {fragment.path for fragment in files.get_fragments()}
-            return _read_files(files, paths, _schema_of(table))  # a newer column is NULL
+            old = self._open(self._version_of(position, table))
+            return _read_files(old, {*old.file_uris()}, _schema_of(table))
 
-    def _difference(self, table: DeltaTable, old_version: int) -> tuple[str, pa.Table]:
+    def _difference(
+        self, table: DeltaTable, new: _Version, old_item: str, old_version: int
+    ) -> tuple[str, pa.Table]:
         from deltalake.exceptions import DeltaError
 
         commits = _commits_after(old_version, table)
         if commits and all(commit.get("operation") in _MAINTENANCE for commit in commits):
             return "no change", with_weight(empty_table(_schema_of(table)), 1)
-        old_table = self._open(old_version)
-        has_feed = all(_has_feed(version) for version in (old_table, table))
+        old = self._last
+        if old is None or old.item != old_item:
+            old = _Version.of(self._open(old_version))
+        has_feed = old.has_feed and new.has_feed
         if has_feed and commits and all(map(_is_recorded_exactly, commits)):
             try:
                 return "change data feed", _read_feed(table, old_version)
             except DeltaError as error:  # for example, it was switched off in between
                 log.info("%s: no change data feed: %s", self.description, error)
-        return "difference of the files", _compare_files(old_table, table)
+        schema = _schema_of(table)
+        added = _read_files(table, new.files - old.files, schema)
+        removed = empty_table(schema)
+        if not old.files <= new.files:
+            removed = _read_files(self._open(old_version), old.files - new.files, schema)
+        rows = pa.concat_tables([with_weight(removed, -1), with_weight(added, 1)])
+        return "difference of the files", rows
 
     def _version_of(self, position: Position, table: DeltaTable) -> int:
         table_id, _, version = position.get(_ITEM, "").rpartition(":")
@@ -152,10 +196,6 @@ def _schema_of(table: DeltaTable) -> pa.Schema:
     return pa.schema(table.schema().to_arrow())
 
 
-def _has_feed(table: DeltaTable) -> bool:
-    return table.metadata().configuration.get(_FEED_PROPERTY, "").lower() == "true"
-
-
 def _commits_after(old_version: int, table: DeltaTable) -> list[dict[str, Any]]:
     """Return all commits after a version up to that of the table; empty if one is not known."""
     count = table.version() - old_version
@@ -193,19 +233,25 @@ def _read_feed(table: DeltaTable, old_version: int) -> pa.Table:
     return rows.append_column(WEIGHT, pa.array(np.where(is_deletion, -1, 1)))
 
 
-def _compare_files(old: DeltaTable, new: DeltaTable) -> pa.Table:
-    """Return the rows of the files that only one of two versions has."""
-    schema = _schema_of(new)
-    old_files, new_files = old.to_pyarrow_dataset(), new.to_pyarrow_dataset()
-    old_paths = {fragment.path for fragment in old_files.get_fragments()}
-    new_paths = {fragment.path for fragment in new_files.get_fragments()}
-    removed = _read_files(old_files, old_paths - new_paths, schema)
-    added = _read_files(new_files, new_paths - old_paths, schema)
-    return pa.concat_tables([with_weight(removed, -1), with_weight(added, 1)])
+def _read_files(table: DeltaTable, uris: Set[str], schema: pa.Schema) -> pa.Table:
+    """Return the rows of some files of a table; a column that it does not have is NULL.
 
-
-def _read_files(files: ds.Dataset, paths: set[str], schema: pa.Schema) -> pa.Table:
-    fragments = [fragment for fragment in files.get_fragments() if fragment.path in paths]
+    Raises:
+        deltalake.exceptions.DeltaProtocolError: The table has a feature that cannot be read, such
+            as deletion vectors, even if no file is to be read.
+        OSError: A file does not exist.
+    """
+    # The dataset of all files has the statistics of each, and takes long to make if they are many.
+    files = table.to_pyarrow_dataset(file_pruning_predicate="false")
+    folder = table.table_uri.removeprefix("file://")
+    names = {uri.removeprefix(folder) for uri in uris}
+    if names and table.metadata().partition_columns:  # the files lack the values of these columns
+        all_files = table.to_pyarrow_dataset().get_fragments()
+        fragments = [fragment for fragment in all_files if fragment.path in names]
+        if len(fragments) < len(names):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), min(names))
+    else:
+        fragments = [files.format.make_fragment(name, files.filesystem) for name in sorted(names)]
     if not fragments:
         return empty_table(schema)
     chosen = ds.FileSystemDataset(fragments, schema, files.format, files.filesystem)

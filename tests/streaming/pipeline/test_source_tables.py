@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections import Counter
 
@@ -142,6 +143,53 @@ def test_commits_that_are_not_all_known_are_compared_by_their_files(tmp_path, mo
     history = deltalake.DeltaTable.history
     monkeypatch.setattr(deltalake.DeltaTable, "history", lambda self, limit: history(self, 1))
     assert bag_of(table.changes(position, no_kept_rows).rows) == {(1, "x"): 1}
+
+
+def test_appended_rows_are_read_without_opening_a_table_again(tmp_path, monkeypatch):
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, table_of([(0, "x")]))
+    table = DeltaSourceTable(path)
+    position = table.changes({}, no_kept_rows).position
+    original, opened = deltalake.DeltaTable.__init__, []
+    for number in range(1, 4):
+        deltalake.write_deltalake(path, table_of([(number, "x")]), mode="append")
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                deltalake.DeltaTable,
+                "__init__",
+                lambda *args, **options: (opened.append(args), original(*args, **options))[0],
+            )
+            change = table.changes(position, no_kept_rows)
+        assert bag_of(change.rows) == {(number, "x"): 1}
+        position = change.position
+    assert opened == []
+
+
+def test_changes_since_an_older_position_are_read_again(tmp_path):
+    """The state is at an older position if the last refresh was not committed."""
+    path = str(tmp_path / "t")
+    deltalake.write_deltalake(path, table_of([(0, "x")]))
+    table = DeltaSourceTable(path)
+    first = table.changes({}, no_kept_rows).position
+    deltalake.write_deltalake(path, table_of([(1, "x")]), mode="append")
+    table.changes(first, no_kept_rows)
+    deltalake.DeltaTable(path).delete("a = 0")
+    assert bag_of(table.changes(first, no_kept_rows).rows) == {(0, "x"): -1, (1, "x"): 1}
+
+
+@pytest.mark.parametrize("feature", ["deletionVectors", "columnMapping"])
+def test_a_table_that_gets_a_feature_that_cannot_be_read_is_refused(tmp_path, feature):
+    """A commit with a deletion vector changes no name of a file."""
+    path = tmp_path / "t"
+    deltalake.write_deltalake(path, table_of([(0, "x")]))
+    table = DeltaSourceTable(str(path))
+    position = table.changes({}, no_kept_rows).position
+    features = {"readerFeatures": [feature], "writerFeatures": [feature]}
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    commit_file = path / "_delta_log" / f"{1:020}.json"
+    commit_file.write_text(json.dumps({"protocol": protocol}) + "\n")
+    with pytest.raises(SourceTableError, match=feature):
+        table.changes(position, no_kept_rows)
 
 
 def test_a_delta_table_that_was_created_again_is_refused(tmp_path):

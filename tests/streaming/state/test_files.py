@@ -20,6 +20,7 @@ import pytest
 from streaming import StateError, StateLockedError
 from streaming.state import local_files
 from streaming.state.arrow_files import ArrowFiles
+from streaming.state.files import sync_all
 from streaming.state.local_files import MIN_MAPPED_BYTES, WRITE_BYTES, LocalFiles
 from streaming.state.open_files import open_files
 from tests.support.simulated_files import SimulatedDisk
@@ -52,6 +53,34 @@ def test_written_bytes_are_read_after_opening_the_directory_again(open_again):
     files.sync_folder("")
     assert bytes(open_again().read("data/a")) == b"one two three"
     assert open_again().size("data/a") == 13
+
+
+def test_files_and_folders_are_synced_together(open_again):
+    files = open_again()
+    names = [f"data/{number}" for number in range(20)]
+    for name in names:
+        files.write(name, [name.encode()])
+    sync_all(files, names, ["data", ""])
+    assert [bytes(open_again().read(name)).decode() for name in names] == names
+
+
+def test_one_file_that_cannot_be_synced_is_an_error_and_the_others_are_synced(tmp_path):
+    synced = []
+
+    class FailingFiles(LocalFiles):
+        def sync(self, name):
+            if name == "data/1":
+                raise OSError("the disk is full")
+            super().sync(name)
+            synced.append(name)
+
+    files = FailingFiles(tmp_path)
+    names = [f"data/{number}" for number in range(4)]
+    for name in names:
+        files.write(name, [b"x"])
+    with pytest.raises(OSError, match="the disk is full"):
+        sync_all(files, names, ["data"])
+    assert sorted(synced) == ["data/0", "data/2", "data/3"]
 
 
 def test_the_files_of_a_folder_are_listed_with_their_sizes(files):

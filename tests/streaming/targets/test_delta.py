@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import itertools
 import pickle
+import shutil
 import sys
 import threading
 from collections import Counter
@@ -55,11 +56,96 @@ def contents(path, mode):
 def test_each_micro_batch_is_stored_once_however_often_it_is_written(
     new_path, history, write_counts
 ):
-    path = new_path()
+    path, kept = new_path(), DeltaTarget(new_path())
     for delta, content, times in zip(history.deltas, history.contents, write_counts, strict=False):
         for _ in range(times):
             DeltaTarget(path).write(delta)
+            kept.write(delta)
+        assert contents(path, history.mode) == contents(kept.path, history.mode) == content
+
+
+OTHER_COMMITS = st.sampled_from(["", "optimize", "checkpoint", "property", "commit"])
+
+
+@given(history=HISTORIES, commits=st.lists(OTHER_COMMITS, min_size=6, max_size=6))
+@settings(LAW, max_examples=20)
+def test_a_target_that_stays_open_sees_the_commits_of_others(new_path, history, commits):
+    path = new_path()
+    target = DeltaTarget(path)
+    for delta, content, other in zip(history.deltas, history.contents, commits, strict=False):
+        if other == "commit":  # another process has written this micro-batch
+            DeltaTarget(path).write(delta)
+        target.write(delta)
         assert contents(path, history.mode) == content
+        table = deltalake.DeltaTable(path)
+        if other == "optimize":
+            table.optimize.compact()
+        elif other == "checkpoint":
+            table.create_checkpoint()
+        elif other == "property":
+            table.alter.set_table_properties({"delta.appendOnly": "false"})
+
+
+def count_opened(monkeypatch):
+    """Return a list that grows with each table that is opened."""
+    opened = []
+    original = deltalake.DeltaTable.__init__
+
+    def init(*args, **kwargs):
+        opened.append(args)
+        original(*args, **kwargs)
+
+    monkeypatch.setattr(deltalake.DeltaTable, "__init__", init)
+    return opened
+
+
+@pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
+def test_a_table_is_opened_once_for_all_micro_batches(new_path, mode, monkeypatch):
+    target, opened = DeltaTarget(new_path()), count_opened(monkeypatch)
+    keys = ("k",) if mode == "upsert" else ()
+    target.write(ViewDelta("v", 0, ROW_1, mode, keys))
+    first = len(opened)
+    for batch_id in range(1, 5):
+        target.write(ViewDelta("v", batch_id, ROW_1, mode, keys))
+    assert len(opened) == first
+
+
+@pytest.mark.parametrize("is_created_again", [False, True])
+def test_a_table_that_was_removed_meanwhile_is_opened_again(new_path, is_created_again):
+    path = new_path()
+    target = DeltaTarget(path)
+    for batch_id in range(2):
+        target.write(ViewDelta("v", batch_id, ROW_1))
+    shutil.rmtree(path)
+    if is_created_again:
+        for batch_id in range(4):
+            DeltaTarget(path).write(ViewDelta("v", batch_id, ROW_1))
+        target.write(ViewDelta("v", 4, ROW_1))
+        assert read(path).num_rows == 5
+    else:
+        target.write(ViewDelta("v", 0, ROW_1))
+        assert read(path).num_rows == 1
+
+
+def test_a_write_that_fails_leaves_no_open_table(new_path, monkeypatch):
+    path = new_path()
+    target = DeltaTarget(path)
+    target.write(ViewDelta("v", 0, ROW_1))
+    with mock.patch("deltalake.write_deltalake", side_effect=Crash), pytest.raises(Crash):
+        target.write(ViewDelta("v", 1, ROW_1))
+    opened = count_opened(monkeypatch)
+    target.write(ViewDelta("v", 1, ROW_1))
+    assert len(opened) == 1
+    assert read(path).num_rows == 2
+
+
+def test_a_copy_of_a_target_opens_its_tables_itself(new_path):
+    path = new_path()
+    target = DeltaTarget(path)
+    target.write(ViewDelta("v", 0, ROW_1))
+    pickle.loads(pickle.dumps(target)).write(ViewDelta("v", 1, ROW_1))
+    target.write(ViewDelta("v", 2, ROW_1))
+    assert read(path).num_rows == 3
 
 
 CALLS = {
