@@ -516,7 +516,7 @@ class DeltaQuery:
         has_deadline = budget is not None and budget.has_deadline
         is_shared = self._can_be_shared(rows)
         is_divided = is_shared or (rows >= MIN_DIVIDED_ROWS and _reads_maps(bound_terms))
-        with bound_terms.packed_lists(steps):
+        with bound_terms.prepared_lists(steps):
             if bound_terms.is_sum and not has_deadline and not is_divided:
                 result = bound_terms.total()
                 if result is not None:
@@ -539,7 +539,7 @@ class DeltaQuery:
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
-        with bound_terms.packed_lists(steps):
+        with bound_terms.prepared_lists(steps):
             terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
             # The run of a partial delta exists only until its readers have run.
             if is_shared and not bound_terms.reads_partial:

@@ -206,11 +206,10 @@ class _OneShotJoin:
         self._relations = relations
         self.physical = physical = PhysicalTerm(plan, sources, run_addresses, JoinBuffers())
         # If the last two variables close a cycle, the join intersects the lists of the factor with
-        # both variables many times. So it pays to pack its lists into bitmaps, which are fast to
-        # intersect.
+        # both variables many times. So it pays to prepare them in a form that is fast to intersect.
         cycle_factor = physical.cycle_closing_factor
         if cycle_factor is not None and run_addresses[cycle_factor]:
-            physical.pack_cycle_closing_run(
+            physical.prepare_cycle_closing_run(
                 self._runs[id(relations[cycle_factor]), plan.factors[cycle_factor].order]
             )
 

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
-from dbsp_wcoj.execution.list_packing import pack_lists
+from dbsp_wcoj.execution.list_packing import prepare_lists
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.compilation import address_of as kernel_address
@@ -33,14 +33,14 @@ from dbsp_wcoj.observer import OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, TraceStep, build_run
-from dbsp_wcoj.zset import Int64Array, ZSet, to_storable
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, to_storable
 
 __all__ = ["BoundTerm", "BoundTerms", "ClosingFactor", "Partial", "SplitDelta"]
 
-# The lists of a delta are packed if it has at least this many rows,
-MIN_PACKED_ROWS: Final = 4096
+# The lists of a delta are prepared if it has at least this many rows,
+MIN_PREPARED_ROWS: Final = 4096
 # and at most this many for each row of the delta with which the term joins it.
-MAX_PACKED_ROWS_PER_DELTA_ROW: Final = 4
+MAX_PREPARED_ROWS_PER_DELTA_ROW: Final = 4
 
 
 class Partial:
@@ -169,8 +169,8 @@ class BoundTerms:
         return self._buffers.arguments
 
     @contextmanager
-    def packed_lists(self, steps: Mapping[str, TraceStep]) -> Iterator[None]:
-        """Let the terms read packed lists if this pays off (`dbsp_wcoj.execution.list_packing`).
+    def prepared_lists(self, steps: Mapping[str, TraceStep]) -> Iterator[None]:
+        """Let the terms read prepared lists if this pays off (`dbsp_wcoj.execution.list_packing`).
 
         It can pay off if a large step adds the first rows of a relation, because the join of the
         step then reads all lists of the relation. Run the terms inside the ``with`` statement.
@@ -179,19 +179,19 @@ class BoundTerms:
             steps: The changed relations.
 
         Complexity:
-            O(rows) if the lists are packed.
+            O(rows) if the lists are prepared.
         """
-        packed = None
+        lists = None
         for term in self.terms:
-            run = _run_to_pack(term, steps)
+            run = _run_to_prepare(term, steps)
             if run is not None and not term.is_zero(steps, None):
-                packed = pack_lists(run)
+                lists = prepare_lists(run)
                 break
-        self._buffers.set_packed_run(packed)
+        self._buffers.set_lists(lists)
         try:
             yield
         finally:
-            self._buffers.set_packed_run(None)
+            self._buffers.set_lists(None)
 
     def total(self) -> tuple[int, int] | None:
         """Run all terms in one kernel call; call this only if `is_sum`.
@@ -204,17 +204,23 @@ class BoundTerms:
             return None
         state, _, bitmap_buffer, memo = self._buffers.arguments
         total, joins = sum_batch(self.address, state, bitmap_buffer, memo)
-        return None if total == OVERFLOWED else (total, joins)
+        if total == OVERFLOWED:
+            self._buffers.drop_waiting_pairs()
+            return None
+        waiting_sum = self._buffers.take_waiting_sum()
+        total += waiting_sum
+        is_exact = waiting_sum != OVERFLOWED and abs(total) <= MAX_INT64
+        return (total, joins) if is_exact else None
 
 
-def _run_to_pack(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Run | None:
+def _run_to_prepare(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Run | None:
     """Return the run whose lists the term intersects, if it may read most of them."""
     closing, split = term.closing, term.split
     if closing is None or split is None or closing.name not in steps or split.name not in steps:
         return None
     rows = steps[closing.name].rows
-    max_rows = MAX_PACKED_ROWS_PER_DELTA_ROW * steps[split.name].rows
+    max_rows = MAX_PREPARED_ROWS_PER_DELTA_ROW * steps[split.name].rows
     is_delta = closing.old is None or closing.old.is_empty
-    if is_delta and MIN_PACKED_ROWS <= rows <= max_rows:
+    if is_delta and MIN_PREPARED_ROWS <= rows <= max_rows:
         return steps[closing.name].run(closing.order)
     return None

@@ -10,18 +10,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dbsp_wcoj.kernels.join import join_layout
+from dbsp_wcoj.kernels.join import join_layout, narrow_lists
+from dbsp_wcoj.kernels.join.packed_lists import LOOKUP_BATCH_VALUES
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["CHUNK_ROWS", "JoinBuffers", "address_of"]
+__all__ = ["CHUNK_ROWS", "JoinBuffers", "NarrowLists", "address_of"]
 
 # The most rows that a join returns at a time.
 CHUNK_ROWS: Final = 1 << 16
+# The most pairs of narrow lists that wait at the same time; each takes 32 bytes.
+MAX_WAITING_PAIRS: Final = 1 << 20
+
+
+class NarrowLists(NamedTuple):
+    """The lists of a run as numbers of 32 bits (`dbsp_wcoj.kernels.join.narrow_lists`).
+
+    Attributes:
+        run_address: The address of the run.
+        nodes: The number of nodes of its root.
+        values: The values of all lists, counted from the least of them.
+    """
+
+    run_address: int
+    nodes: int
+    values: NDArray[np.uint32]
+
+    def new_waiting_pairs(self) -> Int64Array:
+        """Return the array that describes the lists to the kernels; no pair waits."""
+        capacity = min(len(self.values), MAX_WAITING_PAIRS)
+        # The kernels look up whole batches of nodes before they count the pairs that wait.
+        capacity = max(capacity, LOOKUP_BATCH_VALUES)
+        words = np.empty(narrow_lists.waiting_words(self.nodes, capacity), np.int64)
+        words[narrow_lists.RUN] = self.run_address
+        words[narrow_lists.VALUES] = address_of(self.values)
+        words[narrow_lists.NODES] = self.nodes
+        words[narrow_lists.CAPACITY] = capacity
+        words[narrow_lists.PAIRS] = words[narrow_lists.WAITING_VALUES] = 0
+        return words
 
 
 class JoinBuffers:
@@ -34,12 +65,13 @@ class JoinBuffers:
 
     __slots__ = (
         "_bitmap_buffer",
+        "_lists",
         "_memo",
         "_out",
-        "_packed",
         "_programs",
         "_spare",
         "_state",
+        "_waiting_pairs",
         "arguments",
     )
 
@@ -50,8 +82,10 @@ class JoinBuffers:
         self._bitmap_buffer: Int64Array = np.zeros(join_layout.BITMAP_BUFFER_WORDS, np.int64)
         # The memoized sums; empty until a program memoizes.
         self._memo: Int64Array = np.zeros(0, np.int64)
-        # The run passed to `set_packed_run`; the reference keeps it alive for the kernel.
-        self._packed: Int64Array | None = None
+        # The lists passed to `set_lists`; the reference keeps them alive for the kernel.
+        self._lists: Int64Array | NarrowLists | None = None
+        # What the kernels know about narrow lists, and the pairs of them that wait.
+        self._waiting_pairs: Int64Array | None = None
         # The programs that the buffers are large enough for, by ``id``.
         self._programs: dict[int, Int64Array] = {}
         # Buffers of earlier parallel tasks, for reuse.
@@ -91,14 +125,43 @@ class JoinBuffers:
             address_of(self._memo) if len(self._memo) else 0,
         )
 
-    def set_packed_run(self, packed: Int64Array | None) -> None:
-        """Let the kernel read a run of packed lists (`dbsp_wcoj.kernels.join.packed_lists`).
+    def set_lists(self, lists: Int64Array | NarrowLists | None) -> None:
+        """Let the kernel read the lists of a run in another form.
 
         Call this while no join is running. Later joins must not read another run at the address of
-        the packed one, so pass None before that run is freed.
+        this one, so pass None before that run is freed.
+
+        Args:
+            lists: Packed lists (`dbsp_wcoj.kernels.join.packed_lists`), or narrow lists. With
+                narrow lists, the sum of a join is its total and `take_waiting_sum`.
         """
-        self._packed = packed
-        self._bitmap_buffer[join_layout.PACKED_RUN] = 0 if packed is None else address_of(packed)
+        self._lists = lists
+        self._waiting_pairs = None
+        packed_address = waiting_address = 0
+        if isinstance(lists, NarrowLists):
+            self._waiting_pairs = lists.new_waiting_pairs()
+            waiting_address = address_of(self._waiting_pairs)
+        elif lists is not None:
+            packed_address = address_of(lists)
+        self._bitmap_buffer[join_layout.PACKED_RUN] = packed_address
+        self._bitmap_buffer[join_layout.NARROW_LISTS] = waiting_address
+
+    def take_waiting_sum(self) -> int:
+        """Return the sum of the pairs of narrow lists that wait after a join; they wait no longer.
+
+        Returns:
+            The sum; `OVERFLOWED` if it exceeds int64.
+        """
+        if self._waiting_pairs is None or not self._waiting_pairs[narrow_lists.PAIRS]:
+            return 0
+        bitmap = address_of(self._bitmap_buffer)
+        return int(narrow_lists.sum_waiting_pairs(address_of(self._waiting_pairs), bitmap))
+
+    def drop_waiting_pairs(self) -> None:
+        """Forget the pairs that wait, after a join that was not completed."""
+        if self._waiting_pairs is not None:
+            self._waiting_pairs[narrow_lists.PAIRS] = 0
+            self._waiting_pairs[narrow_lists.WAITING_VALUES] = 0
 
     @contextmanager
     def borrow(self, program: Int64Array) -> Iterator[JoinBuffers]:
@@ -107,12 +170,12 @@ class JoinBuffers:
             buffers = self._spare.pop()
         except IndexError:
             buffers = JoinBuffers()
-        buffers.set_packed_run(self._packed)
+        buffers.set_lists(self._lists)
         buffers.reserve(program)
         try:
             yield buffers
         finally:
-            buffers.set_packed_run(None)
+            buffers.set_lists(None)
             self._spare.append(buffers)
 
     def output(self, head: int, rows: int) -> tuple[Int64Array, Int64Array]:
@@ -121,7 +184,7 @@ class JoinBuffers:
         return out[:-1, :rows].copy(), out[-1, :rows].copy()
 
 
-def address_of(array: Int64Array) -> int:
+def address_of(array: Int64Array | NDArray[np.uint32]) -> int:
     """Return the address of an array's first word; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -1,32 +1,30 @@
-"""List packing: converts the lists of a run to bitmap words, for a join that reads them all.
+"""List packing: prepares the lists of a run for a join that reads them all.
 
-`dbsp_wcoj.kernels.join.packed_lists` explains the packed form: one pair of words stands for all
-values of a list within 64 numbers. A join intersects pairs faster than values if there are clearly
-fewer pairs. Vertices that are numbered along links or by community have few pairs; numbers without
-such an order have about as many pairs as values, and a pair takes twice the memory of a value.
-Counts of all triangles, in CPU ms (AMD EPYC):
+There are two forms. *Packed lists* (`dbsp_wcoj.kernels.join.packed_lists`) have one pair of words
+for all values of a list within 64 numbers, and a join intersects pairs faster than values if there
+are clearly fewer pairs. Vertices that are numbered along links or by community have few pairs.
+*Narrow lists* (`dbsp_wcoj.kernels.join.narrow_lists`) have the values themselves, in 32 bits, and
+the join scans the shorter list of each pair. Counts of all triangles, in CPU ms (AMD EPYC):
 
-=========================== ============= ======== ======
-graph                       pairs per row unpacked packed
-=========================== ============= ======== ======
-uk-2007-05-100000                    0.15      192     82
-web-NotreDame                        0.32       84     44
-soc-Epinions1                        0.69       53     43
-RMAT, scale 16                       0.74       78     70
-RMAT, scale 18                       0.81      553    629
-RMAT, scale 20                       0.86     4972   6226
-cnr-2000, random numbers             0.99      265    371
-=========================== ============= ======== ======
+=========================== ============= ======== ====== ======
+graph                       pairs per row as is    packed narrow
+=========================== ============= ======== ====== ======
+uk-2007-05-100000                    0.16      192     84    138
+cnr-2000                             0.22               83     99
+web-NotreDame                        0.31       84     46     63
+wiki-Vote                            0.56              5.5    5.0
+soc-Epinions1                        0.68       53     39     32
+RMAT, scale 16                       0.73       78     60     33
+RMAT, scale 18                       0.82      519    589    205
+RMAT, scale 20                       0.84     4924   5981   1419
+=========================== ============= ======== ====== ======
 
-So a run is packed if a sample of its values has at most `MAX_PAIRS_PER_ROW`.
+So a run is packed if a sample of its values has at most `MAX_PAIRS_PER_ROW`, and narrow otherwise.
 
 Alternatives considered: bitmaps of hubs, which are vertices with edges to more than a 64th of the
 others. In steps of 1,000 edges on RMAT 20, three quarters of the time go to reading lists from
 memory. Only one vertex is a hub there, so its bitmap saves at most a tenth of that. To save a
-quarter, lists eight times shorter would need bitmaps, which take 40 % more memory. And counting
-each pair of lists only from the longer one, in two variable orders: it halves the time on RMAT 20,
-but on real graphs with their own numbers the packed lists have fewer pairs than the shorter lists
-have values.
+quarter, lists eight times shorter would need bitmaps, which take 40 % more memory.
 """
 
 from __future__ import annotations
@@ -35,19 +33,61 @@ from typing import Final
 
 import numpy as np
 
-from dbsp_wcoj.execution.join_buffers import address_of
+from dbsp_wcoj.execution.join_buffers import NarrowLists, address_of
+from dbsp_wcoj.kernels.join.join_layout import BITMAP_BITS
 from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
+from dbsp_wcoj.kernels.storage.run_layout import DIRECTORY, WEIGHT_SUMS
 from dbsp_wcoj.storage.run import Run, first_values
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["estimate_pairs_per_row", "pack_lists"]
+__all__ = ["estimate_pairs_per_row", "narrow_lists", "pack_lists", "prepare_lists"]
 
-MAX_PAIRS_PER_ROW: Final = 0.8
+MAX_PAIRS_PER_ROW: Final = 0.5
+# Positions and lengths of narrow lists have 32 bits.
+MAX_NARROW_ROWS: Final = (1 << 31) - 1
 # The pairs are counted in this many pieces of a run.
 SAMPLED_PIECES: Final = 16
 VALUES_PER_PIECE: Final = 4096
 # log2 of the number of values that one pair stands for at most.
 PAIR_SHIFT: Final = 6
+
+
+def prepare_lists(run: Run) -> Int64Array | NarrowLists | None:
+    """Prepare the lists of a run for a join that reads all of them.
+
+    Returns:
+        Packed or narrow lists, whichever is faster; None if the run can have neither.
+
+    Complexity:
+        O(rows) time.
+    """
+    packed = pack_lists(run)
+    return narrow_lists(run) if packed is None else packed
+
+
+def narrow_lists(run: Run) -> NarrowLists | None:
+    """Copy the values of the lists of a run as numbers of 32 bits.
+
+    Returns:
+        The copy; None if the values are too far apart for a bitmap, or if the run cannot have
+        narrow lists: it needs two columns, a uniform weight and a directory.
+
+    Complexity:
+        O(rows) time; 4 bytes per row, and space for the pairs that wait (`NarrowLists`).
+    """
+    header = run.buffer if run.index is None else run.index
+    if run.arity != 2 or not run.rows or header[WEIGHT_SUMS] or not header[DIRECTORY]:
+        return None
+    values = run.level_values(1)
+    lowest, highest = int(values.min()), int(values.max())
+    if highest - lowest >= BITMAP_BITS or run.rows > MAX_NARROW_ROWS:
+        return None
+    try:
+        narrow = np.empty(len(values), np.uint32)
+    except MemoryError:
+        return None
+    np.subtract(values, lowest, out=narrow, casting="unsafe", dtype=np.int64)
+    return NarrowLists(run.address, len(run.level_values(0)), narrow)
 
 
 def pack_lists(run: Run) -> Int64Array | None:

@@ -35,11 +35,12 @@ import numpy as np
 
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS, JoinBuffers, address_of
-from dbsp_wcoj.execution.list_packing import pack_lists
+from dbsp_wcoj.execution.list_packing import prepare_lists
 from dbsp_wcoj.execution.program_compiler import compile_program, link
 from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.kernels.join.join import join
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import OBSERVERS, Observer, current_observer
 from dbsp_wcoj.planning.planner import FactorPlan, TermPlan
@@ -235,15 +236,15 @@ class PhysicalTerm:
             link(self._program)
             self._is_linked = True
 
-    def pack_cycle_closing_run(self, run: Run) -> None:
-        """Pack the lists in the run of `cycle_closing_factor` for the next joins, if it pays off.
+    def prepare_cycle_closing_run(self, run: Run) -> None:
+        """Prepare the lists of the run of `cycle_closing_factor` for the next joins, if it pays.
 
         It can pay off in a join of whole relations (`dbsp_wcoj.execution.list_packing`).
 
         Complexity:
             O(rows).
         """
-        self.buffers.set_packed_run(pack_lists(run))
+        self.buffers.set_lists(prepare_lists(run))
 
     def _factors(self, block: int) -> set[int]:
         """Return the factors that contain the variable of a level, given by its program block."""
@@ -282,7 +283,7 @@ class PhysicalTerm:
         if ranges is ALL_VALUES and budget is None:
             result = join(*self._arguments_of_full_join())
             if result[0] != join_layout.PAUSED:
-                return self._check_total(result)
+                return self._check_total(result, self.buffers)
             ((low, high),) = ALL_VALUES
             return self._range_total(
                 low, high, self.buffers, self._counters_address, budget, is_resumed=1
@@ -362,6 +363,8 @@ class PhysicalTerm:
         """Return the total of one range; check the time whenever the kernel pauses."""
         memory = _memory_arguments(buffers, counters_address)
         observer = current_observer() if OBSERVERS else None
+        if not is_resumed:
+            buffers.drop_waiting_pairs()
         while True:
             if observer is not None:
                 observer.begin_kernel(buffers.state)
@@ -369,15 +372,20 @@ class PhysicalTerm:
             if observer is not None:
                 observer.end_kernel()
             if result[0] != join_layout.PAUSED:
-                return self._check_total(result)
+                return self._check_total(result, buffers)
             check_stopped()
             if budget is not None:
                 budget.check_time()
             is_resumed = 1
 
-    def _check_total(self, result: tuple[int, int, int]) -> int:
+    def _check_total(self, result: tuple[int, int, int], buffers: JoinBuffers) -> int:
+        """Return the total of a join that is done, with the pairs of lists that still wait."""
         status, _, total = result
         if status == join_layout.OVERFLOW:
+            raise _overflow_error(self.plan)
+        waiting_sum = buffers.take_waiting_sum()
+        total += waiting_sum
+        if waiting_sum == OVERFLOWED or abs(total) > MAX_INT64:
             raise _overflow_error(self.plan)
         return total
 

@@ -92,6 +92,7 @@ def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64A
         0,
         0,
         *_driving_delta(plan, delta_factors),
+        0,
     ]
     head_start = join_layout.PROGRAM_WORDS
     blocks_start = head_start + len(plan.head)
@@ -99,11 +100,13 @@ def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64A
     header[join_layout.HEAD_LEVELS] = head_start
     header[join_layout.BLOCKS] = blocks_start
     header[join_layout.ATOM_DEPTHS] = depths_start
+    memoizations = shape.memoizations
+    is_memoized = any(kind != join_layout.MEMO_NONE for kind, _ in memoizations)
+    header[join_layout.CAN_WAIT] = int(not shape.emitted_levels and not is_memoized)
     first_block = depths_start + len(plan.factors)
     starts: list[int] = []
     blocks: list[int] = []
     pair_sum = _sum_of_last_two(shape)
-    memoizations = shape.memoizations
     for level in range(levels):
         block = _block(shape, level)
         if pair_sum and level == levels - 2:

@@ -21,6 +21,7 @@ from numba.extending import intrinsic
 VECTOR_LANES = 4  # int64 values per vector
 
 _WORD = ir.IntType(64)
+_HALF_WORD = ir.IntType(32)
 _VECTOR = ir.VectorType(_WORD, VECTOR_LANES)
 
 
@@ -49,6 +50,17 @@ def store(typingctx: Any, base: Any, i: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.none(types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def load_half(typingctx: Any, base: Any, i: Any) -> Any:
+    """Return the unsigned 32-bit number at half-word ``i`` after address ``base``."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.gep(builder.inttoptr(args[0], _HALF_WORD.as_pointer()), [args[1]])
+        return builder.zext(builder.load(pointer), _WORD)
+
+    return types.int64(types.int64, types.int64), codegen
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -9,8 +9,10 @@ triangle ``e(a, b), e(b, c), e(a, c)`` with v = b, these are w, m and f in this 
 cycle ends in the same way. Counting cycles spends most of its time here.
 
 The sum is linear in each atom and each atom is the sum of its runs. So the code loops over three
-runs, one of each atom, and forms no union; the innermost loop has its variables in registers. In a
-join of whole relations ``m`` is packed into bitmap words (`dbsp_wcoj.kernels.join.packed_lists`).
+runs, one of each atom, and forms no union; the innermost loop has its variables in registers. A
+join of whole relations reads ``m`` in another form: packed into bitmap words
+(`dbsp_wcoj.kernels.join.packed_lists`), or as numbers of 32 bits, where pairs of lists wait for
+others with the same list (`dbsp_wcoj.kernels.join.narrow_lists`).
 
 The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
@@ -23,6 +25,7 @@ from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.cursors import is_excluded, prefetch_lookup, subtree_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BLOCKS,
+    CAN_WAIT,
     COUNTER_BYTES,
     CURSOR_BYTES,
     END,
@@ -33,6 +36,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     LEVEL_STATE_WORDS,
     LOW,
     MAX_ATOM_DEPTH,
+    NARROW_LISTS,
     OFFSETS,
     PACKED_RUN,
     PARTICIPANT_WORDS,
@@ -42,7 +46,9 @@ from dbsp_wcoj.kernels.join.join_layout import (
     RUN,
     VALUE,
     VALUES,
+    WEIGHT,
 )
+from dbsp_wcoj.kernels.join.narrow_lists import sum_narrow
 from dbsp_wcoj.kernels.join.packed_lists import sum_packed
 from dbsp_wcoj.kernels.join.sums import choose_marked, dot_lists, erase_list, mark_list
 from dbsp_wcoj.kernels.memory import increment, load, store
@@ -61,7 +67,8 @@ def find_only_cursor(state, cursors, max_depth, atom, depth):
 
 
 @subroutine
-def sum_packed_cycle(
+def sum_whole_cycle(
+    program,
     state,
     cursors,
     max_depth,
@@ -70,12 +77,14 @@ def sum_packed_cycle(
     closing_atom,
     fixed_atom,
     fixed_depth,
+    prefix_weight,
     bitmap_buffer,
     counters,
 ):
-    """Compute `sum_cycle` if ``m`` is packed and each atom is one run whose weights are all equal.
+    """Compute `sum_cycle` if ``m`` is packed or narrow, and each atom is one run of equal weights.
 
     Args:
+        program: The program.
         state: The stack of the join.
         cursors: The part of the stack that has the cursors.
         max_depth: Number of cursors of each run, one per depth.
@@ -84,23 +93,33 @@ def sum_packed_cycle(
         closing_atom: The atom ``m``; ``v`` is its first column.
         fixed_atom: The atom ``f``.
         fixed_depth: The depth of ``c`` in it.
-        bitmap_buffer: The bitmap, space for a list, and the address of the packed form of ``m``.
+        prefix_weight: The weight of the prefix that is bound.
+        bitmap_buffer: The bitmap, space for a list, and the addresses of the packed form of ``m``
+            and of narrow lists.
         counters: The counters of the level.
 
     Returns:
         ``(is_computed, sum)``; the first is False if the condition does not hold.
     """
     zero = np.int64(0)
-    packed = load(bitmap_buffer, PACKED_RUN)
+    packed, narrow = load(bitmap_buffer, PACKED_RUN), load(bitmap_buffer, NARROW_LISTS)
     closing_cursor = find_only_cursor(state, cursors, max_depth, closing_atom, zero)
     leaf_cursor = find_only_cursor(state, cursors, max_depth, leaf_atom, leaf_depth)
     fixed_cursor = find_only_cursor(state, cursors, max_depth, fixed_atom, fixed_depth)
-    if (
-        closing_cursor == 0
-        or leaf_cursor == 0
-        or fixed_cursor == 0
-        or load(closing_cursor, RUN) != load(packed, zero)
-    ):
+    if closing_cursor == 0 or leaf_cursor == 0 or fixed_cursor == 0:
+        return False, zero
+    closing_run = load(closing_cursor, RUN)
+    is_packed = packed != 0 and closing_run == load(packed, zero)
+    # The weight of the prefix would be lost while a summand waits.
+    is_narrow = (
+        narrow != 0
+        and closing_run == load(narrow, zero)
+        and load(fixed_cursor, RUN) == closing_run
+        and fixed_depth == 1
+        and load(program, CAN_WAIT) != 0
+        and prefix_weight == 1
+    )
+    if not is_packed and not is_narrow:
         return False, zero
     leaf_run, fixed_run = load(leaf_cursor, RUN), load(fixed_cursor, RUN)
     if load(leaf_run, run_layout.WEIGHT_SUMS) != 0 or load(fixed_run, run_layout.WEIGHT_SUMS) != 0:
@@ -108,28 +127,46 @@ def sum_packed_cycle(
     if leaf_depth != load(leaf_run, run_layout.ARITY) - 1:
         return False, zero
     start, end = load(leaf_cursor, POSITION), load(leaf_cursor, END)
-    common, inner_proposals = sum_packed(
-        packed,
-        bitmap_buffer,
-        bitmap_buffer + 8 * FIRST_LIST,
-        load(fixed_cursor, VALUES),
-        load(fixed_cursor, LOW),
-        load(fixed_cursor, HIGH),
-        load(leaf_cursor, VALUES),
-        start,
-        end,
-        load(closing_cursor, POSITION),
-        load(closing_cursor, END),
+    weight = multiply(
+        load(leaf_run, run_layout.UNIFORM_WEIGHT), load(closing_run, run_layout.UNIFORM_WEIGHT)
     )
-    if common < 0:
-        return False, zero
+    weight = multiply(weight, load(fixed_run, run_layout.UNIFORM_WEIGHT))
+    if is_packed:
+        common, inner_proposals = sum_packed(
+            packed,
+            bitmap_buffer,
+            bitmap_buffer + 8 * FIRST_LIST,
+            load(fixed_cursor, VALUES),
+            load(fixed_cursor, LOW),
+            load(fixed_cursor, HIGH),
+            load(leaf_cursor, VALUES),
+            start,
+            end,
+            load(closing_cursor, POSITION),
+            load(closing_cursor, END),
+        )
+        if common < 0:
+            return False, zero
+        total = multiply(common, weight)
+    else:
+        total, inner_proposals = sum_narrow(
+            narrow,
+            bitmap_buffer,
+            bitmap_buffer + 8 * FIRST_LIST,
+            load(fixed_cursor, LOW),
+            load(fixed_cursor, HIGH),
+            load(leaf_cursor, VALUES),
+            start,
+            end,
+            load(closing_cursor, POSITION),
+            load(closing_cursor, END),
+            weight,
+        )
     increment(counters, PROPOSALS, end - start)
     increment(counters, INTERSECTIONS, end - start)
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
     increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
-    total = multiply(common, load(leaf_run, run_layout.UNIFORM_WEIGHT))
-    total = multiply(total, load(load(closing_cursor, RUN), run_layout.UNIFORM_WEIGHT))
-    return True, multiply(total, load(fixed_run, run_layout.UNIFORM_WEIGHT))
+    return True, total
 
 
 @kernel
@@ -180,9 +217,11 @@ def sum_cycle(
         fixed_length += load(cursor, HIGH) - load(cursor, LOW)
     if fixed_length == 0:
         return np.int64(0)
-    can_be_packed = is_proposer_complete and other_depth == 0 and not has_comparisons
-    if can_be_packed and load(bitmap_buffer, PACKED_RUN) != 0:
-        is_computed, packed_sum = sum_packed_cycle(
+    can_be_whole = is_proposer_complete and other_depth == 0 and not has_comparisons
+    has_lists = load(bitmap_buffer, PACKED_RUN) != 0 or load(bitmap_buffer, NARROW_LISTS) != 0
+    if can_be_whole and has_lists:
+        is_computed, whole_sum = sum_whole_cycle(
+            program,
             state,
             cursors,
             max_depth,
@@ -191,11 +230,12 @@ def sum_cycle(
             closing_atom,
             fixed_atom,
             fixed_depth,
+            load(state, level_states + LEVEL_STATE_WORDS * level + WEIGHT),
             bitmap_buffer,
             counters,
         )
         if is_computed:
-            return packed_sum
+            return whole_sum
 
     marked_cursor = choose_marked(program, state, cursors, block, inner_block, count)
     bitmap: Any = np.int64(0)

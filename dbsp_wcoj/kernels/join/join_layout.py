@@ -20,7 +20,10 @@ ATOM_DEPTHS = 8  # position of a list: the number of bound columns of each atom
 # The atom whose rows bind the first DRIVER_LEVELS levels (`dbsp_wcoj.kernels.join.delta_rows`).
 DRIVER = 9
 DRIVER_LEVELS = 10
-PROGRAM_WORDS = 11
+# 1 if the result is one sum and no part of it is memoized, so that its summands may wait
+# (`dbsp_wcoj.kernels.join.narrow_lists`).
+CAN_WAIT = 11
+PROGRAM_WORDS = 12
 
 # The block of a level: MEMO_KIND, MEMO_LEVEL, SUM_KIND, SUM_KERNEL, the number of participants,
 # (atom, depth, whether the atom is complete) for each, the number of comparisons, (operator,
@@ -133,7 +136,8 @@ FIRST_LIST = BITMAP_WORDS  # space for two lists, each with LIST_WORDS values an
 SECOND_LIST = FIRST_LIST + 2 * LIST_WORDS
 SCRATCH = SECOND_LIST + 2 * LIST_WORDS  # 3 * LIST_WORDS words (`dbsp_wcoj.kernels.join.lists`)
 PACKED_RUN = SCRATCH + 3 * LIST_WORDS  # address of a packed run (`packed_lists`), 0 for none
-BITMAP_BUFFER_WORDS = PACKED_RUN + 1
+NARROW_LISTS = PACKED_RUN + 1  # address of narrow lists (`narrow_lists`), 0 for none
+BITMAP_BUFFER_WORDS = NARROW_LISTS + 1
 
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:

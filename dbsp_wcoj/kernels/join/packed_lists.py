@@ -139,12 +139,16 @@ def count_packed(bitmap, lowest, highest, packed, pair, end):
 
 
 @subroutine
-def find_nodes(run, packed, values, position, size, low, high, node_entries):
-    """Write the positions in ``packed`` of the nodes of some values; return how many have a node.
+def find_nodes(
+    run, table, first_entry, entry_words, values, position, size, low, high, node_entries
+):
+    """Write where the entries of the nodes of some values are; return how many have a node.
 
     Args:
         run: Address of the run.
-        packed: Address of its packed form.
+        table: Address of a table with an entry for each node of the root; entries are prefetched.
+        first_entry: Position of the first entry.
+        entry_words: Number of words of an entry.
         values: Ascending values, looked up from ``position`` on.
         position: Index of the first value.
         size: Number of values.
@@ -168,8 +172,8 @@ def find_nodes(run, packed, values, position, size, low, high, node_entries):
         if shift != np.uint64(0):
             node = bisect(nodes, node, next_node, value)
         is_in_range = node < next_node and load(nodes, node) == value and low <= node < high
-        entry = FIRST_NODE + NODE_WORDS * node
-        prefetch(packed, entry)
+        entry = first_entry + entry_words * node
+        prefetch(table, entry)
         store(node_entries, written, entry)
         written += np.int64(is_in_range)
     return written
@@ -211,7 +215,18 @@ def sum_packed(packed, bitmap, node_entries, fixed, first, last, values, start, 
     position = start
     while position < end:
         size = min(end - position, LOOKUP_BATCH_VALUES)
-        count = find_nodes(run, packed, values, position, size, low, high, node_entries)
+        count = find_nodes(
+            run,
+            packed,
+            np.int64(FIRST_NODE),
+            np.int64(NODE_WORDS),
+            values,
+            position,
+            size,
+            low,
+            high,
+            node_entries,
+        )
         position += size
         for index in range(count):
             prefetched = load(packed, load(node_entries, min(index + PREFETCH_DISTANCE, count - 1)))

@@ -1,6 +1,6 @@
-"""Cycles over whole relations, counted by intersecting packed lists.
+"""Cycles over whole relations, counted by intersecting packed or narrow lists.
 
-That the packed way is taken is asked of the product; the oracle is a product of matrices.
+The oracle is a product of matrices.
 """
 
 from __future__ import annotations
@@ -28,6 +28,15 @@ NAMES = {
     "some far away": lambda k: k + (k > VERTICES - 3) * 2**50,
     "too wide for a bitmap": lambda k: k * 2**40,
 }
+
+
+@pytest.fixture(params=["packed", "narrow"], autouse=True)
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let joins read lists in this form; few pairs of narrow lists may wait."""
+    limit = 1.0 if request.param == "packed" else 0.0
+    monkeypatch.setattr("dbsp_wcoj.execution.list_packing.MAX_PAIRS_PER_ROW", limit)
+    monkeypatch.setattr("dbsp_wcoj.execution.join_buffers.MAX_WAITING_PAIRS", 1)
+    return str(request.param)
 
 
 def graph(seed: int, rows: int = 6_000) -> np.ndarray:
