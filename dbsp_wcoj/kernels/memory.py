@@ -7,7 +7,8 @@ bounds-checked. `borrow` and `keep_alive` pass an array without counting its ref
 
 `count_block_matches` compares every pair of values of two sorted blocks of four with three vector
 rotations (Inoue, Ohara, Taura, "Faster Set Intersection with SIMD Instructions by Reducing Branch
-Mispredictions", PVLDB 8(3), 2014, section 3). The vectors are generic LLVM vectors: any processor
+Mispredictions", PVLDB 8(3), 2014, section 3). `count_narrow_matches` does the same with blocks of
+eight, of which it compares the lower 32 bits. The vectors are generic LLVM vectors: any processor
 can run them, and a processor with AVX2 needs one instruction per step.
 """
 
@@ -19,10 +20,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 VECTOR_LANES = 4  # int64 values per vector
+NARROW_LANES = 8  # values per vector of 32-bit numbers
 
 _WORD = ir.IntType(64)
 _HALF_WORD = ir.IntType(32)
 _VECTOR = ir.VectorType(_WORD, VECTOR_LANES)
+_WIDE_VECTOR = ir.VectorType(_WORD, NARROW_LANES)
+_NARROW_VECTOR = ir.VectorType(_HALF_WORD, NARROW_LANES)
 
 
 def _address(builder: Any, base: Any, index: Any, pointee: Any) -> Any:
@@ -160,6 +164,51 @@ def count_block_matches(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any
         return builder.ctpop(mask)
 
     return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def count_narrow_matches(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any) -> Any:
+    """Return how many of the eight values at ``a[i:]`` occur among the eight at ``b[j:]``.
+
+    Both blocks are strictly increasing, and all values of both are within a range of 2**32, so they
+    are equal if their lower 32 bits are.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        left, right = (
+            builder.trunc(
+                builder.load(_address(builder, base, index, _WIDE_VECTOR), align=8), _NARROW_VECTOR
+            )
+            for base, index in (args[:2], args[2:])
+        )
+        # A value of the left block has a match if one of its differences is 0, so if the least is.
+        # Rotations within halves of the vector are faster than across it.
+        differences = []
+        for _ in range(NARROW_LANES // VECTOR_LANES):
+            for rotation in range(VECTOR_LANES):
+                lanes = [
+                    lane - lane % VECTOR_LANES + (lane + rotation) % VECTOR_LANES
+                    for lane in range(NARROW_LANES)
+                ]
+                differences.append(builder.xor(left, _rotate(builder, right, lanes)))
+            lanes = [(lane + VECTOR_LANES) % NARROW_LANES for lane in range(NARROW_LANES)]
+            right = _rotate(builder, right, lanes)
+        while len(differences) > 1:
+            differences = [
+                builder.select(builder.icmp_unsigned("<", one, other), one, other)
+                for one, other in zip(differences[::2], differences[1::2], strict=True)
+            ]
+        zeros = ir.Constant(_NARROW_VECTOR, [0] * NARROW_LANES)
+        matched = builder.icmp_signed("==", differences[0], zeros)
+        mask = builder.zext(builder.bitcast(matched, ir.IntType(NARROW_LANES)), _WORD)
+        return builder.ctpop(mask)
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+
+
+def _rotate(builder: Any, vector: Any, lanes: list[int]) -> Any:
+    order = ir.Constant(ir.VectorType(ir.IntType(32), len(lanes)), lanes)
+    return builder.shuffle_vector(vector, vector, order)
 
 
 @intrinsic  # type: ignore[untyped-decorator]

@@ -5,8 +5,9 @@
 Lists are addresses of int64 values, strictly increasing. A cyclic join spends its time here. The
 lengths ``m <= n`` choose one of two strategies:
 
-- Lengths within a factor `GALLOP_RATIO`: compare blocks of four with blocks of four. This takes
-  O(m + n) vector comparisons; a count has no branch that depends on the values.
+- Lengths within a factor `GALLOP_RATIO`: compare blocks of values with blocks of values. This takes
+  O(m + n) vector comparisons; a count has no branch that depends on the values. A block has eight
+  values if all values are within a range of 2**32, so that 32 bits of each decide; else four.
 - Otherwise, for each value of the shorter list: gallop over the last values of the blocks of the
   longer list, then compare one block at once. This takes O(m log(n / m)).
 
@@ -17,13 +18,30 @@ are multiplied at each common value.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import subroutine
-from dbsp_wcoj.kernels.memory import VECTOR_LANES, block_contains, count_block_matches, load
+from dbsp_wcoj.kernels.memory import (
+    NARROW_LANES,
+    VECTOR_LANES,
+    block_contains,
+    count_block_matches,
+    count_narrow_matches,
+    load,
+)
 from dbsp_wcoj.kernels.storage.run_layout import UNIFORM_WEIGHT, WEIGHT_SUMS
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply, wrapping_subtract
 
 # A list longer than this many times the other one is searched by galloping.
 GALLOP_RATIO = 12
+# Values are within a narrow range if they differ by less than this.
+NARROW_RANGE = 1 << 32
+
+
+@subroutine
+def are_narrow(a, i, end_a, b, j, end_b):
+    """Return whether all values of two lists that are not empty are within a narrow range."""
+    lowest = min(load(a, i), load(b, j))
+    highest = max(load(a, end_a - 1), load(b, end_b - 1))
+    return np.uint64(highest) - np.uint64(lowest) < np.uint64(NARROW_RANGE)
 
 
 @subroutine
@@ -67,6 +85,13 @@ def count_common(a, i, end_a, b, j, end_b):
                 common += block_contains(b, j, value)
                 i += 1
     else:
+        if end_a - i >= NARROW_LANES and are_narrow(a, i, end_a, b, j, end_b):
+            while i + NARROW_LANES <= end_a and j + NARROW_LANES <= end_b:
+                common += count_narrow_matches(a, i, b, j)
+                last_a = load(a, i + NARROW_LANES - 1)
+                last_b = load(b, j + NARROW_LANES - 1)
+                i += NARROW_LANES * np.int64(last_a <= last_b)
+                j += NARROW_LANES * np.int64(last_b <= last_a)
         while i + VECTOR_LANES <= end_a and j + VECTOR_LANES <= end_b:
             common += count_block_matches(a, i, b, j)
             last_a = load(a, i + VECTOR_LANES - 1)

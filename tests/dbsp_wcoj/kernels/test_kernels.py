@@ -160,7 +160,19 @@ def test_counting_common_values_equals_a_set_intersection_of_any_slices(data):
     check_common(a, b, i, end_a, j, end_b)
 
 
-LENGTHS = (1, VECTOR_LANES - 1, VECTOR_LANES, VECTOR_LANES + 1, 2 * VECTOR_LANES, 61, 1_000)
+@pytest.mark.parametrize("origin", [LOWEST, -(2**31), 0, HIGHEST - 2**34])
+@pytest.mark.parametrize("distance", [2**31, 2**32 - 20, 2**32, 2**32 + 1, 2**33])
+def test_values_with_the_same_lower_32_bits_are_distinguished(origin, distance):
+    near = origin + 2 * np.arange(10)
+    far = near + distance
+    check_common(near, far, 0, 10, 0, 10)
+    both = np.union1d(near, far)
+    check_common(near, both, 0, 10, 0, len(both))
+    check_common(far, both, 0, 10, 0, len(both))
+    check_common(both, both, 0, len(both), 0, len(both))
+
+
+LENGTHS = (1, VECTOR_LANES - 1, VECTOR_LANES, VECTOR_LANES + 1, 2 * VECTOR_LANES, 17, 61, 1_000)
 RATIOS = (1, 2, intersect.GALLOP_RATIO - 1, intersect.GALLOP_RATIO, intersect.GALLOP_RATIO + 1)
 RATIOS += (sums.MAX_SCAN_RATIO - 1, sums.MAX_SCAN_RATIO, sums.MAX_SCAN_RATIO + 1, 100)
 
