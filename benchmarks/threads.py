@@ -4,19 +4,22 @@
 
 Each case is a circuit, a load and some steps of 10,000 rows. Three tables:
 
-- *Work and span* does not need the threads that it tells about. One thread runs all tasks of a
-  step one after the other. The work is the CPU time of the step. The span is the time of its
-  longest chain of tasks that wait for each other. Threads that never wait while there is a task
-  take at most span + (work - span) / threads, Brent's bound [1]; the speed-up is that of this
-  bound. It leaves out that Python code of several threads does not run at the same time.
-- *Shares* counts the candidates (proposals and intersections) of the parts of the joins of a step,
-  and deals them to 2 to 64 threads (`dbsp_wcoj.workers.count_shares`). An even share is 1.
-- *Wall time*, with ``--wall``, is measured by one and by two threads that take turns; least times.
-  It needs two idle cores. Two cores share caches and memory, so they are not twice as fast as one:
-  two processes that do the same work at the same time, each with one thread, show how much faster
-  two threads could be that have nothing to wait for.
+- *Work and span*: one thread is enough for this table. It runs all tasks of a step, which is
+  divided as for 64 threads, one after the other. The work is the CPU time of the step. The span is
+  the time of its longest chain of tasks that wait for each other. Threads that never wait while
+  there is a task take at most span + (work - span) / threads, Brent's bound [1]; the speed-up is
+  that of this bound. It leaves out that Python code of several threads does not run at the same time.
+- *Shares* counts the candidates (proposals and intersections) of the parts of all joins of the last
+  step, and deals them to 2 to 64 threads (`dbsp_wcoj.workers.count_shares`). It is the largest
+  share; 1 is an even one.
+- *Wall time*, with ``--wall``: each repetition runs all steps with one thread, then with two
+  threads, then in two processes at the same time. Each step counts with its least time, and the
+  table has the median of the steps. It needs two idle cores. Two cores share caches and memory, so
+  they are not twice as fast as one. The two processes, each with one thread, show it: their
+  throughput is what two threads that never wait could reach.
 
-The results of one and two threads are compared.
+The deltas and the states of a step that is divided, and of two threads, are compared with those of
+one thread. The exit status is 1 if they differ; a missed target does not change it.
 
 References:
     [1] Brent. The Parallel Evaluation of General Arithmetic Expressions. JACM 21(2), 1974.
@@ -29,7 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import gettempdir
@@ -56,6 +59,7 @@ TARGET: Final = 1.7
 THREADS: Final = (2, 4, 8, 16, 32, 64)
 STEP_ROWS: Final = 10_000
 STEPS: Final = 5
+MAX_STEP_SECONDS: Final = 300.0  # a process that waits longer for the other one ends
 EDGES: Final = 1_000_000
 SAMPLE_NETWORK: Final = SHARED / "data" / "lsqb" / "ldbc-snb-sample"
 TRIANGLES: Final = """SELECT {} FROM e x JOIN e y ON y.src = x.dst
@@ -74,7 +78,6 @@ class _Frame:
     ready: float = 0.0
 
 
-@dataclass(init=False)
 class SerialWorkers(Workers):
     """Workers that run all tasks in the calling thread, and measure work and span.
 
@@ -82,11 +85,9 @@ class SerialWorkers(Workers):
         candidates: The candidates of each part of a join.
     """
 
-    candidates: list[int] = field(default_factory=list)
-
     def __init__(self, threads: int) -> None:
-        super().__init__(ThreadPoolExecutor(1), threads)
-        self.candidates = []
+        super().__init__(ThreadPoolExecutor(1), threads)  # the executor is never used
+        self.candidates: list[int] = []
         self._frames = [_Frame(time.thread_time())]
 
     def measure(self, step: Callable[[], Any]) -> tuple[float, float]:
@@ -116,9 +117,12 @@ class SerialWorkers(Workers):
             _, number, entry = job.unclaimed.popleft()
             ready, task = entry()
             self._frames.append(_Frame(time.thread_time(), job=job, ready=ready))
-            result = job.results[number] = task()
-            self._pause()
-            span = max(span, ready + self._frames.pop().span)
+            try:
+                result = job.results[number] = task()
+                self._pause()
+            finally:
+                frame = self._frames.pop()
+            span = max(span, ready + frame.span)
             # A part of a join returns its result and its counters, one row per level.
             counters = result[1] if isinstance(result, tuple) and len(result) == 2 else None
             if isinstance(counters, np.ndarray) and counters.ndim == 2:
@@ -169,7 +173,7 @@ def tpch(numbers: Sequence[int], folder: Path, scale: float) -> Case:
 
 
 def lsqb_views(seed: int) -> Case:
-    """Return all queries of LSQB on its sample network, or some on a generated network."""
+    """Return all queries of LSQB on its sample network; without it, some on a generated one."""
     network = lsqb.load_network(SAMPLE_NETWORK, people=20_000, seed=seed)
     relations = lsqb.select_relations(network.relations, *network.queries)
     changed = lsqb.choose_rows(relations, STEP_ROWS, STEPS, seed)
@@ -219,26 +223,26 @@ def measured(circuit: Circuit, workers: SerialWorkers) -> Iterator[None]:
 def work_rows(name: str, case: Case, verdict: Verdict) -> tuple[list[Row], list[Row]]:
     """Return the rows of a case in the tables of work and of shares."""
     alone, shared = case.compile(1), case.compile(2)
+    expected = f"{name}: as with one thread"
+    verdict.set_truth(expected, True)
     kinds: dict[str, list[tuple[float, float]]] = {"load": [], "step": []}
     shares: list[Row] = []
     for number, step in enumerate(case.steps):
         kind = "step" if number else "load"
         workers = SerialWorkers(THREADS[-1])
+        deltas: list[Delta] = []
         with measured(shared, workers):
-            kinds[kind].append(workers.measure(lambda step=step: shared.step(step)))  # type: ignore[misc]
-        found = shared.snapshot().traces
-        alone.step(step)
-        if number == len(case.steps) - 1:
-            expected = alone.snapshot().traces
-            equal = all(np.array_equal(found[n][0], rows) for n, (rows, _) in expected.items())
-            verdict.set_truth(f"{name}: state as with one thread", True)
-            verdict.compare(name, f"{name}: state as with one thread", equal)
-            if workers.candidates:
-                row: Row = {"case": name, "candidates": sum(workers.candidates)}
-                for threads in THREADS:
-                    largest = max(count_shares(workers.candidates, threads))
-                    row[f"{threads} threads"] = largest * threads / sum(workers.candidates)
-                shares.append(row)
+            kinds[kind].append(
+                workers.measure(lambda step=step, deltas=deltas: deltas.append(shared.step(step)))  # type: ignore[misc]
+            )
+        verdict.compare("the deltas of divided work", expected, deltas == [alone.step(step)])
+    verdict.compare("the state of divided work", expected, has_equal_states(alone, shared))
+    if workers.candidates:
+        row: Row = {"case": name, "candidates": sum(workers.candidates)}
+        for threads in THREADS:
+            largest = max(count_shares(workers.candidates, threads))
+            row[f"{threads} threads"] = largest * threads / sum(workers.candidates)
+        shares.append(row)
     rows: list[Row] = []
     for kind, times in kinds.items():
         work, span = (median(column) for column in zip(*times, strict=True))
@@ -249,29 +253,44 @@ def work_rows(name: str, case: Case, verdict: Verdict) -> tuple[list[Row], list[
     return rows, shares
 
 
-def wall_row(name: str, case: Case, repetitions: int) -> Row:
+def has_equal_states(one: Circuit, other: Circuit) -> bool:
+    """Return whether all traces of two circuits have the same rows, codes and weights."""
+    left, right = one.snapshot().traces, other.snapshot().traces
+    return left.keys() == right.keys() and all(
+        np.array_equal(a, b) for name in left for a, b in zip(left[name], right[name], strict=True)
+    )
+
+
+def wall_row(name: str, case: Case, repetitions: int, verdict: Verdict) -> Row:
     """Return the least times of the load and of the steps, by one, two threads and processes."""
     best: dict[str, list[float]] = {}
     for _ in range(repetitions):
+        processes = seconds_of_two_processes(case)  # before a circuit starts threads
+        one, two = case.compile(1), case.compile(2)
         for kind, times in (
-            ("1", [step_seconds(case, 1)]),
-            ("2", [step_seconds(case, 2)]),
-            ("processes", seconds_of_two_processes(case)),
+            ("1", [step_seconds(one, case.steps)]),
+            ("2", [step_seconds(two, case.steps)]),
+            ("processes", processes),
         ):
             seconds = [float(np.mean(both)) for both in zip(*times, strict=True)]
             best[kind] = list(map(min, seconds, best.get(kind, seconds)))
+        expected = f"{name}: as with one thread"
+        verdict.compare("the state of two threads", expected, has_equal_states(one, two))
     row: Row = {"case": name}
     for kind, part in (("load", slice(0, 1)), ("step", slice(1, None))):
-        one, two, each = (1e3 * median(seconds[part]) for seconds in best.values())
-        row |= {f"{kind} ms": one, f"{kind} ms, 2 threads": two, f"{kind} times faster": one / two}
-        row[f"{kind} times faster, 2 processes"] = 2 * one / each
+        alone, both, each = (1e3 * median(seconds[part]) for seconds in best.values())
+        row |= {f"{kind} ms": alone, f"{kind} ms, 2 threads": both}
+        row[f"{kind} times faster"] = alone / both
+        row[f"{kind} throughput of 2 processes"] = 2 * alone / each
     return row | {"target": TARGET, "met": float(row["step times faster"] or 0) >= TARGET}
 
 
-def step_seconds(case: Case, threads: int, begin: Callable[[], Any] | None = None) -> list[float]:
-    """Return the seconds of each step of a new circuit; ``begin`` is called before each."""
-    circuit, seconds = case.compile(threads), []
-    for step in case.steps:
+def step_seconds(
+    circuit: Circuit, steps: Sequence[Delta], begin: Callable[[], Any] | None = None
+) -> list[float]:
+    """Return the seconds of each step of a circuit; ``begin`` is called before each."""
+    seconds = []
+    for step in steps:
         if begin is not None:
             begin()
         start = time.perf_counter()
@@ -281,19 +300,25 @@ def step_seconds(case: Case, threads: int, begin: Callable[[], Any] | None = Non
 
 
 def seconds_of_two_processes(case: Case) -> list[list[float]]:
-    """Return the seconds of each step in two processes that begin each step together."""
+    """Return the seconds of each step in two processes that begin each step together.
+
+    Raises:
+        RuntimeError: A process has ended with an error, which it has printed.
+    """
     context = multiprocessing.get_context("fork")  # the children have the rows and the kernels
-    barrier, results = context.Barrier(2), context.SimpleQueue()
-    children = [
-        context.Process(target=lambda: results.put(step_seconds(case, 1, barrier.wait)))
-        for _ in range(2)
-    ]
+    barrier, results = context.Barrier(2, timeout=MAX_STEP_SECONDS), context.SimpleQueue()
+
+    def run() -> None:
+        results.put(step_seconds(case.compile(1), case.steps, barrier.wait))
+
+    children = [context.Process(target=run) for _ in range(2)]
     for child in children:
         child.start()
-    seconds = [results.get() for _ in children]
     for child in children:
         child.join()
-    return seconds
+    if any(child.exitcode for child in children):
+        raise RuntimeError("a process that measures steps has ended with an error")
+    return [results.get() for _ in children]
 
 
 def main(
@@ -309,6 +334,8 @@ def main(
     warm_up()
     tables: dict[str, list[Row]] = {"Work and span": [], "Shares": [], "Wall time": []}
     available = cases(Path(gettempdir()) / "dbsp-wcoj-tpch", scale, seed)
+    if unknown := set(case or ()) - available.keys():
+        raise typer.BadParameter(f"no cases: {sorted(unknown)}; cases: {sorted(available)}")
     for name in case or available:
         terminal().print(f"{name} ...")
         made = available[name]()
@@ -317,7 +344,7 @@ def main(
         tables["Work and span"] += rows
         tables["Shares"] += shares
         if wall:
-            tables["Wall time"].append(wall_row(name, made, repetitions))
+            tables["Wall time"].append(wall_row(name, made, repetitions, verdict))
     result.tables.update({name: rows for name, rows in tables.items() if rows})
     verdict.close(result, json)
 

@@ -132,7 +132,7 @@ class WriterLock:
                 if remaining_s <= 0:
                     raise BusyCircuitError(
                         f"thread {other.name!r} is making a step, and this one has waited "
-                        f"{timeout:g} s for its turn: wait longer (timeout=), or have that step "
+                        f"{timeout:g} s to write: wait longer (timeout=), or have that step "
                         "committed or abandoned"
                     )
                 self._turn_ended.wait(min(remaining_s, POLL_INTERVAL_S))

@@ -4,7 +4,7 @@ A run is an immutable sorted piece of a relation; a spine is the list of runs in
 and its tail is the newest run, to which small steps are added (`dbsp_wcoj.storage.spine`). The
 buffer of an arena contains the runs of the small deltas of one relation, in all column orders, and
 the tails. When the buffer is full, the arena continues in a new one. A run keeps its buffer alive,
-so a buffer is freed with its last run; tails soon become part of larger runs.
+so a buffer is freed when later steps have merged its last run into a larger one.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Arena:
             The runs, and the largest weight bound of the spines.
 
         Complexity:
-            O(rows²), with a very small factor.
+            O(orders · rows²): an insertion sort.
         """
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
@@ -98,7 +98,9 @@ class Arena:
         return runs, bound
 
     def add(self, runs: Mapping[ColumnOrder, Run]) -> bool:
-        """Add runs of `build_runs` to the tails of their spines, if there is enough memory.
+        """Add runs of `build_runs` to the tails of their spines, if there is room in the buffer.
+
+        The spines then do merge work, if it is due (`dbsp_wcoj.storage.spine.Spine.settle`).
 
         Returns:
             False, without a change, if the runs are in an earlier buffer or the current buffer has
@@ -107,15 +109,17 @@ class Arena:
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(MERGE)
-        status = NOT_ADDED
+        status, rows = NOT_ADDED, 0
         try:
             run = runs[self.orders[0]]
             status = add_small_runs(self.address, run.address, run.rows)
+            if observer is not None and status != NOT_ADDED:
+                rows = self.tail_rows
             if status == MUST_SETTLE:
                 self.settle()
         finally:
             if observer is not None:
-                observer.end_phase(0 if status == NOT_ADDED else self.tail_rows)
+                observer.end_phase(rows)
         return bool(status != NOT_ADDED)
 
     @property

@@ -4,8 +4,8 @@ The system supplies the memory of a new array when it is first written, a page a
 the page with zeros. numpy asks for pages of 2 MB for arrays of at least 4 MB. Large pages make
 searches faster. But a large merge is done in slices, of some thousand rows each, and a slice writes
 to about four sections of the result (`dbsp_wcoj.kernels.storage.run_layout`). Each is in another
-page, so the slice may wait for 8 MB of zeros. That takes a millisecond, and 20 in a virtual machine
-that gets the pages from its host first. So the result of a merge begins in pages of 4 KB, and
+page, so the slice may wait for 8 MB of zeros. That takes 1 ms, and 20 ms in a virtual machine whose
+host must supply the pages first. So the result of a merge begins in pages of 4 KB, and
 `allow_large_pages` lets the system replace them once the result is complete. Linux does so in a
 thread of the kernel (khugepaged).
 
@@ -35,9 +35,9 @@ Words = npt.NDArray[np.int64]
 
 # Smaller arrays never get large pages, and the allocator of numpy reuses their memory.
 MIN_MAPPED_BYTES: Final = 1 << 22
-# The process keeps at most so much free memory for later arrays.
+# The process keeps at most this many bytes of free memory for later arrays.
 MAX_FREE_BYTES: Final = 1 << 26
-# Memory is not reused for an array that is so many times smaller.
+# A map of more than this many times the bytes of an array is not reused for it.
 MAX_SIZE_RATIO: Final = 4
 # The size of a large page, in bytes.
 LARGE_PAGE_BYTES: Final = 1 << 21
@@ -88,42 +88,43 @@ class FreeMemory:
         return sum([block.written for block in self._blocks])
 
     def limit(self, max_bytes: int) -> None:
-        """Keep at most so many bytes with pages from now on, if it kept more until now."""
+        """Keep at most this many bytes with pages from now on, if it kept more until now."""
         with self._lock:
             self._max_bytes = min(self._max_bytes, max_bytes)
             while self.free_bytes > self._max_bytes:
                 self._blocks.pop()
 
     def put(self, block: Block) -> bool:
-        """Keep memory that no array uses; return False if there is no room for it."""
+        """Keep memory that no array uses; return False if that would be too many bytes."""
         with self._lock:
             has_room = self.free_bytes + block.written <= self._max_bytes
             if has_room:
                 self._blocks.append(block)
             return has_room
 
-    def take(self, count: int) -> Block | None:
-        """Return memory of at least ``count`` bytes; None if none is suitable.
+    def take(self, byte_count: int) -> Block | None:
+        """Return memory of at least ``byte_count`` bytes; None if none is suitable.
 
         The smallest map with enough bytes is best. If all are smaller, the largest is extended: the
-        system moves its pages to other addresses without a copy.
+        system moves its pages to other addresses without a copy. A map that cannot be extended is
+        closed.
         """
         with self._lock:
-            suitable = [b for b in self._blocks if len(b.memory) <= MAX_SIZE_RATIO * count]
+            suitable = [b for b in self._blocks if len(b.memory) <= MAX_SIZE_RATIO * byte_count]
             if not suitable:
                 return None
-            large_enough = [b for b in suitable if len(b.memory) >= count]
+            large_enough = [b for b in suitable if len(b.memory) >= byte_count]
             if large_enough:
                 block = min(large_enough, key=lambda b: len(b.memory))
             else:
                 block = max(suitable, key=lambda b: len(b.memory))
             self._blocks.remove(block)
-        if len(block.memory) < count:
+            self.reused_bytes += block.written
+        if len(block.memory) < byte_count:
             try:
-                block.memory.resize(count)
+                block.memory.resize(byte_count)
             except (OSError, SystemError, ValueError):  # not every system can extend a map
                 return None
-        self.reused_bytes += block.written
         return block
 
 
@@ -181,10 +182,11 @@ class SmallPages:
         return self._map is not None
 
     def take_array(self) -> Words:
-        """Return the array, whose words are undefined. Call once.
+        """Return the array, whose words are undefined; may be called once.
 
         The memory lives as long as the array; this object has no reference to the array.
         """
+        assert self._array is None
         if self._map is None:
             return np.empty(self._words, np.int64)
         array: Words = np.frombuffer(self._map, np.int64, self._words)
@@ -197,7 +199,10 @@ class SmallPages:
             _advise(self._map, mmap.MADV_HUGEPAGE)
 
     def trim(self, words: int) -> None:
-        """Free the memory after the first words of the array; nobody may use it any more."""
+        """Free the memory after the first words of the array; nobody may use it any more.
+
+        The rest of a large page is kept: `allow_large_pages` could not use a part of one.
+        """
         if self._map is None:
             return
         end = -(-8 * words // LARGE_PAGE_BYTES) * LARGE_PAGE_BYTES
@@ -205,8 +210,8 @@ class SmallPages:
             self._map.madvise(mmap.MADV_DONTNEED, end, self._written - end)
             self._written = end
 
-    def release(self, count: int) -> bool:
-        """Free up to ``count`` more bytes, if nothing refers to the array any more.
+    def release(self, byte_count: int) -> bool:
+        """Free up to ``byte_count`` more bytes, if nothing refers to the array any more.
 
         Memory that `FreeMemory` keeps is released at once.
 
@@ -223,10 +228,10 @@ class SmallPages:
         if not self._released and self._free_memory.put(Block(memory, self._written)):
             self._map = None
             return True
-        count = max(count // mmap.PAGESIZE, 1) * mmap.PAGESIZE
-        if self._released + count < len(memory):
-            memory.madvise(mmap.MADV_DONTNEED, self._released, count)
-            self._released += count
+        page_bytes = max(byte_count // mmap.PAGESIZE, 1) * mmap.PAGESIZE
+        if self._released + page_bytes < len(memory):
+            memory.madvise(mmap.MADV_DONTNEED, self._released, page_bytes)
+            self._released += page_bytes
             return False
         memory.close()
         self._map = None

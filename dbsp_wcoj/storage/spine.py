@@ -40,13 +40,17 @@ as often, or else the smallest neighbours. The first step that is small, has mor
 deletes rows begins to merge the runs until the sizes are as above; deleted rows would otherwise
 stay in memory.
 
-A run may be a memory map of a file (`Run.is_mapped`). The spine does not merge it with others,
-because the sum would be in memory again: whoever maps the files also merges them, and replaces the
-runs (`Spine.load`). For the same reason, `Spine.max_merge_rows` can exclude merges of large runs
-in memory, which will be maps later. `Spine.compact` merges all runs, as correctness requires.
+A run may be a memory map of a file (`Run.is_mapped`). Steps do not merge it with others, because
+the sum would be in memory again: whoever maps the files also merges them, and replaces the runs
+(`Spine.load`). Only if there would be more than `MAX_RUNS` runs, or `MAX_LOADED_RUNS` after a load,
+mapped runs are merged, too. For the same reason, `Spine.max_merge_rows` can exclude merges of large
+runs in memory, which will be maps later. `Spine.compact` merges all runs. It is needed if sums of
+some of the runs might leave int64, although the sum of all does not.
 
 Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. A step of k rows
-copies at most O(GROWTH_FACTOR · k + FUEL_PER_STEP + MIN_FUEL_OF_TAIL) rows in each open merge.
+copies at most 27 k + 512 rows in each open merge, plus `MIN_FUEL_AT_ONCE` rows if it follows steps
+of a tail, and at least `MIN_FUEL_AT_ONCE` rows in each merge that it opens or does at once. Only a
+spine of `MAX_RUNS` runs is merged as a whole.
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). Alternatives considered: merging only pairs of
@@ -62,7 +66,7 @@ import numpy as np
 
 from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
-from dbsp_wcoj.kernels.storage.spine import FUEL_PER_ROW, FUEL_PER_STEP, MAX_RUNS
+from dbsp_wcoj.kernels.storage.spine import GROWTH_FACTOR, MAX_RUNS, fuel_of
 from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.small_pages import SmallPages
@@ -74,11 +78,9 @@ __all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
 # is no tail or it is among the runs.
 SpineSnapshot = tuple[tuple[Run, ...], tuple[Int64Array, int, int] | None]
 
-# A run is merged with the older run before it if that one is at most this many times as large.
-GROWTH_FACTOR: Final = 8
-# The same in a step that searches for no more rows than its delta has,
+# `GROWTH_FACTOR` in a step that searches for no more rows than its delta has.
 MIN_GROWTH_FACTOR: Final = 2
-# for an older run of at most this many rows, or without deletions. The deleted rows of larger runs
+# Larger runs with deletions are merged by `GROWTH_FACTOR` in such a step as well: the deleted rows
 # would use too much memory until they are merged.
 MAX_LATE_MERGE_ROWS: Final = 1 << 18
 # Two runs of at most this many rows together are always merged.
@@ -89,11 +91,12 @@ MIN_FUEL_AT_ONCE: Final = 8192
 MIN_FUEL_OF_TAIL: Final = 3072
 # Bytes of merged runs that are freed, for each row of merge work.
 RELEASED_BYTES_PER_FUEL: Final = 256
-# A step may leave its run unmerged if the run has at least this many rows,
+# A step leaves its run unmerged only if the run has at least this many rows.
 MIN_UNREAD_ROWS: Final = 1 << 15
-# and at least this many rows for each row that its lookups search for.
+# A step leaves its run unmerged only if the run has at least this many rows for each row that the
+# lookups of the step search for.
 ROWS_PER_LOOKUP: Final = 8
-# If a spine with such steps has more runs, those of similar size are merged.
+# If a spine with unmerged runs has more runs than this, those of similar size are merged.
 MAX_UNREAD_RUNS: Final = 8
 # At most this many runs remain after a load: beyond it, the newest runs are merged.
 MAX_LOADED_RUNS: Final = 128
@@ -109,12 +112,12 @@ class Spine:
     """
 
     __slots__ = (
-        "_fuel_until_now",
+        "_counted_tail_fuel",
         "_has_few_lookups",
         "_has_unmerged_runs",
         "_merges",
         "_overlay",
-        "_owed_fuel",
+        "_pending_fuel",
         "_released",
         "_runs",
         "_tail",
@@ -139,9 +142,9 @@ class Spine:
         # True if the last step searched for no more rows than its delta had.
         self._has_few_lookups = False
         # Merge work, in rows, for steps since the last merge work.
-        self._owed_fuel = 0
-        # The part of the tail's fuel that was owed before.
-        self._fuel_until_now = 0
+        self._pending_fuel = 0
+        # The fuel of the steps of the tail for which merge work is done or pending.
+        self._counted_tail_fuel = 0
         # The runs of the overlay, and the run count and weight bound of the table without them.
         self._overlay: list[Run] = []
         self._without_overlay: tuple[int, int] | None = None
@@ -206,7 +209,7 @@ class Spine:
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes of the runs that are not mapped, and at most those of open merges; O(runs)."""
+        """Bytes of the runs in memory, and a bound of the results of open merges; O(runs)."""
         merging = [run for merge in self._merges for run in (merge.older, merge.newer)]
         return sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
 
@@ -237,12 +240,12 @@ class Spine:
         self._close_tail()
         self._runs = loaded
         self._merges.clear()
-        self._owed_fuel = 0
+        self._pending_fuel = 0
         self._has_unmerged_runs = True
         self._refresh(0)
 
     def append(self, run: Run, lookups: int | None = None) -> None:
-        """Add the run of a step, then do the merge work of the step.
+        """Add the run of a step, then do the merge work of the step. There must be no overlay.
 
         Args:
             run: At least one row, and weights such that no sum of runs overflows.
@@ -252,10 +255,11 @@ class Spine:
         if observer is not None:
             observer.begin_phase(MERGE)
         try:
+            assert self._without_overlay is None
             first_new = len(self._runs)
             self._close_tail()
             self._runs.append(run)
-            self._owed_fuel += FUEL_PER_ROW * run.rows + FUEL_PER_STEP
+            self._pending_fuel += fuel_of(run.rows, 1)
             self._set_few_lookups(lookups is not None and lookups <= run.rows)
             is_unread = (
                 lookups is not None
@@ -269,15 +273,16 @@ class Spine:
 
     def settle(self) -> None:
         """Make a full tail an ordinary run, and do merge work for its steps if that is due."""
-        tail_rows, _, rows, steps, due_fuel = self.table[spine_kernels.TAIL_ROWS :].tolist()
+        word = self.table.item
+        rows, steps = word(spine_kernels.ADDED_ROWS), word(spine_kernels.ADDED_STEPS)
         first_new = len(self._runs)
-        if spine_kernels.is_tail_full(tail_rows, rows, steps):
+        if spine_kernels.is_tail_full(word(spine_kernels.TAIL_ROWS), rows, steps):
             self._close_tail()
             self._set_few_lookups(False)
             self._do_merge_work(first_new)
-        elif self._fuel_of_tail() >= due_fuel:
+        elif fuel_of(rows, steps) >= word(spine_kernels.DUE_FUEL):
             self._read_tail()  # a complete merge moves it in the table
-            self._owe_for_tail()
+            self._count_tail_fuel()
             self._do_merge_work(first_new)
 
     def _set_few_lookups(self, has_few_lookups: bool) -> None:
@@ -348,33 +353,41 @@ class Spine:
         tail = self._read_tail()
         if tail is not None:
             self._runs.append(tail)
-        self._owe_for_tail()
-        self._fuel_until_now = 0
+        self._count_tail_fuel()
+        self._counted_tail_fuel = 0
         self.table[spine_kernels.TAIL_ROWS] = 0
         self.table[spine_kernels.ADDED_ROWS : spine_kernels.ADDED_STEPS + 1] = 0
         self._tail = None
 
-    def _owe_for_tail(self) -> None:
-        """Owe the fuel of the steps that were added to the tail since the last call.
+    def _count_tail_fuel(self) -> None:
+        """Add the fuel of the steps that were added to the tail since the last call.
 
-        If no merge was open, there are many such steps, and no need for the fuel of all of them.
+        It is at most `MIN_FUEL_AT_ONCE`. There is more only if no merge was open; then no merge
+        has waited for it, and it would only make this step slow.
         """
-        fuel = self._fuel_of_tail()
-        self._owed_fuel += min(fuel - self._fuel_until_now, MIN_FUEL_AT_ONCE)
-        self._fuel_until_now = fuel
-
-    def _fuel_of_tail(self) -> int:
-        """The fuel of all steps that were added to the tail."""
         word = self.table.item
-        rows, steps = word(spine_kernels.ADDED_ROWS), word(spine_kernels.ADDED_STEPS)
-        return FUEL_PER_ROW * rows + FUEL_PER_STEP * steps
+        fuel = fuel_of(word(spine_kernels.ADDED_ROWS), word(spine_kernels.ADDED_STEPS))
+        self._pending_fuel += min(fuel - self._counted_tail_fuel, MIN_FUEL_AT_ONCE)
+        self._counted_tail_fuel = fuel
 
     def _do_merge_work(self, changed: int, *, is_unread: bool = False) -> None:
         """Do the pending merge work; the runs from position ``changed`` on are new.
 
-        With ``is_unread``, only open merges and those of too many runs are done.
+        With ``is_unread``, only open merges and those of too many runs are done. Without memory for
+        a merge, its runs stay as they are, and later steps try again.
         """
-        fuel, self._owed_fuel = self._owed_fuel, 0
+        fuel, self._pending_fuel = self._pending_fuel, 0
+        try:
+            changed = self._merge_runs(changed, fuel, is_unread)
+        except MemoryError:
+            changed, self._has_unmerged_runs = 0, True
+        if len(self._runs) >= MAX_RUNS:  # one more may follow: a tail
+            self.compact()
+        else:
+            self._refresh(changed)
+
+    def _merge_runs(self, changed: int, fuel: int, is_unread: bool) -> int:
+        """Work on open merges, and begin new ones; return the first position that has changed."""
         if self._released:
             count = RELEASED_BYTES_PER_FUEL * fuel
             self._released = [pages for pages in self._released if not pages.release(count)]
@@ -389,10 +402,7 @@ class Spine:
         else:
             last = len(self._runs) - 1
             changed = min(changed, self._merge_neighbours(last, fuel, check_all=merging))
-        if len(self._runs) >= MAX_RUNS:  # one more may follow: a tail
-            self.compact()
-        else:
-            self._refresh(changed)
+        return changed
 
     def _merge_neighbours(self, position: int, fuel: int, *, check_all: bool) -> int:
         """Merge neighbours from ``position`` backwards; return the first position that changed.
@@ -459,7 +469,7 @@ class Spine:
         """
         self._close_tail()
         self._merges.clear()
-        self._owed_fuel = 0
+        self._pending_fuel = 0
         if len(self._runs) > 1:
             merged = Run.sum_of(self._runs)
             self._runs[:] = [merged] if merged.rows else []
@@ -526,7 +536,7 @@ class Spine:
         table[spine_kernels.RUN_COUNT] = len(runs)
         has_work = bool(self._merges or self._released)
         table[spine_kernels.DUE_FUEL] = (
-            self._fuel_until_now + MIN_FUEL_OF_TAIL if has_work else MAX_INT64
+            self._counted_tail_fuel + MIN_FUEL_OF_TAIL if has_work else MAX_INT64
         )
         for index in range(changed, len(runs)):
             table[spine_kernels.FIRST_RUN + index] = runs[index].address

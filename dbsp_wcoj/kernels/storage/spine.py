@@ -28,15 +28,24 @@ ADDED_STEPS = TAIL_ROWS + 3  # steps added to the tail since then
 DUE_FUEL = TAIL_ROWS + 4  # fuel of these steps at which merge work is due, if the tail is not full
 TABLE_WORDS = TAIL_ROWS + 5
 
-# Fuel, that is, merge work in rows, for each row of a step (3 * (GROWTH_FACTOR + 1) of
-# `dbsp_wcoj.storage.spine`), and for each step.
-FUEL_PER_ROW = 27
+# A run is merged with the older run before it if that one is at most this many times as large.
+GROWTH_FACTOR = 8
+# Fuel, that is, merge work in rows, of a step: for each row, and for the step. A merge of a run of
+# n rows and one of up to 8 n has 9 n rows to copy, while about n rows arrive; three times that
+# leaves time for the merges of its result.
+FUEL_PER_ROW = 3 * (GROWTH_FACTOR + 1)
 FUEL_PER_STEP = 512
 
-# A tail is full if it has more than `MAX_TAIL_ROWS` rows and more rows than `MAX_TAIL_STEPS`
-# average steps. Then the spine settles: it makes the tail an ordinary run, and does merge work.
-MAX_TAIL_ROWS = 96
-MAX_TAIL_STEPS = 3
+# A tail is full if it has more than `MIN_FULL_TAIL_ROWS` rows and more rows than
+# `MIN_FULL_TAIL_STEPS` average steps, so at the latest with four steps of the largest size. Then
+# the spine makes it an ordinary run.
+MIN_FULL_TAIL_ROWS = 96
+MIN_FULL_TAIL_STEPS = 3
+
+
+def fuel_of(rows: int, steps: int) -> int:
+    """Return the merge work of so many steps with so many rows together, in rows."""
+    return FUEL_PER_ROW * rows + FUEL_PER_STEP * steps
 
 
 def is_tail_full(tail_rows: int, rows: int, steps: int) -> bool:
@@ -50,17 +59,17 @@ def is_tail_full(tail_rows: int, rows: int, steps: int) -> bool:
     >>> is_tail_full(96, 96, 96), is_tail_full(97, 97, 97), is_tail_full(97, 120, 2)
     (False, True, False)
     """
-    return tail_rows > MAX_TAIL_ROWS and tail_rows * steps > MAX_TAIL_STEPS * rows
+    return tail_rows > MIN_FULL_TAIL_ROWS and tail_rows * steps > MIN_FULL_TAIL_STEPS * rows
 
 
-_is_tail_full = subroutine(is_tail_full)
+_fuel_of, _is_tail_full = subroutine(fuel_of), subroutine(is_tail_full)
 
 
 @subroutine
 def must_settle(table):
-    """Return whether the spine must settle: its tail is full, or merge work is due."""
+    """Return whether the spine must settle: make a full tail an ordinary run, or do merge work."""
     rows, steps = load(table, ADDED_ROWS), load(table, ADDED_STEPS)
-    is_due = FUEL_PER_ROW * rows + FUEL_PER_STEP * steps >= load(table, DUE_FUEL)
+    is_due = _fuel_of(rows, steps) >= load(table, DUE_FUEL)
     return is_due or _is_tail_full(load(table, TAIL_ROWS), rows, steps)
 
 
@@ -68,7 +77,9 @@ def must_settle(table):
 def add_to_tail(table, run, out):
     """Add a run to the tail; write the sum to ``out`` if there is a tail.
 
-    All arguments are addresses. The weight bound plus the run's largest weight fits in int64.
+    All arguments are addresses. The caller ensures that the spine has fewer than `MAX_RUNS` runs
+    and no overlay, that the weight bound plus the run's largest weight fits in int64, and that
+    ``out`` has enough zero words for a run of the rows of both (`words_of_run`).
 
     Returns:
         The number of words of ``out`` that may no longer be zero, also if all rows cancel.

@@ -15,7 +15,7 @@ from dbsp_wcoj import DeltaQuery, Relations, WeightOverflowError, ZSet
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.kernels.storage.arena import FREE, MAX_SMALL_ROWS
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
-from dbsp_wcoj.kernels.storage.spine import MAX_TAIL_ROWS, MAX_TAIL_STEPS
+from dbsp_wcoj.kernels.storage.spine import MIN_FULL_TAIL_ROWS, MIN_FULL_TAIL_STEPS
 from dbsp_wcoj.storage.arena import MIN_BUFFER_WORDS
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import Trace
@@ -156,11 +156,11 @@ def test_a_tail_grows_until_it_is_a_run_and_its_buffer_may_be_replaced(rows):
         trace = view._relations.traces["e"]
         check_spines(trace)
         longest_tail = max(longest_tail, *tail_rows(trace))
-        assert max(tail_rows(trace)) <= max(MAX_TAIL_ROWS, MAX_TAIL_STEPS * rows)
+        assert max(tail_rows(trace)) <= max(MIN_FULL_TAIL_ROWS, MIN_FULL_TAIL_STEPS * rows)
         buffers += trace.arena._buffer_address != address
         address = trace.arena._buffer_address
     assert trace.to_zset().to_dict() == reference
-    assert longest_tail > MAX_TAIL_ROWS // 2 and buffers > 1
+    assert longest_tail > MIN_FULL_TAIL_ROWS // 2 and buffers > 1
 
 
 def test_rows_that_cancel_leave_no_tail():

@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.storage import merge as merge_kernels
 from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.kernels.storage.spine import MAX_RUNS, RUN_COUNT
+from dbsp_wcoj.kernels.storage.spine import MAX_RUNS, RUN_COUNT, fuel_of
 from dbsp_wcoj.storage import spine as spine_module
 from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.spine import (
-    FUEL_PER_ROW,
-    FUEL_PER_STEP,
     GROWTH_FACTOR,
     MAX_UNREAD_RUNS,
     MIN_FUEL_AT_ONCE,
@@ -35,6 +33,7 @@ from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
 
 ORDER = np.array([1, 0])
+ORDER_OF_TAIL = np.array([0, 1])
 
 
 def build(delta: dict) -> Run:
@@ -197,7 +196,7 @@ def test_no_append_of_one_row_does_the_work_of_a_large_merge(monkeypatch):
         merges = len(spine._merges)
         spine.append(distinct_run(appended + number, 1))
         copied, fuel = work.take()
-        idle = (merges + 1) * (FUEL_PER_ROW + FUEL_PER_STEP)
+        idle = (merges + 1) * fuel_of(1, 1)
         # Besides the fuel of open merges, there are small merges at once.
         assert copied <= fuel + merges + 1
         assert fuel <= idle + 3 * MIN_FUEL_AT_ONCE
@@ -223,7 +222,6 @@ def add_to_tail(arena: Arena, delta: ZSet) -> None:
 
 @pytest.mark.parametrize("size", [1, 20, 100])
 def test_each_step_of_a_tail_does_its_share_of_the_work_of_open_merges(size, monkeypatch):
-    assert FUEL_PER_ROW == 3 * (GROWTH_FACTOR + 1)
     work = MergeCounter(monkeypatch)
     spine = Spine()
     arena = Arena({(0, 1): spine})
@@ -234,7 +232,7 @@ def test_each_step_of_a_tail_does_its_share_of_the_work_of_open_merges(size, mon
         appended += count
     work.take()
     # The work of a few very small steps is done together.
-    most = FUEL_PER_ROW * size + FUEL_PER_STEP + MIN_FUEL_OF_TAIL
+    most = fuel_of(size, 1) + MIN_FUEL_OF_TAIL
     steps_with_work = 0
     for _ in range(20_000 // size):
         merges, runs = len(spine._merges), spine._runs.copy()
@@ -252,6 +250,34 @@ def test_each_step_of_a_tail_does_its_share_of_the_work_of_open_merges(size, mon
         "the large merge was not completed"
     )
     assert spine.rows == appended
+
+
+def test_without_memory_for_merges_the_spine_keeps_its_rows_and_merges_later(monkeypatch):
+    spine = Spine()
+    arena = Arena({(0, 1): spine})
+    work = Merge.work
+
+    def has_no_memory(*_: object) -> None:
+        raise MemoryError
+
+    appended = 0
+    for number in range(60):
+        with monkeypatch.context() as patch:
+            if number % 3:
+                patch.setattr(spine_module.Merge, "work", has_no_memory)
+                patch.setattr(spine_module.Run, "merged", staticmethod(has_no_memory))
+            rows = distinct_rows(appended, 3_000 if number % 4 else 40)
+            if len(rows) > 40:
+                spine.append(Run.of(rows, ORDER_OF_TAIL))
+            else:
+                add_to_tail(arena, rows)
+        appended += len(rows)
+        spine._check()
+        assert spine.rows == appended
+    assert Merge.work is work
+    for number in range(appended, appended + 50):
+        spine.append(Run.of(distinct_rows(number, 1), ORDER_OF_TAIL))
+    check_sizes(spine, spine.rows)
 
 
 def test_work_per_row_is_logarithmic_in_a_stream_of_insertions(monkeypatch):
