@@ -8,7 +8,8 @@ Each case is a circuit, a load and some steps of 10,000 rows. Three tables:
   divided as for 64 threads, one after the other. The work is the CPU time of the step. The span is
   the time of its longest chain of tasks that wait for each other. Threads that never wait while
   there is a task take at most span + (work - span) / threads, Brent's bound [1]; the speed-up is
-  that of this bound. It leaves out that Python code of several threads does not run at the same time.
+  that of this bound. It leaves out that Python code of several threads does not run at the same
+  time.
 - *Shares* counts the candidates (proposals and intersections) of the parts of all joins of the last
   step, and deals them to 2 to 64 threads (`dbsp_wcoj.workers.count_shares`). It is the largest
   share; 1 is an even one.
