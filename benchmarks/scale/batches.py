@@ -1,8 +1,8 @@
 """Measures micro-batches of a distributed sink against the embedded sink, on the same cores.
 
 The cells share the cores that the embedded engine has alone, so the figures show the overhead of
-cells: Spark's jobs, and rows that are sent and kept several times. Spark counts the shuffled rows
-and bytes; the load of the cells is read from their manifests. Each sink loads most of a graph in
+cells: Spark's jobs, and rows that are sent and kept several times. Spark counts the shuffled bytes;
+the load of the cells is read from their manifests. Each sink loads most of a graph in
 its first micro-batch, gets a few micro-batches that are not timed, and then some with new edges and
 some without rows. Sinks take turns, so that other work on the machine affects all of them alike.
 After each micro-batch all sinks must have the same count; the last count is checked independently.
@@ -50,9 +50,8 @@ class BatchSizes:
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Shuffled rows and bytes, as Spark counts them, and the id of Spark's last stage."""
+    """Shuffled bytes, as Spark counts them, and the id of Spark's last stage."""
 
-    rows: int
     bytes: int
     last_stage: int
 
@@ -67,9 +66,8 @@ class Shuffled:
         all_stages = store.stageList(None, False, False, quantiles, jvm.java.util.ArrayList())
         stages = [all_stages.apply(index) for index in range(all_stages.size())]
         stages = [info for info in stages if info.stageId() > stage]
-        rows = sum(info.shuffleWriteRecords() for info in stages)
         size = sum(info.shuffleWriteBytes() for info in stages)
-        return Shuffled(rows, size, max((info.stageId() for info in stages), default=stage))
+        return Shuffled(size, max((info.stageId() for info in stages), default=stage))
 
 
 @dataclass
@@ -83,7 +81,7 @@ class MeasuredSink:
         count: The count of the pattern, which is the sum of the deltas.
         batch: The id of the next micro-batch.
         load_s: The seconds of the first micro-batch.
-        shuffled: The shuffled rows and bytes of the first micro-batch.
+        shuffled: The shuffled bytes of the first micro-batch.
         batch_s, one_row_s, idle_s: The seconds of micro-batches with all rows, one row and none.
     """
 
@@ -235,13 +233,10 @@ def _row(
 
 
 def _shuffled_by_row(sink: MeasuredSink, rows: int) -> Row:
-    """Return the copies and the bytes that Spark shuffled for each row of the load."""
-    if sink.shuffled is None or not sink.shuffled.rows:
-        return {"copies by Spark": None, "bytes by Spark": None}
-    return {
-        "copies by Spark": sink.shuffled.rows / rows,
-        "bytes by Spark": sink.shuffled.bytes / rows,
-    }
+    """Return the bytes that Spark shuffled for each row of the load."""
+    if sink.shuffled is None or not sink.shuffled.bytes:
+        return {"bytes by Spark": None}
+    return {"bytes by Spark": sink.shuffled.bytes / rows}
 
 
 def _load_ratio(sink: MeasuredSink, stages: tuple[Stage, ...]) -> float | None:

@@ -9,7 +9,7 @@ The checksums of the encoded rows tell whether a micro-batch that is given again
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
@@ -26,6 +26,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.observer import observed
 from dbsp_wcoj.values.row_hash import hash_rows
+from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["EncodedInputs", "digests_of", "encode_inputs", "microseconds_of"]
 
@@ -153,23 +154,30 @@ def digests_of(
 ) -> dict[str, int]:
     """Return a checksum of the rows of each Z-set, independent of their order and codes.
 
+    It is the sum of the hashes of the rows, each times its weight, in int64 with wraparound. So the
+    checksum of a sum of Z-sets is the sum of their checksums, and parts can be read separately.
+
     Args:
-        zsets: The rows in codes; the rows of a step that are not sorted yet are sorted now.
+        zsets: The rows in codes.
         coded: By Z-set, the columns with codes of dictionaries.
 
-    >>> digests_of({"e": ZSet.from_rows([(1, 2)]), "f": ZSet.empty(2)}, {"e": {}, "f": {}})["f"]
+    >>> one = digests_of({"e": ZSet.from_rows([(1, 2)])}, {"e": {}})["e"]
+    >>> digests_of({"e": ZSet.from_rows([(1, 2), (1, 2)])}, {"e": {}})["e"] - 2 * one
     0
     """
     return {
-        name: _checksum(rows.zset if isinstance(rows, EncodedRows) else rows, coded[name])
+        name: _checksum(rows.columns, rows.weights, coded[name])
+        if isinstance(rows, EncodedRows)
+        else _checksum(rows.row_array, rows.weight_array, coded[name])
         for name, rows in zsets.items()
     }
 
 
-def _checksum(zset: ZSet, coded: Mapping[int, Codec]) -> int:
+def _checksum(
+    all_codes: Iterable[Int64Array], weights: Int64Array, coded: Mapping[int, Codec]
+) -> int:
     columns = [
         coded[column].hashes(codes) if column in coded else codes
-        for column, codes in enumerate(zset.row_array)
+        for column, codes in enumerate(all_codes)
     ]
-    hashes = hash_rows([*columns, zset.weight_array], len(zset))
-    return int(hashes.sum()) if len(zset) else 0
+    return int((hash_rows(columns, len(weights)) * weights).sum())

@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from circuits import Circuit
 from streaming.errors import StateDamagedError, StateError
-from streaming.sink.output import MODE_KEY
 from streaming.state.manifest import LastChanges, Manifest, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
 from streaming.state.program_change import read_program
 from streaming.state.reader import load
 from streaming.state.version_summary import read_summary
+from streaming.targets.output_mode import MODE_KEY
 
 __all__ = ["Position", "StoredViews", "ViewInVersion"]
 

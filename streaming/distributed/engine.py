@@ -2,6 +2,14 @@
 
 ::
 
+    rows -> one Spark job: decoding, linear operators, stages of cells, files of the deltas
+         -> one manifest with the manifests of all cells and the names of the files: the commit
+
+In such a job no row passes through the driver (`streaming.distributed.batch_job`). Circuits that
+need the driver's state (`batch_job.find_driver_reason`), the first micro-batch of those with
+constants, a change of the views, and rows that cannot be decoded go another way, with the same
+result::
+
     rows -> the driver's circuit: inputs with their options, linear operators above them, constants
          -> stages of cells (`streaming.distributed.pipeline`) -> deltas of the views, summed
          -> one manifest with the driver's state and the manifests of all cells: the commit
@@ -23,32 +31,44 @@ rows of the inputs with options, also ``keep="all"``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
-import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, CircuitStep, UnknownViewError
-from circuits.schema import Schema
 from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.sliced_backfill import find_slice_obstacle
-from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from streaming.distributed.batch_job import UnreadableSourceError, find_driver_reason, read_digests
 from streaming.distributed.cell_backfill import CellBackfill, UnnamedCells, slice_inputs
 from streaming.distributed.cell_state import check_distributable, circuit_stages
-from streaming.distributed.execution.cell import driver_spec
-from streaming.distributed.explain import explain_stages
-from streaming.distributed.pipeline import Pipeline
+from streaming.distributed.execution.cell import driver_spec, parts_of_source, source_spec
+from streaming.distributed.execution.job_tasks import SourcePlan
+from streaming.distributed.execution.view_deltas import ViewOutput, sum_tables
+from streaming.distributed.explain import explain_job, explain_stages
+from streaming.distributed.pipeline import CellManifests, Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
-from streaming.engine.engine import Engine, StepOutput, ViewBackfill
+from streaming.engine.engine import (
+    Engine,
+    PhaseTimer,
+    RowCounts,
+    StagedBatch,
+    StepOutput,
+    UnreadBatch,
+    ViewBackfill,
+)
+from streaming.engine.prepare import PreparedBatch
 from streaming.errors import StateMismatchError, StreamingError
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
+from streaming.sources.dead_letters import BadRowPolicy, apply_policy
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
@@ -62,8 +82,11 @@ from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLet
 from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
 from streaming.state.verified_files import read_state
+from streaming.targets.output_mode import OutputMode
 
 __all__ = ["DistributedEngine", "read_newest_cells"]
+
+log = logging.getLogger(__name__)
 
 
 class DividedProgram:
@@ -78,6 +101,9 @@ class DividedProgram:
         stages: The stages.
         driver: The circuit of the driver.
         default_layout: The grids of relations without statistics.
+        driver_reason: Why rows pass through the driver (`find_driver_reason`).
+        source_spec: The circuit of the tasks that decode rows.
+        has_constants: True if a view or a stage reads constants.
 
     Raises:
         StreamingError: The circuit cannot be distributed over this number of cells.
@@ -89,6 +115,9 @@ class DividedProgram:
         self.stages = circuit_stages(circuit)
         self.default_layout = GridLayout.default(self.stages, cells)
         self.driver = Circuit(driver_spec(circuit.spec, self.stages))
+        self.driver_reason = find_driver_reason(circuit, self.stages)
+        self.source_spec = source_spec(circuit.spec, self.stages)
+        self.has_constants = bool(parts_of_source(self.stages, None))
 
 
 class DistributedEngine(Engine):
@@ -167,6 +196,82 @@ class DistributedEngine(Engine):
             after=_refuse_whole_view,
             cells=CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells)),
         )
+
+    def prepare_unread(
+        self, batch: UnreadBatch, *, bad_rows: BadRowPolicy, timer: PhaseTimer
+    ) -> StagedBatch | None:
+        """Evaluate a micro-batch in one Spark job, as `Engine.prepare_unread`.
+
+        Raises:
+            RowError: Rows cannot be decoded, and the policy is to fail.
+            DbspWcojError: The step of a cell failed.
+            PySparkException: A task failed, also after Spark's retries.
+        """
+        cells = self._store.cells
+        if not self._runs_as_job(batch):
+            return None
+        pipeline = self._pipeline_for(cells)
+        self._last_session = _session_of(batch.frame)
+        views = self._view_outputs(batch.modes)
+        with timer.phase("cells", "decoding and the steps of the cells"):
+            previous: CellManifests = {}
+            if cells is not None:
+                previous = pipeline.rebalance(batch.batch_id, cells.manifests)
+            try:
+                frame, source = batch.reader.select(batch.frame), self._source_plan(batch.reader)
+                result = pipeline.run_job(frame, source, views, batch.batch_id, previous)
+            except UnreadableSourceError as error:
+                log.info("the driver reads micro-batch %d: %s", batch.batch_id, error)
+                return None
+        dead_letters = apply_policy(result.dead_letters, bad_rows=bad_rows, batch_id=batch.batch_id)
+        step = self.circuit.prepare({})
+        assert not any(table.num_rows for table in step.outputs.values())
+        prepared = PreparedBatch(step, {}, dead_letters, result.digests)
+        manifests = {**previous, **result.manifests}
+        output = StepOutput(
+            {},
+            after=_refuse_whole_view,
+            cells=CellVersions(self._max_cells, pipeline.layout.json_values, manifests),
+            published={
+                view: result.tables.get(view, output.empty_table) for view, output in views.items()
+            },
+        )
+        return StagedBatch(batch, prepared, output, self.versions, result.rows)
+
+    def count_unread(self, batch: UnreadBatch) -> RowCounts | None:
+        """Count the rows of a micro-batch in one Spark job, as `Engine.count_unread`."""
+        if not self._runs_as_job(batch):
+            return None
+        pipeline = self._pipeline_for(self._store.cells)
+        source = self._source_plan(batch.reader)
+        session = _session_of(batch.frame)
+        plan = pipeline.job_plan(session, source, self._view_outputs(batch.modes))
+        try:
+            result = read_digests(batch.reader.select(batch.frame), plan)
+        except UnreadableSourceError:
+            return None
+        return RowCounts(result.rows, result.digests)
+
+    def _runs_as_job(self, batch: UnreadBatch) -> bool:
+        """Return whether executors can decode the rows.
+
+        The first step of the driver publishes the constants of views, and a change of the views is
+        committed by a step of the driver.
+        """
+        is_constant = self._store.cells is None and self._program.has_constants
+        return (
+            self._program.driver_reason is None
+            and not is_constant
+            and not self._store.has_pending_change
+            and hasattr(batch.frame, "mapInArrow")
+        )
+
+    def _source_plan(self, reader: FeedReader) -> SourcePlan:
+        return SourcePlan(self._program.source_spec, reader.feed, reader.relation)
+
+    def _view_outputs(self, modes: Mapping[str, OutputMode]) -> dict[str, ViewOutput]:
+        circuit = self._program.circuit
+        return {view: ViewOutput(circuit.schema(view), modes[view]) for view in circuit.outputs}
 
     def check_readable(self, view: str) -> None:
         """Raise an error: each cell has a part of the views, and no process has a whole view."""
@@ -341,14 +446,15 @@ class DistributedEngine(Engine):
             StateMismatchError: It belongs to other stages.
         """
         cells = read_newest_cells(self._files)
+        program, job = self._program, explain_job(self._program.driver_reason)
         if cells is None:
-            return explain_stages(self._program.stages, self._program.default_layout.grids)
-        layout = GridLayout.of_json(cells.layout, self._program.stages, cells.count)
+            return f"{explain_stages(program.stages, program.default_layout.grids)}\n{job}"
+        layout = GridLayout.of_json(cells.layout, program.stages, cells.count)
         loads = {
             stage.number: count_loads(stage, cells.stage_manifests(stage.number))
-            for stage in self._program.stages.stages
+            for stage in program.stages.stages
         }
-        return explain_stages(self._program.stages, layout.grids, loads=loads)
+        return f"{explain_stages(program.stages, layout.grids, loads=loads)}\n{job}"
 
     def _pipeline_for(self, cells: CellVersions | None) -> Pipeline:
         """The cached pipeline for the grids of the state."""
@@ -400,30 +506,6 @@ def read_newest_cells(files: Files) -> CellVersions | None:
     """
     newest = max(list_batch_ids(files), default=None)
     return None if newest is None else read_manifest(files, newest).cells
-
-
-def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
-    """Add up tables of rows with weights; each row occurs once in the sum.
-
-    Args:
-        schema: The columns, by position.
-        tables: The summands.
-
-    >>> schema = Schema.of("v", pa.schema({"x": pa.int64()}))
-    >>> one, two = (pa.table({"c0": [7, 8], "weight": [1, w]}) for w in (1, -1))
-    >>> sum_tables(schema, [one, two]).to_pylist()
-    [{'x': 7, 'weight': 2}]
-    """
-    nonempty = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
-    if not nonempty:
-        return schema.empty_table
-    codecs = Codecs()
-    if len(nonempty) == 1 and nonempty[0].schema.types == schema.arrow.types:
-        return nonempty[0].cast(schema.arrow)
-    zset = schema.to_zset(nonempty[0], codecs)
-    for table in nonempty[1:]:
-        zset = zset + schema.to_zset(table, codecs)
-    return schema.to_table(zset, codecs)
 
 
 def _check_cells(cells: CellVersions, pipeline: Pipeline) -> None:

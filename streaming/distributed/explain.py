@@ -17,7 +17,7 @@ from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import JoinAtom
 from streaming.distributed.planning.stages import Relation, Stage, Stages
 
-__all__ = ["explain_stages"]
+__all__ = ["explain_job", "explain_stages"]
 
 #: Heavy values of a group that are named.
 MAX_HEAVY_NAMES: Final = 6
@@ -72,6 +72,20 @@ def explain_stages(
     for name, parts in stages.outputs.items():
         lines.append(f"view {name}: {_join_sources([part.source for part in parts])}")
     return "\n".join(lines)
+
+
+def explain_job(driver_reason: str | None) -> str:
+    """Describe where the rows of a micro-batch are read.
+
+    Args:
+        driver_reason: Why they pass through the driver; None if executors read them.
+
+    >>> print(explain_job("input 'p' has options"))
+    rows: read by the driver, because input 'p' has options
+    """
+    if driver_reason is None:
+        return "rows: read by executors, in one Spark job for each micro-batch"
+    return f"rows: read by the driver, because {driver_reason}"
 
 
 def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:

@@ -10,10 +10,10 @@ driver by the same hash functions (`streaming.distributed.execution.placement`) 
 the tasks that have rows: no plan, no shuffle, half of the time. A stage that keeps only sums of one
 group (a count of all rows, say) runs in the driver, without a job.
 
-Rows between stages pass through the driver: a delta is small compared with the state, the driver
-knows at once which stages have no rows, and a stage starts when all its rows are known.
-Alternatives considered: chaining all stages in one plan. Then every stage would run for every
-micro-batch, and the rows of all relations would need one common row type in all shuffles.
+Rows between stages pass through the driver: it knows at once which stages have no rows, and a stage
+starts when all its rows are known. Circuits whose rows executors can decode run in one job instead,
+in which no row passes through the driver (`streaming.distributed.batch_job`). The first micro-batch
+of a circuit with constants runs here, too.
 
 The pipeline holds no state. The manifests that the tasks return name the files that they wrote, and
 these become the state when the driver commits (`streaming.distributed.execution.task`).
@@ -21,25 +21,29 @@ these become the state when the driver commits (`streaming.distributed.execution
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from circuits import StepLimitError
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from dbsp_wcoj.planning.formula_candidates import FormulaName
+from streaming.distributed.batch_job import JobResult, read_counts, run_job
 from streaming.distributed.execution.cell import cell_spec, destination_of, group_by_destination
-from streaming.distributed.execution.routing import CELL, RELATION, route_rows
+from streaming.distributed.execution.job_tasks import JobPlan, SourcePlan
+from streaming.distributed.execution.routing import CELL, route_rows
 from streaming.distributed.execution.stage_rows import (
     columns_of,
+    count_relations,
     pack_relations,
     replicate_rows,
+    split_columns,
     split_relations,
 )
 from streaming.distributed.execution.task import (
@@ -49,12 +53,13 @@ from streaming.distributed.execution.task import (
     StagePlan,
     StageStep,
     StageTask,
-    read_table,
-    write_table,
 )
+from streaming.distributed.execution.transport import read_table, write_table
+from streaming.distributed.execution.view_deltas import ViewOutput, sum_tables
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import count_in_tables, grid_from_counts
+from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import LoadBalance
 from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.stage_cells import StageCells
@@ -134,6 +139,8 @@ class Pipeline:
         self._state_id = state_id
         self._session: SparkSession | None = None
         self._load_balance = LoadBalance()
+        # The plan of the last job, and what it was made from.
+        self._job_plan: tuple[Any, JobPlan] | None = None
         # The plan that tasks receive, by stage; created again when the grid changes.
         self._plans: dict[int, tuple[Grid, StagePlan]] = {}
 
@@ -230,6 +237,92 @@ class Pipeline:
         }
         return PipelineResult(outputs, cells)
 
+    def run_job(
+        self,
+        frame: DataFrame,
+        source: SourcePlan,
+        views: Mapping[str, ViewOutput],
+        batch_id: int,
+        previous: CellManifests,
+    ) -> JobResult:
+        """Run a micro-batch as one job that decodes its rows (`streaming.distributed.batch_job`).
+
+        Args:
+            frame: The rows.
+            source: How they are decoded.
+            views: How the views are written.
+            batch_id: The micro-batch.
+            previous: The manifests of all cells after the previous micro-batch.
+
+        Raises:
+            UnreadableSourceError, DbspWcojError, PySparkException: As `batch_job.run_job`.
+        """
+
+        def name_view(error: Exception, stage: int, cell: int) -> Exception:
+            return _name_view(error, self.stages, stage, cell)
+
+        plan = self.job_plan(frame.sparkSession, source, views)
+        if self._chooses_grids and not previous and any(s.atoms for s in self._running):
+            for number, counts in read_counts(frame, plan).items():
+                stage = self.stages.stages[number]
+                self._set_grid(stage, grid_from_counts(stage, self._layout.cells, counts))
+            plan = self.job_plan(frame.sparkSession, source, views)
+        result = run_job(
+            frame,
+            plan,
+            batch_id,
+            previous,
+            has_new_cells=not self.has_all_cells(previous),
+            name_view=name_view,
+        )
+        if previous:
+            self._load_balance.record(result.changed_rows)
+        tables: dict[str, list[pa.Table]] = {}
+        for stage in self._running:
+            number = stage.number
+            manifests, rows = _stage_manifests(stage, previous), result.driver_rows.get(number, [])
+            if plan.layout.levels[number] is not None or (manifests and not rows):
+                continue
+            packed = pa.concat_tables([pack_relations(stage, {}), *rows])
+            step = StageStep(self._stage_plan(stage), batch_id, manifests)
+            for cell, name, content in self._run_in_driver(stage, packed, step):
+                if name == MANIFEST:
+                    result.manifests[number, cell] = content
+                else:
+                    tables.setdefault(destination_of(name), []).append(read_table(content))
+        for view in plan.layout.driver_views:
+            delta = sum_tables(views[view].schema, tables.get(f"view {view}", []))
+            result.tables[view] = views[view].mode.publish(view, delta)
+        return result
+
+    def job_plan(
+        self, session: SparkSession, source: SourcePlan, views: Mapping[str, ViewOutput]
+    ) -> JobPlan:
+        """Return the plan of the jobs of this pipeline, cached."""
+        parallelism = session.sparkContext.defaultParallelism
+        tasks = max(1, min(max((grid.cells for grid in self.grids), default=1), parallelism))
+        given = (source, views, self.grids, tasks)
+        if self._job_plan is None or self._job_plan[0] != given:
+            plan = JobPlan(
+                uuid.uuid4().hex,
+                self._files,
+                source,
+                tuple(self._stage_plan(stage) for stage in self.stages.stages),
+                self.grids,
+                plan_job(self.stages, self.grids),
+                views,
+                tasks,
+            )
+            self._job_plan = given, plan
+        return self._job_plan[1]
+
+    def has_all_cells(self, cells: CellManifests) -> bool:
+        """Return whether all cells of all stages have a state, so that none takes a first step."""
+        return all(
+            len(_stage_manifests(stage, cells)) == self.grids[stage.number].cells
+            for stage in self._running
+        )
+
     def _run_stage(
         self,
         session: SparkSession,
@@ -241,7 +334,7 @@ class Pipeline:
         """Step the cells of a stage; return their result rows."""
         rows = pack_relations(stage, tables)
         if manifests:
-            self._load_balance.record(stage, rows)
+            self._load_balance.record(count_relations(stage, rows))
         elif self._chooses_grids and stage.atoms:
             self._choose_grid(stage, rows)
         step = StageStep(self._stage_plan(stage), batch_id, manifests)
@@ -309,10 +402,7 @@ class Pipeline:
 
     def _choose_grid(self, stage: Stage, rows: pa.Table) -> None:
         """Choose the grid of a join from its first rows."""
-        numbers, tables = rows.column(RELATION), {}
-        for number, (relation, names) in enumerate(columns_of(stage).items()):
-            tables[relation] = rows.filter(pc.equal(numbers, number)).select(names)
-        counts = count_in_tables(stage, tables)
+        counts = count_in_tables(stage, split_columns(stage, rows))
         self._set_grid(stage, grid_from_counts(stage, self._layout.cells, counts))
 
     def _set_grid(self, stage: Stage, grid: Grid) -> None:

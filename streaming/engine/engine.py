@@ -36,6 +36,7 @@ from circuits.state.program_change import ProgramChange
 from circuits.state.sliced_backfill import SlicedBackfill
 from dbsp_wcoj.storage.trace import TraceStep
 from streaming.engine.prepare import PreparedBatch, prepare_batch
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, DeadLetters
 from streaming.sources.envelope import Changes
 from streaming.state.cell_versions import CellVersions
@@ -49,16 +50,18 @@ from streaming.state.program_change import (
 )
 from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
-from streaming.state.version_summary import VersionSummary
-from streaming.targets.output_mode import PostStepReader
+from streaming.state.version_summary import PublishedTable, VersionSummary
+from streaming.targets.output_mode import OutputMode, PostStepReader
 
 __all__ = [
     "EmbeddedEngine",
     "Engine",
     "MicroBatch",
     "PhaseTimer",
+    "RowCounts",
     "StagedBatch",
     "StepOutput",
+    "UnreadBatch",
     "ViewBackfill",
 ]
 
@@ -102,11 +105,44 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
+class UnreadBatch:
+    """A micro-batch whose rows the process of the sink has not read.
+
+    Attributes:
+        batch_id: The id of the micro-batch.
+        query_id: The Spark query of the micro-batch, if it is known.
+        frame: The rows as Spark passed them.
+        reader: Decodes them.
+        modes: The output mode of each view.
+    """
+
+    batch_id: int
+    query_id: str | None
+    frame: DataFrame
+    reader: FeedReader
+    modes: Mapping[str, OutputMode]
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """What is known of the rows of a micro-batch without reading them in this process.
+
+    Attributes:
+        rows: The number of accepted rows of each input.
+        digests: The checksums of these rows.
+    """
+
+    rows: Mapping[str, int]
+    digests: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class StepOutput:
     """The deltas of a step that is not committed yet.
 
     Attributes:
-        deltas: The consolidated delta of each output.
+        deltas: The consolidated delta of each output in memory.
+        published: The published tables of the other outputs, which executors have written.
         after: Returns a reader of a materialized view as it is after the step.
         cells: The versions that the cells have written, if there are any.
     """
@@ -114,6 +150,7 @@ class StepOutput:
     deltas: Mapping[str, pa.Table]
     after: Callable[[str], PostStepReader]
     cells: CellVersions | None = None
+    published: Mapping[str, PublishedTable] = field(default_factory=dict)
 
 
 class ViewBackfill(Protocol):
@@ -163,15 +200,20 @@ class StagedBatch:
         prepared: Its step and its dead letters.
         output: The deltas of the step.
         versions: The store that `write` adds a version to.
+
+    Attributes:
+        rows_in: The number of decoded rows of each input.
     """
 
     def __init__(
         self,
-        batch: MicroBatch,
+        batch: MicroBatch | UnreadBatch,
         prepared: PreparedBatch,
         output: StepOutput,
         versions: Store | InMemoryStore,
+        rows_in: Mapping[str, int],
     ) -> None:
+        self.rows_in = rows_in
         self._batch = batch
         self._prepared = prepared
         self._output = output
@@ -184,7 +226,7 @@ class StagedBatch:
 
     @property
     def deltas(self) -> Mapping[str, pa.Table]:
-        """The consolidated delta of each output."""
+        """The consolidated delta of each output that executors have not written."""
         return self._output.deltas
 
     @property
@@ -229,7 +271,7 @@ class StagedBatch:
         After this call the version exists, even if the process ends before `commit`.
 
         Args:
-            tables: The published tables.
+            tables: The published tables of `deltas`.
             begun: As for `streaming.state.store.Store.write`.
 
         Raises:
@@ -240,7 +282,7 @@ class StagedBatch:
             self._batch.batch_id,
             self._batch.query_id,
             self._prepared.step,
-            outputs=tables,
+            outputs={**tables, **self._output.published},
             digests=self._prepared.digests,
             dead_letters=dead_letters if dead_letters.num_rows else None,
             cells=self._output.cells,
@@ -455,7 +497,25 @@ class Engine(ABC):
         except BaseException:
             prepared.step.abandon()
             raise
-        return StagedBatch(batch, prepared, output, self.versions)
+        rows_in = {name: table.num_rows for name, table in tables.items()}
+        return StagedBatch(batch, prepared, output, self.versions, rows_in)
+
+    def prepare_unread(
+        self, batch: UnreadBatch, *, bad_rows: BadRowPolicy, timer: PhaseTimer
+    ) -> StagedBatch | None:
+        """Evaluate the step of a micro-batch whose rows are not read in this process.
+
+        The other arguments and the errors are those of `prepare`.
+
+        Returns:
+            None if the rows have to be read: then nothing has changed, and `prepare` evaluates the
+            step, or raises the error of the rows.
+        """
+        return None
+
+    def count_unread(self, batch: UnreadBatch) -> RowCounts | None:
+        """Count the rows of a micro-batch without reading them in this process; None if it must."""
+        return None
 
     def check_replay(self, version: VersionSummary, tables: Mapping[str, pa.Table]) -> None:
         """Check that a replayed micro-batch has the same rows as the committed one.

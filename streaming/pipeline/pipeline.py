@@ -91,8 +91,7 @@ class Refresh:
     def with_step(self, number: int, summary: VersionSummary) -> Refresh:
         """Return this result with the rows of one more step added."""
         rows = {
-            view: self.written.get(view, 0) + table.num_rows
-            for view, table in summary.outputs.items()
+            view: self.written.get(view, 0) + count for view, count in summary.outputs.rows.items()
         }
         return replace(self, number=number, written={**self.written, **rows})
 
@@ -371,7 +370,7 @@ class Pipeline:
         self._has_written = True
         tables = summary.outputs
         in_parallel = [v for v in tables if self._routing.output_of(v).writes_in_parallel]
-        in_parallel.sort(key=lambda view: -tables[view].num_rows)  # the largest first
+        in_parallel.sort(key=lambda view: -tables.rows[view])  # the largest first
         with ThreadPoolExecutor(MAX_PARALLEL_WRITES) as executor:
             written = [executor.submit(self._write, summary, view) for view in in_parallel]
             errors: list[BaseException] = []

@@ -14,7 +14,6 @@ from typing import Final
 
 from circuits.runtime.state_names import StateNames
 from streaming.sink.metrics import BatchMetrics, Stopwatch
-from streaming.sources.envelope import Changes
 from streaming.state.mapped.memory_limit import MemoryUse
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.segment import split_part_name
@@ -41,6 +40,7 @@ class BatchResult:
 
     Attributes:
         summary: Its version.
+        rows_in: The number of rows of each relation.
         is_replay: True if it was committed before, so that it is only published again.
         dead_letters: The number of its dead letters; 0 for a replay.
         missing_deletions: Of each input, the rows that were deleted more often than inserted.
@@ -48,6 +48,7 @@ class BatchResult:
     """
 
     summary: VersionSummary
+    rows_in: Mapping[str, int]
     is_replay: bool = False
     dead_letters: int = 0
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
@@ -81,7 +82,7 @@ class MetricsRecorder:
         """The metrics of the last micro-batch; there must be one."""
         return self._metrics[-1]
 
-    def record(self, result: BatchResult, changes: Changes, watch: Stopwatch) -> None:
+    def record(self, result: BatchResult, watch: Stopwatch) -> None:
         """Keep the metrics of a micro-batch, write them to the directory and the log.
 
         A file system that fails costs a warning, not the micro-batch, which is committed.
@@ -91,8 +92,8 @@ class MetricsRecorder:
         metrics = BatchMetrics(
             batch_id=batch_id,
             replayed=result.is_replay,
-            rows_in={name: table.num_rows for name, table in changes.tables.items()},
-            rows_out={name: table.num_rows for name, table in summary.outputs.items()},
+            rows_in=dict(result.rows_in),
+            rows_out=summary.outputs.rows,
             dead_letters=result.dead_letters,
             dead_letters_total=summary.dead_letters,
             dead_letter_files_removed=(

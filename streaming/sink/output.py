@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -27,8 +26,9 @@ from circuits.schema import WEIGHT
 from circuits.types.arrow_types import empty_table
 from dbsp_wcoj.cached_property import cached_property
 from streaming.errors import TargetError
-from streaming.targets.frame import FrameTarget, takes_whole_views
-from streaming.targets.output_mode import Mode, OutputMode, PostStepReader
+from streaming.state.version_summary import PublishedTable
+from streaming.targets.frame import FrameTarget, is_read_from_files, takes_whole_views
+from streaming.targets.output_mode import MODE_KEY, Mode, OutputMode, PostStepReader
 from streaming.targets.target import (
     ParallelTarget,
     RecordingTarget,
@@ -38,7 +38,6 @@ from streaming.targets.target import (
 )
 
 __all__ = [
-    "MODE_KEY",
     "OnDelta",
     "Output",
     "OutputRouting",
@@ -50,9 +49,6 @@ __all__ = [
 #: A function that is called with the changes of a view in a micro-batch, and its batch id; and with
 #: ``is_whole``, if it has such a parameter (`streaming.targets.frame`).
 OnDelta = Callable[..., object]
-
-#: The metadata key of the mode of a published table; the value is ``str(OutputMode)``.
-MODE_KEY: Final = b"dbsp_wcoj.output"
 
 
 @dataclass(frozen=True)
@@ -156,15 +152,14 @@ class OutputRouting:
         tables = {}
         for view, delta in deltas.items():
             mode = self.output_of(view).output_mode
-            table = mode.changes(view, delta, after(view) if mode.needs_view else None)
-            tables[view] = table.replace_schema_metadata({MODE_KEY: str(mode)})
+            tables[view] = mode.publish(view, delta, after(view) if mode.needs_view else None)
         return tables
 
     def publish(
         self,
         view: str,
         batch_id: int,
-        table: pa.Table,
+        table: PublishedTable,
         *,
         state_id: str,
         files: tuple[str, ...],
@@ -178,7 +173,7 @@ class OutputRouting:
         Args:
             view: The view.
             batch_id: The micro-batch.
-            table: The table.
+            table: The table. One in files is read only if the target needs it in this process.
             state_id: As for `ViewDelta`.
             files: As for `ViewDelta`.
             previous: As for `ViewDelta`.
@@ -197,11 +192,16 @@ class OutputRouting:
                 f"in a sink that publishes it as {mode}: start the query once with the earlier "
                 "mode, and change the mode after that"
             )
-        table = table.replace_schema_metadata(None)
+        if isinstance(table, pa.Table):
+            rows = table
+        elif callable(output.target) and is_read_from_files(table.schema, mode.mode, files):
+            rows = table.schema.empty_table()  # the frame reads the files
+        else:
+            rows = table.read()
         delta = ViewDelta(
             view,
             batch_id,
-            table,
+            rows.replace_schema_metadata(None),
             mode.mode,
             tuple(mode.keys),
             state_id=state_id,

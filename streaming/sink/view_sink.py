@@ -57,7 +57,7 @@ from circuits import Circuit, ProgramChangeError, UnknownInputError
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.runtime.state_names import StateNames
 from circuits.user_functions import UserFunction
-from streaming.engine.engine import MicroBatch
+from streaming.engine.engine import MicroBatch, StagedBatch, UnreadBatch
 from streaming.errors import (
     MissedBatchesError,
     StateError,
@@ -573,26 +573,15 @@ class ViewSink:
                 if self._changes.is_pending:
                     with watch.phase("backfill", "new views"):
                         self._changes.make_all(self._versions.last_batch_id)
-            with watch.phase("read", "rows of the micro-batch"):
-                if self._order.is_pending:  # reading the columns may require a call to a server
-                    self._order.check_columns(df.columns)
-                reader = self._feed_reader()
-                table = reader.collect(df)  # the one action on df
-                if self._feed is None:
-                    self._order.check_rows(table)
-            with watch.phase("decode", f"{table.num_rows:,} rows"):
-                changes = reader.decode(table, df.sparkSession)
-            if committed is None:
-                result = self._step(df, changes, batch_id, query_id, watch)
-            else:
-                self._engine.check_replay(committed, changes.tables)
-                result = BatchResult(committed, is_replay=True)
+            result = self._apply_unread(df, committed, batch_id, query_id, watch)
+            if result is None:
+                result = self._apply_read(df, committed, batch_id, query_id, watch)
             self._last = published = Published(query_id, batch_id, result.summary.outputs)
             with watch.phase("publish", "targets"):
                 self._publish(df, result.summary, watch)
             if not self._versions.has_pending_change:
                 self._changes.confirm(batch_id)
-            self._recorder.record(result, changes, watch)
+            self._recorder.record(result, watch)
             self._changes.finish()
             return published
 
@@ -688,6 +677,54 @@ class ViewSink:
             )
         return self._reader
 
+    def _apply_unread(
+        self,
+        df: DataFrame,
+        committed: VersionSummary | None,
+        batch_id: int,
+        query_id: str | None,
+        watch: Stopwatch,
+    ) -> BatchResult | None:
+        """Apply or check a micro-batch without reading its rows; None if they have to be read."""
+        if self._changes.is_pending or self._changes.publishing is not None:
+            return None
+        modes = {view: self._routing.output_of(view).output_mode for view in self._circuit.outputs}
+        batch = UnreadBatch(batch_id, query_id, df, self._feed_reader(), modes)
+        if committed is not None:
+            counts = self._engine.count_unread(batch)
+            if counts is None:
+                return None
+            committed.check_same_rows(counts.digests)
+            return BatchResult(committed, counts.rows, is_replay=True)
+        with self._versions.guard_reads():
+            staged = self._engine.prepare_unread(batch, bad_rows=self._bad_rows, timer=watch)
+            return None if staged is None else self._commit(staged, watch)
+
+    def _apply_read(
+        self,
+        df: DataFrame,
+        committed: VersionSummary | None,
+        batch_id: int,
+        query_id: str | None,
+        watch: Stopwatch,
+    ) -> BatchResult:
+        """Read the rows of a micro-batch, and apply or check it."""
+        with watch.phase("read", "rows of the micro-batch"):
+            if self._order.is_pending:  # reading the columns may require a call to a server
+                self._order.check_columns(df.columns)
+            reader = self._feed_reader()
+            table = reader.collect(df)  # the one action on df
+            if self._feed is None:
+                self._order.check_rows(table)
+        with watch.phase("decode", f"{table.num_rows:,} rows"):
+            changes = reader.decode(table, df.sparkSession)
+        if committed is None:
+            with self._versions.guard_reads():
+                return self._step(df, changes, batch_id, query_id, watch)
+        self._engine.check_replay(committed, changes.tables)
+        rows_in = {name: rows.num_rows for name, rows in changes.tables.items()}
+        return BatchResult(committed, rows_in, is_replay=True)
+
     def _step(
         self,
         df: DataFrame,
@@ -697,24 +734,17 @@ class ViewSink:
         watch: Stopwatch,
     ) -> BatchResult:
         """Apply a new micro-batch: prepare it, write it, make it the state in memory."""
-        with self._versions.guard_reads():
-            return self._apply_step(df, changes, batch_id, query_id, watch)
-
-    def _apply_step(
-        self,
-        df: DataFrame,
-        changes: Changes,
-        batch_id: int,
-        query_id: str | None,
-        watch: Stopwatch,
-    ) -> BatchResult:
         circuit = self._circuit
         apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
         watermarks = self._query.watermarks(circuit.inputs, circuit.input_options, batch_id)
         now = self._clock() if circuit.reads_now else None
         batch = MicroBatch(batch_id, query_id, changes, df, watermarks, now)
-        previous = self._versions.last_batch_id
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
+        return self._commit(staged, watch)
+
+    def _commit(self, staged: StagedBatch, watch: Stopwatch) -> BatchResult:
+        """Write a prepared micro-batch, and make it the state in memory."""
+        previous = self._versions.last_batch_id
         try:
             publishing = self._changes.publishing
             with watch.phase("write", "state and deltas"):
@@ -736,6 +766,7 @@ class ViewSink:
                 self._changes.advance(staged, previous, self._microseconds_now)
         return BatchResult(
             summary,
+            staged.rows_in,
             dead_letters=len(staged.dead_letters),
             missing_deletions=staged.missing_deletions,
             late_rows=staged.late_rows,
@@ -753,7 +784,8 @@ class ViewSink:
         further = self._changes.routing  # of new views that are published in slices
         routing = self._routing.with_further(further)
         seconds_of_slices = 0.0
-        for view, table in summary.outputs.items():
+        for view in summary.outputs:
+            table = summary.outputs.unread(view)
             start = perf_counter()
             target = routing.output_of(view).target_name
             watch.set_subject(f"{target} of view {view}, {table.num_rows:,} rows")

@@ -29,8 +29,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import pyarrow as pa
-
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import (
@@ -143,7 +141,8 @@ class Manifest:
         watermarks: The watermark of each input with lateness or retention, and the time of the
             micro-batch if a view reads ``now()``.
         plans: The variable orders of the joins.
-        digests: A checksum of the rows of each input.
+        digests: A checksum of the rows of each input; empty if an earlier release wrote the
+            version, whose checksums were others.
         outputs: The files of each published table, in order.
         changes: The last changes of each view; without those that an earlier release wrote.
         dead_letters: The number of dead letters so far, including this micro-batch.
@@ -258,7 +257,9 @@ class Manifest:
             "lengths": dict(self.dictionary_lengths),
             "watermarks": dict(self.watermarks),
             "plans": self.plans,
-            "digests": dict(self.digests),
+            # Earlier releases wrote other checksums as "digests". They read these as no checksums.
+            "digests": {},
+            "row_digests": dict(self.digests),
             "outputs": {name: list(files) for name, files in self.outputs.items()},
             "dead_letters": self.dead_letters,
             "files": {name: [file.size, file.crc] for name, file in self.files.items()},
@@ -297,7 +298,7 @@ class Manifest:
 
 def next_changes(
     batch_id: int,
-    tables: Mapping[str, pa.Table],
+    rows: Mapping[str, int],
     manifest: Manifest | None,
     link: ProgramLink | None,
     begun: Collection[str] = (),
@@ -306,14 +307,13 @@ def next_changes(
 
     Args:
         batch_id: The next version.
-        tables: The published table of each view.
+        rows: The number of rows of each published table.
         manifest: The version before; None if there is none.
         link: The views that the next version continues; None if it has the same views.
         begun: The views of which the next version publishes the first rows, whatever an earlier
             version has published under their names.
 
-    >>> tables = {"v": pa.table({"n": [1]}), "w": pa.table({"n": []})}
-    >>> next_changes(0, tables, None, None)
+    >>> next_changes(0, {"v": 1, "w": 0}, None, None)
     {'v': LastChanges(previous=-1, last=0), 'w': LastChanges(previous=-1, last=-1)}
     """
 
@@ -324,9 +324,9 @@ def next_changes(
         return manifest.changes[old_view].last if old_view in manifest.changes else None
 
     changes = {}
-    for view, table in tables.items():
+    for view, count in rows.items():
         previous = previous_of(view)
-        changes[view] = LastChanges(previous, batch_id if table.num_rows else previous)
+        changes[view] = LastChanges(previous, batch_id if count else previous)
     return changes
 
 
@@ -378,7 +378,9 @@ def _parse_manifest(body: Mapping[str, Any], checksum: int) -> Manifest:
         },
         watermarks={name: parse_int64(time) for name, time in parse_items(body["watermarks"])},
         plans=body["plans"],
-        digests={name: parse_int64(digest) for name, digest in parse_items(body["digests"])},
+        digests={
+            name: parse_int64(digest) for name, digest in parse_items(body.get("row_digests", {}))
+        },
         outputs=outputs,
         dead_letters=parse_count(body["dead_letters"]),
         files=files,

@@ -20,7 +20,7 @@ from streaming.errors import BatchOrderError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.mapped.memory_limit import MemoryUse
 from streaming.state.program_change import AppliedChange, ChangeOptions
-from streaming.state.version_summary import VersionSummary
+from streaming.state.version_summary import PublishedTable, PublishedTables, VersionSummary
 
 __all__ = ["InMemoryStore"]
 
@@ -94,7 +94,7 @@ class InMemoryStore:
         query_id: str | None,
         step: CircuitStep,
         *,
-        outputs: Mapping[str, pa.Table],
+        outputs: Mapping[str, PublishedTable],
         digests: Mapping[str, int],
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
@@ -110,7 +110,8 @@ class InMemoryStore:
             view: -1 if view in begun else self._last_changes.get(view, -1) for view in outputs
         }
         self._last_changes |= {view: batch_id for view, rows in outputs.items() if rows.num_rows}
-        self._last = VersionSummary(batch_id, outputs, {}, digests, total, previous)
+        tables = PublishedTables(outputs)
+        self._last = VersionSummary(batch_id, tables, {}, digests, total, previous)
         self.pending_outputs, self.has_pending_change = {}, False
         return self._last
 

@@ -78,7 +78,12 @@ from streaming.state.records.early_state import EarlyState
 from streaming.state.records.metrics_file import MetricsFile
 from streaming.state.records.unpublished import UnpublishedFile, UnpublishedViews
 from streaming.state.verified_files import read_state
-from streaming.state.version_summary import VersionSummary, read_summary, summarize
+from streaming.state.version_summary import (
+    PublishedTable,
+    VersionSummary,
+    read_summary,
+    summarize,
+)
 from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
 from streaming.state.writable_directory import WritableDirectory
 from streaming.state.writer import Writer
@@ -223,7 +228,7 @@ class Store:
         query_id: str | None,
         step: CircuitStep,
         *,
-        outputs: Mapping[str, pa.Table],
+        outputs: Mapping[str, PublishedTable],
         digests: Mapping[str, int],
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
@@ -238,7 +243,7 @@ class Store:
             batch_id: The micro-batch, for which `find` returned None.
             query_id: The query of its checkpoint.
             step: The prepared step.
-            outputs: The table that each view publishes.
+            outputs: The table that each view publishes; one in files becomes part of the version.
             digests: A checksum of the rows of each input, to compare a replay with.
             dead_letters: The rejected rows; None if there are none.
             cells: The versions that the cells have written for the step.
@@ -282,6 +287,7 @@ class Store:
             owner = self._directory.owner
             parent = None if self._current is None else self._current.checksum
             link = None if self._pending is None else self._pending.link
+            rows = {view: table.num_rows for view, table in outputs.items()}
             manifest = replace(
                 manifest,
                 epoch=owner.epoch,
@@ -289,7 +295,7 @@ class Store:
                 parent=parent,
                 dead_letter_file=dead_letter_file,
                 link=link,
-                changes=next_changes(batch_id, outputs, self._current, link, begun),
+                changes=next_changes(batch_id, rows, self._current, link, begun),
             )
             if self._pending is not None:
                 self._directory.check_owner()

@@ -1,20 +1,111 @@
-"""Version summary: the results of a committed micro-batch, which a replay publishes again."""
+"""Version summary: the results of a committed micro-batch, which a replay publishes again.
+
+A published table is in memory, or in files of the state directory: in mode "distributed", executors
+write the changes of a view to files, and the process of the sink has only the names of these files,
+their checksums and the number of rows. It reads the rows when a target or an observer asks for
+them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
 from streaming.errors import ReplayError
 from streaming.state.files import Files
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import Manifest, ProgramLink
+from streaming.state.manifest import FileChecksum, Manifest, ProgramLink
 from streaming.state.parquet import read_parquet
 from streaming.state.verified_files import read_verified
 
-__all__ = ["VersionSummary", "read_summary", "summarize"]
+__all__ = [
+    "PublishedTable",
+    "PublishedTables",
+    "StoredTable",
+    "VersionSummary",
+    "read_summary",
+    "summarize",
+]
+
+
+@dataclass(frozen=True)
+class StoredTable:
+    """A published table in Parquet files that is not in memory.
+
+    Attributes:
+        files: The state directory.
+        checksums: The size and checksum of each file, by name.
+        schema: The columns, with the metadata of the published table.
+        num_rows: The number of rows, as in an Arrow table.
+    """
+
+    files: Files
+    checksums: Mapping[str, FileChecksum]
+    schema: pa.Schema
+    num_rows: int
+
+    def read(self) -> pa.Table:
+        """Read the rows.
+
+        Raises:
+            StateDamagedError: A file is damaged.
+            OSError: The file system failed.
+        """
+        tables = [
+            read_parquet(read_verified(self.files, name, checksum), f"{self.files.location}/{name}")
+            for name, checksum in self.checksums.items()
+        ]
+        return pa.concat_tables(tables)
+
+
+#: A published table in memory, or in files. Both have ``schema`` and ``num_rows``.
+PublishedTable: TypeAlias = pa.Table | StoredTable
+
+
+class PublishedTables(Mapping[str, pa.Table]):
+    """The published table of each view; a table in files is read when it is asked for.
+
+    Args:
+        tables: The tables.
+
+    >>> tables = PublishedTables({"v": pa.table({"n": [1, 2]})})
+    >>> tables.rows, tables["v"].column("n").to_pylist()
+    ({'v': 2}, [1, 2])
+    """
+
+    def __init__(self, tables: Mapping[str, PublishedTable]) -> None:
+        self._tables = dict(tables)
+
+    def __getitem__(self, view: str) -> pa.Table:
+        """Return the table of a view.
+
+        Raises:
+            StateDamagedError: A file is damaged.
+        """
+        table = self._tables[view]
+        return table.read() if isinstance(table, StoredTable) else table
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The number of rows of each view, without reading them."""
+        return {view: table.num_rows for view, table in self._tables.items()}
+
+    def unread(self, view: str) -> PublishedTable:
+        """Return the table of a view as it is, in memory or in files."""
+        return self._tables[view]
+
+    def renamed(self, names: Mapping[str, str]) -> PublishedTables:
+        """Return some of the tables; ``names`` has the name here of each view of the result."""
+        return PublishedTables({new: self._tables[old] for new, old in names.items()})
 
 
 @dataclass(frozen=True)
@@ -23,7 +114,8 @@ class VersionSummary:
 
     Attributes:
         batch_id: The micro-batch.
-        outputs: The published table of each view.
+        outputs: The published table of each view. One that executors wrote is read from its files
+            when it is asked for.
         files: The Parquet files of each published table, if they are on the local disk.
         digests: A checksum of the rows of each input; empty if a replay cannot be compared.
         dead_letters: The number of dead letters up to this micro-batch.
@@ -32,7 +124,7 @@ class VersionSummary:
     """
 
     batch_id: int
-    outputs: Mapping[str, pa.Table]
+    outputs: PublishedTables
     files: Mapping[str, tuple[str, ...]]
     digests: Mapping[str, int]
     dead_letters: int
@@ -48,7 +140,7 @@ class VersionSummary:
         views = [(new, old) for new, old in link.views.items() if old in self.outputs]
         return replace(
             self,
-            outputs={new: self.outputs[old] for new, old in views},
+            outputs=self.outputs.renamed(dict(views)),
             files={new: self.files[old] for new, old in views if old in self.files},
             previous={new: self.previous.get(old) for new, old in views},
             digests=self.digests if link.has_same_inputs else {},
@@ -58,7 +150,7 @@ class VersionSummary:
         """Return the micro-batch with some of its views only."""
         return replace(
             self,
-            outputs={view: table for view, table in self.outputs.items() if view in names},
+            outputs=self.outputs.renamed({view: view for view in self.outputs if view in names}),
             files={view: files for view, files in self.files.items() if view in names},
         )
 
@@ -82,7 +174,9 @@ class VersionSummary:
                 )
 
 
-def summarize(files: Files, manifest: Manifest, outputs: Mapping[str, pa.Table]) -> VersionSummary:
+def summarize(
+    files: Files, manifest: Manifest, outputs: Mapping[str, PublishedTable]
+) -> VersionSummary:
     """Return the summary of a version.
 
     Args:
@@ -98,7 +192,7 @@ def summarize(files: Files, manifest: Manifest, outputs: Mapping[str, pa.Table])
         }
     return VersionSummary(
         manifest.batch_id,
-        outputs,
+        PublishedTables(outputs),
         paths,
         manifest.digests,
         manifest.dead_letters,

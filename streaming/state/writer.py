@@ -17,8 +17,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, TypeGuard
 
-import pyarrow as pa
-
 from circuits.state.circuit_state import StateStep
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
@@ -37,6 +35,7 @@ from streaming.state.segment_references import (
     has_removed_values,
     merge_counts,
 )
+from streaming.state.version_summary import PublishedTable, StoredTable
 
 __all__ = ["Writer"]
 
@@ -74,6 +73,7 @@ class Writer:
     Attributes:
         due_keys: The arrangements and dictionaries with parts that the compactor has to merge.
         dictionary_lengths: The number of codes that are written of each dictionary.
+        output_files: The size and checksum of each file of the published tables.
         bytes_written: The bytes of all files of the step, and of the compaction that it ends.
         bytes_added: The bytes of what the step adds: rows of arrangements, values of dictionaries,
             published tables and dead letters. Divided by it, ``bytes_written`` is the write
@@ -92,10 +92,10 @@ class Writer:
         self._compactor = compactor
         self._existing_files = {} if before is None else dict(before.files)
         self._new_files: dict[str, FileChecksum] = {}
-        self._output_files: dict[str, FileChecksum] = {}
         self._reader = PartReader(files, self._existing_files)
         self._written: list[str] = []  # all files of this attempt, to remove them if it fails
         self._unsynced: list[str] = []  # files that are not durable yet
+        self._written_elsewhere: set[str] = set()  # files of published tables, by executors
         # The parts of each arrangement and dictionary, oldest first.
         self._references: dict[StateKey, list[StagedReference]] = {}
         # New parts, each with its number: those that share a file, those with a file of their own.
@@ -109,6 +109,7 @@ class Writer:
         self.dictionary_lengths: dict[str, int] = (
             {} if before is None else dict(before.dictionary_lengths)
         )
+        self.output_files: dict[str, FileChecksum] = {}
         self.bytes_written = self.bytes_added = 0
         if before is not None:
             for name, orders in before.traces.items():
@@ -143,15 +144,24 @@ class Writer:
         self._write_parts()
 
     def write_outputs(
-        self, tables: Mapping[str, pa.Table], stem: str
+        self, tables: Mapping[str, PublishedTable], stem: str
     ) -> dict[str, tuple[str, ...]]:
-        """Write the published tables; return the names of the files of each view."""
+        """Write the published tables that are in memory.
+
+        Returns:
+            The names of the files of each view, also of a table that is in files.
+        """
         files: dict[str, tuple[str, ...]] = {}
         for number, (view, table) in enumerate(tables.items()):
+            if isinstance(table, StoredTable):
+                files[view] = tuple(table.checksums)
+                self.output_files |= table.checksums
+                self._written_elsewhere |= table.checksums.keys()
+                continue
             names = []
             for part, data in enumerate(encode_parquet(table)):
                 name = f"{stem}-{number}-{part}.parquet"
-                self._output_files[name] = self.write_added(name, data)
+                self.output_files[name] = self.write_added(name, data)
                 names.append(name)
             files[view] = tuple(names)
         return files
@@ -227,11 +237,15 @@ class Writer:
             cells=cells,
         )
 
-    def _sync_and_list_files(self) -> dict[str, FileChecksum]:
-        """Sync files and folders together; return the checksums of all files of the version."""
+    def sync(self) -> None:
+        """Make the files that were written, and their names, durable."""
         sync_all(self._files, self._unsynced, sorted(self.folders))
         self._unsynced.clear()
-        files = dict(self._output_files)
+
+    def _sync_and_list_files(self) -> dict[str, FileChecksum]:
+        """Sync files and folders together; return the checksums of all files of the version."""
+        self.sync()
+        files = dict(self.output_files)
         for references in self._references.values():
             for reference in references:
                 assert isinstance(reference, SegmentReference)
@@ -243,8 +257,8 @@ class Writer:
 
     @property
     def folders(self) -> set[str]:
-        """The folders that files were written to."""
-        return {name.partition("/")[0] for name in self._written}
+        """The folders that files of the version were written to."""
+        return {name.partition("/")[0] for name in (*self._written, *self._written_elsewhere)}
 
     def undo(self) -> None:
         """Remove the files of this attempt; the next start removes those that remain."""

@@ -33,9 +33,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from streaming.targets.column_types import convert_columns, lake_type
+from streaming.targets.output_mode import Mode
 from streaming.targets.target import ViewDelta
 
-__all__ = ["FrameTarget", "frame_of", "takes_whole_views"]
+__all__ = ["FrameTarget", "frame_of", "is_read_from_files", "takes_whole_views"]
 
 IS_WHOLE: Final = "is_whole"
 
@@ -93,11 +94,22 @@ def frame_of(session: SparkSession, delta: ViewDelta) -> DataFrame:
         delta = replace(delta, table=delta.written_rows(), files=())
     fields = [pa.field(field.name, lake_type(field.type)) for field in delta.table.schema]
     schema: StructType = from_arrow_schema(pa.schema(fields), prefer_timestamp_ntz=True)
-    if delta.files and all(map(_is_readable_as_lake_type, delta.table.schema.types)):
+    if is_read_from_files(delta.table.schema, delta.mode, delta.files):
         paths = [_GLOB_CHARACTERS.sub(r"\\\g<0>", file) for file in delta.files]
         return session.read.schema(schema).parquet(*paths)
     table = convert_columns(delta.table, lake_type, subject=str(delta)).cast(pa.schema(fields))
     return session.createDataFrame(table, schema)
+
+
+def is_read_from_files(schema: pa.Schema, mode: Mode, files: tuple[str, ...]) -> bool:
+    """Return whether `frame_of` reads only the files of a delta, not its table.
+
+    Args:
+        schema: The columns of the delta.
+        mode: Its output mode.
+        files: Its Parquet files.
+    """
+    return mode != "append" and bool(files) and all(map(_is_readable_as_lake_type, schema.types))
 
 
 def _is_readable_as_lake_type(type_: pa.DataType) -> bool:

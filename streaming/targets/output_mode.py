@@ -46,6 +46,7 @@ from circuits.types.functions.casting.text_formatting import format_unrepresenta
 from streaming.errors import TargetError
 
 __all__ = [
+    "MODE_KEY",
     "OUTPUT_MODES",
     "Mode",
     "OutputMode",
@@ -57,6 +58,8 @@ __all__ = [
 
 Mode = Literal["delta", "append", "upsert", "complete"]
 OUTPUT_MODES: Final[tuple[Mode, ...]] = ("delta", "append", "upsert", "complete")
+#: The metadata key of the mode of a published table; the value is ``str(OutputMode)``.
+MODE_KEY: Final = b"dbsp_wcoj.output"
 MAX_VALUE_CHARS: Final = 60  # the longest value in a message
 
 
@@ -173,6 +176,11 @@ the view; columns are nr, items
         if self.mode == "complete":
             return after.rows().select(delta.column_names).cast(delta.schema)
         return self._upserts(view, delta, after) if delta.num_rows else delta
+
+    def publish(self, view: str, delta: pa.Table, after: PostStepReader | None = None) -> pa.Table:
+        """Return the result of `changes`, with this mode in the metadata of its schema."""
+        changes = self.changes(view, delta, after)
+        return changes.replace_schema_metadata({MODE_KEY: str(self)})
 
     def _upserts(self, view: str, delta: pa.Table, after: PostStepReader) -> pa.Table:
         schema, delta = delta.schema, _without_view_types(delta)

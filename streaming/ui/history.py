@@ -28,7 +28,7 @@ import pyarrow as pa
 from circuits import Circuit
 from streaming.sink.metrics import BatchMetrics
 from streaming.sink.observer import Published, SinkObserver
-from streaming.sink.output import MODE_KEY
+from streaming.targets.output_mode import MODE_KEY
 from streaming.ui.drawing import Drawing
 from streaming.ui.matches import Matches
 from streaming.ui.pattern import pattern_of

@@ -14,6 +14,7 @@ outputs of all cells.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -40,6 +41,7 @@ __all__ = [
     "group_by_destination",
     "parts_of_source",
     "schema_of",
+    "source_spec",
 ]
 
 #: The view of a cell that is the stage's operator.
@@ -145,6 +147,18 @@ def driver_spec(
             threads=spec.options.threads,
         ),
     )
+
+
+def source_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
+    """Return the circuit that computes the parts of the inputs from some of their rows.
+
+    It is that of the driver without the constants, which belong to the first step only. Its parts
+    are linear, so it has no state but dictionaries.
+    """
+    driver = driver_spec(spec, stages)
+    constants = parts_of_source(stages, None)
+    plans = {name: plan for name, plan in driver.plans.items() if name not in constants}
+    return replace(driver, plans=plans, options=replace(driver.options, outputs=tuple(plans)))
 
 
 def _rename_by_position(plan: PlanNode) -> Map:

@@ -27,7 +27,15 @@ from streaming.distributed.execution.transport import decode_column, encode_colu
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Relation, Stage, atom_name
 
-__all__ = ["columns_of", "pack_relations", "place_relation", "replicate_rows", "split_relations"]
+__all__ = [
+    "columns_of",
+    "count_relations",
+    "pack_relations",
+    "place_relation",
+    "replicate_rows",
+    "split_columns",
+    "split_relations",
+]
 
 
 def columns_of(stage: Stage) -> dict[str, list[str]]:
@@ -72,6 +80,24 @@ def pack_relations(stage: Stage, tables: Mapping[str, Sequence[pa.Table]]) -> pa
             ]
             parts.append(pa.table(columns, schema))
     return pa.concat_tables(parts)
+
+
+def count_relations(stage: Stage, rows: pa.Table) -> dict[str, int]:
+    """Count the packed rows of each relation of a stage."""
+    counts = np.bincount(rows.column(RELATION).to_numpy(), minlength=len(stage.relations))
+    return {
+        relation.name: count
+        for relation, count in zip(stage.relations, counts.tolist(), strict=True)
+    }
+
+
+def split_columns(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
+    """Return the packed rows of each relation, in transport encoding and without weights."""
+    numbers = rows.column(RELATION)
+    return {
+        relation: rows.filter(pc.equal(numbers, number)).select(names)
+        for number, (relation, names) in enumerate(columns_of(stage).items())
+    }
 
 
 def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:

@@ -31,6 +31,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import split_relations
+from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.task_errors import format_error
 from streaming.errors import StreamingError
@@ -47,8 +48,7 @@ __all__ = [
     "StagePlan",
     "StageStep",
     "StageTask",
-    "read_table",
-    "write_table",
+    "freeze_modules",
 ]
 
 #: The rows that tasks return: for each cell its new manifest and its outputs, or an error.
@@ -185,7 +185,7 @@ class StageTask:
                 yield from result_rows
 
     def _step_cells(self, number: int, table: pa.Table | None) -> Iterator[ResultRows]:
-        _freeze_modules()
+        freeze_modules()
         plan = self.step.plan
         for cell in range(number, plan.cells, self.tasks):
             rows = None if table is None else table.filter(pc.equal(table.column(CELL), cell))
@@ -211,20 +211,7 @@ class StageTask:
 
 
 @cache
-def _freeze_modules() -> None:
+def freeze_modules() -> None:
     """Exclude loaded modules from the garbage collection after every task; once per worker."""
     gc.collect()
     gc.freeze()
-
-
-def write_table(table: pa.Table) -> bytes:
-    """Serialize a table; `read_table` is the inverse."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-def read_table(content: bytes) -> pa.Table:
-    """Deserialize a table; the inverse of `write_table`."""
-    return pa.ipc.open_stream(content).read_all()

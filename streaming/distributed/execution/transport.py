@@ -9,7 +9,7 @@
 Spark has no column type for uint64, times or nanoseconds, and rounds or refuses such values.
 The engine compares values by code (`circuits.types.codecs.codec`). Where a code does not depend on
 a dictionary, the code itself is sent: then equal values are equal in transport encoding, whatever
-their types, including -0.0 and 0.0.
+their types, including -0.0 and 0.0. Tables are sent as Arrow streams (`write_table`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from circuits.types.codecs.codec import NULL, Codecs
 from streaming.errors import TargetError
 from streaming.targets.column_types import plain_type
 
-__all__ = ["decode_column", "encode_column", "transport_type"]
+__all__ = ["decode_column", "encode_column", "read_table", "transport_type", "write_table"]
 
 
 def transport_type(type: pa.DataType) -> pa.DataType:
@@ -79,3 +79,16 @@ def decode_column(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray
     elif sent_type != type:
         chunks = [chunk.cast(type) for chunk in chunks]
     return pa.chunked_array(chunks, type)
+
+
+def write_table(table: pa.Table) -> bytes:
+    """Serialize a table; `read_table` is the inverse."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def read_table(content: bytes) -> pa.Table:
+    """Deserialize a table; the inverse of `write_table`."""
+    return pa.ipc.open_stream(content).read_all()

@@ -33,12 +33,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-import numpy as np
-import pyarrow as pa
-
 from circuits.state.migration import OperatorState
 from circuits.state.registry import relation_trace
-from streaming.distributed.execution.routing import RELATION
 from streaming.distributed.migration import relation_tables
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import (
@@ -94,11 +90,9 @@ class LoadBalance:
     changed_rows: Counter[str] = field(default_factory=Counter)
     examined_rows: dict[int, int] = field(default_factory=dict)
 
-    def record(self, stage: Stage, rows: pa.Table) -> None:
-        """Record the rows of a micro-batch, as `stage_rows.pack_relations` returns them."""
-        counts = np.bincount(rows.column(RELATION).to_numpy(), minlength=len(stage.relations))
-        for relation, count in zip(stage.relations, counts.tolist(), strict=True):
-            self.changed_rows[relation.name] += count
+    def record(self, changed_rows: Mapping[str, int]) -> None:
+        """Add the numbers of rows of relations that a micro-batch has changed."""
+        self.changed_rows.update(changed_rows)
 
     def should_rebalance(self, stage: Stage, manifests: Manifests) -> bool:
         """Return whether a join is uneven, and its rows have doubled since it was last examined."""

@@ -75,6 +75,23 @@ class Counts:
     rows: npt.NDArray[np.int64]
     total: int
 
+    def to_table(self) -> pa.Table:
+        """Return the counts as a table, with the total in the metadata of its schema.
+
+        >>> counts = count_values([pa.array([7, 7, 9])], max_values=1)
+        >>> Counts.of_table(counts.to_table()).total
+        3
+        """
+        names = [f"c{position}" for position in range(len(self.values))]
+        table = pa.table([*self.values, pa.array(self.rows, pa.int64())], [*names, "rows"])
+        return table.replace_schema_metadata({"total": str(self.total)})
+
+    @staticmethod
+    def of_table(table: pa.Table) -> Counts:
+        """Return the counts of the table that `to_table` returned."""
+        *values, rows = (_combine_chunks(column) for column in table.columns)
+        return Counts(tuple(values), rows.to_numpy(), int(table.schema.metadata[b"total"]))
+
 
 def count_values(
     columns: Sequence[pa.Array | pa.ChunkedArray], *, max_values: int = MAX_COUNTED_VALUES

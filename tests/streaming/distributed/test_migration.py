@@ -23,7 +23,6 @@ from circuits.state.migration import (
 )
 from streaming import StateDamagedError
 from streaming.distributed.cell_state import circuit_stages
-from streaming.distributed.engine import sum_tables
 from streaming.distributed.execution.cell import cell_spec, driver_spec, group_by_destination
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import (
@@ -31,6 +30,7 @@ from streaming.distributed.execution.stage_rows import (
     replicate_rows,
     split_relations,
 )
+from streaming.distributed.execution.view_deltas import sum_tables
 from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid

@@ -73,10 +73,10 @@ class FeedReader:
         *,
         relation: str | None = None,
     ) -> None:
-        self._feed = feed
+        self.feed = feed
         self.inputs = inputs
         self._options = input_options
-        self._relation = relation
+        self.relation = relation
         self._schemas = {name: schema.arrow_columns for name, schema in inputs.items()}
         self._keys = {
             name: tuple(options.keys) for name, options in input_options.items() if options.keys
@@ -88,21 +88,27 @@ class FeedReader:
         """Return what `decode` needs of a micro-batch, by one action.
 
         Raises:
+            FeedError: As `select`.
+        """
+        return self.select(df).toArrow()
+
+    def select(self, df: DataFrame) -> DataFrame:
+        """Return the frame with the columns that `decode` needs; nothing is evaluated.
+
+        Raises:
             FeedError: The feed does not fit the columns of the stream or the inputs.
         """
-        feed = self._feed
-        if feed is None:
-            return df.toArrow()
-        if isinstance(feed, FlatFeed):
-            return df.toArrow()
+        feed = self.feed
+        if feed is None or isinstance(feed, FlatFeed):
+            return df
         if not isinstance(feed, EventFeed):
-            return feed.envelope(df, self._schemas, keys=self._keys).toArrow()
+            return feed.envelope(df, self._schemas, keys=self._keys)
         if self._checked != df.schema:
             relations = (feed.relation, *feed.tables.values())
             check_events(feed, df, self._schemas, feed.value, feed.sequence, relations)
             self._checked = df.schema
         order = sequence_column(feed.sequence, df.schema.names)
-        return select_columns(df, [feed.value] if order is None else [feed.value, order]).toArrow()
+        return select_columns(df, [feed.value] if order is None else [feed.value, order])
 
     def decode(self, table: pa.Table, session: SparkSession | None) -> Changes:
         """Return the changes of a collected micro-batch.
@@ -115,7 +121,7 @@ class FeedReader:
             FeedError: An event is not plain, and there is no session; or the column that orders
                 the events is not an integer or a time.
         """
-        feed = self._feed
+        feed = self.feed
         if isinstance(feed, FlatFeed):
             decoder = FlatDecoder(feed, table.column_names, self._schemas, self._keys)
             return self._decode_envelope(decoder.decode(table))
@@ -143,9 +149,7 @@ class FeedReader:
         return changes
 
     def _decode_envelope(self, table: pa.Table) -> Changes:
-        return decode_batch(
-            table, self.inputs, relation=self._relation, input_options=self._options
-        )
+        return decode_batch(table, self.inputs, relation=self.relation, input_options=self._options)
 
 
 class _EventReader:

@@ -1,0 +1,292 @@
+"""Run a micro-batch as one Spark job, in which no row passes through the driver.
+
+::
+
+    rows -> source tasks -> exchange -> tasks of level 1 -> ... -> exchange -> tasks of the views
+                                                                                      |
+    driver   <-   manifests of cells, files of views, counts   <----------------------+
+
+The driver receives the manifests of the cells that have changed, the names of the files that the
+tasks wrote, and a report of each task: the bytes do not depend on the number of rows. A count of
+all rows is added up in the driver, from one number of each task. The driver commits the results
+with its manifest, as if it had run the stages one after another (`streaming.distributed.pipeline`);
+both ways have the same state.
+
+Rows between stages are exchanged inside of the job, so a task may read rows of one attempt of an
+earlier task, and another task those of a second attempt, if an executor is lost at that moment. The
+driver compares the attempts in the reports, and runs the job again if a task has two
+(`streaming.distributed.execution.job_tasks`).
+
+Cost: a Spark stage for the source, for each level of stages, and one more if several cells may have
+the same row of a view (`streaming.distributed.planning.job_layout`), also without rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from circuits import Circuit
+from streaming.distributed.execution.job_tasks import (
+    CellsTask,
+    CountTask,
+    DigestTask,
+    JobPlan,
+    JobTask,
+    Report,
+    SourceTask,
+    ViewsTask,
+)
+from streaming.distributed.execution.packets import PACKET_SCHEMA, Kind, Packet, read_packets
+from streaming.distributed.execution.transport import read_table, transport_type
+from streaming.distributed.execution.xxhash import xxhash64
+from streaming.distributed.planning.grid_planning import KnownCounts
+from streaming.distributed.planning.skew import Counts, add_counts
+from streaming.distributed.planning.stages import Stages
+from streaming.distributed.task_errors import parse_error
+from streaming.errors import StreamingError
+from streaming.sources.dead_letters import DeadLetters
+from streaming.state.manifest import FileChecksum
+from streaming.state.version_summary import PublishedTable
+
+__all__ = [
+    "JobResult",
+    "UnreadableSourceError",
+    "find_driver_reason",
+    "read_counts",
+    "read_digests",
+    "run_job",
+]
+
+#: How often a job is run whose tasks have received rows of different attempts of a task.
+MAX_RUNS: Final = 3
+# The job relies on these settings, whatever the session of the query has. Adaptive execution runs
+# each exchange as a job of its own.
+SETTINGS: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
+}
+
+
+class UnreadableSourceError(StreamingError):
+    """A task could not decode the rows of the micro-batch, or compute the linear operators."""
+
+
+@dataclass
+class JobResult:
+    """What the driver receives of a job.
+
+    Attributes:
+        manifests: The manifests of the cells that have changed, by stage and cell.
+        tables: The published table of each view with rows, unless the driver computes it.
+        driver_rows: The rows of stages that the driver runs, in transport encoding, by stage.
+        rows: The number of rows of each input.
+        digests: The checksums of these rows.
+        changed_rows: The number of changed rows of each relation of a stage.
+        dead_letters: The rows that could not be decoded.
+        bytes_received: The bytes that the driver has received.
+    """
+
+    manifests: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    tables: dict[str, PublishedTable] = field(default_factory=dict)
+    driver_rows: dict[int, list[pa.Table]] = field(default_factory=dict)
+    rows: Counter[str] = field(default_factory=Counter)
+    digests: dict[str, int] = field(default_factory=dict)
+    changed_rows: Counter[str] = field(default_factory=Counter)
+    dead_letters: DeadLetters = field(default_factory=DeadLetters.empty)
+    bytes_received: int = 0
+
+
+def find_driver_reason(circuit: Circuit, stages: Stages) -> str | None:
+    """Return why the rows of a circuit have to pass through the driver; None if they do not.
+
+    An input with options or a materialized input has state in the driver, and a column of a view
+    that cannot be hashed cannot be exchanged.
+    """
+    for name in circuit.inputs:
+        if name in circuit.input_options:
+            return f"input {name!r} has options"
+        if name in circuit.materialized:
+            return f"input {name!r} is materialized"
+    for view in stages.outputs:
+        for column in circuit.schema(view).fields:
+            try:
+                transport_type(column.type)
+                xxhash64([pa.array([], column.type)])
+            except StreamingError:
+                return f"column {column.name!r} of view {view!r} is of type {column.type}"
+    return None
+
+
+def run_job(
+    frame: DataFrame,
+    plan: JobPlan,
+    batch_id: int,
+    manifests: Mapping[tuple[int, int], bytes],
+    *,
+    has_new_cells: bool,
+    name_view: Callable[[Exception, int, int], Exception],
+) -> JobResult:
+    """Run a micro-batch.
+
+    Args:
+        frame: Its rows, as the feed reads them.
+        plan: The plan of the job.
+        batch_id: The micro-batch.
+        manifests: The manifests of all cells that have a state.
+        has_new_cells: True if there are others, which take their first step.
+        name_view: Adds the name of a view to the error of a cell of a stage.
+
+    Raises:
+        UnreadableSourceError: The rows cannot be decoded, and the cause is the error of the task;
+            or no task has run that makes new cells take their first step.
+        DbspWcojError: The step of a cell failed, or rows do not fit the output mode of a view.
+        PySparkException: A task failed, also after Spark's retries.
+    """
+    tasks: list[JobTask] = [SourceTask(plan, wakes_all=has_new_cells)]
+    layout = plan.layout
+    for level in range(1, layout.last_level + 1):
+        cells = {
+            key: manifest for key, manifest in manifests.items() if layout.levels[key[0]] == level
+        }
+        tasks.append(CellsTask(plan, level, batch_id, cells))
+    if layout.exchanged_views:
+        tasks.append(ViewsTask(plan, plan.level_of_views, batch_id))
+    for _ in range(MAX_RUNS):
+        result = _collect(frame, tasks)
+        reports = _raise_errors(result, name_view)
+        if has_new_cells and not reports:
+            raise UnreadableSourceError("the frame has no partitions")
+        if _has_one_attempt(reports):
+            return _read_result(result, reports, plan)
+    raise StreamingError(
+        f"micro-batch {batch_id}: in {MAX_RUNS} runs, Spark repeated tasks after their rows had "
+        "been received: executors are lost again and again; nothing was applied: correct this and "
+        "start the query again"
+    )
+
+
+def read_digests(frame: DataFrame, plan: JobPlan) -> JobResult:
+    """Read the rows of a micro-batch on executors for their numbers and checksums only.
+
+    Raises:
+        UnreadableSourceError: As `run_job`.
+    """
+    result = _collect(frame, [DigestTask(plan)])
+    return _read_result(result, _raise_errors(result), plan)
+
+
+def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
+    """Read the rows of a micro-batch on executors to count the values of joins, by stage.
+
+    Each task counts at most `job_tasks.MAX_SENT_VALUES` values, the most frequent ones of its rows.
+
+    Raises:
+        UnreadableSourceError: As `run_job`.
+    """
+    result = _collect(frame, [CountTask(plan)])
+    _raise_errors(result)
+    parts: dict[int, dict[tuple[int, str], list[Counts]]] = {}
+    for packet in _packets(result, Kind.COUNTS):
+        number, position, name = packet.name.split(" ", 2)
+        by_variable = parts.setdefault(int(number), {})
+        counts = Counts.of_table(read_table(packet.content))
+        by_variable.setdefault((int(position), name), []).append(counts)
+    return {
+        number: {key: add_counts(counts) for key, counts in by_variable.items()}
+        for number, by_variable in parts.items()
+    }
+
+
+def _collect(frame: DataFrame, tasks: list[JobTask]) -> pa.Table:
+    """Run the tasks as one job; return the packets for the driver."""
+    with _settings(frame.sparkSession):
+        packets = frame.mapInArrow(tasks[0].run, PACKET_SCHEMA)
+        for task in tasks[1:]:
+            exchanged = packets.repartitionById(task.plan.tasks, "task")
+            packets = exchanged.mapInArrow(task.run, PACKET_SCHEMA)
+        return packets.toArrow()
+
+
+def _packets(table: pa.Table, kind: Kind) -> Iterator[Packet]:
+    for batch in table.to_batches():
+        for packet in read_packets(batch):
+            if packet.kind == kind:
+                yield packet
+
+
+def _raise_errors(
+    result: pa.Table,
+    name_view: Callable[[Exception, int, int], Exception] = lambda error, stage, cell: error,
+) -> list[Report]:
+    """Raise the error of a task, if there is one; return the reports."""
+    for packet in _packets(result, Kind.ERROR):
+        error = parse_error(bytes(packet.content))
+        if not packet.name:
+            raise UnreadableSourceError(str(error)) from error
+        is_of_view = packet.cell < 0
+        raise error if is_of_view else name_view(error, int(packet.name), packet.cell)
+    return [Report.of_json(bytes(packet.content)) for packet in _packets(result, Kind.REPORT)]
+
+
+def _has_one_attempt(reports: list[Report]) -> bool:
+    """Return whether all tasks have received the rows of the same attempts."""
+    origins = {report.origin for report in reports}
+    return all(report.received <= origins for report in reports)
+
+
+def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobResult:
+    result = JobResult(bytes_received=table.nbytes)
+    for packet in _packets(table, Kind.MANIFEST):
+        result.manifests[int(packet.name), packet.cell] = bytes(packet.content)
+    checksums: dict[str, dict[str, FileChecksum]] = {}
+    rows: Counter[str] = Counter()
+    for packet in _packets(table, Kind.FILES):
+        body = json.loads(bytes(packet.content))
+        rows[packet.name] += body["rows"]
+        checksums.setdefault(packet.name, {}).update(
+            {name: FileChecksum(*file) for name, file in body["files"].items()}
+        )
+    for view, of_view in checksums.items():
+        result.tables[view] = plan.views[view].stored(plan.files, of_view, rows[view])
+    for packet in _packets(table, Kind.STAGE):
+        result.driver_rows.setdefault(int(packet.name), []).append(read_table(packet.content))
+    for packet in _packets(table, Kind.DEAD_LETTERS):
+        result.dead_letters += DeadLetters(read_table(packet.content))
+    digests: Counter[str] = Counter()
+    for report in reports:
+        result.rows.update(report.rows)
+        result.changed_rows.update(report.changed_rows)
+        digests.update(report.digests)
+    result.digests = {name: _to_int64(total) for name, total in digests.items()}
+    return result
+
+
+def _to_int64(total: int) -> int:
+    """Return a sum of checksums with wraparound."""
+    return (total + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+@contextmanager
+def _settings(session: SparkSession) -> Iterator[None]:
+    """Use `SETTINGS` in the context; restore those of the session after it."""
+    before = {name: session.conf.get(name, None) for name in SETTINGS}
+    try:
+        for name, value in SETTINGS.items():
+            session.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)

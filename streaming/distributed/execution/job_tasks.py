@@ -1,0 +1,521 @@
+"""Tasks of the one Spark job of a micro-batch: source, cells, and deltas of views.
+
+::
+
+    rows of the micro-batch --SourceTask--> rows of stages and views    decoded; linear operators
+    rows of stages          --CellsTask-->  rows of later stages and views, manifests of cells
+    rows of views           --ViewsTask-->  files with the deltas
+
+Spark exchanges packets (`streaming.distributed.execution.packets`) before each `CellsTask` and
+before the `ViewsTask`. The tasks of a level step the cells of all stages that read only inputs and
+stages of lower levels. Strings are sent as values, and each cell encodes the strings that it
+receives, so no process has a dictionary of all strings.
+
+Each task reports what it has read, as counts, and the attempts of the tasks whose rows it has
+received. If Spark repeats a task after some of its rows were received, the tasks that follow may
+have rows of different attempts. Results of different attempts are equal as sets of rows unless the
+source is not deterministic, but a manifest may only be committed together with the rows of the same
+attempt. So the driver compares the attempts (`streaming.distributed.batch_job`).
+
+An error that the engine raises on purpose is sent to the driver, because Spark must not retry it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+
+from circuits import Circuit
+from circuits.circuit_spec import CircuitSpec
+from dbsp_wcoj.errors import DbspWcojError
+from streaming.distributed.execution.cell import group_by_destination
+from streaming.distributed.execution.packets import (
+    DRIVER,
+    Kind,
+    Packet,
+    divide_packets,
+    pack_rows,
+    read_packets,
+    write_packets,
+)
+from streaming.distributed.execution.routing import CELL
+from streaming.distributed.execution.stage_rows import (
+    count_relations,
+    pack_relations,
+    replicate_rows,
+    split_columns,
+    split_relations,
+)
+from streaming.distributed.execution.task import StagePlan, StageStep, freeze_modules
+from streaming.distributed.execution.transport import read_table, write_table
+from streaming.distributed.execution.view_deltas import ViewOutput, find_tasks, write_delta
+from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.grid_planning import count_in_tables
+from streaming.distributed.planning.job_layout import JobLayout
+from streaming.distributed.planning.skew import Counts, add_counts
+from streaming.distributed.task_errors import format_error
+from streaming.errors import StreamingError
+from streaming.sources.change_feeds import ChangeFeed
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
+from streaming.sources.envelope import Changes
+from streaming.state.files import Files
+
+__all__ = [
+    "CellsTask",
+    "CountTask",
+    "DigestTask",
+    "JobPlan",
+    "JobTask",
+    "Report",
+    "SourcePlan",
+    "SourceTask",
+    "ViewsTask",
+]
+
+#: The number of rows of a source that are decoded at once.
+MAX_SOURCE_ROWS: Final = 1 << 18
+#: The number of values of a variable whose counts a task sends.
+MAX_SENT_VALUES: Final = 128
+#: The number of circuits of sources that a worker keeps.
+MAX_SOURCES: Final = 8
+
+Tables = Mapping[str, list[pa.Table]]
+Batches = Iterator[pa.RecordBatch]
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """How tasks decode the rows of a micro-batch.
+
+    Attributes:
+        spec: The circuit with the linear operators above the inputs; it has no state.
+        feed: The change feed; None for rows with the columns of the inputs.
+        relation: The input of rows without a tag.
+    """
+
+    spec: CircuitSpec
+    feed: ChangeFeed | None
+    relation: str | None
+
+    def open(self, key: str) -> tuple[FeedReader, Circuit]:
+        """Return the reader and the circuit; this worker keeps them under a unique key."""
+        if key not in _SOURCES:
+            circuit = Circuit(self.spec)
+            reader = FeedReader(
+                self.feed, circuit.inputs, circuit.input_options, relation=self.relation
+            )
+            _SOURCES[key] = reader, circuit
+            if len(_SOURCES) > MAX_SOURCES:
+                del _SOURCES[next(iter(_SOURCES))]
+        return _SOURCES[key]
+
+
+_SOURCES: Final[dict[str, tuple[FeedReader, Circuit]]] = {}
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """What the jobs of a circuit have in common, as long as grids and outputs are the same.
+
+    Attributes:
+        key: A unique name of this plan.
+        files: The state directory.
+        source: How the rows are decoded.
+        stages: The circuits of the cells of each stage.
+        grids: The grid of each stage.
+        layout: Where the stages and views run.
+        views: The views, by name.
+        tasks: The number of tasks after each exchange; task k steps the cells k, k + tasks, ….
+    """
+
+    key: str
+    files: Files
+    source: SourcePlan
+    stages: tuple[StagePlan, ...]
+    grids: tuple[Grid, ...]
+    layout: JobLayout
+    views: Mapping[str, ViewOutput]
+    tasks: int
+
+    @property
+    def level_of_views(self) -> int:
+        """The level of the exchanged views."""
+        return self.layout.last_level + 1
+
+    def stages_of(self, level: int) -> list[StagePlan]:
+        """Return the stages of a level."""
+        levels = self.layout.levels
+        return [plan for plan in self.stages if levels[plan.stage.number] == level]
+
+    def divide(self, tables: Tables, report: Report, partition: int) -> Iterator[Packet]:
+        """Yield the rows of stages and exchanged views as packets for the tasks that use them.
+
+        Args:
+            tables: The rows, by destination.
+            report: Of this task; the numbers of rows of each relation of a stage are added.
+            partition: The number of this task, through which the driver receives its rows.
+        """
+        levels = self.layout.levels
+        for plan, grid, level in zip(self.stages, self.grids, levels, strict=True):
+            stage = plan.stage
+            tables_of_stage = {
+                relation.name: tables.get(f"relation {relation.name}", [])
+                for relation in stage.relations
+            }
+            if not any(table.num_rows for tables in tables_of_stage.values() for table in tables):
+                continue
+            rows = pack_relations(stage, tables_of_stage)
+            report.changed_rows.update(count_relations(stage, rows))
+            if level is None:
+                content, name = write_table(rows), str(stage.number)
+                yield _to_driver(partition, Kind.STAGE, name, 0, report.origin, content)
+                continue
+            sent = replicate_rows(stage, rows, grid).combine_chunks()
+            task_of_row = sent.column(CELL).to_numpy().astype(np.int64) % self.tasks
+            for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, str(stage.number)):
+                yield packet._replace(origin=report.origin)
+        for view in sorted(self.layout.exchanged_views):
+            for table in tables.get(f"view {view}", []):
+                task_of_row, level = find_tasks(table, self.tasks), self.level_of_views
+                for packet in pack_rows(table, task_of_row, level, Kind.VIEW, view):
+                    yield packet._replace(origin=report.origin)
+
+    def write_views(
+        self, batch_id: int, tables: dict[str, list[pa.Table]], report: Report, partition: int
+    ) -> Iterator[Packet]:
+        """Write the deltas of views; yield the names of their files for the driver, or an error.
+
+        Args:
+            batch_id: The micro-batch.
+            tables: The rows, by view; they are removed.
+            report: Of this task.
+            partition: The number of this task.
+        """
+        for view in sorted(tables):
+            try:
+                rows, checksums = write_delta(
+                    self.files, batch_id, view, self.views[view], tables.pop(view)
+                )
+            except DbspWcojError as error:
+                content = format_error(error)
+                yield _to_driver(partition, Kind.ERROR, view, -1, report.origin, content)
+                return
+            if rows:
+                body: dict[str, Any] = {
+                    "rows": rows,
+                    "files": {name: [file.size, file.crc] for name, file in checksums.items()},
+                }
+                content = json.dumps(body).encode()
+                yield _to_driver(partition, Kind.FILES, view, 0, report.origin, content)
+
+
+@dataclass
+class Report:
+    """What a task has done, in a size that does not depend on the number of rows.
+
+    Attributes:
+        origin: The task as level, partition and attempt.
+        received: The origins of the rows that it has received.
+        rows: The number of rows of each input that it has decoded.
+        digests: The checksums of these rows, by input.
+        changed_rows: The number of rows of each relation of a stage that it has sent, without
+            copies.
+    """
+
+    origin: str
+    received: set[str] = field(default_factory=set)
+    rows: Counter[str] = field(default_factory=Counter)
+    digests: Counter[str] = field(default_factory=Counter)
+    changed_rows: Counter[str] = field(default_factory=Counter)
+
+    def to_json(self) -> bytes:
+        """Return the report as JSON."""
+        return json.dumps({**vars(self), "received": sorted(self.received)}).encode()
+
+    @staticmethod
+    def of_json(content: bytes) -> Report:
+        """Return the report of the JSON that `to_json` returned.
+
+        >>> report = Report("0.1.7", {"0.0.3"}, Counter(e=2))
+        >>> Report.of_json(report.to_json()) == report
+        True
+        """
+        values = json.loads(content)
+        counts = {name: Counter(values[name]) for name in ("rows", "digests", "changed_rows")}
+        return Report(values["origin"], set(values["received"]), **counts)
+
+
+@dataclass(frozen=True)
+class JobTask:
+    """The part that all tasks have in common.
+
+    Attributes:
+        plan: The plan of the job.
+        level: The exchange before the task; 0 for the source.
+    """
+
+    plan: JobPlan
+    level: int
+
+    def run(self, batches: Batches) -> Batches:
+        """Run the task: the function for ``mapInArrow``."""
+        freeze_modules()
+        yield from write_packets(self._send(batches))
+
+    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
+        """Yield the packets of the task, with its own number and origin, and its report."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class ReadingTask(JobTask):
+    """Decodes the rows of a partition of the micro-batch."""
+
+    level: int = 0
+
+    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
+        partition, origin = _identity(0)
+        partition %= self.plan.tasks
+        report = Report(origin)
+        reader, circuit = self.plan.source.open(self.plan.key)
+
+        def decode() -> Iterator[Changes]:
+            for table in _chunks(batches):
+                changes = reader.decode(table, None)
+                report.rows.update({name: t.num_rows for name, t in changes.tables.items()})
+                yield changes
+
+        try:
+            yield from self._use(decode(), circuit, report, partition)
+        except DbspWcojError as error:
+            yield _to_driver(partition, Kind.ERROR, "", 0, origin, format_error(error))
+        for _ in batches:  # after an error, Spark still sends the remaining rows
+            pass
+        yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
+
+    def _use(
+        self, all_changes: Iterable[Changes], circuit: Circuit, report: Report, partition: int
+    ) -> Iterator[Packet]:
+        """Yield the packets of the decoded rows.
+
+        Args:
+            all_changes: The rows.
+            circuit: The linear operators above the inputs.
+            report: The report of the task.
+            partition: The number of the task.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SourceTask(ReadingTask):
+    """Computes the linear operators of the rows, and sends the results to stages and views.
+
+    Attributes:
+        wakes_all: True to send a packet to all tasks, so that they run also without rows.
+    """
+
+    wakes_all: bool = False
+
+    def _use(
+        self, all_changes: Iterable[Changes], circuit: Circuit, report: Report, partition: int
+    ) -> Iterator[Packet]:
+        if self.wakes_all:
+            for level in range(1, self.plan.layout.last_level + 1):
+                for task in range(self.plan.tasks):
+                    yield Packet(task, level, Kind.STAGE, "", 0, report.origin, b"")
+        for changes in all_changes:
+            letters = changes.dead_letters
+            if len(letters):
+                content = write_table(letters.table)
+                yield _to_driver(partition, Kind.DEAD_LETTERS, "", 0, report.origin, content)
+            step = circuit.prepare(changes.tables)
+            report.digests.update(step.digests)
+            outputs = group_by_destination(step.outputs)
+            step.abandon()
+            yield from self.plan.divide(outputs, report, partition)
+
+
+@dataclass(frozen=True)
+class DigestTask(ReadingTask):
+    """Reads the rows for their numbers and checksums only."""
+
+    def _use(
+        self, all_changes: Iterable[Changes], circuit: Circuit, report: Report, partition: int
+    ) -> Iterator[Packet]:
+        for changes in all_changes:
+            report.digests.update(circuit.digests(changes.tables))
+        yield from ()
+
+
+@dataclass(frozen=True)
+class CountTask(ReadingTask):
+    """Counts the most frequent values of the joins that read inputs, to choose their grids."""
+
+    def _use(
+        self, all_changes: Iterable[Changes], circuit: Circuit, report: Report, partition: int
+    ) -> Iterator[Packet]:
+        counts: dict[tuple[int, int, str], Counts] = {}
+        for changes in all_changes:
+            step = circuit.prepare(changes.tables)
+            tables = group_by_destination(step.outputs)
+            step.abandon()
+            for stage in (plan.stage for plan in self.plan.stages):
+                tables_of_stage = {
+                    relation.name: tables.get(f"relation {relation.name}", [])
+                    for relation in stage.relations
+                    if all(isinstance(part.source, str) for part in relation.parts)
+                }
+                rows_by_relation = split_columns(stage, pack_relations(stage, tables_of_stage))
+                known = {name: rows_by_relation[name] for name in tables_of_stage}
+                for (position, name), new in count_in_tables(stage, known).items():
+                    parts = [new]
+                    if (stage.number, position, name) in counts:
+                        parts.append(counts[stage.number, position, name])
+                    counts[stage.number, position, name] = add_counts(
+                        parts, max_values=MAX_SENT_VALUES
+                    )
+        for (number, position, name), sent in counts.items():
+            content = write_table(sent.to_table())
+            key = f"{number} {position} {name}"
+            yield _to_driver(partition, Kind.COUNTS, key, 0, report.origin, content)
+
+
+@dataclass(frozen=True)
+class CellsTask(JobTask):
+    """Steps some cells of the stages of a level.
+
+    Attributes:
+        batch_id: The micro-batch.
+        manifests: The manifests of the cells of these stages, by stage and cell.
+    """
+
+    batch_id: int
+    manifests: Mapping[tuple[int, int], bytes]
+
+    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
+        partition, origin = _identity(self.level)
+        report = Report(origin)
+        rows: dict[int, list[pa.Table]] = {}
+        views: dict[str, list[pa.Table]] = {}  # the rows of local views
+        for batch in batches:
+            used, passed_on = divide_packets(batch, self.level)
+            if passed_on.num_rows:
+                yield passed_on
+            for packet in read_packets(used):
+                _check_task(packet, partition)
+                report.received.add(packet.origin)
+                if packet.name:  # else it only makes this task run
+                    rows.setdefault(int(packet.name), []).append(read_table(packet.content))
+        for plan in self.plan.stages_of(self.level):
+            number = plan.stage.number
+            table = pa.concat_tables(rows.pop(number)) if number in rows else None
+            outputs: dict[str, list[pa.Table]] = {}
+            for cell in self._cells_to_step(plan, partition, table):
+                try:
+                    manifest, cell_outputs = self._step(plan, cell, table)
+                except DbspWcojError as error:
+                    content = format_error(error)
+                    yield _to_driver(partition, Kind.ERROR, str(number), cell, origin, content)
+                    return
+                yield _to_driver(partition, Kind.MANIFEST, str(number), cell, origin, manifest)
+                for destination, tables in group_by_destination(cell_outputs).items():
+                    outputs.setdefault(destination, []).extend(tables)
+            for view in self.plan.layout.local_views:
+                if tables := outputs.pop(f"view {view}", []):
+                    views.setdefault(view, []).extend(tables)
+            yield from self.plan.divide(outputs, report, partition)
+        yield from self.plan.write_views(self.batch_id, views, report, partition)
+        yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
+
+    def _cells_to_step(self, plan: StagePlan, partition: int, rows: pa.Table | None) -> list[int]:
+        """Return the cells of this task that have rows, or take their first step."""
+        own_cells = range(partition, plan.cells, self.plan.tasks)
+        new = {cell for cell in own_cells if (plan.stage.number, cell) not in self.manifests}
+        with_rows = set() if rows is None else set(pc.unique(rows.column(CELL)).to_pylist())
+        return sorted(new | with_rows)
+
+    def _step(
+        self, plan: StagePlan, cell: int, table: pa.Table | None
+    ) -> tuple[bytes, Mapping[str, pa.Table]]:
+        manifest = self.manifests.get((plan.stage.number, cell))
+        step = StageStep(plan, self.batch_id, {} if manifest is None else {cell: manifest})
+        tables: Mapping[str, pa.Table] = {}
+        if table is not None:
+            rows = table.filter(pc.equal(table.column(CELL), cell))
+            tables = split_relations(plan.stage, rows)
+        result = step.step_cell(cell, tables)
+        return result.manifest, result.outputs
+
+
+@dataclass(frozen=True)
+class ViewsTask(JobTask):
+    """Writes the deltas of the rows of views that the task receives.
+
+    Attributes:
+        batch_id: The micro-batch.
+    """
+
+    batch_id: int
+
+    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
+        partition, origin = _identity(self.level)
+        report = Report(origin)
+        tables: dict[str, list[pa.Table]] = {}
+        for batch in batches:
+            used, passed_on = divide_packets(batch, self.level)
+            if passed_on.num_rows:
+                yield passed_on
+            for packet in read_packets(used):
+                _check_task(packet, partition)
+                report.received.add(packet.origin)
+                tables.setdefault(packet.name, []).append(read_table(packet.content))
+        yield from self.plan.write_views(self.batch_id, tables, report, partition)
+        yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
+
+
+def _identity(level: int) -> tuple[int, str]:
+    """Return the partition of this task, and its origin."""
+    context = TaskContext.get()
+    assert context is not None
+    partition = context.partitionId()
+    return partition, f"{level}.{partition}.{context.taskAttemptId()}"
+
+
+def _to_driver(
+    partition: int, kind: Kind, name: str, cell: int, origin: str, content: bytes
+) -> Packet:
+    """Return a packet that each exchange sends to the task of the same number."""
+    return Packet(partition, DRIVER, kind, name, cell, origin, content)
+
+
+def _check_task(packet: Packet, partition: int) -> None:
+    """Check that Spark has sent a packet to its task."""
+    if packet.task != partition:
+        raise StreamingError(
+            f"task {partition} received rows of task {packet.task}: Spark has merged the "
+            "partitions of repartitionById; set spark.sql.adaptive.enabled to false"
+        )
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield tables of up to about `MAX_SOURCE_ROWS` rows."""
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        if batch.num_rows:
+            pending.append(batch)
+            rows += batch.num_rows
+        if rows >= MAX_SOURCE_ROWS:
+            yield pa.Table.from_batches(pending)
+            pending, rows = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending)

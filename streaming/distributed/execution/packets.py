@@ -1,0 +1,135 @@
+"""Packets: the rows that the tasks of one Spark job send to each other, and their reports.
+
+A micro-batch is one Spark job whose tasks exchange rows several times
+(`streaming.distributed.batch_job`). All exchanges have one row type, the packet, because the rows
+of different relations have different columns. A packet contains many rows as Arrow data, which
+Spark copies without looking at them::
+
+    task     the task of the next exchange that receives the packet
+    level    the number of the exchange after which it is used; earlier tasks pass it on
+    kind     what it contains (`Kind`)
+    name     the number of the stage, or the name of the view
+    cell     the cell of a manifest or an error; -1 for an error of a view
+    origin   the attempt of the task that made it, as level, partition and attempt
+    content  Arrow data, JSON or a manifest
+
+Packets for the driver have the level `DRIVER`, after the last exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from streaming.distributed.execution.transport import write_table
+
+__all__ = [
+    "DRIVER",
+    "PACKET_SCHEMA",
+    "Kind",
+    "Packet",
+    "divide_packets",
+    "pack_rows",
+    "read_packets",
+    "write_packets",
+]
+
+#: The level of packets for the driver.
+DRIVER: Final = 1 << 30
+#: The largest number of rows in a packet.
+MAX_PACKET_ROWS: Final = 1 << 17
+
+_SCHEMA: Final = pa.schema(
+    {
+        "task": pa.int32(),
+        "level": pa.int32(),
+        "kind": pa.string(),
+        "name": pa.string(),
+        "cell": pa.int32(),
+        "origin": pa.string(),
+        "content": pa.binary(),
+    }
+)
+#: The columns of a packet, for Spark.
+PACKET_SCHEMA: Final[StructType] = from_arrow_schema(_SCHEMA)
+
+
+class Kind(StrEnum):
+    """What a packet contains."""
+
+    STAGE = "stage"  # rows of a stage, in transport encoding, with their cells
+    VIEW = "view"  # rows of a view
+    MANIFEST = "manifest"  # the manifest of a cell
+    FILES = "files"  # JSON: the files with the rows of a view
+    COUNTS = "counts"  # the most frequent values of a variable of a join
+    REPORT = "report"  # JSON: the counts of a task
+    DEAD_LETTERS = "dead letters"  # rows that cannot be decoded
+    ERROR = "error"  # an error of a cell, a view, or without a name of the rows of the source
+
+
+class Packet(NamedTuple):
+    """One row of an exchange."""
+
+    task: int
+    level: int
+    kind: str
+    name: str
+    cell: int
+    origin: str
+    content: Any  # bytes, or a buffer of a batch
+
+
+def pack_rows(
+    table: pa.Table, task_of_row: npt.NDArray[np.int64], level: int, kind: Kind, name: str
+) -> Iterator[Packet]:
+    """Yield packets of the rows of a table for each task; their origin is empty.
+
+    Complexity:
+        O(rows · log rows).
+    """
+    if not table.num_rows:
+        return
+    order = np.argsort(task_of_row, kind="stable")
+    tasks, starts = np.unique(task_of_row[order], return_index=True)
+    table = table.take(pa.array(order))
+    for task, start, end in zip(tasks, starts, [*starts[1:], len(order)], strict=True):
+        for first in range(int(start), int(end), MAX_PACKET_ROWS):
+            rows = table.slice(first, min(MAX_PACKET_ROWS, int(end) - first))
+            yield Packet(int(task), level, kind, name, 0, "", write_table(rows))
+
+
+def write_packets(packets: Iterable[Packet | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield each packet as a batch of one row, so that no batch is large; and batches unchanged."""
+    for packet in packets:
+        if isinstance(packet, pa.RecordBatch):
+            yield packet
+            continue
+        yield pa.record_batch(
+            [pa.array([value], f.type) for value, f in zip(packet, _SCHEMA, strict=True)],
+            schema=_SCHEMA,
+        )
+
+
+def read_packets(batch: pa.RecordBatch) -> Iterator[Packet]:
+    """Yield the packets of a batch; their contents are not copied."""
+    contents = batch.column("content")
+    others = [batch.column(name).to_pylist() for name in _SCHEMA.names[:-1]]
+    for number, values in enumerate(zip(*others, strict=True)):
+        task, level, kind, name, cell, origin = values
+        content = contents[number].as_buffer()
+        yield Packet(task, level, kind, name, cell, origin, content)
+
+
+def divide_packets(batch: pa.RecordBatch, level: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the packets that are used after an exchange, and those that are passed on."""
+    batch = pa.record_batch(batch.columns, schema=_SCHEMA)
+    is_used = pc.equal(batch.column("level"), level)
+    return batch.filter(is_used), batch.filter(pc.invert(is_used))

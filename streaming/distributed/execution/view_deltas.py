@@ -1,0 +1,111 @@
+"""The deltas of views on executors: rows of equal values meet in one task, which writes their sum.
+
+Several cells may produce the same row of a view, with different weights, and a published delta has
+each row once. So the rows of a view are exchanged by a hash of all their columns. The task that
+receives a row adds up its weights, and writes the sums to Parquet files of the state directory.
+They are published when the driver's manifest names them.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from circuits.schema import WEIGHT, Schema
+from circuits.types.codecs.codec import Codecs
+from streaming.distributed.execution.transport import encode_column
+from streaming.distributed.execution.xxhash import xxhash64
+from streaming.state.files import Files
+from streaming.state.manifest import FileChecksum
+from streaming.state.version_summary import StoredTable
+from streaming.state.versions import OUTPUTS
+from streaming.state.writer import Writer
+from streaming.targets.output_mode import OutputMode
+
+__all__ = ["ViewOutput", "find_tasks", "sum_tables", "write_delta"]
+
+
+@dataclass(frozen=True)
+class ViewOutput:
+    """A view that executors write.
+
+    Attributes:
+        schema: Its columns.
+        mode: Its output mode, for which the delta is enough.
+    """
+
+    schema: Schema
+    mode: OutputMode
+
+    @property
+    def empty_table(self) -> pa.Table:
+        """The published table without rows."""
+        return self.mode.publish("", self.schema.empty_table)
+
+    def stored(self, files: Files, checksums: Mapping[str, FileChecksum], rows: int) -> StoredTable:
+        """Return the published table in some files."""
+        return StoredTable(files, checksums, self.empty_table.schema, rows)
+
+
+def find_tasks(table: pa.Table, tasks: int) -> npt.NDArray[np.int64]:
+    """Return the task of each row of a view: a hash of its values modulo the number of tasks."""
+    columns = [encode_column(table.column(name)) for name in table.column_names if name != WEIGHT]
+    if not columns or tasks == 1:
+        return np.zeros(table.num_rows, np.int64)
+    return xxhash64(columns) % tasks
+
+
+def write_delta(
+    files: Files, batch_id: int, view: str, output: ViewOutput, tables: Sequence[pa.Table]
+) -> tuple[int, Mapping[str, FileChecksum]]:
+    """Add up rows of a view, and write the sums in its output mode; sync the files.
+
+    Returns:
+        The number of published rows, and the size and checksum of each file. Without rows there
+        are no files.
+
+    Raises:
+        TargetError: The rows do not fit the output mode.
+        OSError: The file system failed.
+    """
+    delta = output.mode.publish(view, sum_tables(output.schema, tables))
+    if not delta.num_rows:
+        return 0, {}
+    stem = f"{OUTPUTS}/{batch_id:020}-{uuid.uuid4().hex[:12]}"
+    writer = Writer(files, None, stem)
+    try:
+        writer.write_outputs({view: delta}, stem)
+        writer.sync()
+    except BaseException:
+        writer.undo()
+        raise
+    return delta.num_rows, writer.output_files
+
+
+def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    """Add up tables of rows with weights; each row occurs once in the sum.
+
+    Args:
+        schema: The columns, by position.
+        tables: The summands.
+
+    >>> schema = Schema.of("v", pa.schema({"x": pa.int64()}))
+    >>> one, two = (pa.table({"c0": [7, 8], "weight": [1, w]}) for w in (1, -1))
+    >>> sum_tables(schema, [one, two]).to_pylist()
+    [{'x': 7, 'weight': 2}]
+    """
+    nonempty = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
+    if not nonempty:
+        return schema.empty_table
+    codecs = Codecs()
+    if len(nonempty) == 1 and nonempty[0].schema.types == schema.arrow.types:
+        return nonempty[0].cast(schema.arrow)
+    zset = schema.to_zset(nonempty[0], codecs)
+    for table in nonempty[1:]:
+        zset = zset + schema.to_zset(table, codecs)
+    return schema.to_table(zset, codecs)

@@ -1,0 +1,360 @@
+"""A micro-batch in one Spark job: the deltas of one process, and no row in the driver."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from circuits import Circuit, EvaluationError, InputOptions, SchemaError, compile_sql
+from streaming import (
+    Output,
+    ReplayError,
+    RowError,
+    StreamingError,
+    TargetError,
+    ViewSink,
+)
+from streaming.distributed.engine import read_newest_cells
+from streaming.distributed.planning import grid_planning, load_balance
+from streaming.distributed.rescaling import rescale_state
+from streaming.state.local_files import LocalFiles
+from streaming.state.open_files import open_files
+from streaming.state.version_summary import StoredTable
+from tests.circuits.sql.test_sql_circuits import SCHEMAS as SQL_SCHEMAS
+from tests.circuits.sql.test_sql_circuits import World
+from tests.generators.sql_generator import selects
+from tests.streaming.distributed.local_job import LocalCluster, LocalFrame
+from tests.streaming.distributed.test_engine import (
+    HUBS,
+    Frame,
+    batch_of,
+    batches,
+    hub,
+    load_ratios,
+    outputs,
+)
+from tests.streaming.distributed.test_engine import SCHEMAS as GRAPH
+from tests.support.tables import bag_of
+
+SCHEMAS = {
+    "e": pa.schema([("src", pa.int64()), ("dst", pa.int64())]),
+    "p": pa.schema([("id", pa.int32()), ("name", pa.string())]),
+}
+VIEWS = """
+    CREATE VIEW triangles AS SELECT count(*) AS n FROM e x JOIN e y ON x.dst = y.src
+        JOIN e z ON z.src = x.src AND z.dst = y.dst;
+    CREATE VIEW names AS SELECT p.name, count(*) AS n, min(e.dst) AS least
+        FROM e LEFT JOIN p ON e.src = p.id GROUP BY p.name;
+    CREATE VIEW loops AS SELECT src FROM e WHERE src = dst;
+    CREATE VIEW pairs AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;
+    CREATE VIEW named AS SELECT e.src, e.dst, p.name FROM e JOIN p ON e.dst = p.id;
+    CREATE VIEW sources AS SELECT DISTINCT src FROM e;
+"""
+LAW = settings(
+    max_examples=8,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+class UnreadFrame:
+    """Fails if the driver reads the rows of the frame."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+        self.sparkSession, self.columns = frame.sparkSession, frame.columns
+
+    def mapInArrow(self, run: Any, schema: Any) -> Any:  # Spark's name
+        return self._frame.mapInArrow(run, schema)
+
+
+def distributed(place: Any, views: str = VIEWS, *, cells: int = 4, **options: Any) -> ViewSink:
+    circuit = compile_sql(views, SCHEMAS)
+    return ViewSink(circuit, state_dir=place, mode="distributed", cells=cells, **options)
+
+
+@pytest.mark.spark
+def test_executors_publish_what_the_embedded_sink_publishes_in_one_job_per_micro_batch(
+    spark, tmp_path
+):
+    embedded, sink = ViewSink(compile_sql(VIEWS, SCHEMAS)), distributed(tmp_path)
+    context = spark.sparkContext
+    for number, table in enumerate(graph_batches(5, "jobs")):
+        frame = spark.createDataFrame(table)
+        embedded(frame, number)
+        context.setJobGroup(f"batch {number}", "a micro-batch")
+        sink(UnreadFrame(frame), number)
+        jobs = context.statusTracker().getJobIdsForGroup(f"batch {number}")
+        assert len(jobs) == (1 if number else 2)  # the first one counts values for the grids
+        assert outputs(sink) == outputs(embedded)
+        assert sink.metrics[-1].rows_in == embedded.metrics[-1].rows_in
+        if number == 2:
+            sink.close()
+            sink = distributed(tmp_path)
+            sink(UnreadFrame(frame), number)
+            assert sink.metrics[-1].replayed
+            assert outputs(sink) == outputs(embedded)
+    context.setLocalProperty("spark.jobGroup.id", None)
+    assert "rows: read by executors" in sink.explain()
+
+
+@pytest.mark.spark
+def test_a_function_receives_the_rows_that_executors_wrote_as_a_frame_of_their_files(
+    spark, tmp_path
+):
+    received: list[tuple[int, pa.Table]] = []
+    target = Output("named", lambda frame, batch_id: received.append((batch_id, frame.toArrow())))
+    sink = distributed(tmp_path, outputs=[target])
+    for number, table in enumerate(graph_batches(3, "frames")):
+        frame = spark.createDataFrame(table)
+        with patch.object(StoredTable, "read", None):  # no row is read in the driver
+            sink(UnreadFrame(frame), number)
+        assert received[-1][0] == number
+        assert bag_of(received[-1][1]) == outputs(sink)["named"]
+
+
+def test_the_bytes_that_reach_the_driver_do_not_depend_on_the_number_of_rows(tmp_path):
+    cluster = LocalCluster(attempts=(1,))
+    sink = distributed(tmp_path, cells=8)
+    people = {"id": pa.array(range(100), pa.int32()), "name": [f"name of {n}" for n in range(100)]}
+    sink(UnreadFrame(cluster.frame(tagged({"p": pa.table(people)}))), 0)
+    received = []
+    for number, rows in enumerate((1_000, 10_000, 100_000), 1):
+        edges = pa.table({"src": range(rows), "dst": [n % 100 for n in range(rows)]})
+        sink(UnreadFrame(cluster.frame(tagged({"e": edges}))), number)
+        assert sink.metrics[-1].rows_out["named"] == rows
+        cells = read_newest_cells(LocalFiles(tmp_path))
+        assert cells is not None
+        received.append(cluster.bytes_to_driver - sum(map(len, cells.manifests.values())))
+    assert cluster.frame_jobs == 2 + 3
+    assert max(received) < 64_000
+
+
+def test_rows_that_cannot_be_decoded_are_dead_letters_or_an_error_as_in_the_driver(tmp_path):
+    cluster = LocalCluster()
+    sink = distributed(tmp_path, bad_rows="dead_letter")
+    edge, bad = {"relation": "e", "src": 1, "dst": 1}, {"relation": "f", "src": 1, "dst": 1}
+    sink(UnreadFrame(cluster.frame(rows_of(edge))), 0)
+    sink(UnreadFrame(cluster.frame(rows_of(edge, bad, edge))), 1)
+    assert sink.metrics[-1].dead_letters == 1
+    assert outputs(sink)["loops"] == {(1,): 2}
+    sink.close()
+    sink = distributed(tmp_path)
+    with pytest.raises(RowError, match=r"micro-batch 2: .*unknown relation f"):
+        sink(cluster.frame(rows_of(edge, bad)), 2)
+    with pytest.raises(SchemaError, match="column 'dst' is missing"):
+        sink(cluster.frame(rows_of(edge).drop_columns(["dst"])), 2)
+    sink(UnreadFrame(cluster.frame(rows_of(edge))), 2)
+    assert outputs(sink)["loops"] == {(1,): 1}
+
+
+def test_an_error_of_a_cell_or_of_an_output_mode_changes_nothing(tmp_path):
+    schema = {"r": pa.schema([("k", pa.int64()), ("x", pa.int64())])}
+    circuit = compile_sql(
+        "CREATE VIEW t AS SELECT k, sum(x) AS total FROM r GROUP BY k;"
+        "CREATE VIEW ks AS SELECT DISTINCT k FROM r",
+        schema,
+    )
+    cluster = LocalCluster()
+    outputs_of_sink = [Output("ks", mode="append")]
+    options: Any = {"state_dir": tmp_path, "mode": "distributed", "cells": 2}
+    sink = ViewSink(circuit, outputs_of_sink, **options)
+
+    def frame_of(*rows: tuple[int, int, int]) -> Any:
+        k, x, weight = zip(*rows, strict=True)
+        return cluster.frame(pa.table({"k": k, "x": x, "weight": weight}))
+
+    sink(UnreadFrame(frame_of((1, 2**62, 1), (2, 5, 1))), 0)
+    with pytest.raises(EvaluationError, match="beyond int64"):
+        sink(UnreadFrame(frame_of((1, 2**62, 1), (2, 5, 1))), 1)
+    with pytest.raises(TargetError, match="mode 'append' only adds rows"):
+        sink(UnreadFrame(frame_of((2, 5, -1))), 1)
+    sink(UnreadFrame(frame_of((3, 5, 1))), 1)
+    assert outputs(sink) == {"t": {(3, 5): 1}, "ks": {(3,): 1}}
+
+
+def test_a_replay_with_other_rows_is_refused_without_reading_them_in_the_driver(tmp_path):
+    cluster, sink = LocalCluster(), distributed(tmp_path)
+    tables = graph_batches(2, "replay")
+    for number, table in enumerate(tables):
+        sink(UnreadFrame(cluster.frame(table)), number)
+    sink.close()
+    sink = distributed(tmp_path)
+    sink(UnreadFrame(cluster.frame(tables[1].take(list(range(tables[1].num_rows))[::-1]), 3)), 1)
+    assert sink.metrics[-1].replayed
+    with pytest.raises(ReplayError, match="different rows of relation"):
+        sink(UnreadFrame(cluster.frame(pa.concat_tables([tables[1], tables[0]]))), 1)
+
+
+def test_a_job_whose_tasks_received_rows_of_two_attempts_runs_again(tmp_path):
+    """The first exchange of a job sends each task the rows of another attempt."""
+    cluster, embedded = LocalCluster(attempts=(1,)), ViewSink(compile_sql(VIEWS, SCHEMAS))
+    sink = distributed(tmp_path)
+    original, mixed_jobs = LocalFrame.repartitionById, []
+
+    def repartition(frame: LocalFrame, count: int, column: Any) -> LocalFrame:
+        if len(mixed_jobs) == is_mixed[0]:
+            return original(frame, count, column)
+        mixed_jobs.append(count)
+        first, second = (original(frame, count, column)._parts() for _ in range(2))
+        return LocalFrame(cluster, lambda: [first[0], *second[1:]])
+
+    is_mixed = [0]
+    for number, table in enumerate(graph_batches(2, "attempts")):
+        embedded(Frame(None, table), number)
+        is_mixed[0] = number
+        jobs = cluster.frame_jobs
+        with patch.object(LocalFrame, "repartitionById", repartition):
+            sink(cluster.frame(table), number)
+        assert cluster.frame_jobs == jobs + 2
+        assert outputs(sink) == outputs(embedded)
+    is_mixed[0] = 99
+    with (
+        patch.object(LocalFrame, "repartitionById", repartition),
+        pytest.raises(StreamingError, match="micro-batch 2: in 3 runs"),
+    ):
+        sink(UnreadFrame(cluster.frame(rows_of({"relation": "e", "src": 1, "dst": 1}))), 2)
+
+
+def test_the_first_micro_batch_chooses_grids_that_spread_hubs_without_the_driver(tmp_path):
+    embedded, cluster = ViewSink(compile_sql(HUBS, GRAPH)), LocalCluster(attempts=(1,))
+    options: Any = {"state_dir": tmp_path, "mode": "distributed", "cells": 8}
+    sink = ViewSink(compile_sql(HUBS, GRAPH), **options)
+    rows = batch_of(*hub(2400), *({"relation": "p", "id": number} for number in range(40)))
+    for number in range(2):
+        embedded(Frame(None, rows), number)
+        sink(UnreadFrame(cluster.frame(rows, 3)), number)
+        assert outputs(sink) == outputs(embedded)
+    assert all(1 < ratio <= 2 for ratio in load_ratios(tmp_path).values())
+    assert sink.explain().count("heavy   v") >= 2
+
+
+def test_an_empty_first_micro_batch_gives_the_rows_of_aggregates_without_groups(tmp_path):
+    cluster, embedded = LocalCluster(), ViewSink(compile_sql(VIEWS, SCHEMAS))
+    sink = distributed(tmp_path)
+    for number in range(2):
+        table = rows_of()
+        embedded(Frame(None, table), number)
+        sink(UnreadFrame(cluster.frame(table)), number)
+        assert outputs(sink) == outputs(embedded)
+    assert outputs(embedded)["triangles"] == {}
+
+
+def test_the_views_of_jobs_can_change_and_their_state_can_be_rescaled(tmp_path):
+    """The driver has not seen the strings of the state."""
+    cluster, embedded = LocalCluster(), ViewSink(compile_sql(VIEWS, SCHEMAS))
+    sink = distributed(tmp_path)
+    tables = graph_batches(6, "changes")
+    for number, table in enumerate(tables):
+        embedded(Frame(None, table), number)
+        if number == 2:
+            sink.add_view("CREATE VIEW again AS SELECT name, n FROM names WHERE n > 0")
+        frame: Any = UnreadFrame(cluster.frame(table))
+        if number == 2:
+            frame = cluster.frame(table)  # the driver reads the rows that commit the change
+        if number == 5:
+            frame = Frame(None, table)
+        sink(frame, number)
+        published = outputs(sink)
+        again = published.pop("again", None)
+        assert number < 2 or again is not None
+        assert published == outputs(embedded)
+        if number == 3:
+            spec = sink.circuit.spec
+            sink.close()
+            rescale_state(open_files(tmp_path), cells=3)
+            sink = ViewSink(Circuit(spec), state_dir=tmp_path, mode="distributed", cells=3)
+        if number == 4:
+            sink.close()
+            rescale_state(open_files(tmp_path), cells=None)
+            sink = ViewSink(Circuit(spec), state_dir=tmp_path)
+            sink(Frame(None, table), number)  # a replay in another mode
+            assert sink.metrics[-1].replayed
+
+
+def test_the_rows_of_some_circuits_are_read_by_the_driver_and_the_plan_says_so(tmp_path):
+    text = "SELECT id, count(*) AS n FROM p GROUP BY id"
+    reasons = {
+        "input 'p' has options": {"input_options": {"p": InputOptions(keys=("id",))}},
+        "input 'p' is materialized": {"materialize": ["p"]},
+    }
+    for number, (reason, options) in enumerate(reasons.items()):
+        circuit = compile_sql(text, {"p": SCHEMAS["p"]}, **options)
+        sink = ViewSink(circuit, state_dir=tmp_path / str(number), mode="distributed", cells=2)
+        assert sink.explain().endswith(f"rows: read by the driver, because {reason}")
+
+
+def check_random_sql(data: st.DataObject) -> None:
+    """Compare random SQL, with a join that reads no other stage, with one process."""
+    cells = data.draw(st.sampled_from([1, 2, 3, 4, 8]), "cells")
+    spec = compile_sql(data.draw(selects()), SQL_SCHEMAS).spec
+    cluster = LocalCluster(data.draw(st.integers(0, 99), "seed"))
+    embedded, world = Circuit(spec), World()
+    with (
+        TemporaryDirectory() as place,
+        patch.object(grid_planning, "MIN_KNOWN_ROWS", 1),
+        patch.object(load_balance, "MIN_MEAN_ROWS", 1),
+        patch.object(load_balance, "MAX_LOAD_RATIO", 1.0),
+    ):
+
+        def open_sink() -> ViewSink:
+            return ViewSink(Circuit(spec), state_dir=place, mode="distributed", cells=cells)
+
+        sink = open_sink()
+        for number in range(data.draw(st.integers(2, 4), "steps")):
+            tables = world.change(data.draw)
+            expected = {name: bag_of(table) for name, table in embedded.step(tables).items()}
+            frame: Any = cluster.frame(tagged(tables), data.draw(st.integers(1, 3), "partitions"))
+            if number and data.draw(st.integers(0, 3), "restart") == 0:
+                sink.close()
+                sink = open_sink()
+            sink(UnreadFrame(frame) if number else frame, number)
+            assert outputs(sink) == expected
+        sink.close()
+
+
+@LAW
+@given(data=st.data())
+def test_random_sql_gives_the_same_in_one_job_and_in_one_process(data):
+    check_random_sql(data)
+
+
+@pytest.mark.slow
+@settings(LAW, max_examples=200)
+@given(data=st.data())
+def test_much_random_sql_gives_the_same_in_one_job_and_in_one_process(data):
+    check_random_sql(data)
+
+
+def graph_batches(count: int, seed: str) -> list[pa.Table]:
+    """Return changes of both relations; the third micro-batch is empty."""
+    return [table.drop_columns(["at"]) for table in batches(count, seed)]
+
+
+def rows_of(*rows: dict[str, Any]) -> pa.Table:
+    return batch_of(*rows).drop_columns(["at"])
+
+
+def tagged(tables: dict[str, pa.Table]) -> pa.Table:
+    """Return the rows of relations as one table with the column ``relation``."""
+    parts = [
+        table.append_column("relation", pa.array([name] * table.num_rows, pa.string()))
+        for name, table in tables.items()
+    ]
+    schemas = SCHEMAS if tables.keys() <= SCHEMAS.keys() else SQL_SCHEMAS
+    empty = [
+        schema.append(pa.field("weight", pa.int64())).empty_table() for schema in schemas.values()
+    ]
+    table = pa.concat_tables([*empty, *parts], promote_options="permissive")
+    if not tables:
+        return table.append_column("relation", pa.array([], pa.string()))
+    weights = pc.fill_null(table.column("weight"), 1)
+    return table.set_column(table.column_names.index("weight"), "weight", weights)
