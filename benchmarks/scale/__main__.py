@@ -3,8 +3,9 @@
 A cell is a circuit on an executor that has a part of the rows. Claim: with 8 cells, no cell has
 more than 1.3 times the mean load on the real graph, and no more than twice the mean load on a graph
 in which half of all edges leave one node (a hub). Rows are sent as often as the theory says, within
-5 %. A micro-batch without rows takes at most 0.4 s with 2 cells. Distributed views publish the same
-deltas as embedded views.
+5 %. A micro-batch without rows takes at most 0.4 s with 2 cells. The driver receives less than
+64 kB and the manifests of a micro-batch of any size. Distributed views publish the same deltas as
+embedded views.
 
 Parts, each in a module of its own:
 
@@ -12,6 +13,7 @@ cells      `benchmarks.scale.cells`: load of cells, and copies of a row against 
 bytes      `benchmarks.scale.shuffled_bytes`: bytes shuffled, against plans of binary joins
 speed      `benchmarks.scale.speed`: the counted work of every cell, and the speed-up it allows
 batches    `benchmarks.scale.batches`: micro-batches on Spark with this machine's cores
+driver     `benchmarks.scale.driver`: bytes that reach the driver, CPU seconds, fixed cost
 
 Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed triangles and
 4-cliques. If the real graph is missing, the run says so and leaves it out.
@@ -33,6 +35,7 @@ from benchmarks.parts import PartsRun, open_run
 from benchmarks.result import Result, Row, copy_missing_tables, terminal
 from benchmarks.scale.batches import BatchSizes, measure_batches
 from benchmarks.scale.cells import CLIQUES, TRIANGLES, generate_hub_graph, measure_cells
+from benchmarks.scale.driver import DriverSizes, measure_driver
 from benchmarks.scale.shuffled_bytes import measure_shuffled_bytes
 from benchmarks.scale.speed import Scaling, measure_speed_ups
 from benchmarks.shared_data import SHARED
@@ -41,11 +44,13 @@ CLAIM = (
     "HyperCube: with 8 cells, no cell has more than 1.3 times the mean load on the real graph, nor "
     "more than twice the mean load where half of all edges leave one node. Rows are sent as often "
     "as theory says, within 5 %. A micro-batch without rows takes at most 0.4 s with 2 cells. "
+    "The driver receives less than 64 kB and the manifests of a micro-batch of any size. "
     "Distributed views publish what embedded ones do"
 )
 CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
 SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
-PARTS = ("cells", "bytes", "speed", "batches")
+DRIVER = "Bytes that reach the driver"
+PARTS = ("cells", "bytes", "speed", "batches", "driver")
 PATTERNS = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
 
 _GRAPH = SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
@@ -68,6 +73,7 @@ class Sizes:
         speed: For the part ``speed``: the measurements by kind of graph and pattern.
         batch_cells: For the part ``batches``: the numbers of cells by pattern.
         batches: For the part ``batches``: rows and numbers of micro-batches.
+        driver: For the part ``driver``: rows of micro-batches.
     """
 
     rmat: tuple[int, int]
@@ -80,6 +86,7 @@ class Sizes:
     speed: dict[tuple[str, str], Scaling]
     batch_cells: dict[str, Numbers]
     batches: BatchSizes
+    driver: DriverSizes
 
 
 FULL = Sizes(
@@ -99,6 +106,7 @@ FULL = Sizes(
     },
     batch_cells={TRIANGLES.name: (1, 2, 4, 8), CLIQUES.name: (1, 2, 4, 8)},
     batches=BatchSizes(rows=1_000, timed=8, warm_up=2),
+    driver=DriverSizes(rows=(1_000, 100_000, 1_000_000), repeats=5),
 )
 QUICK = Sizes(
     rmat=(8, 1_500),
@@ -115,6 +123,7 @@ QUICK = Sizes(
     },
     batch_cells={TRIANGLES.name: (2,)},
     batches=BatchSizes(rows=20, timed=2, warm_up=1),
+    driver=DriverSizes(rows=(20, 2_000), repeats=1),
 )
 
 
@@ -161,6 +170,9 @@ def measure(run: PartsRun, sizes: Sizes, real: Graph | None) -> None:
         tables[SPEED] = _measure_speed(run, sizes, graphs)
     if "batches" in run.parts:
         tables[BATCHES] = _measure_batches(run, sizes, graphs["rmat"])
+    if "driver" in run.parts:
+        run.report("bytes that reach the driver ...")
+        tables[DRIVER] = measure_driver(run.start_spark(), run, sizes.driver)
     if run.json is not None and run.json.exists():
         copy_missing_tables(result, Result.read(run.json))
     run.verdict.close(result, run.json)

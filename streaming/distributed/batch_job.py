@@ -72,7 +72,6 @@ MAX_RUNS: Final = 3
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
 }
 
@@ -279,10 +278,13 @@ def _to_int64(total: int) -> int:
 @contextmanager
 def _settings(session: SparkSession) -> Iterator[None]:
     """Use `SETTINGS` in the context; restore those of the session after it."""
-    before = {name: session.conf.get(name, None) for name in SETTINGS}
+    before: dict[str, str | None] = {}  # each call is a request to the JVM
     try:
         for name, value in SETTINGS.items():
-            session.conf.set(name, value)
+            old = session.conf.get(name, None)
+            if old != value:
+                before[name] = old
+                session.conf.set(name, value)
         yield
     finally:
         for name, old in before.items():

@@ -24,7 +24,7 @@ from benchmarks.scale.cells import (
 )
 from streaming.distributed.execution.placement import place_rows
 
-NO_SPARK = [part for part in scale.PARTS if part != "batches"]
+NO_SPARK = [part for part in scale.PARTS if part not in ("batches", "driver")]
 
 
 def refuse_session(log: Path):
@@ -57,12 +57,17 @@ def test_every_part_without_spark_is_measured_and_compared_with_its_target(tmp_p
 def test_distributed_micro_batches_give_the_counts_of_embedded_ones(spark, tmp_path: Path) -> None:
     path = tmp_path / "scale.json"
 
-    run = PartsRun(tmp_path, ["batches"], seed=0, json=path, open_session=lambda log: spark)
+    run = PartsRun(
+        tmp_path, ["batches", "driver"], seed=0, json=path, open_session=lambda log: spark
+    )
     scale.measure(run, scale.QUICK, real=None)
 
     rows = json.loads(path.read_text())["tables"]["Micro-batches on two cores"]
     assert [row["cells"] for row in rows] == [None, 2]
     assert rows[1]["stages"] == 2 and rows[1]["target s"] == 0.4
+    received = json.loads(path.read_text())["tables"]["Bytes that reach the driver"]
+    assert [row["rows/batch"] for row in received] == [20, 2_000]
+    assert all(row["bytes met"] for row in received)
 
 
 def test_a_wrong_count_ends_with_status_1(tmp_path: Path, monkeypatch) -> None:
