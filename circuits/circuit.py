@@ -412,7 +412,8 @@ columns 'nmae'; the relation needs name, age and may have weight
 
     def _decode(self, step: GraphStep, budget: Budget) -> dict[str, pa.Table]:
         """Return the delta of each output as a table."""
-        deltas = {name: step.deltas[self.graph.views[name]] for name in self.outputs}
+        views = self.graph.views
+        deltas = {name: step.deltas[views[name]] for name in self.outputs}
         tasks = []
         for name, delta in deltas.items():
             if len(delta) >= MIN_PARALLEL_ROWS:
@@ -430,7 +431,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             if not len(delta.weight_array):
                 outputs[name] = schema.empty_table
                 continue
-            budget.start_operator(self.graph.views[name])
+            budget.start_operator(views[name])
             table = next(large, None) if len(delta) >= MIN_PARALLEL_ROWS else None
             outputs[name] = schema.to_table(delta, self.codecs) if table is None else table
         return outputs

@@ -383,17 +383,16 @@ columns: name; the relation needs name, age and may have weight
             if read_columns is not None and not is_ordered:
                 columns = [column for column in columns if column in read_columns]
             if joins_columns and can_be_joined and len(columns) > 1:
-                parts = [arrays[column] for column in columns]
-                if all([part.num_chunks == 1 for part in parts]):
-                    joined = pa.concat_arrays([part.chunk(0) for part in parts])
-                    try:
-                        codes_by_column = codec.encode(joined).reshape(len(columns), -1)
-                    except SchemaError:  # the error below names its column
-                        pass
-                    else:
-                        for column, codes_of_column in zip(columns, codes_by_column, strict=True):
-                            codes[column] = codes_of_column
-                        continue
+                chunks = [chunk for column in columns for chunk in arrays[column].chunks]
+                try:
+                    codes_of_columns = codec.encode(pa.concat_arrays(chunks))
+                except (SchemaError, pa.ArrowInvalid):
+                    pass  # the error below names its column; or more bytes than an array can have
+                else:
+                    codes_by_column = codes_of_columns.reshape(len(columns), -1)
+                    for column, codes_of_column in zip(columns, codes_by_column, strict=True):
+                        codes[column] = codes_of_column
+                    continue
             encode = partial(self._encode_column, arrays, codec)
             if is_ordered and len(arrays[0]) >= MIN_PARALLEL_ROWS:
                 ordered += [(column, partial(encode, column)) for column in columns]

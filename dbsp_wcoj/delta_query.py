@@ -274,7 +274,7 @@ class DeltaQuery:
         with self._lock:
             step.check(self._relations)
             if self.query.head:
-                yield from self._chunks(step.by_name, None, is_shared=False)
+                yield from self._chunks(step.by_name, step.rows, None, is_shared=False)
             else:
                 yield self._evaluate(step)
             step.commit()
@@ -477,7 +477,7 @@ class DeltaQuery:
             product = self._multiply_chain(step.by_name, budget, chain_products)
             if product is not None:
                 return product
-        chunks = self._chunks(step.by_name, budget, is_shared=self._can_be_shared(rows))
+        chunks = self._chunks(step.by_name, rows, budget, is_shared=self._can_be_shared(rows))
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(COLLECT)
@@ -533,12 +533,19 @@ class DeltaQuery:
             return total
 
     def _chunks(
-        self, steps: Mapping[str, TraceStep], budget: Budget | None, *, is_shared: bool
+        self, steps: Mapping[str, TraceStep], rows: int, budget: Budget | None, *, is_shared: bool
     ) -> Iterator[ZSet]:
-        """The rows of the view's delta, chunk by chunk."""
+        """The rows of the view's delta, chunk by chunk, given the number of rows of the step."""
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
+        if rows < MIN_DIVIDED_ROWS and bound_terms.run_as_they_are(rows):
+            for term in bound_terms.terms:
+                if not term.is_zero(steps, None):
+                    self._joins += term.joins
+                    yield from term.physical.chunks(budget=budget)
+            self._plan_cache.record_cost()
+            return
         with bound_terms.prepared_lists(steps):
             terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
             # The run of a partial delta exists only until its readers have run.

@@ -7,9 +7,9 @@ compile them.
 
 numba compiles for the argument types of a call, including the layout of arrays. So the warm-up
 calls the same functions as a step. Only the kernels of the modules ``digits``, ``group_changes``,
-``group_sums`` and ``select_rows`` of `dbsp_wcoj.kernels.values` are called directly, because the
-functions that use them are in the package `circuits`. Kernels that only a profiler runs, and those
-of Spark's hash functions, are left out.
+``group_sums``, ``linear_aggregate`` and ``select_rows`` of `dbsp_wcoj.kernels.values` are called
+directly, because the functions that use them are in the package `circuits`. Kernels that only a
+profiler runs, and those of Spark's hash functions, are left out.
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ from dbsp_wcoj.kernels.values.group_changes import (
     split_at_step,
 )
 from dbsp_wcoj.kernels.values.group_sums import add_by_group, number_groups
+from dbsp_wcoj.kernels.values.linear_aggregate import (
+    CALL_WORDS,
+    QUANTITY_WORDS,
+    compute_results,
+    sum_quantities,
+)
 from dbsp_wcoj.storage.group_lookup import group_slots
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.nearest import NearestRows
@@ -44,7 +50,7 @@ from dbsp_wcoj.storage.row_ranges import RowRanges
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.trace import Trace, build_run
 from dbsp_wcoj.values.interner import Interner
-from dbsp_wcoj.zset import ZSet
+from dbsp_wcoj.zset import ZSet, sort_scratch
 
 __all__ = ["warm_up"]
 
@@ -150,6 +156,14 @@ def _warm_up_groups() -> None:
         np.empty(1, np.int64),
     )
     add_by_group(number_indices, *digits, 0, np.zeros((1, 1), np.int64))
+    _, slot_rows, weights = sum_quantities(
+        *(rows.row_array, rows.weight_array, np.zeros(1, np.int64)),
+        *(np.empty(0, np.int64), np.empty(0, np.int64), np.zeros((1, QUANTITY_WORDS), np.int64)),
+        *(0, 1, sort_scratch(1)),
+    )
+    groups = np.zeros(1, np.int64)
+    calls = np.zeros((1, CALL_WORDS), np.int64)
+    compute_results(groups, slot_rows[-1], weights, 1, calls, False, 1, 0, 1)
 
 
 def _warm_up_json() -> None:

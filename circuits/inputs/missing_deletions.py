@@ -59,10 +59,12 @@ class MissingRowCounter:
 
     Attributes:
         node_count: The number of nodes of the graph.
+        inputs: The position of each input that is counted.
         traces: Per input, the nodes whose deltas are looked up, each with the trace.
     """
 
     node_count: int
+    inputs: Mapping[str, int]
     traces: Mapping[str, Sequence[tuple[int, Trace]]]
 
     @staticmethod
@@ -101,7 +103,13 @@ class MissingRowCounter:
                 traces.setdefault(input_of_node[number], []).append((number, relations[node.name]))
         # One full trace gives the exact count; without one, all partial traces are looked up.
         first_full_traces = {name: traces[:1] for name, traces in full_traces.items()}
-        return MissingRowCounter(len(nodes), {**partial_traces, **first_full_traces})
+        all_traces = {**partial_traces, **first_full_traces}
+        inputs = {
+            name: number
+            for number, name in input_of_node.items()
+            if nodes[number].operator is None and name in all_traces
+        }
+        return MissingRowCounter(len(nodes), inputs, all_traces)
 
     def count(self, deltas: Sequence[ZSet]) -> dict[str, int]:
         """Count the missing rows of each input by the deltas of all nodes, before they are applied.
@@ -110,13 +118,13 @@ class MissingRowCounter:
         """
         missing = {}
         for name, traces in self.traces.items():
-            most = 0
-            for number, trace in traces:
-                weights = deltas[number].weight_array
-                # Most steps only insert rows.
-                if len(weights) and weights.min() < 0:
-                    most = max(most, count_missing_rows(deltas[number], trace))
-            missing[name] = most
+            missing[name] = 0
+            # Most steps only insert rows. The delta of an input is empty if its rows are taken in
+            # slices (`EncodedRows`), and then it has no negative weights.
+            weights = deltas[self.inputs[name]].weight_array
+            if len(weights) and weights.min() < 0:
+                counts = [count_missing_rows(deltas[number], trace) for number, trace in traces]
+                missing[name] = max(counts)
         return missing
 
 

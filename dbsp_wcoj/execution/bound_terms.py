@@ -168,6 +168,10 @@ class BoundTerms:
         """The kernel arguments of the buffers (`JoinBuffers.arguments`)."""
         return self._buffers.arguments
 
+    def run_as_they_are(self, rows: int) -> bool:
+        """Return whether no term of so small a step prepares lists or reads a partial delta."""
+        return rows < MIN_PREPARED_ROWS and not self.reads_partial
+
     @contextmanager
     def prepared_lists(self, steps: Mapping[str, TraceStep]) -> Iterator[None]:
         """Let the terms read prepared lists if this pays off (`dbsp_wcoj.execution.list_packing`).

@@ -318,3 +318,39 @@ def test_tables_of_several_schemas_take_turns():
     assert required.to_zset(pa.table({"number": [1]}), codecs).to_dict() == {(1,): 1}
     with pytest.raises(SchemaError, match="declared not null"):
         required.to_zset(pa.table({"number": pa.array([None], pa.int64())}), codecs)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            *(st.sampled_from([None, -3, 0, 7]) for _ in range(3)), st.text("ab", max_size=2)
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    cut=st.integers(0, 8),
+)
+def test_a_table_in_several_chunks_has_the_codes_of_one_chunk(
+    rows: list[tuple[int | None, int | None, int | None, str]], cut: int
+) -> None:
+    target = schema(a=pa.int64(), b=pa.int64(), c=pa.int32(), d=pa.string(), e=pa.string())
+    whole = pa.table([*zip(*rows, strict=True), [row[3] for row in rows]], target.arrow_columns)
+    parts = pa.concat_tables([whole.slice(0, cut), whole.slice(cut), whole.slice(0, 0)])
+    assert target.to_zset(parts, Codecs()) == target.to_zset(whole, Codecs())
+
+
+def test_columns_of_a_type_in_several_chunks_are_encoded_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded: list[int] = []
+    encode = Codec.encode
+
+    def record(codec: Codec, array: pa.Array | pa.ChunkedArray) -> object:
+        encoded.append(len(array))
+        return encode(codec, array)
+
+    monkeypatch.setattr(Codec, "encode", record)
+    target = schema(a=pa.int64(), b=pa.int64(), c=pa.int64())
+    rows = pa.table({name: [1, 2] for name in "abc"})
+    target.to_zset(pa.concat_tables([rows, rows]), Codecs())
+    assert encoded == [12]

@@ -44,6 +44,50 @@ def split_magnitude(words, i, limbs):
     return is_negative
 
 
+@subroutine
+def split_product(words, i, weight, bits, limbs, product):
+    """Write the digits of the absolute value of ``number * weight * 2**bits``.
+
+    Args:
+        words: The numbers, as for `split_numbers`.
+        i: The index of the number.
+        weight: The weight.
+        bits: From 0 to 31.
+        limbs: Room for ``2 W`` digits.
+        product: Result: ``2 W + 3`` digits.
+
+    Returns:
+        Whether the product is negative.
+    """
+    count = words.shape[0]
+    is_negative = split_magnitude(words, i, limbs) != (weight < 0)
+    factor = np.uint64(abs(weight))
+    low = factor & _LOW
+    high = factor >> _HALF
+    carry = np.uint64(0)
+    for j in range(2 * count):
+        term = limbs[j] * low + carry
+        product[j] = term & _LOW
+        carry = term >> _HALF
+    product[2 * count] = carry
+    product[2 * count + 1] = 0
+    product[2 * count + 2] = 0
+    if high != np.uint64(0):
+        carry = np.uint64(0)
+        for j in range(2 * count):
+            term = limbs[j] * high + product[j + 1] + carry
+            product[j + 1] = term & _LOW
+            carry = term >> _HALF
+        product[2 * count + 1] = carry
+    if bits > 0:
+        carry = np.uint64(0)
+        for j in range(2 * count + 3):
+            term = (product[j] << np.uint64(bits)) | carry
+            product[j] = term & _LOW
+            carry = term >> _HALF
+    return is_negative
+
+
 @kernel
 def split_numbers(words, shifts, weights, number_indices, digits, amounts):
     """Write the digits of ``number * weight * 2**shift`` for many numbers; return their number.
@@ -61,38 +105,12 @@ def split_numbers(words, shifts, weights, number_indices, digits, amounts):
     product = np.empty(2 * count + 3, np.uint64)
     written = 0
     for i in range(n):
-        is_negative = split_magnitude(words, i, limbs) != (weights[i] < 0)
-        factor = np.uint64(abs(weights[i]))
-        low = factor & _LOW
-        high = factor >> _HALF
-        carry = np.uint64(0)
-        for j in range(2 * count):
-            term = limbs[j] * low + carry
-            product[j] = term & _LOW
-            carry = term >> _HALF
-        product[2 * count] = carry
-        product[2 * count + 1] = 0
-        product[2 * count + 2] = 0
-        if high != np.uint64(0):
-            carry = np.uint64(0)
-            for j in range(2 * count):
-                term = limbs[j] * high + product[j + 1] + carry
-                product[j + 1] = term & _LOW
-                carry = term >> _HALF
-            product[2 * count + 1] = carry
-        first_digit = np.int64(0)
-        if shifts.shape[0] > 0:
-            first_digit = shifts[i] >> 5
-            bits = np.uint64(shifts[i] & 31)
-            carry = np.uint64(0)
-            for j in range(2 * count + 3):
-                term = (product[j] << bits) | carry
-                product[j] = term & _LOW
-                carry = term >> _HALF
+        shift = shifts[i] if shifts.shape[0] > 0 else np.int64(0)
+        is_negative = split_product(words, i, weights[i], shift & 31, limbs, product)
         for j in range(2 * count + 3):
             if product[j] != np.uint64(0):
                 number_indices[written] = i
-                digits[written] = first_digit + j
+                digits[written] = (shift >> 5) + j
                 amounts[written] = -np.int64(product[j]) if is_negative else np.int64(product[j])
                 written += 1
     return written
@@ -141,6 +159,14 @@ def strip_zeros(limbs, size):
     return size
 
 
+@subroutine
+def fits_in(limbs, size, max_limbs):
+    """Return whether a magnitude is less than half of what so many limbs can hold."""
+    return size < max_limbs or (
+        size == max_limbs and limbs[size - 1] >> np.uint64(31) == np.uint64(0)
+    )
+
+
 @kernel
 def sum_to_integers(sum_indices, digits, amounts, words, fits):
     """Combine digits into sums, as integers.
@@ -163,9 +189,7 @@ def sum_to_integers(sum_indices, digits, amounts, words, fits):
         is_negative, size = carry_digits(digits, amounts, first, last, 0, limbs)
         first = last
         size = strip_zeros(limbs, size)
-        if size > 2 * count or (
-            size == 2 * count and limbs[size - 1] >> np.uint64(31) != np.uint64(0)
-        ):
+        if not fits_in(limbs, size, 2 * count):
             fits[index] = False
             continue
         carry = np.uint64(1)
@@ -264,6 +288,46 @@ def round_to_float(limbs, size, has_more, least_exponent):
     return np.float64(mantissa), exponent
 
 
+@subroutine
+def sum_to_float(digits, amounts, first, last, zero, divisor, scale, least_exponent, limbs):
+    """Combine the digits ``[first, last)`` into a sum ``(mantissa, exponent)``, at least one digit.
+
+    Args:
+        digits: The position of each digit, ascending, plus ``zero``.
+        amounts: The amount of each digit.
+        first: The first digit.
+        last: The digit after the last one.
+        zero: The position 0 in ``digits``.
+        divisor: Not zero.
+        scale: As for `sum_to_floats`.
+        least_exponent: As for `sum_to_floats`.
+        limbs: Scratch of `MAX_LIMBS` limbs.
+    """
+    base = digits[first]
+    is_negative, size = carry_digits(digits, amounts, first, last, base, limbs)
+    base -= zero
+    size = strip_zeros(limbs, size)
+    if size == 0:
+        return 0.0, np.int64(0)
+    has_remainder = False
+    magnitude = np.uint64(abs(divisor))
+    if magnitude != np.uint64(1) or scale > 0:
+        # Limbs are added below, so that the quotient keeps at least 64 bits: dividing by 10**9
+        # removes at most one limb, dividing by the divisor at most two.
+        extra_limbs = 5 + scale // 9
+        for j in range(size - 1, -1, -1):
+            limbs[j + extra_limbs] = limbs[j]
+        limbs[:extra_limbs] = np.uint64(0)
+        base -= extra_limbs
+        size += extra_limbs
+        has_remainder = divide(limbs, size, magnitude)
+        has_remainder = divide_by_power_of_ten(limbs, size, scale) or has_remainder
+        size = strip_zeros(limbs, size)
+    mantissa, exponent = round_to_float(limbs, size, has_remainder, least_exponent - 32 * base)
+    mantissa = -mantissa if is_negative != (divisor < 0) else mantissa
+    return mantissa, exponent + 32 * base
+
+
 @kernel
 def sum_to_floats(
     sum_indices, digits, amounts, divisors, scale, least_exponent, mantissas, exponents
@@ -288,26 +352,7 @@ def sum_to_floats(
         last = first + 1
         while last < sum_indices.shape[0] and sum_indices[last] == index:
             last += 1
-        base = digits[first]
-        is_negative, size = carry_digits(digits, amounts, first, last, base, limbs)
+        mantissas[index], exponents[index] = sum_to_float(
+            digits, amounts, first, last, 0, divisors[index], scale, least_exponent, limbs
+        )
         first = last
-        size = strip_zeros(limbs, size)
-        if size == 0:
-            continue
-        has_remainder = False
-        divisor = np.uint64(abs(divisors[index]))
-        if divisor != np.uint64(1) or scale > 0:
-            # Limbs are added below, so that the quotient keeps at least 64 bits: dividing by 10**9
-            # removes at most one limb, dividing by the divisor at most two.
-            extra_limbs = 5 + scale // 9
-            for j in range(size - 1, -1, -1):
-                limbs[j + extra_limbs] = limbs[j]
-            limbs[:extra_limbs] = np.uint64(0)
-            base -= extra_limbs
-            size += extra_limbs
-            has_remainder = divide(limbs, size, divisor)
-            has_remainder = divide_by_power_of_ten(limbs, size, scale) or has_remainder
-            size = strip_zeros(limbs, size)
-        mantissa, exponent = round_to_float(limbs, size, has_remainder, least_exponent - 32 * base)
-        mantissas[index] = -mantissa if is_negative != (divisors[index] < 0) else mantissa
-        exponents[index] = exponent + 32 * base

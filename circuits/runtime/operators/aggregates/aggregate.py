@@ -267,6 +267,8 @@ class AggregateOperator:
             A mask of the groups that exist, and the codes of all calls, shape ``(calls, n)``.
         """
         exists, linear_codes = self._linear.results(n, linear_state, always_exists=not self.keys)
+        if not self._ordered_aggregates:
+            return exists, linear_codes
         codes_by_result = {
             _result_key(call): codes
             for aggregate, call_codes in zip(self._ordered_aggregates, ordered_codes, strict=True)

@@ -40,6 +40,7 @@ __all__ = [
     "is_wide_decimal",
     "split_integers",
     "split_products",
+    "unit_exponent",
 ]
 
 # The maximal number of digits of a sum; the position of a digit is less than this.
@@ -134,12 +135,11 @@ class ExactSum:
             finite = np.flatnonzero(sums.positions < FIRST_SPECIAL_POSITION)
             sums = Digits(*(part[finite] for part in sums))
         mantissas, exponents = np.zeros(n), np.zeros(n, np.int64)
-        # Position 0 counts multiples of 2**unit_exponent.
-        unit_exponent = _MIN_EXPONENT if self.is_floating else 0
-        min_exponent = _MIN_EXPONENT - unit_exponent  # of the least positive float, in this unit
+        unit = unit_exponent(self)
+        min_exponent = _MIN_EXPONENT - unit  # of the least positive float, in this unit
         sum_to_floats(*sums, divisors, self.scale, min_exponent, mantissas, exponents)
         with np.errstate(over="ignore"):
-            values = np.ldexp(mantissas, (exponents + unit_exponent).astype(np.int32))
+            values = np.ldexp(mantissas, (exponents + unit).astype(np.int32))
         if non_finite is not None:
             values = np.where(non_finite == 0, values, non_finite)
         return values
@@ -164,6 +164,11 @@ class ExactSum:
 
     def _split_floats(self, codes: Int64Array, weights: Int64Array) -> Digits:
         return _split_float_values(self.numbers(codes), weights)
+
+
+def unit_exponent(exact: ExactSum) -> int:
+    """Return the exponent e of the unit: a digit at position 0 counts multiples of 2**e."""
+    return _MIN_EXPONENT if exact.is_floating else 0
 
 
 def _split_float_values(values: Float64Array, weights: Int64Array) -> Digits:

@@ -24,6 +24,10 @@ state is a trace with a few rows per group, regardless of the size of the group.
 rows of weight zero, so a column without NULLs has no row for its slot of NULLs. An aggregate with
 ``distinct`` reads the delta of the set of the column's values instead of the delta of the input.
 
+Counts, and sums and means of integers, decimals and doubles are computed by two kernels
+(`compiled_sums`). The methods of this module compute all others, and values that the kernels do not
+support.
+
 Cost: O(slots) per row of the delta, O(log N + slots) per changed group and run, for N rows of the
 trace.
 """
@@ -39,11 +43,11 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.aggregates.amounts_by_group import find_groups
 from circuits.runtime.operators.aggregates.bit_counts import BitCounts
 from circuits.runtime.operators.aggregates.comoment import comoment_codes
+from circuits.runtime.operators.aggregates.compiled_sums import CompiledSums, Quantity, ResultCall
 from circuits.runtime.operators.aggregates.exact_sum import (
     MAX_DIGITS,
     Digits,
     ExactSum,
-    split_integers,
     split_products,
 )
 from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
@@ -62,7 +66,6 @@ __all__ = ["LinearAggregate"]
 
 # The numbers of the rows of small deltas.
 _NUMBERS: Final = np.arange(1024)
-_NO_SHIFTS: Final = np.empty(0, np.int64)
 
 # The argument of an aggregate: its columns, and True for an aggregate with ``distinct``. A row has
 # a value if no column is NULL.
@@ -100,26 +103,41 @@ class LinearAggregate:
         self._count_slots: dict[Argument, int] = {}
         # By call: its argument, or None for count(*).
         self._arguments: list[Argument | None] = []
-        # The columns to sum whose codes are the numbers to add (`ExactSum.has_one_word`), with the
-        # first slots of their sums.
-        self._word_sums: dict[int, int] = {}
         # The first slot of each quantity that is split into digits, and the function that splits.
         self._quantities: dict[tuple[str, Argument], tuple[int, Split]] = {}
         self._encoders: list[_Encoder | None] = []
         self._last_slot = 0  # the first slot of the quantity that was added last
+        # The quantities and results for the kernel; None if there are others.
+        self._kernel_quantities: list[Quantity] | None = [Quantity(0, 0)]
+        self._kernel_calls: list[ResultCall] | None = []
         for call, codec in calls:
             self._arguments.append(None if call.argument is None else _argument(call))
             if call.argument is None:
                 self._encoders.append(None)
+                self._add_kernel_call(ResultCall(-1, is_distinct=False))
                 continue
             self._add_count(_argument(call))
             self._encoders.append(self._add_quantities(call, codecs, codec))
+        self._compiled = CompiledSums(self.keys, self._kernel_quantities, self._kernel_calls)
 
     def _add_count(self, argument: Argument) -> None:
         """Add the slot from which the count of an argument is computed, if it is new."""
         if argument not in self._count_slots:
             self._last_slot += MAX_DIGITS
             self._count_slots[argument] = self._last_slot
+            columns, is_distinct = argument
+            if is_distinct or len(columns) > 1:
+                self._kernel_quantities = None
+            else:
+                self._add_kernel_quantity(Quantity(columns[0], self._last_slot, counts_nulls=True))
+
+    def _add_kernel_quantity(self, quantity: Quantity) -> None:
+        if self._kernel_quantities is not None:
+            self._kernel_quantities.append(quantity)
+
+    def _add_kernel_call(self, call: ResultCall) -> None:
+        if self._kernel_calls is not None:
+            self._kernel_calls.append(call)
 
     def _add_quantity(self, kind: str, argument: Argument, split: Split) -> int:
         """Add a quantity if it is new, and return its first slot."""
@@ -134,9 +152,10 @@ class LinearAggregate:
         def split(codes: Int64Array, weights: Int64Array) -> Digits:
             return exact.split(codes[0], weights)
 
+        is_new = ("sum", ((column,), distinct)) not in self._quantities
         slot = self._add_quantity("sum", ((column,), distinct), split)
-        if exact.has_one_word and not distinct:
-            self._word_sums[column] = slot
+        if is_new:
+            self._add_kernel_quantity(Quantity(column, slot, exact))
         return slot
 
     def _add_quantities(
@@ -147,10 +166,14 @@ class LinearAggregate:
         None if the result is the count of the argument.
         """
         assert call.argument is not None
-        if call.function == "count":
-            return None
         argument = _argument(call)
+        count_slot = self._count_slots[argument]
+        if call.function == "count":
+            self._add_kernel_call(ResultCall(count_slot, call.distinct))
+            return None
         exact = ExactSum(codecs[call.argument])
+        if call.function in ("comoment", "bit_and", "bit_or", "bit_xor"):
+            self._kernel_quantities = self._kernel_calls = None
         if call.function == "comoment":
             return self._add_comoment(call, exact)
         if call.function in ("bit_and", "bit_or", "bit_xor"):
@@ -161,6 +184,7 @@ class LinearAggregate:
             )
         encoder = SumEncoder(call, exact, codec)
         slot = self._add_sum(call.argument, call.distinct, exact)
+        self._add_kernel_call(ResultCall(count_slot, call.distinct, slot, encoder))
         return lambda state, counts, present: encoder.codes(_digits(state, slot), counts, present)
 
     def _add_comoment(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
@@ -209,6 +233,10 @@ class LinearAggregate:
         k, n = len(self.keys), len(weights)
         keys = [rows.take(self._key_columns, axis=0)]
         groups = find_groups(keys[0])
+        if not value_rows:
+            compiled = self._compiled.partial_rows(rows, weights, groups)
+            if compiled is not None:
+                return compiled
         if groups is None and not (self._count_slots or self._quantities):  # count(*) only
             return self._add_up(np.concatenate([keys[0], np.zeros((1, n), np.int64)]), weights)
         # For each quantity: the row of each amount, its slot, and the amount.
@@ -229,13 +257,7 @@ class LinearAggregate:
             value_numbers = first_row + _numbers_below(len(values))
             keys.append(values.row_array[:k])
             value_quantities.append((value_numbers, values.row_array[k], values.weight_array))
-        # The amounts of a group are added up for one quantity at a time.
-        sums_words = groups is None and not may_have_nulls and len(self._word_sums) > 1
-        if sums_words:
-            quantities.append(self._split_words(rows, weights))
-        for (kind, (columns, is_distinct)), (slot, split) in self._quantities.items():
-            if sums_words and kind == "sum" and not is_distinct and columns[0] in self._word_sums:
-                continue
+        for (_, (columns, is_distinct)), (slot, split) in self._quantities.items():
             if is_distinct:
                 values_slot = self._count_slots[columns, True]
                 first_row, own_rows, values = _values_of_slot(value_rows, k, values_slot)
@@ -269,24 +291,10 @@ class LinearAggregate:
         except WeightOverflowError as error:
             raise self._overflow(error) from None
 
-    def _split_words(
-        self, rows: Int64Array, weights: Int64Array
-    ) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """Split the numbers of all columns of `_word_sums` at once; no number is NULL.
-
-        Returns:
-            The row of each digit, its slot, and its amount.
-        """
-        columns, slots = list(self._word_sums), np.array(list(self._word_sums.values()))
-        numbers = rows[columns].reshape(1, -1)
-        digits = split_integers(numbers, _NO_SHIFTS, np.tile(weights, len(columns)))
-        column_of_digit, row_of_digit = np.divmod(digits.sum_indices, len(weights))
-        return row_of_digit, slots[column_of_digit] + digits.positions, digits.amounts
-
     def results(
         self, n: int, state: GroupSlots, *, always_exists: bool
-    ) -> tuple[BoolArray, list[Int64Array]]:
-        """Return a mask of the groups that exist, and the codes of each call's results.
+    ) -> tuple[BoolArray, Int64Array]:
+        """Return a mask of the groups that exist, and the codes of the results, ``(calls, n)``.
 
         Args:
             n: The number of groups.
@@ -296,6 +304,9 @@ class LinearAggregate:
         Raises:
             EvaluationError: A sum of a group that exists does not fit its type.
         """
+        compiled = self._compiled.results(n, state, always_exists=always_exists)
+        if compiled is not None:
+            return compiled
         # The weight of each quantity's first slot, by quantity and group.
         quantities = self._last_slot // MAX_DIGITS + 1
         first_weights = first_slot_weights(*state, quantities, n, MAX_DIGITS)
@@ -306,10 +317,12 @@ class LinearAggregate:
             _, is_distinct = counted
             count = first_weights[slot // MAX_DIGITS]
             counts[counted] = count if is_distinct else row_counts - count
-        columns = []
-        for argument, encoder in zip(self._arguments, self._encoders, strict=True):
+        columns = np.empty((len(self.calls), n), np.int64)
+        for position, (argument, encoder) in enumerate(
+            zip(self._arguments, self._encoders, strict=True)
+        ):
             count = row_counts if argument is None else counts[argument]
-            columns.append(
+            columns[position] = (
                 count if encoder is None else encoder(state, count, exists & (count != 0))
             )
         return exists, columns

@@ -101,8 +101,7 @@ class FinalAggregateOperator:
         n = groups.shape[1]
         state = GroupSlots(group_indices, zset.row_array[-1], zset.weight_array)
         exists, columns = self._linear.results(n, state, always_exists=not self._keys)
-        results = np.array(columns, np.int64).reshape(len(columns), n)
-        rows = np.concatenate((groups, results))[:, exists]
+        rows = np.concatenate((groups, columns))[:, exists]
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
@@ -124,8 +123,7 @@ class FinalAggregateOperator:
         state = self._linear.read(groups, delta, staged)
         n = groups.shape[1]
         exists, columns = self._linear.results(2 * n, state, always_exists=not self._keys)
-        results = np.array(columns, np.int64).reshape(len(columns), 2 * n)
-        return changed_rows(groups, exists, results, initial=initial), StagedGroup(staged)
+        return changed_rows(groups, exists, columns, initial=initial), StagedGroup(staged)
 
 
 def _linear_aggregate(

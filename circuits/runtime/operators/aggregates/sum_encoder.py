@@ -31,15 +31,19 @@ class SumEncoder:
 
     Raises:
         SchemaError: A sum of the argument cannot have the type of the result.
+
+    Attributes:
+        bound: Valid results that are not floats lie strictly between this and its negative.
     """
 
     def __init__(self, call: AggregateCall, exact: ExactSum, codec: Codec) -> None:
         self.call = call
-        self._exact = exact
-        self._codec = codec
+        self.exact = exact
+        self.codec = codec
         type_ = codec.type
         self._result_is_floating = bool(pa.types.is_floating(type_))
         self._words = type_.bit_width // 64 if is_wide_decimal(type_) else 1
+        self.bound = 0
         if self._result_is_floating:
             return
         scale = type_.scale if pa.types.is_decimal(type_) else 0
@@ -48,11 +52,15 @@ class SumEncoder:
             raise SchemaError(
                 f"{call.function} of {exact.type} cannot have the type {type_}: ask for {supported}"
             )
-        # Valid results lie strictly between the bound and its negative.
         if pa.types.is_decimal(type_):
-            self._bound = 10 ** int(type_.precision)
+            self.bound = 10 ** int(type_.precision)
         else:
-            self._bound = 2 ** (type_.bit_width - 1)
+            self.bound = 2 ** (type_.bit_width - 1)
+
+    @property
+    def is_mean(self) -> bool:
+        """True if the sum is divided by the count."""
+        return self.call.function == "avg"
 
     def codes(self, sums: Digits, counts: Int64Array, present: BoolArray) -> Int64Array:
         """Return the code of each result.
@@ -69,22 +77,22 @@ class SumEncoder:
         n = len(counts)
         if self._result_is_floating:
             divisors = np.ones(n, np.int64)
-            if self.call.function == "avg":
+            if self.is_mean:
                 divisors = np.where(present, counts, divisors)
-            dtype = np.dtype(f"f{self._codec.type.bit_width // 8}")
-            values = self._exact.floats(sums, divisors).astype(dtype, copy=False)
+            dtype = np.dtype(f"f{self.codec.type.bit_width // 8}")
+            values = self.exact.floats(sums, divisors).astype(dtype, copy=False)
             return np.where(present, codes_of(values), NULL)
-        words, fits = self._exact.integers(sums, n, self._words)
-        if isinstance(self._codec.coding, WideDecimals) and fits.all():
-            inline = self._codec.coding.inline_codes(words)  # these are in range: 2**61 < 10**19
+        words, fits = self.exact.integers(sums, n, self._words)
+        if isinstance(self.codec.coding, WideDecimals) and fits.all():
+            inline = self.codec.coding.inline_codes(words)  # these are in range: 2**61 < 10**19
             if inline is not None:
                 return np.where(present, inline, NULL)
-        in_range = fits & _is_below(words, self._bound) & ~_is_below(words, -self._bound + 1)
+        in_range = fits & _is_below(words, self.bound) & ~_is_below(words, -self.bound + 1)
         if not in_range[present].all():
             raise self._range_error(sums, int(np.flatnonzero(present & ~in_range)[0]))
         if self._words == 1:
             return np.where(present, words[0], NULL)
-        return self._codec.encode(array_of(self._codec.type, words.T, present))
+        return self.codec.encode(array_of(self.codec.type, words.T, present))
 
     def _range_error(self, sums: Digits, index: int) -> EvaluationError:
         """Build the error of the sum with this index, with its exact value."""
@@ -93,9 +101,9 @@ class SumEncoder:
             sums.positions[own_rows].tolist(), sums.amounts[own_rows].tolist(), strict=True
         )
         total = sum(amount << (32 * position) for position, amount in digits)
-        shown = f"{total}e-{self._exact.scale}" if self._exact.scale else str(total)
+        shown = f"{total}e-{self.exact.scale}" if self.exact.scale else str(total)
         return EvaluationError(
-            f"{self.call.name} is {shown} for some group, beyond {self._codec.type}; cast "
+            f"{self.call.name} is {shown} for some group, beyond {self.codec.type}; cast "
             "the argument to a decimal of scale 0, or to double"
         )
 
