@@ -207,11 +207,15 @@ class _OneShotJoin:
         self.physical = physical = PhysicalTerm(plan, sources, run_addresses, JoinBuffers())
         # If the last two variables close a cycle, the join intersects the lists of the factor with
         # both variables many times. So it pays to prepare them in a form that is fast to intersect.
-        cycle_factor = physical.cycle_closing_factor
-        if cycle_factor is not None and run_addresses[cycle_factor]:
-            physical.prepare_cycle_closing_run(
-                self._runs[id(relations[cycle_factor]), plan.factors[cycle_factor].order]
+        if physical.cycle_factors is not None:
+            closing, fixed = (
+                self._runs.get((id(relations[factor]), plan.factors[factor].order))
+                if run_addresses[factor]
+                else None
+                for factor in physical.cycle_factors
             )
+            if closing is not None:
+                physical.prepare_cycle(closing, fixed)
 
     def total(self, budget: Budget | None) -> ZSet:
         if self.physical is None:

@@ -35,7 +35,7 @@ from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, TraceStep, build_run
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, to_storable
 
-__all__ = ["BoundTerm", "BoundTerms", "ClosingFactor", "Partial", "SplitDelta"]
+__all__ = ["BoundTerm", "BoundTerms", "CycleFactor", "Partial", "SplitDelta"]
 
 # The lists of a delta are prepared if it has at least this many rows,
 MIN_PREPARED_ROWS: Final = 4096
@@ -65,7 +65,7 @@ class SplitDelta(NamedTuple):
     order: ColumnOrder
 
 
-class ClosingFactor(NamedTuple):
+class CycleFactor(NamedTuple):
     """A factor whose lists the join intersects: a delta, or a new relation, and its column order.
 
     Attributes:
@@ -96,7 +96,8 @@ class BoundTerm:
         driver: The delta from whose rows the join starts; None if it starts from no delta of a
             relation.
         closing: The delta or new relation that closes a cycle, if any
-            (`PhysicalTerm.cycle_closing_factor`).
+            (`PhysicalTerm.cycle_factors`).
+        fixed: The delta or new relation whose lists are intersected with those of ``closing``.
     """
 
     term: DeltaTerm
@@ -108,7 +109,8 @@ class BoundTerm:
     partial_slot: int | None
     split: SplitDelta | None
     driver: SplitDelta | None
-    closing: ClosingFactor | None
+    closing: CycleFactor | None
+    fixed: CycleFactor | None
 
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
         """Return whether the term is zero because a factor is empty."""
@@ -189,7 +191,7 @@ class BoundTerms:
         for term in self.terms:
             run = _run_to_prepare(term, steps)
             if run is not None and not term.is_zero(steps, None):
-                lists = prepare_lists(run)
+                lists = prepare_lists(run, _only_run(term.fixed, steps))
                 break
         self._buffers.set_lists(lists)
         try:
@@ -224,7 +226,14 @@ def _run_to_prepare(term: BoundTerm, steps: Mapping[str, TraceStep]) -> Run | No
         return None
     rows = steps[closing.name].rows
     max_rows = MAX_PREPARED_ROWS_PER_DELTA_ROW * steps[split.name].rows
-    is_delta = closing.old is None or closing.old.is_empty
-    if is_delta and MIN_PREPARED_ROWS <= rows <= max_rows:
-        return steps[closing.name].run(closing.order)
+    if MIN_PREPARED_ROWS <= rows <= max_rows:
+        return _only_run(closing, steps)
     return None
+
+
+def _only_run(factor: CycleFactor | None, steps: Mapping[str, TraceStep]) -> Run | None:
+    """Return the run of a factor that reads only a delta, or a relation that was empty."""
+    if factor is None or factor.name not in steps:
+        return None
+    is_delta = factor.old is None or factor.old.is_empty
+    return steps[factor.name].run(factor.order) if is_delta else None

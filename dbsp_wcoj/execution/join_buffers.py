@@ -29,17 +29,22 @@ MAX_WAITING_PAIRS: Final = 1 << 20
 
 
 class NarrowLists(NamedTuple):
-    """The lists of a run as numbers of 32 bits (`dbsp_wcoj.kernels.join.narrow_lists`).
+    """The lists of two runs as numbers of 32 bits (`dbsp_wcoj.kernels.join.narrow_lists`).
 
     Attributes:
-        run_address: The address of the run.
+        run_address: The address of the run that closes the cycle.
         nodes: The number of nodes of its root.
-        values: The values of all lists, counted from the least of them.
+        values: The values of its lists, counted from the least value of both runs.
+        fixed_run_address: The address of the run whose lists are intersected with them; it may be
+            the same run.
+        fixed_values: The values of its lists, counted from the same value.
     """
 
     run_address: int
     nodes: int
     values: NDArray[np.uint32]
+    fixed_run_address: int
+    fixed_values: NDArray[np.uint32]
 
     def new_waiting_pairs(self) -> Int64Array:
         """Return the array that describes the lists to the kernels; no pair waits."""
@@ -50,6 +55,8 @@ class NarrowLists(NamedTuple):
         words[narrow_lists.RUN] = self.run_address
         words[narrow_lists.VALUES] = address_of(self.values)
         words[narrow_lists.NODES] = self.nodes
+        words[narrow_lists.FIXED_RUN] = self.fixed_run_address
+        words[narrow_lists.FIXED_VALUES] = address_of(self.fixed_values)
         words[narrow_lists.CAPACITY] = capacity
         words[narrow_lists.PAIRS] = words[narrow_lists.WAITING_VALUES] = 0
         return words

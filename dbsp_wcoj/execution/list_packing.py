@@ -32,6 +32,7 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dbsp_wcoj.execution.join_buffers import NarrowLists, address_of
 from dbsp_wcoj.kernels.join.join_layout import BITMAP_BITS
@@ -52,8 +53,13 @@ VALUES_PER_PIECE: Final = 4096
 PAIR_SHIFT: Final = 6
 
 
-def prepare_lists(run: Run) -> Int64Array | NarrowLists | None:
+def prepare_lists(run: Run, fixed: Run | None) -> Int64Array | NarrowLists | None:
     """Prepare the lists of a run for a join that reads all of them.
+
+    Args:
+        run: The run that closes a cycle.
+        fixed: The run whose lists are intersected with its lists, often the same run; None if there
+            are several.
 
     Returns:
         Packed or narrow lists, whichever is faster; None if the run can have neither.
@@ -62,32 +68,58 @@ def prepare_lists(run: Run) -> Int64Array | NarrowLists | None:
         O(rows) time.
     """
     packed = pack_lists(run)
-    return narrow_lists(run) if packed is None else packed
+    return narrow_lists(run, fixed) if packed is None and fixed is not None else packed
 
 
-def narrow_lists(run: Run) -> NarrowLists | None:
-    """Copy the values of the lists of a run as numbers of 32 bits.
+def narrow_lists(run: Run, fixed: Run) -> NarrowLists | None:
+    """Copy the values of the lists of two runs as numbers of 32 bits.
+
+    Args:
+        run: The run that closes a cycle.
+        fixed: The run whose lists are intersected with its lists, often the same run.
 
     Returns:
-        The copy; None if the values are too far apart for a bitmap, or if the run cannot have
-        narrow lists: it needs two columns, a uniform weight and a directory.
+        The copy; None if the values are too far apart for a bitmap, or if one of the runs cannot
+        have narrow lists: it needs two columns and a uniform weight, and ``run`` a directory.
 
     Complexity:
         O(rows) time; 4 bytes per row, and space for the pairs that wait (`NarrowLists`).
     """
-    header = run.buffer if run.index is None else run.index
-    if run.arity != 2 or not run.rows or header[WEIGHT_SUMS] or not header[DIRECTORY]:
+    if not _can_be_narrow(run) or not _header(run)[DIRECTORY]:
         return None
     values = run.level_values(1)
     lowest, highest = int(values.min()), int(values.max())
-    if highest - lowest >= BITMAP_BITS or run.rows > MAX_NARROW_ROWS:
+    fixed_values = values
+    if fixed is not run:
+        if not _can_be_narrow(fixed):
+            return None
+        fixed_values = fixed.level_values(1)
+        lowest = min(lowest, int(fixed_values.min()))
+        highest = max(highest, int(fixed_values.max()))
+    if highest - lowest >= BITMAP_BITS:
         return None
     try:
-        narrow = np.empty(len(values), np.uint32)
+        narrow = _subtract(values, lowest)
+        fixed_narrow = narrow if fixed is run else _subtract(fixed_values, lowest)
     except MemoryError:
         return None
+    nodes = len(run.level_values(0))
+    return NarrowLists(run.address, nodes, narrow, fixed.address, fixed_narrow)
+
+
+def _header(run: Run) -> Int64Array:
+    return run.buffer if run.index is None else run.index
+
+
+def _can_be_narrow(run: Run) -> bool:
+    has_rows = 0 < run.rows <= MAX_NARROW_ROWS
+    return has_rows and run.arity == 2 and not _header(run)[WEIGHT_SUMS]
+
+
+def _subtract(values: Int64Array, lowest: int) -> NDArray[np.uint32]:
+    narrow = np.empty(len(values), np.uint32)
     np.subtract(values, lowest, out=narrow, casting="unsafe", dtype=np.int64)
-    return NarrowLists(run.address, len(run.level_values(0)), narrow)
+    return narrow
 
 
 def pack_lists(run: Run) -> Int64Array | None:

@@ -152,10 +152,11 @@ class PhysicalTerm:
         return int(self._execution_count[0])
 
     @property
-    def cycle_closing_factor(self) -> int | None:
-        """The factor that contains the last two variables, if these close a cycle; else None.
+    def cycle_factors(self) -> tuple[int, int] | None:
+        """The factors with the last variable, if the last two variables close a cycle; else None.
 
-        In the triangle R(a, b), S(b, c), T(a, c), bound in the order a, b, c, it is S.
+        The first of them contains both variables. In the triangle R(a, b), S(b, c), T(a, c), bound
+        in the order a, b, c, they are S and T.
         """
         program = self._program
         level = int(program[join_layout.LEVELS]) - 2
@@ -166,8 +167,10 @@ class PhysicalTerm:
         block, last_block = (int(start) for start in program[starts : starts + 2])
         if program[block + join_layout.SUM_KIND] != join_layout.SUM_CYCLE:
             return None
-        (factor,) = self._factors(block) & self._factors(last_block)
-        return factor
+        factors, last_factors = self._factors(block), self._factors(last_block)
+        (closing,) = factors & last_factors
+        (fixed,) = last_factors - factors
+        return closing, fixed
 
     def count_prefixes(self) -> list[list[int]]:
         """Count, for each factor, the prefixes of each length in the runs that the next step reads.
@@ -236,15 +239,15 @@ class PhysicalTerm:
             link(self._program)
             self._is_linked = True
 
-    def prepare_cycle_closing_run(self, run: Run) -> None:
-        """Prepare the lists of the run of `cycle_closing_factor` for the next joins, if it pays.
+    def prepare_cycle(self, closing: Run, fixed: Run | None) -> None:
+        """Prepare the lists of the runs of `cycle_factors` for the next joins, if it pays off.
 
         It can pay off in a join of whole relations (`dbsp_wcoj.execution.list_packing`).
 
         Complexity:
             O(rows).
         """
-        self.buffers.set_lists(prepare_lists(run))
+        self.buffers.set_lists(prepare_lists(closing, fixed))
 
     def _factors(self, block: int) -> set[int]:
         """Return the factors that contain the variable of a level, given by its program block."""

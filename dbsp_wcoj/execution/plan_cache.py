@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, ClosingFactor, SplitDelta
+from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, CycleFactor, SplitDelta
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.formulas import (
@@ -471,13 +471,14 @@ class PlanCache:
             name = names[physical.driver]
             if isinstance(name, str):
                 driver = SplitDelta(name, plan.factors[physical.driver].order)
-        closing = None
-        index = physical.cycle_closing_factor
-        if index is not None and term.factors[index].version is not Version.old:
+        cycle: list[CycleFactor | None] = []
+        for index in physical.cycle_factors or ():
             name = names[index]
-            if isinstance(name, str):
-                spine = sources[index].spine
-                closing = ClosingFactor(name, plan.factors[index].order, spine)
+            is_changed = term.factors[index].version is not Version.old
+            order, spine = plan.factors[index].order, sources[index].spine
+            is_read = is_changed and isinstance(name, str)
+            cycle.append(CycleFactor(str(name), order, spine) if is_read else None)
+        closing, fixed = cycle or (None, None)
         return BoundTerm(
             term=term,
             physical=physical,
@@ -489,6 +490,7 @@ class PlanCache:
             split=split,
             driver=driver,
             closing=closing,
+            fixed=fixed,
         )
 
     def _is_arranged(self, name: str | int, order: ColumnOrder) -> bool:

@@ -48,7 +48,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUES,
     WEIGHT,
 )
-from dbsp_wcoj.kernels.join.narrow_lists import sum_narrow
+from dbsp_wcoj.kernels.join.narrow_lists import FIXED_RUN, sum_narrow
 from dbsp_wcoj.kernels.join.packed_lists import sum_packed
 from dbsp_wcoj.kernels.join.sums import choose_marked, dot_lists, erase_list, mark_list
 from dbsp_wcoj.kernels.memory import increment, load, store
@@ -114,7 +114,7 @@ def sum_whole_cycle(
     is_narrow = (
         narrow != 0
         and closing_run == load(narrow, zero)
-        and load(fixed_cursor, RUN) == closing_run
+        and load(fixed_cursor, RUN) == load(narrow, FIXED_RUN)
         and fixed_depth == 1
         and load(program, CAN_WAIT) != 0
         and prefix_weight == 1

@@ -21,9 +21,10 @@ when they have `MAX_WAITING_VALUES` values to scan, and at the end of the join
 Cost: the sum of the lengths of the shorter lists, up to the factor `MAX_SCAN_RATIO`; O(1) for each
 edge, and O(nodes) each time that the waiting pairs are counted.
 
-The lists are described by one int64 array: the header below; a counter for each node of the root
-and one more; the pairs, two words each: node of the marked list and length of the scanned one in
-one word, and the position of the scanned list; then space for the sorted pairs.
+The lists of a and of b may be of two runs. They are described by one int64 array: the header below;
+a counter for each node of the root and one more; the pairs, two words each: node of the marked list
+and length of the scanned one in one word, and the position of the scanned list; then space for the
+sorted pairs.
 """
 
 import numpy as np
@@ -36,14 +37,16 @@ from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 # The header of the array.
-RUN = 0  # address of the run
+RUN = 0  # address of the run with the lists of b
 VALUES = 1  # address of its narrow values, 4 bytes each
 NODES = 2  # number of nodes of its root
-CAPACITY = 3  # number of pairs that there is space for
-PAIRS = 4  # number of pairs that wait
-WAITING_VALUES = 5  # number of values to scan for them
-WEIGHT = 6  # the weight of each common value of a waiting pair
-FIRST_COUNTER = 7
+FIXED_RUN = 3  # address of the run with the lists of a
+FIXED_VALUES = 4  # address of its narrow values
+CAPACITY = 5  # number of pairs that there is space for
+PAIRS = 6  # number of pairs that wait
+WAITING_VALUES = 7  # number of values to scan for them
+WEIGHT = 8  # the weight of each common value of a waiting pair
+FIRST_COUNTER = 9
 
 PAIR_WORDS = 2
 LENGTH_BITS = 32
@@ -62,6 +65,14 @@ MIN_GALLOP_RATIO = 8
 def waiting_words(nodes: int, capacity: int) -> int:
     """Return the number of words of the array."""
     return FIRST_COUNTER + nodes + 1 + PAIR_WORDS * (2 * capacity + PREFETCH_DISTANCE)
+
+
+@subroutine
+def leaves_of(run):
+    """Return the address of the values of the second column of a run."""
+    return run + 8 * load(
+        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
+    )
 
 
 @subroutine
@@ -114,11 +125,9 @@ def sort_pairs(lists, pairs, sorted_pairs):
 @subroutine
 def sum_waiting(lists, bitmap):
     """Return the sum of all waiting pairs, which then wait no longer."""
-    run, values = load(lists, RUN), load(lists, VALUES)
+    run, values, fixed_values = load(lists, RUN), load(lists, VALUES), load(lists, FIXED_VALUES)
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
-    leaves = run + 8 * load(
-        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
-    )
+    leaves, fixed_leaves = leaves_of(run), leaves_of(load(lists, FIXED_RUN))
     counters = lists + 8 * FIRST_COUNTER
     pairs = counters + 8 * (load(lists, NODES) + 1)
     sorted_pairs = pairs + 8 * PAIR_WORDS * load(lists, CAPACITY)
@@ -137,15 +146,15 @@ def sum_waiting(lists, bitmap):
             for later in range(place, end):
                 start = load(sorted_pairs, PAIR_WORDS * later)
                 stop = start + load(sorted_pairs, PAIR_WORDS * later + 1)
-                common += count_common(leaves, start, stop, leaves, first, last)
+                common += count_common(fixed_leaves, start, stop, leaves, first, last)
         else:
             mark_narrow(bitmap, values, first, last, False)
             for later in range(place, end):
                 prefetched = load(sorted_pairs, PAIR_WORDS * (later + PREFETCH_DISTANCE))
-                prefetch(values, prefetched >> 1)
+                prefetch(fixed_values, prefetched >> 1)
                 start = load(sorted_pairs, PAIR_WORDS * later)
                 stop = start + load(sorted_pairs, PAIR_WORDS * later + 1)
-                common += count_marked(bitmap, values, start, stop)
+                common += count_marked(bitmap, fixed_values, start, stop)
             mark_narrow(bitmap, values, first, last, True)
         place = end
     store(lists, PAIRS, 0)
@@ -185,7 +194,11 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
         ``(sum, proposals)``: the sum of the pairs that were counted, and one proposal per value of
         the shorter list of each pair.
     """
-    run, narrow_values = load(lists, RUN), load(lists, VALUES)
+    run, narrow_values, fixed_values = (
+        load(lists, RUN),
+        load(lists, VALUES),
+        load(lists, FIXED_VALUES),
+    )
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
     counters = lists + 8 * FIRST_COUNTER
     pairs = counters + 8 * (load(lists, NODES) + 1)
@@ -208,7 +221,7 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
         has_space = load(lists, PAIRS) + count <= load(lists, CAPACITY)
         if not has_space or load(lists, WAITING_VALUES) >= MAX_WAITING_VALUES:
             if is_marked:
-                mark_narrow(bitmap, narrow_values, first, last, True)
+                mark_narrow(bitmap, fixed_values, first, last, True)
                 is_marked = False
             total = add(total, sum_waiting(lists, bitmap))
         waiting = load(lists, PAIRS)
@@ -224,7 +237,7 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
                 continue
             proposals += child_end - child
             if not is_marked:
-                mark_narrow(bitmap, narrow_values, first, last, False)
+                mark_narrow(bitmap, fixed_values, first, last, False)
                 is_marked = True
             common += count_marked(bitmap, narrow_values, child, child_end)
         waiting_values = (waiting - load(lists, PAIRS)) * length
@@ -232,5 +245,5 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
         store(lists, PAIRS, waiting)
         store(lists, WAITING_VALUES, load(lists, WAITING_VALUES) + waiting_values)
     if is_marked:
-        mark_narrow(bitmap, narrow_values, first, last, True)
+        mark_narrow(bitmap, fixed_values, first, last, True)
     return add(total, multiply(common, weight)), proposals

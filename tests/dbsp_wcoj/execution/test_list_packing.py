@@ -70,8 +70,8 @@ def prepare(patch: pytest.MonkeyPatch, form: str) -> list[bool]:
     """Let steps of any size prepare lists; list for each attempt whether the run has this form."""
     attempts: list[bool] = []
 
-    def record(run: Run) -> np.ndarray | NarrowLists | None:
-        lists = prepare_lists(run)
+    def record(run: Run, fixed: Run | None) -> np.ndarray | NarrowLists | None:
+        lists = prepare_lists(run, fixed)
         attempts.append(lists is not None and isinstance(lists, NarrowLists) == (form == "narrow"))
         return lists
 
@@ -114,13 +114,14 @@ def test_short_lists_are_not_packed_although_neighbouring_lists_are_alike():
 def test_a_run_of_another_arity_has_no_prepared_lists():
     for columns in ([np.arange(99)], [np.arange(99)] * 3):
         run = build_run(ZSet.from_columns(columns), tuple(range(len(columns))))
-        assert prepare_lists(run) is None
+        assert prepare_lists(run, run) is None
 
 
 def test_narrow_lists_have_the_values_from_the_least_one_on():
     for lowest in (-(2**63), -7, 2**63 - BITMAP_BITS):
         targets = lowest + np.arange(100) * (BITMAP_BITS - 1) // 99
-        lists = narrow_lists(rows_of(np.arange(100), targets))
+        run = rows_of(np.arange(100), targets)
+        lists = narrow_lists(run, run)
         assert lists is not None
         assert lists.values.dtype == np.uint32
         assert (lists.values == targets - lowest).all()
@@ -128,12 +129,26 @@ def test_narrow_lists_have_the_values_from_the_least_one_on():
 
 def test_a_run_without_a_bitmap_weight_or_directory_has_no_narrow_lists():
     nodes = np.arange(100)
-    assert narrow_lists(rows_of(nodes, nodes)) is not None
-    assert narrow_lists(rows_of(nodes, nodes * BITMAP_BITS // 99)) is None
-    assert narrow_lists(rows_of(nodes, np.where(nodes, 2**62, -(2**62)))) is None
-    assert narrow_lists(rows_of(nodes % 3, nodes)) is None
+    good = rows_of(nodes, nodes)
+    assert narrow_lists(good, good) is not None
+    assert prepare_lists(good, None) is None
+    wide = [nodes * BITMAP_BITS // 99, np.where(nodes > 50, 2**62, -(2**62))]
     weighted = build_run(ZSet.from_columns([nodes, nodes], nodes + 1), (0, 1))
-    assert narrow_lists(weighted) is None
+    for bad in (*[rows_of(nodes, targets) for targets in wide], weighted):
+        assert narrow_lists(bad, bad) is None
+        assert narrow_lists(good, bad) is None
+        assert narrow_lists(bad, good) is None
+    few_nodes = rows_of(nodes % 3, nodes)
+    assert narrow_lists(few_nodes, good) is None
+    assert narrow_lists(good, few_nodes) is not None
+
+
+def test_narrow_lists_of_two_runs_count_from_the_least_value_of_both():
+    nodes = np.arange(100)
+    lists = narrow_lists(rows_of(nodes, nodes + 7), rows_of(nodes, nodes - 5))
+    assert lists is not None
+    assert (lists.values == nodes + 12).all()
+    assert (lists.fixed_values == nodes).all()
 
 
 @settings(max_examples=30, deadline=None)
@@ -233,6 +248,30 @@ def test_prepared_lists_are_dropped_when_chunks_are_closed_early(prepared_runs):
     chunks.close()
     assert not reads_prepared_lists(view)
     assert view.step({"e": to_zset(matrix)}).to_dict()[(0,)] == VERTICES**2
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32), form=st.sampled_from(sorted(FORMS)))
+def test_triangles_of_three_relations_equal_the_product_of_matrices(seed, form):
+    rng = np.random.default_rng(seed)
+    first = [random_matrix(rng, 0.3, [int(rng.choice([-2, 1, 3]))]) for _ in range(3)]
+    later = [random_matrix(rng, 0.1, [-1, 1]) for _ in range(3)]
+    query = "n() :- r(a, b), s(b, c), t(a, c)"
+    with pytest.MonkeyPatch.context() as patch:
+        prepare(patch, form)
+        patch.setattr("dbsp_wcoj.execution.join_buffers.MAX_WAITING_PAIRS", 1)
+        view = DeltaQuery(query)
+        before = 0
+        for matrices in (first, [old + new for old, new in zip(first, later, strict=True)]):
+            r, s, t = matrices
+            expected = int(((r @ s) * t).sum())
+            deltas = first if matrices is first else later
+            named = dict(zip("rst", map(to_zset, deltas), strict=True))
+            assert view.step(named).to_dict().get((), 0) == expected - before
+            before = expected
+        zsets = [to_zset(matrix) for matrix in first]
+        r, s, t = first
+        assert generic_join(query, zsets).to_dict().get((), 0) == ((r @ s) * t).sum()
 
 
 def hub_graph(weight: int) -> ZSet:
