@@ -2,7 +2,7 @@
 
 ::
 
-    rows -> source tasks -> exchange -> tasks of level 1 -> ... -> exchange -> tasks of the views
+    rows -> source tasks -> exchange -> tasks of level 1 -> ... -> exchange -> tasks of level n
                                                                                       |
     driver   <-   manifests of cells, files of views, counts   <----------------------+
 
@@ -17,8 +17,8 @@ earlier task, and another task those of a second attempt, if an executor is lost
 driver compares the attempts in the reports, and runs the job again if a task has two
 (`streaming.distributed.execution.job_tasks`).
 
-Cost: a Spark stage for the source, for each level of stages, and one more if several cells may have
-the same row of a view (`streaming.distributed.planning.job_layout`), also without rows.
+Cost: a Spark stage for the source, and for each level of stages and views
+(`streaming.distributed.planning.job_layout`), also without rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from streaming.distributed.execution.job_tasks import (
     JobTask,
     Report,
     SourceTask,
-    ViewsTask,
 )
 from streaming.distributed.execution.packets import PACKET_SCHEMA, Kind, Packet, read_packets
 from streaming.distributed.execution.transport import read_table, transport_type
@@ -158,8 +157,6 @@ def run_job(
             key: manifest for key, manifest in manifests.items() if layout.levels[key[0]] == level
         }
         tasks.append(CellsTask(plan, level, batch_id, cells))
-    if layout.exchanged_views:
-        tasks.append(ViewsTask(plan, plan.level_of_views, batch_id))
     for _ in range(MAX_RUNS):
         result = _collect(frame, tasks)
         reports = _raise_errors(result, name_view)

@@ -1,15 +1,16 @@
-"""Tasks of the one Spark job of a micro-batch: source, cells, and deltas of views.
+"""Tasks of the one Spark job of a micro-batch: its rows, the cells, and the deltas of views.
 
 ::
 
     rows of the micro-batch --SourceTask--> rows of stages and views    decoded; linear operators
     rows of stages          --CellsTask-->  rows of later stages and views, manifests of cells
-    rows of views           --ViewsTask-->  files with the deltas
+    rows of views           --CellsTask-->  files with the deltas
 
-Spark exchanges packets (`streaming.distributed.execution.packets`) before each `CellsTask` and
-before the `ViewsTask`. The tasks of a level step the cells of all stages that read only inputs and
-stages of lower levels. Strings are sent as values, and each cell encodes the strings that it
-receives, so no process has a dictionary of all strings.
+Spark exchanges packets (`streaming.distributed.execution.packets`) before each `CellsTask`. The
+tasks of a level step the cells of all stages that read only inputs and stages of lower levels, and
+write the views that read only these (`streaming.distributed.planning.job_layout`). Strings are sent
+as values, and each cell encodes the strings that it receives, so no process has a dictionary of all
+strings.
 
 Each task reports what it has read, as counts, and the attempts of the tasks whose rows it has
 received. If Spark repeats a task after some of its rows were received, the tasks that follow may
@@ -77,7 +78,6 @@ __all__ = [
     "Report",
     "SourcePlan",
     "SourceTask",
-    "ViewsTask",
 ]
 
 #: The number of rows of a source that are decoded at once.
@@ -145,11 +145,6 @@ class JobPlan:
     views: Mapping[str, ViewOutput]
     tasks: int
 
-    @property
-    def level_of_views(self) -> int:
-        """The level of the exchanged views."""
-        return self.layout.last_level + 1
-
     def stages_of(self, level: int) -> list[StagePlan]:
         """Return the stages of a level."""
         levels = self.layout.levels
@@ -182,9 +177,9 @@ class JobPlan:
             task_of_row = sent.column(CELL).to_numpy().astype(np.int64) % self.tasks
             for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, str(stage.number)):
                 yield packet._replace(origin=report.origin)
-        for view in sorted(self.layout.exchanged_views):
+        for view, level in self.layout.exchanged_views.items():
             for table in tables.get(f"view {view}", []):
-                task_of_row, level = find_tasks(table, self.tasks), self.level_of_views
+                task_of_row = find_tasks(table, self.tasks)
                 for packet in pack_rows(table, task_of_row, level, Kind.VIEW, view):
                     yield packet._replace(origin=report.origin)
 
@@ -391,7 +386,7 @@ class CountTask(ReadingTask):
 
 @dataclass(frozen=True)
 class CellsTask(JobTask):
-    """Steps some cells of the stages of a level.
+    """Steps some cells of the stages of a level, and writes rows of views.
 
     Attributes:
         batch_id: The micro-batch.
@@ -405,7 +400,7 @@ class CellsTask(JobTask):
         partition, origin = _identity(self.level)
         report = Report(origin)
         rows: dict[int, list[pa.Table]] = {}
-        views: dict[str, list[pa.Table]] = {}  # the rows of local views
+        views: dict[str, list[pa.Table]] = {}  # the rows of views that this task writes
         for batch in batches:
             used, passed_on = divide_packets(batch, self.level)
             if passed_on.num_rows:
@@ -413,7 +408,9 @@ class CellsTask(JobTask):
             for packet in read_packets(used):
                 _check_task(packet, partition)
                 report.received.add(packet.origin)
-                if packet.name:  # else it only makes this task run
+                if packet.kind == Kind.VIEW:
+                    views.setdefault(packet.name, []).append(read_table(packet.content))
+                elif packet.name:  # else it only makes this task run
                     rows.setdefault(int(packet.name), []).append(read_table(packet.content))
         for plan in self.plan.stages_of(self.level):
             number = plan.stage.number
@@ -454,32 +451,6 @@ class CellsTask(JobTask):
             tables = split_relations(plan.stage, rows)
         result = step.step_cell(cell, tables)
         return result.manifest, result.outputs
-
-
-@dataclass(frozen=True)
-class ViewsTask(JobTask):
-    """Writes the deltas of the rows of views that the task receives.
-
-    Attributes:
-        batch_id: The micro-batch.
-    """
-
-    batch_id: int
-
-    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
-        partition, origin = _identity(self.level)
-        report = Report(origin)
-        tables: dict[str, list[pa.Table]] = {}
-        for batch in batches:
-            used, passed_on = divide_packets(batch, self.level)
-            if passed_on.num_rows:
-                yield passed_on
-            for packet in read_packets(used):
-                _check_task(packet, partition)
-                report.received.add(packet.origin)
-                tables.setdefault(packet.name, []).append(read_table(packet.content))
-        yield from self.plan.write_views(self.batch_id, tables, report, partition)
-        yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
 
 
 def _identity(level: int) -> tuple[int, str]:

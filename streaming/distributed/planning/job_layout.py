@@ -6,7 +6,9 @@
                            else one more than the highest level of the stages that it reads
     stage in the driver    it counts all rows of one earlier stage: each task sends it one number
     local view             the cell that computes a row is the only one that can compute an equal
-                           row, so its task writes the delta; other views need one more exchange
+                           row, so its task writes the delta
+    exchanged view         its rows are exchanged once more, and the tasks of the level after its
+                           highest stage add them up; 1 for a view that reads only inputs
 
 The driver runs a stage only if no other stage reads it, and views read nothing else. A view is
 local if it reads one stage, and keeps the columns that determine the cell of a row. Each exchange
@@ -15,6 +17,7 @@ costs a Spark stage, also if few rows are exchanged.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from circuits.plan.expressions import Column
@@ -34,18 +37,18 @@ class JobLayout:
         levels: The level of each stage; None for those that run in the driver.
         local_views: The views that the tasks of cells write.
         driver_views: The views of stages that run in the driver.
-        exchanged_views: The other views, which a last exchange adds up.
+        exchanged_views: The level of each other view.
     """
 
     levels: tuple[int | None, ...]
     local_views: frozenset[str]
     driver_views: frozenset[str]
-    exchanged_views: frozenset[str]
+    exchanged_views: Mapping[str, int]
 
     @property
     def last_level(self) -> int:
-        """The highest level of a stage."""
-        return max((level for level in self.levels if level is not None), default=0)
+        """The highest level of a stage or view."""
+        return max([level or 0 for level in self.levels] + [*self.exchanged_views.values(), 0])
 
 
 def plan_job(stages: Stages, grids: tuple[Grid, ...]) -> JobLayout:
@@ -74,16 +77,17 @@ def plan_job(stages: Stages, grids: tuple[Grid, ...]) -> JobLayout:
         levels_before = [levels[s] or 0 for s in sources if isinstance(s, int)]
         levels.append(1 + max(levels_before, default=0))
     driver_views, local_views = set(), set()
+    exchanged_views: dict[str, int] = {}
     for view, parts in stages.outputs.items():
         if any(part.source in driver_stages for part in parts):
             driver_views.add(view)
         elif len(parts) == 1 and _is_local(parts[0], stages, grids):
             local_views.add(view)
+        else:
+            levels_before = [levels[p.source] or 0 for p in parts if isinstance(p.source, int)]
+            exchanged_views[view] = 1 + max(levels_before, default=0)
     return JobLayout(
-        tuple(levels),
-        frozenset(local_views),
-        frozenset(driver_views),
-        frozenset(stages.outputs.keys() - local_views - driver_views),
+        tuple(levels), frozenset(local_views), frozenset(driver_views), exchanged_views
     )
 
 
