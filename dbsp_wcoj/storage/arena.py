@@ -16,6 +16,7 @@ import numpy as np
 
 from dbsp_wcoj.kernels.storage import arena as arena_kernels
 from dbsp_wcoj.kernels.storage.arena import (
+    ADDED,
     MUST_SETTLE,
     NOT_ADDED,
     add_small_runs,
@@ -111,8 +112,11 @@ class Arena:
             observer.begin_phase(MERGE)
         status, rows = NOT_ADDED, 0
         try:
-            run = runs[self.orders[0]]
-            status = add_small_runs(self.address, run.address, run.rows)
+            if self._spines[0].tail_rows or self.tail_rows:
+                run = runs[self.orders[0]]
+                status = add_small_runs(self.address, run.address, run.rows)
+            else:  # without the kernel, whose compilation takes half a minute
+                status = self._start_tails(runs)
             if observer is not None and status != NOT_ADDED:
                 rows = self.tail_rows
             if status == MUST_SETTLE:
@@ -121,6 +125,15 @@ class Arena:
             if observer is not None:
                 observer.end_phase(rows)
         return bool(status != NOT_ADDED)
+
+    def _start_tails(self, runs: Mapping[ColumnOrder, Run]) -> int:
+        """Add runs to spines without a tail; return the status of `add_small_runs`."""
+        offset = runs[self.orders[0]].address - self._buffer_address
+        if not 0 <= offset < self._buffer.nbytes:
+            return NOT_ADDED
+        spines = zip(self.orders, self._spines, strict=True)
+        must_settle = [spine.start_tail(runs[order]) for order, spine in spines]
+        return MUST_SETTLE if any(must_settle) else ADDED
 
     @property
     def tail_rows(self) -> int:

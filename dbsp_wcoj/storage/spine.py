@@ -195,7 +195,8 @@ class Spine:
     @property
     def tail_rows(self) -> int:
         """Rows of the tail; 0 if there is none."""
-        return int(self.table[spine_kernels.TAIL_ROWS])
+        rows: int = self.table.item(spine_kernels.TAIL_ROWS)
+        return rows
 
     @property
     def weight_bound(self) -> int:
@@ -270,6 +271,32 @@ class Spine:
         finally:
             if observer is not None:
                 observer.end_phase(0)
+
+    def start_tail(self, run: Run) -> bool:
+        """Make the run of a step the tail; there is none yet.
+
+        `dbsp_wcoj.kernels.storage.spine.add_to_tail` does the same, but compiling it takes half a
+        minute, because it also merges. A program whose relations get one small step needs no merge.
+
+        Args:
+            run: At least one row, in the buffer of `write_tails_to`. As for the kernel, the spine
+                has no overlay and fewer than `MAX_RUNS` runs, and no sum of runs overflows.
+
+        Returns:
+            Whether the spine must settle.
+        """
+        table, word = self.table, self.table.item
+        count = word(spine_kernels.RUN_COUNT)
+        rows = word(spine_kernels.ADDED_ROWS) + run.rows
+        steps = word(spine_kernels.ADDED_STEPS) + 1
+        table[spine_kernels.FIRST_RUN + count] = run.address
+        table[spine_kernels.RUN_COUNT] = count + 1
+        table[spine_kernels.TAIL_ROWS] = run.rows
+        table[spine_kernels.WEIGHT_BOUND] += run.max_abs_weight
+        table[spine_kernels.ADDED_ROWS] = rows
+        table[spine_kernels.ADDED_STEPS] = steps
+        is_due = fuel_of(rows, steps) >= word(spine_kernels.DUE_FUEL)
+        return is_due or spine_kernels.is_tail_full(run.rows, rows, steps)
 
     def settle(self) -> None:
         """Make a full tail an ordinary run, and do merge work for its steps if that is due."""

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.storage import merge as merge_kernels
 from dbsp_wcoj.kernels.storage import run_layout
-from dbsp_wcoj.kernels.storage.spine import MAX_RUNS, RUN_COUNT, fuel_of
+from dbsp_wcoj.kernels.storage.spine import MAX_RUNS, RUN_COUNT, TAIL_ROWS, fuel_of
+from dbsp_wcoj.storage import arena as arena_module
 from dbsp_wcoj.storage import spine as spine_module
 from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.run import Merge, Run
@@ -29,6 +30,7 @@ from dbsp_wcoj.storage.spine import (
     SMALL_MERGE_ROWS,
     Spine,
 )
+from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
 
@@ -218,6 +220,54 @@ def add_to_tail(arena: Arena, delta: ZSet) -> None:
         arena.start_buffer(len(delta))
         runs, _ = arena.build_runs(delta)
         assert arena.add(runs)
+
+
+def tables_of(arena_spines: list[Spine]) -> list[list[int]]:
+    """Return the words of the tables of spines, without the addresses of runs."""
+    return [[int(s.table[RUN_COUNT]), *s.table[TAIL_ROWS:].tolist()] for s in arena_spines]
+
+
+@LAW
+@given(st.data())
+def test_a_tail_is_started_as_the_kernel_does_it(data):
+    """`Arena.add` starts a tail without the kernel, which would have to be compiled first."""
+    twins = [[Spine(), Spine()] for _ in range(2)]
+    arenas = [Arena(dict(zip([(0, 1), (1, 0)], spines, strict=True))) for spines in twins]
+    expected: dict = {}
+    domain = data.draw(st.sampled_from(DOMAINS))
+    for delta in data.draw(st.lists(relation_deltas(2, domain), max_size=12)):
+        if not delta:
+            continue
+        expected = add(expected, delta)
+        if data.draw(st.booleans()):  # the tails become ordinary runs, so the next step starts one
+            for spine in (*twins[0], *twins[1]):
+                spine.compact()
+        add_to_tail(arenas[0], zset(delta, arity=2))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Arena, "_start_tails", add_by_kernel)
+            add_to_tail(arenas[1], zset(delta, arity=2))
+        assert tables_of(twins[0]) == tables_of(twins[1])
+        for spine in twins[0]:
+            spine._check()
+    assert read(twins[0][1]) == read(twins[1][1]) == expected
+
+
+def add_by_kernel(arena: Arena, runs: dict[tuple[int, ...], Run]) -> int:
+    run = runs[arena.orders[0]]
+    status: int = arena_module.add_small_runs(arena.address, run.address, run.rows)
+    return status
+
+
+def test_the_first_small_step_needs_no_merge(monkeypatch):
+    calls = []
+    kernel = arena_module.add_small_runs
+    monkeypatch.setattr(
+        arena_module, "add_small_runs", lambda *args: (calls.append(args), kernel(*args))[1]
+    )
+    trace = Trace(2)
+    for number in range(3):
+        trace.update(zset({(number, 1): 1}, arity=2))
+        assert len(calls) == number
 
 
 @pytest.mark.parametrize("size", [1, 20, 100])
