@@ -75,7 +75,11 @@ def _warm_up_joins() -> None:
     view.prepare({"e": rows}).commit()
     for kernel in SUM_KERNELS.values():
         address_of(kernel)
-    generic_join(triangles, {"e": rows})
+    numbers = np.arange(65)
+    sources = np.concatenate((np.zeros(65, np.int64), np.repeat(numbers[1:], 2)))
+    for step in (1, 64):  # close values are packed; of distant ones, pairs of short lists wait
+        targets = step * np.concatenate((numbers, np.tile([0, 1], 64)))
+        generic_join(triangles, {"e": ZSet.from_columns([sources, targets])})
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})
     labelled = DeltaQuery("n() :- e(a, b), l(a)")
     nodes = np.arange(FIRST_CHOICE_ROWS)
