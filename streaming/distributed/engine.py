@@ -34,7 +34,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +87,10 @@ from streaming.targets.output_mode import OutputMode
 __all__ = ["DistributedEngine", "read_newest_cells"]
 
 log = logging.getLogger(__name__)
+
+# Each level of stages in a job of Spark takes about 0.1 s, also without rows. If the driver reads
+# the rows, only stages with changed rows run. So many rows take some ten kilobytes in the driver.
+MAX_FEW_ROWS: Final = 500
 
 
 class DividedProgram:
@@ -168,6 +172,11 @@ class DistributedEngine(Engine):
             change_cells=lambda manifest, options: change_cells(files, manifest, circuit, options),
         )
         super().__init__(self._program.driver, self._store)
+
+    @property
+    def max_few_rows(self) -> int:
+        """As in `Engine`."""
+        return MAX_FEW_ROWS if self._program.driver_reason is None else 0
 
     def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
         """Step the cells; their files are written, but no manifest names them yet.

@@ -84,7 +84,9 @@ def explain_job(driver_reason: str | None) -> str:
     rows: read by the driver, because input 'p' has options
     """
     if driver_reason is None:
-        return "rows: read by executors, in one Spark job for each micro-batch"
+        return (
+            "rows: read by executors, in one Spark job; those of small micro-batches by the driver"
+        )
     return f"rows: read by the driver, because {driver_reason}"
 
 

@@ -310,6 +310,14 @@ class Engine(ABC):
     #: True if `explain` reads the state directory, so that no micro-batch may run at the same time.
     explain_reads_state: ClassVar[bool] = False
 
+    @property
+    def max_few_rows(self) -> int:
+        """The most rows for which it is faster to read a micro-batch than to `prepare_unread` it.
+
+        0 if this engine always reads the rows.
+        """
+        return 0
+
     def __init__(self, circuit: Circuit, versions: Store | InMemoryStore) -> None:
         self.circuit = circuit
         self.versions = versions

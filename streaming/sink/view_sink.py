@@ -260,6 +260,8 @@ class ViewSink:
         self._changes = ViewChanges(sink)
         self._was_copied = False  # by `__getstate__`, to another process
         self._last: Published | None = None
+        # The rows of the last micro-batch; None before the first one.
+        self._last_rows: int | None = None
         self._observers: list[SinkObserver] = []
         self._recorder = MetricsRecorder(self._versions, StateNames(self._circuit.graph))
         # True if the circuit has the state of the last micro-batch; readers may then use it.
@@ -573,9 +575,12 @@ class ViewSink:
                 if self._changes.is_pending:
                     with watch.phase("backfill", "new views"):
                         self._changes.make_all(self._versions.last_batch_id)
-            result = self._apply_unread(df, committed, batch_id, query_id, watch)
+            result, few_rows = None, self._read_few(df, watch)
+            if few_rows is None:
+                result = self._apply_unread(df, committed, batch_id, query_id, watch)
             if result is None:
-                result = self._apply_read(df, committed, batch_id, query_id, watch)
+                result = self._apply_read(df, few_rows, committed, batch_id, query_id, watch)
+            self._last_rows = sum(result.rows_in.values())
             self._last = published = Published(query_id, batch_id, result.summary.outputs)
             with watch.phase("publish", "targets"):
                 self._publish(df, result.summary, watch)
@@ -677,6 +682,21 @@ class ViewSink:
             )
         return self._reader
 
+    def _read_few(self, df: DataFrame, watch: Stopwatch) -> pa.Table | None:
+        """Read a micro-batch that probably has few rows, as the one before; None if it has many."""
+        most = self._engine.max_few_rows
+        if (
+            not most
+            or self._last_rows is None
+            or self._last_rows > most
+            or not hasattr(df, "limit")
+        ):
+            return None
+        with watch.phase("read", "rows of the micro-batch"):
+            self._check_order_columns(df)
+            table = self._feed_reader().collect(df.limit(most + 1))
+        return table if table.num_rows <= most else None
+
     def _apply_unread(
         self,
         df: DataFrame,
@@ -700,22 +720,27 @@ class ViewSink:
             staged = self._engine.prepare_unread(batch, bad_rows=self._bad_rows, timer=watch)
             return None if staged is None else self._commit(staged, watch)
 
+    def _check_order_columns(self, df: DataFrame) -> None:
+        if self._order.is_pending:  # reading the columns may require a call to a server
+            self._order.check_columns(df.columns)
+
     def _apply_read(
         self,
         df: DataFrame,
+        table: pa.Table | None,
         committed: VersionSummary | None,
         batch_id: int,
         query_id: str | None,
         watch: Stopwatch,
     ) -> BatchResult:
-        """Read the rows of a micro-batch, and apply or check it."""
-        with watch.phase("read", "rows of the micro-batch"):
-            if self._order.is_pending:  # reading the columns may require a call to a server
-                self._order.check_columns(df.columns)
-            reader = self._feed_reader()
-            table = reader.collect(df)  # the one action on df
-            if self._feed is None:
-                self._order.check_rows(table)
+        """Read the rows of a micro-batch, unless ``table`` has them, and apply or check it."""
+        reader = self._feed_reader()
+        if table is None:
+            with watch.phase("read", "rows of the micro-batch"):
+                self._check_order_columns(df)
+                table = reader.collect(df)  # the one action on df
+        if self._feed is None:
+            self._order.check_rows(table)
         with watch.phase("decode", f"{table.num_rows:,} rows"):
             changes = reader.decode(table, df.sparkSession)
         if committed is None:

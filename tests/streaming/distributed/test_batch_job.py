@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -21,6 +23,7 @@ from streaming import (
     TargetError,
     ViewSink,
 )
+from streaming.distributed import engine
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.rescaling import rescale_state
@@ -74,6 +77,22 @@ class UnreadFrame:
 
     def mapInArrow(self, run: Any, schema: Any) -> Any:  # Spark's name
         return self._frame.mapInArrow(run, schema)
+
+
+class LimitedFrame(UnreadFrame):
+    """A frame of which the driver may read the first rows.
+
+    Attributes:
+        limits: The numbers of rows that were asked for.
+    """
+
+    def __init__(self, frame: Any) -> None:
+        super().__init__(frame)
+        self.limits: list[int] = []
+
+    def limit(self, count: int) -> Any:
+        self.limits.append(count)
+        return SimpleNamespace(toArrow=lambda: self._frame.toArrow().slice(0, count))
 
 
 def distributed(place: Any, views: str = VIEWS, *, cells: int = 4, **options: Any) -> ViewSink:
@@ -179,6 +198,31 @@ def test_an_error_of_a_cell_or_of_an_output_mode_changes_nothing(tmp_path):
         sink(UnreadFrame(frame_of((2, 5, -1))), 1)
     sink(UnreadFrame(frame_of((3, 5, 1))), 1)
     assert outputs(sink) == {"t": {(3, 5): 1}, "ks": {(3,): 1}}
+
+
+@LAW
+@given(
+    sizes=st.lists(st.integers(0, 6), min_size=2, max_size=6),
+    most=st.integers(1, 4),
+    seed=st.integers(0, 99),
+)
+def test_the_driver_reads_a_micro_batch_if_it_and_the_one_before_have_few_rows(sizes, most, seed):
+    cluster, embedded = LocalCluster(seed), ViewSink(compile_sql(VIEWS, SCHEMAS))
+    changes = pa.concat_tables(graph_batches(12, f"few {seed}"))
+    ends = list(itertools.accumulate(sizes))
+    with TemporaryDirectory() as place, patch.object(engine, "MAX_FEW_ROWS", most):
+        sink = distributed(place)
+        for number, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+            table = changes.slice(end - size, size)
+            frame = LimitedFrame(cluster.frame(table))
+            sink(frame, number)
+            is_expected_few = number > 0 and sizes[number - 1] <= most
+            assert frame.limits == ([most + 1] if is_expected_few else [])
+            embedded(Frame(None, table), number)
+            assert outputs(sink) == outputs(embedded)
+            sink(LimitedFrame(cluster.frame(table)), number)
+            assert sink.metrics[-1].replayed
+        sink.close()
 
 
 def test_a_replay_with_other_rows_is_refused_without_reading_them_in_the_driver(tmp_path):
