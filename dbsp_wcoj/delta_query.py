@@ -539,7 +539,7 @@ class DeltaQuery:
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
-        if rows < MIN_DIVIDED_ROWS and bound_terms.run_as_they_are(rows):
+        if not is_shared and rows < MIN_DIVIDED_ROWS and bound_terms.run_as_they_are(rows):
             for term in bound_terms.terms:
                 if not term.is_zero(steps, None):
                     self._joins += term.joins

@@ -24,6 +24,7 @@ Cost: a Spark stage for the source, and for each level of stages and views
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -55,6 +56,8 @@ from streaming.sources.dead_letters import DeadLetters
 from streaming.state.manifest import FileChecksum
 from streaming.state.version_summary import PublishedTable
 
+log = logging.getLogger(__name__)
+
 __all__ = [
     "JobResult",
     "UnreadableSourceError",
@@ -71,6 +74,7 @@ MAX_RUNS: Final = 3
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
+    "spark.sql.execution.arrow.compression.codec": "none",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
 }
 
@@ -164,6 +168,11 @@ def run_job(
             raise UnreadableSourceError("the frame has no partitions")
         if _has_one_attempt(reports):
             return _read_result(result, reports, plan)
+        log.warning(
+            "micro-batch %d: Spark repeated tasks after their rows had been received: the job runs "
+            "again",
+            batch_id,
+        )
     raise StreamingError(
         f"micro-batch {batch_id}: in {MAX_RUNS} runs, Spark repeated tasks after their rows had "
         "been received: executors are lost again and again; nothing was applied: correct this and "
@@ -224,8 +233,18 @@ def _raise_errors(
     result: pa.Table,
     name_view: Callable[[Exception, int, int], Exception] = lambda error, stage, cell: error,
 ) -> list[Report]:
-    """Raise the error of a task, if there is one; return the reports."""
-    for packet in _packets(result, Kind.ERROR):
+    """Raise the error of a task, if there is one; return the reports.
+
+    Later tasks run on the rows that there are. So of several errors, that of the source is the
+    cause of all others, and that of a cell of an earlier stage the cause of those of later stages
+    and of views.
+    """
+
+    def order(packet: Packet) -> tuple[bool, bool, int]:
+        is_of_view = packet.cell < 0
+        return bool(packet.name), is_of_view, 0 if is_of_view else int(packet.name or 0)
+
+    for packet in sorted(_packets(result, Kind.ERROR), key=order)[:1]:
         error = parse_error(bytes(packet.content))
         if not packet.name:
             raise UnreadableSourceError(str(error)) from error

@@ -91,6 +91,9 @@ log = logging.getLogger(__name__)
 # Each level of stages in a job of Spark takes about 0.1 s, also without rows. If the driver reads
 # the rows, only stages with changed rows run. So many rows take some ten kilobytes in the driver.
 MAX_FEW_ROWS: Final = 500
+# If only the driver could decode a micro-batch, it also reads so many micro-batches after it: each
+# job that fails to decode its rows leaves files that are removed when the state is opened again.
+BATCHES_WITHOUT_JOB: Final = 100
 
 
 class DividedProgram:
@@ -161,6 +164,8 @@ class DistributedEngine(Engine):
         self._uncommitted: tuple[ChangeOptions, Collection[str]] = (ChangeOptions(), ())
         self._has_sliced_change = False  # True if the last change was computed in slices
         self._last_session: SparkSession | None = None
+        # The last micro-batch that executors could not decode, and the first one to be a job again.
+        self._undecoded_batch = self._first_job = -1
         self._store = Store(
             files,
             self._program.driver,
@@ -188,6 +193,8 @@ class DistributedEngine(Engine):
         """
         cells, circuit = self._store.cells, self._program.circuit
         pipeline = self._pipeline_for(cells)
+        if batch_id == self._undecoded_batch:
+            self._first_job = batch_id + BATCHES_WITHOUT_JOB
         session = self._last_session = _session_of(frame)
         previous = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
         result = pipeline.step(session, step.outputs, batch_id, previous)
@@ -231,6 +238,8 @@ class DistributedEngine(Engine):
                 result = pipeline.run_job(frame, source, views, batch.batch_id, previous)
             except UnreadableSourceError as error:
                 log.info("the driver reads micro-batch %d: %s", batch.batch_id, error)
+                if error.__cause__ is not None:  # else the micro-batch had no rows
+                    self._undecoded_batch = batch.batch_id
                 return None
         dead_letters = apply_policy(result.dead_letters, bad_rows=bad_rows, batch_id=batch.batch_id)
         step = self.circuit.prepare({})
@@ -271,6 +280,7 @@ class DistributedEngine(Engine):
         return (
             self._program.driver_reason is None
             and not is_constant
+            and batch.batch_id >= self._first_job
             and not self._store.has_pending_change
             and hasattr(batch.frame, "mapInArrow")
         )

@@ -84,11 +84,11 @@ class LocalFiles:
     """
 
     def __init__(self, location: str | os.PathLike[str], mode: int | None = None) -> None:
+        self._lock: int | None = None
+        self._process = 0  # the process that acquired the lock
         self.location = os.fspath(location)
         self.mode = mode
         self._path = Path(location)
-        self._lock: int | None = None
-        self._process = 0  # the process that acquired the lock
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the directory without the lock, which stays with its process."""
@@ -316,10 +316,23 @@ class LocalFiles:
             StateDamagedError: The lock file is not a regular file.
         """
         if self._lock is not None:
-            if self._is_lock_file(self._lock):
+            if self._process == os.getpid() and self._is_lock_file(self._lock):
                 return
-            self.unlock()  # the lock file was removed, so other processes use a new one
+            # The lock file was removed, so other processes use a new one; or this is a forked child
+            # process, whose parent has the lock.
+            self.unlock()
         self._make_folder("")
+        handle = self._open_locked()
+        while not self._is_lock_file(handle):  # it was removed meanwhile
+            os.close(handle)
+            handle = self._open_locked()
+        self._lock, self._process = handle, os.getpid()
+        with contextlib.suppress(OSError):  # a full disk; the process id is for messages only
+            os.truncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+
+    def _open_locked(self) -> int:
+        """Return a descriptor of the lock file, which this process has locked."""
         with self._open_parent(LOCK_FILE) as (parent, base):
             handle = self._open(parent, base, os.O_RDWR | os.O_CREAT)
         try:
@@ -327,10 +340,7 @@ class LocalFiles:
         except BaseException:
             os.close(handle)
             raise
-        self._lock, self._process = handle, os.getpid()
-        with contextlib.suppress(OSError):  # a full disk; the process id is for messages only
-            os.truncate(handle, 0)
-            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        return handle
 
     def unlock(self) -> None:
         """Admit other writers."""

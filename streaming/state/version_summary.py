@@ -54,10 +54,16 @@ class StoredTable:
             StateDamagedError: A file is damaged.
             OSError: The file system failed.
         """
-        tables = [
-            read_parquet(read_verified(self.files, name, checksum), f"{self.files.location}/{name}")
-            for name, checksum in self.checksums.items()
-        ]
+        tables = (
+            [self.schema.empty_table()]
+            if not self.checksums
+            else [
+                read_parquet(
+                    read_verified(self.files, name, checksum), f"{self.files.location}/{name}"
+                )
+                for name, checksum in self.checksums.items()
+            ]
+        )
         return pa.concat_tables(tables)
 
 

@@ -115,6 +115,7 @@ class SourcePlan:
             _SOURCES[key] = reader, circuit
             if len(_SOURCES) > MAX_SOURCES:
                 del _SOURCES[next(iter(_SOURCES))]
+        _SOURCES[key] = _SOURCES.pop(key)  # the one that was used last is the last one
         return _SOURCES[key]
 
 

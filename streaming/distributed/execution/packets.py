@@ -46,6 +46,8 @@ __all__ = [
 DRIVER: Final = 1 << 30
 #: The largest number of rows in a packet.
 MAX_PACKET_ROWS: Final = 1 << 17
+# A row of Spark has at most 2 GiB.
+MAX_PACKET_BYTES: Final = 1 << 26
 
 _SCHEMA: Final = pa.schema(
     {
@@ -92,6 +94,9 @@ def pack_rows(
 ) -> Iterator[Packet]:
     """Yield packets of the rows of a table for each task; their origin is empty.
 
+    A packet has at most `MAX_PACKET_ROWS` rows, and about `MAX_PACKET_BYTES` if the rows have
+    similar sizes.
+
     Complexity:
         O(rows · log rows).
     """
@@ -100,9 +105,11 @@ def pack_rows(
     order = np.argsort(task_of_row, kind="stable")
     tasks, starts = np.unique(task_of_row[order], return_index=True)
     table = table.take(pa.array(order))
+    bytes_per_row = max(table.nbytes // table.num_rows, 1)
+    most = min(MAX_PACKET_ROWS, max(MAX_PACKET_BYTES // bytes_per_row, 1))
     for task, start, end in zip(tasks, starts, [*starts[1:], len(order)], strict=True):
-        for first in range(int(start), int(end), MAX_PACKET_ROWS):
-            rows = table.slice(first, min(MAX_PACKET_ROWS, int(end) - first))
+        for first in range(int(start), int(end), most):
+            rows = table.slice(first, min(most, int(end) - first))
             yield Packet(int(task), level, kind, name, 0, "", write_table(rows))
 
 

@@ -249,7 +249,8 @@ def _read_files(table: DeltaTable, uris: Set[str], schema: pa.Schema) -> pa.Tabl
         all_files = table.to_pyarrow_dataset().get_fragments()
         fragments = [fragment for fragment in all_files if fragment.path in names]
         if len(fragments) < len(names):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), min(names))
+            missing = min(names - {fragment.path for fragment in fragments})
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), missing)
     else:
         fragments = [files.format.make_fragment(name, files.filesystem) for name in sorted(names)]
     if not fragments:

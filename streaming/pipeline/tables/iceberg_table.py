@@ -337,7 +337,8 @@ class _DeleteFiles:
         content = pa.BufferReader(self._content(deletes.file_path))
         if deletes.file_format == FileFormat.PUFFIN:  # deletion vectors
             blobs = PuffinFile(content.read()).footer.blobs
-            return {blob.properties[PROPERTY_REFERENCED_DATA_FILE] for blob in blobs}
+            names = {blob.properties.get(PROPERTY_REFERENCED_DATA_FILE) for blob in blobs}
+            return None if None in names else {name for name in names if name is not None}
         if deletes.file_format != FileFormat.PARQUET:
             return None
         paths = pq.read_table(content, columns=["file_path"]).column("file_path")

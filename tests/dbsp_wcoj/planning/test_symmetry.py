@@ -162,7 +162,7 @@ def test_large_steps_and_single_rows_equal_collapsed(text, threads, monkeypatch)
     monkeypatch.setattr("dbsp_wcoj.delta_query.MIN_PARALLEL_ROWS", 64)
     monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_DIVIDED_ROWS", 64)
     monkeypatch.setattr("dbsp_wcoj.execution.term_division.MIN_PART_ROWS", 16)
-    monkeypatch.setattr("dbsp_wcoj.execution.bound_terms.MIN_PACKED_ROWS", 64)
+    monkeypatch.setattr("dbsp_wcoj.execution.bound_terms.MIN_PREPARED_ROWS", 64)
     rng = np.random.default_rng(threads)
     with working_threads(threads):
         view = DeltaQuery(text, formula="auto")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from circuits import Circuit, EvaluationError, InputOptions, SchemaError, compile_sql
+from dbsp_wcoj import DbspWcojError
 from streaming import (
     Output,
     ReplayError,
@@ -23,10 +25,15 @@ from streaming import (
     TargetError,
     ViewSink,
 )
-from streaming.distributed import engine
+from streaming.distributed import batch_job, engine
 from streaming.distributed.engine import read_newest_cells
+from streaming.distributed.execution import packets as packets_module
+from streaming.distributed.execution.packets import Kind, Packet, pack_rows, write_packets
+from streaming.distributed.execution.transport import read_table
 from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.rescaling import rescale_state
+from streaming.distributed.task_errors import format_error
+from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.state.version_summary import StoredTable
@@ -173,6 +180,59 @@ def test_rows_that_cannot_be_decoded_are_dead_letters_or_an_error_as_in_the_driv
         sink(cluster.frame(rows_of(edge).drop_columns(["dst"])), 2)
     sink(UnreadFrame(cluster.frame(rows_of(edge))), 2)
     assert outputs(sink)["loops"] == {(1,): 1}
+
+
+def test_after_rows_that_only_the_driver_can_decode_it_reads_further_micro_batches(tmp_path):
+    cluster, embedded = LocalCluster(), ViewSink(compile_sql(VIEWS, SCHEMAS))
+    sink, decode = distributed(tmp_path), FeedReader.decode
+
+    def decode_in_driver(reader: FeedReader, table: pa.Table, session: Any) -> Any:
+        if session is None:
+            raise StreamingError("needs a session")
+        return decode(reader, table, session)
+
+    jobs = []
+    tables = graph_batches(5, "driver")
+    with (
+        patch.object(FeedReader, "decode", decode_in_driver),
+        patch.object(engine, "BATCHES_WITHOUT_JOB", 2),
+    ):
+        for number, table in enumerate(tables):
+            frame = cluster.frame(table)
+            with patch.object(frame, "mapInArrow", wraps=frame.mapInArrow) as begin_job:
+                sink(frame, number)
+            jobs.append(begin_job.called)
+            embedded(Frame(object(), table), number)
+            assert outputs(sink) == outputs(embedded)
+    assert jobs == [True, False, True, True, False]  # the third one has no rows to decode
+
+
+def test_of_several_errors_of_a_job_the_first_cause_is_raised():
+    packets = [
+        Packet(0, 1, Kind.ERROR, name, cell, "", format_error(error))
+        for name, cell, error in [
+            ("view", -1, TargetError("of a view")),
+            ("1", 0, EvaluationError("of a later stage")),
+            ("0", 2, EvaluationError("of a cell")),
+            ("", 0, SchemaError("of the source")),
+        ]
+    ]
+    for count, message in ((4, "of the source"), (3, "of a cell"), (2, "later"), (1, "view")):
+        table = pa.Table.from_batches(write_packets(packets[:count]))
+        with pytest.raises(DbspWcojError, match=message):
+            batch_job._raise_errors(table)
+
+
+@given(st.lists(st.text(max_size=40), max_size=20), st.integers(1, 60))
+def test_packets_have_few_bytes_or_one_row(texts, most):
+    table = pa.table({"x": pa.array(texts, pa.string())})
+    with patch.object(packets_module, "MAX_PACKET_BYTES", most):
+        packets = [*pack_rows(table, np.arange(len(texts)) % 2, 0, Kind.VIEW, "v")]
+    assert all(packet.task in (0, 1) for packet in packets)
+    tables = [read_table(packet.content) for packet in packets]
+    assert sorted(value for t in tables for value in t["x"].to_pylist()) == sorted(texts)
+    limit = max(most * len(texts) // max(table.nbytes, 1), 1)
+    assert all(t.num_rows <= limit + 1 for t in tables)
 
 
 def test_an_error_of_a_cell_or_of_an_output_mode_changes_nothing(tmp_path):
