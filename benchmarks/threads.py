@@ -13,11 +13,9 @@ Each case is a circuit, a load and some steps of 10,000 rows. Three tables:
 - *Shares* counts the candidates (proposals and intersections) of the parts of all joins of the last
   step, and deals them to 2 to 64 threads (`dbsp_wcoj.workers.count_shares`). It is the largest
   share; 1 is an even one.
-- *Wall time*, with ``--wall``: each repetition runs all steps with one thread, then with two
-  threads, then in two processes at the same time. Each step counts with its least time, and the
-  table has the median of the steps. It needs two idle cores. Two cores share caches and memory, so
-  they are not twice as fast as one. The two processes, each with one thread, show it: their
-  throughput is what two threads that never wait could reach.
+- *Wall time*, with ``--wall``: each repetition runs all steps with one thread, then with two. Each
+  step counts with its least time, and the table has the median of the steps. It needs two idle
+  cores. Two cores share caches and memory, so they are not twice as fast as one.
 
 The deltas and the states of a step that is divided, and of two threads, are compared with those of
 one thread. The exit status is 1 if they differ; a missed target does not change it.
@@ -28,7 +26,6 @@ References:
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -60,7 +57,6 @@ TARGET: Final = 1.7
 THREADS: Final = (2, 4, 8, 16, 32, 64)
 STEP_ROWS: Final = 10_000
 STEPS: Final = 5
-MAX_STEP_SECONDS: Final = 300.0  # a process that waits longer for the other one ends
 EDGES: Final = 1_000_000
 SAMPLE_NETWORK: Final = SHARED / "data" / "lsqb" / "ldbc-snb-sample"
 TRIANGLES: Final = """SELECT {} FROM e x JOIN e y ON y.src = x.dst
@@ -263,63 +259,30 @@ def has_equal_states(one: Circuit, other: Circuit) -> bool:
 
 
 def wall_row(name: str, case: Case, repetitions: int, verdict: Verdict) -> Row:
-    """Return the least times of the load and of the steps, by one, two threads and processes."""
-    best: dict[str, list[float]] = {}
+    """Return the least times of the load and of the steps, by one and by two threads."""
+    best: dict[int, list[float]] = {}
+    expected = f"{name}: as with one thread"
     for _ in range(repetitions):
-        processes = seconds_of_two_processes(case)  # before a circuit starts threads
-        one, two = case.compile(1), case.compile(2)
-        for kind, times in (
-            ("1", [step_seconds(one, case.steps)]),
-            ("2", [step_seconds(two, case.steps)]),
-            ("processes", processes),
-        ):
-            seconds = [float(np.mean(both)) for both in zip(*times, strict=True)]
-            best[kind] = list(map(min, seconds, best.get(kind, seconds)))
-        expected = f"{name}: as with one thread"
-        verdict.compare("the state of two threads", expected, has_equal_states(one, two))
+        circuits = {threads: case.compile(threads) for threads in (1, 2)}
+        for threads, circuit in circuits.items():
+            seconds = step_seconds(circuit, case.steps)
+            best[threads] = list(map(min, seconds, best.get(threads, seconds)))
+        verdict.compare("the state of two threads", expected, has_equal_states(*circuits.values()))
     row: Row = {"case": name}
     for kind, part in (("load", slice(0, 1)), ("step", slice(1, None))):
-        alone, both, each = (1e3 * median(seconds[part]) for seconds in best.values())
-        row |= {f"{kind} ms": alone, f"{kind} ms, 2 threads": both}
-        row[f"{kind} times faster"] = alone / both
-        row[f"{kind} throughput of 2 processes"] = 2 * alone / each
-    return row | {"target": TARGET, "met": float(row["step times faster"] or 0) >= TARGET}
+        one, two = (1e3 * median(best[threads][part]) for threads in (1, 2))
+        row |= {f"{kind} ms": one, f"{kind} ms, 2 threads": two, f"{kind} times faster": one / two}
+    return row | {"target": TARGET, "met": float(row["step times faster"] or 0) >= TARGET}  # type: ignore[arg-type]
 
 
-def step_seconds(
-    circuit: Circuit, steps: Sequence[Delta], begin: Callable[[], Any] | None = None
-) -> list[float]:
-    """Return the seconds of each step of a circuit; ``begin`` is called before each."""
+def step_seconds(circuit: Circuit, steps: Sequence[Delta]) -> list[float]:
+    """Return the seconds of each step of a circuit."""
     seconds = []
     for step in steps:
-        if begin is not None:
-            begin()
         start = time.perf_counter()
         circuit.step(step)
         seconds.append(time.perf_counter() - start)
     return seconds
-
-
-def seconds_of_two_processes(case: Case) -> list[list[float]]:
-    """Return the seconds of each step in two processes that begin each step together.
-
-    Raises:
-        RuntimeError: A process has ended with an error, which it has printed.
-    """
-    context = multiprocessing.get_context("fork")  # the children have the rows and the kernels
-    barrier, results = context.Barrier(2, timeout=MAX_STEP_SECONDS), context.SimpleQueue()
-
-    def run() -> None:
-        results.put(step_seconds(case.compile(1), case.steps, barrier.wait))
-
-    children = [context.Process(target=run) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join()
-    if any(child.exitcode for child in children):
-        raise RuntimeError("a process that measures steps has ended with an error")
-    return [results.get() for _ in children]
 
 
 def main(

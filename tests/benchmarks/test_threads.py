@@ -40,7 +40,7 @@ def test_a_case_has_the_state_of_one_thread_and_even_shares(monkeypatch):
     assert share["2 threads"] < 1.2
 
 
-def test_two_processes_do_the_steps_of_one(monkeypatch):
+def test_two_threads_compute_the_state_of_one(monkeypatch):
     monkeypatch.setattr(threads, "EDGES", 2_000)
     monkeypatch.setattr(threads, "STEP_ROWS", 500)
     verdict = Verdict()
@@ -48,4 +48,4 @@ def test_two_processes_do_the_steps_of_one(monkeypatch):
     row = wall_row("tiny", triangles("count(*) AS n", "", 0.2, seed=3), 1, verdict)
     assert (verdict.comparisons, verdict.differences) == (1, [])
     for kind in ("load", "step"):
-        assert row[f"{kind} times faster"] > 0 and row[f"{kind} throughput of 2 processes"] > 0
+        assert row[f"{kind} times faster"] > 0
