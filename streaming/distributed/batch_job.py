@@ -165,7 +165,7 @@ def run_job(
         result = _collect(frame, tasks)
         reports = _raise_errors(result, name_view)
         if has_new_cells and not reports:
-            raise UnreadableSourceError("the frame has no partitions")
+            raise UnreadableSourceError("no task has run: the micro-batch has no rows")
         if _has_one_attempt(reports):
             return _read_result(result, reports, plan)
         log.warning(

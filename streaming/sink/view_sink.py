@@ -11,7 +11,8 @@ changed rows of its views. Spark calls the sink with the rows of one micro-batch
 1, 2 ... without gaps, at least once each. The sink applies each micro-batch exactly once:
 
 1.  The id is the next one. The sink reads the rows by one ``toArrow()``, decodes them and prepares
-    the step. It writes the new state and the deltas of the views, commits by one rename
+    the step; in mode "distributed", executors do that, and a micro-batch that probably has few rows
+    is evaluated twice if it has many. It writes the new state and the deltas of the views, commits by one rename
     (`streaming.state.store`), updates the state in memory, and writes the deltas to their targets.
 2.  The id is committed: Spark stopped or failed before it recorded the commit. The sink reads the
     rows, checks that they are the same, and publishes the same deltas again. The state does not
@@ -705,7 +706,7 @@ class ViewSink:
         query_id: str | None,
         watch: Stopwatch,
     ) -> BatchResult | None:
-        """Apply or check a micro-batch without reading its rows; None if they have to be read."""
+        """Apply or check a micro-batch whose rows stay on executors; None if it must be read."""
         if self._changes.is_pending or self._changes.publishing is not None:
             return None
         modes = {view: self._routing.output_of(view).output_mode for view in self._circuit.outputs}
@@ -738,7 +739,7 @@ class ViewSink:
         if table is None:
             with watch.phase("read", "rows of the micro-batch"):
                 self._check_order_columns(df)
-                table = reader.collect(df)  # the one action on df
+                table = reader.collect(df)
         if self._feed is None:
             self._order.check_rows(table)
         with watch.phase("decode", f"{table.num_rows:,} rows"):
