@@ -12,8 +12,9 @@ changed rows of its views. Spark calls the sink with the rows of one micro-batch
 
 1.  The id is the next one. The sink reads the rows by one ``toArrow()``, decodes them and prepares
     the step; in mode "distributed", executors do that, and a micro-batch that probably has few rows
-    is evaluated twice if it has many. It writes the new state and the deltas of the views, commits by one rename
-    (`streaming.state.store`), updates the state in memory, and writes the deltas to their targets.
+    is evaluated twice if it has many. It writes the new state and the deltas of the views, commits
+    by one rename (`streaming.state.store`), updates the state in memory, and writes the deltas to
+    their targets.
 2.  The id is committed: Spark stopped or failed before it recorded the commit. The sink reads the
     rows, checks that they are the same, and publishes the same deltas again. The state does not
     change.
