@@ -101,7 +101,7 @@ bench: $(VENV)/.bench $(VENV)/.peers $(VENV)/.kernel $(VENV)/.java
 	$(BIN)/python -m benchmarks.growth --json $(RESULTS)/growth.json
 	$(BIN)/python -m benchmarks.threads --wall --json $(RESULTS)/threads.json
 	$(BIN)/python -m benchmarks.nexmark --passes 9 --json $(RESULTS)/nexmark.json
-	$(BIN)/python -m benchmarks.tpch --json $(RESULTS)/tpch.json
+	$(BIN)/python -m benchmarks.tpch --check --json $(RESULTS)/tpch.json
 	$(BIN)/python -m benchmarks.feeds --json $(RESULTS)/feeds.json
 	$(BIN)/python -m benchmarks.windows --json $(RESULTS)/windows.json
 	$(BIN)/python -m benchmarks.bounded_state --events 100000000 --batch 100000 --json $(RESULTS)/bounded_state.json

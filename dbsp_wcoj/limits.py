@@ -90,7 +90,7 @@ DEFAULT_LIMITS: Final = StepLimits()
 
 
 class Usage(NamedTuple):
-    """What a step has used when one of its operators begins, and its limits.
+    """The resources that a step has used when one of its operators begins, and its limits.
 
     Attributes:
         start: The time at which the step began.

@@ -85,7 +85,7 @@ class UnreadableSourceError(StreamingError):
 
 @dataclass
 class JobResult:
-    """What the driver receives of a job.
+    """The results of a job that the driver receives.
 
     Attributes:
         manifests: The manifests of the cells that have changed, by stage and cell.

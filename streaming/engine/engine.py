@@ -125,7 +125,7 @@ class UnreadBatch:
 
 @dataclass(frozen=True)
 class RowCounts:
-    """What is known of the rows of a micro-batch without reading them in this process.
+    """The counts and checksums of the rows of a micro-batch that this process has not read.
 
     Attributes:
         rows: The number of accepted rows of each input.

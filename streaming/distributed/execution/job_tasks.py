@@ -124,7 +124,7 @@ _SOURCES: Final[dict[str, tuple[FeedReader, Circuit]]] = {}
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What the jobs of a circuit have in common, as long as grids and outputs are the same.
+    """The part of a job that stays the same as long as grids and outputs do.
 
     Attributes:
         key: A unique name of this plan.
@@ -215,7 +215,7 @@ class JobPlan:
 
 @dataclass
 class Report:
-    """What a task has done, in a size that does not depend on the number of rows.
+    """The counts of a task, whose size does not depend on the number of rows.
 
     Attributes:
         origin: The task as level, partition and attempt.

@@ -65,7 +65,7 @@ PACKET_SCHEMA: Final[StructType] = from_arrow_schema(_SCHEMA)
 
 
 class Kind(StrEnum):
-    """What a packet contains."""
+    """The kind of content of a packet."""
 
     STAGE = "stage"  # rows of a stage, in transport encoding, with their cells
     VIEW = "view"  # rows of a view
