@@ -1,4 +1,4 @@
-"""The deltas of views on executors: rows of equal values meet in one task, which writes their sum.
+"""The deltas of views on executors: equal rows are sent to one task, which writes their sum.
 
 Several cells may produce the same row of a view, with different weights, and a published delta has
 each row once. So the rows of a view are exchanged by a hash of all their columns. The task that
@@ -92,7 +92,10 @@ def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
 
     Args:
         schema: The columns, by position.
-        tables: The summands.
+        tables: The summands, all of the same types. A single one has each row once already.
+
+    Complexity:
+        O(rows · log rows).
 
     >>> schema = Schema.of("v", pa.schema({"x": pa.int64()}))
     >>> one, two = (pa.table({"c0": [7, 8], "weight": [1, w]}) for w in (1, -1))
@@ -105,7 +108,4 @@ def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     codecs = Codecs()
     if len(nonempty) == 1 and nonempty[0].schema.types == schema.arrow.types:
         return nonempty[0].cast(schema.arrow)
-    zset = schema.to_zset(nonempty[0], codecs)
-    for table in nonempty[1:]:
-        zset = zset + schema.to_zset(table, codecs)
-    return schema.to_table(zset, codecs)
+    return schema.to_table(schema.to_zset(pa.concat_tables(nonempty), codecs), codecs)
