@@ -18,6 +18,7 @@
                     job_tasks, packets    the tasks of a job, and the rows that they exchange
                     view_deltas    the deltas of views, summed and written by tasks
     rescaling       the state of a stopped query for another number of cells
+    spark_settings  the settings of Spark that these jobs need
     migration       the state of one grid, converted to another; stage_cells: with its files
     explain         the plan as text
 

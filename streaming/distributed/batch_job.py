@@ -14,8 +14,8 @@ both ways have the same state.
 
 Rows between stages are exchanged inside of the job, so a task may read rows of one attempt of an
 earlier task, and another task those of a second attempt, if an executor is lost at that moment. The
-driver compares the attempts in the reports, and runs the job again if a task has two
-(`streaming.distributed.execution.job_tasks`).
+driver compares checksums of the sent and the received packets, and runs the job again if they
+differ (`streaming.distributed.execution.job_tasks`).
 
 Cost: a Spark stage for the source, and for each level of stages and views
 (`streaming.distributed.planning.job_layout`), also without rows.
@@ -27,12 +27,11 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from circuits import Circuit
 from streaming.distributed.execution.job_tasks import (
@@ -50,6 +49,7 @@ from streaming.distributed.execution.xxhash import xxhash64
 from streaming.distributed.planning.grid_planning import KnownCounts
 from streaming.distributed.planning.skew import Counts, add_counts
 from streaming.distributed.planning.stages import Stages
+from streaming.distributed.spark_settings import use_settings
 from streaming.distributed.task_errors import parse_error
 from streaming.errors import StreamingError
 from streaming.sources.dead_letters import DeadLetters
@@ -69,14 +69,6 @@ __all__ = [
 
 #: How often a job is run whose tasks have received rows of different attempts of a task.
 MAX_RUNS: Final = 3
-# The job relies on these settings, whatever the session of the query has. Adaptive execution runs
-# each exchange as a job of its own.
-SETTINGS: Final = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    "spark.sql.execution.arrow.compression.codec": "none",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
-}
 
 
 class UnreadableSourceError(StreamingError):
@@ -163,10 +155,11 @@ def run_job(
         tasks.append(CellsTask(plan, level, batch_id, cells))
     for _ in range(MAX_RUNS):
         result = _collect(frame, tasks)
-        reports = _raise_errors(result, name_view)
-        if has_new_cells and not reports:
-            raise UnreadableSourceError("no task has run: the micro-batch has no rows")
-        if _has_one_attempt(reports):
+        reports = _read_reports(result)
+        if _is_consistent(reports):  # else an error may be due to rows of different attempts
+            _raise_errors(result, name_view)
+            if has_new_cells and not reports:
+                raise UnreadableSourceError("no task has run: the micro-batch has no rows")
             return _read_result(result, reports, plan)
         log.warning(
             "micro-batch %d: Spark repeated tasks after their rows had been received: the job runs "
@@ -187,7 +180,8 @@ def read_digests(frame: DataFrame, plan: JobPlan) -> JobResult:
         UnreadableSourceError: As `run_job`.
     """
     result = _collect(frame, [DigestTask(plan)])
-    return _read_result(result, _raise_errors(result), plan)
+    _raise_errors(result)
+    return _read_result(result, _read_reports(result), plan)
 
 
 def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
@@ -214,7 +208,7 @@ def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
 
 def _collect(frame: DataFrame, tasks: list[JobTask]) -> pa.Table:
     """Run the tasks as one job; return the packets for the driver."""
-    with _settings(frame.sparkSession):
+    with use_settings(frame.sparkSession):
         packets = frame.mapInArrow(tasks[0].run, PACKET_SCHEMA)
         for task in tasks[1:]:
             exchanged = packets.repartitionById(task.plan.tasks, "task")
@@ -232,8 +226,8 @@ def _packets(table: pa.Table, kind: Kind) -> Iterator[Packet]:
 def _raise_errors(
     result: pa.Table,
     name_view: Callable[[Exception, int, int], Exception] = lambda error, stage, cell: error,
-) -> list[Report]:
-    """Raise the error of a task, if there is one; return the reports.
+) -> None:
+    """Raise the error of a task, if there is one.
 
     Later tasks run on the rows that there are. So of several errors, that of the source is the
     cause of all others, and that of a cell of an earlier stage the cause of those of later stages
@@ -250,13 +244,15 @@ def _raise_errors(
             raise UnreadableSourceError(str(error)) from error
         is_of_view = packet.cell < 0
         raise error if is_of_view else name_view(error, int(packet.name), packet.cell)
+
+
+def _read_reports(result: pa.Table) -> list[Report]:
     return [Report.of_json(bytes(packet.content)) for packet in _packets(result, Kind.REPORT)]
 
 
-def _has_one_attempt(reports: list[Report]) -> bool:
-    """Return whether all tasks have received the rows of the same attempts."""
-    origins = {report.origin for report in reports}
-    return all(report.received <= origins for report in reports)
+def _is_consistent(reports: list[Report]) -> bool:
+    """Return whether the tasks have received exactly the packets of the attempts that reported."""
+    return sum(report.sent for report in reports) == sum(report.received for report in reports)
 
 
 def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobResult:
@@ -289,22 +285,3 @@ def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobRe
 def _to_int64(total: int) -> int:
     """Return a sum of checksums with wraparound."""
     return (total + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-@contextmanager
-def _settings(session: SparkSession) -> Iterator[None]:
-    """Use `SETTINGS` in the context; restore those of the session after it."""
-    before: dict[str, str | None] = {}  # each call is a request to the JVM
-    try:
-        for name, value in SETTINGS.items():
-            old = session.conf.get(name, None)
-            if old != value:
-                before[name] = old
-                session.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, old)

@@ -62,6 +62,7 @@ from streaming.distributed.planning.grid_planning import count_in_tables, grid_f
 from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import LoadBalance
 from streaming.distributed.planning.stages import Stage, Stages
+from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_errors import parse_error
 from streaming.state.files import Files
@@ -70,15 +71,6 @@ __all__ = ["CellManifests", "Pipeline", "PipelineResult"]
 
 #: Up to this number of rows of a stage, the driver places them.
 MAX_DRIVER_ROWS: Final = 1 << 14
-# The jobs rely on these settings, whatever the session of the query has: partitions are not merged,
-# Arrow data is not changed, and a table of rows is data, not a part of the plan.
-SETTINGS: Final = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.execution.arrow.localRelationThreshold": "0",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "500000",
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-    "spark.sql.execution.arrow.compression.codec": "none",
-}
 
 #: The checksummed manifests of cells, by stage and cell.
 CellManifests = Mapping[tuple[int, int], bytes]

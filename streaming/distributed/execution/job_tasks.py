@@ -12,11 +12,16 @@ write the views that read only these (`streaming.distributed.planning.job_layout
 as values, and each cell encodes the strings that it receives, so no process has a dictionary of all
 strings.
 
-Each task reports what it has read, as counts, and the attempts of the tasks whose rows it has
-received. If Spark repeats a task after some of its rows were received, the tasks that follow may
-have rows of different attempts. Results of different attempts are equal as sets of rows unless the
-source is not deterministic, but a manifest may only be committed together with the rows of the same
-attempt. So the driver compares the attempts (`streaming.distributed.batch_job`).
+Each task reports what it has read, as counts. If Spark repeats a task after some of its packets
+were received, the tasks that follow may have packets of different attempts. If the source is not
+deterministic, or a computation that Spark repeats, these attempts have different rows; and a
+manifest may only be committed together with the rows of the same attempt. So each task also reports
+a checksum of the packets that it has sent, and one of those that it has received. A packet counts
+with its attempt and its destination, not with its rows, because the rows of an attempt do not
+change. The driver receives the reports of one attempt of each task. If all tasks have received
+exactly the packets of these attempts, the checksums have the same sum; otherwise the sums differ
+except with probability 2⁻⁶⁴ (`streaming.distributed.batch_job`). A task that has received nothing
+needs no packet to find out that an attempt sent it something: the sender's checksum tells.
 
 An error that the engine raises on purpose is sent to the driver, because Spark must not retry it.
 """
@@ -42,6 +47,7 @@ from streaming.distributed.execution.packets import (
     DRIVER,
     Kind,
     Packet,
+    checksum,
     divide_packets,
     pack_rows,
     read_packets,
@@ -219,7 +225,8 @@ class Report:
 
     Attributes:
         origin: The task as level, partition and attempt.
-        received: The origins of the rows that it has received.
+        sent: The sum of the checksums of the packets that it has sent to tasks (`checksum`).
+        received: The sum of the checksums of the packets that it has received.
         rows: The number of rows of each input that it has decoded.
         digests: The checksums of these rows, by input.
         changed_rows: The number of rows of each relation of a stage that it has sent, without
@@ -227,26 +234,27 @@ class Report:
     """
 
     origin: str
-    received: set[str] = field(default_factory=set)
+    sent: int = 0
+    received: int = 0
     rows: Counter[str] = field(default_factory=Counter)
     digests: Counter[str] = field(default_factory=Counter)
     changed_rows: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
-        return json.dumps({**vars(self), "received": sorted(self.received)}).encode()
+        return json.dumps(vars(self)).encode()
 
     @staticmethod
     def of_json(content: bytes) -> Report:
         """Return the report of the JSON that `to_json` returned.
 
-        >>> report = Report("0.1.7", {"0.0.3"}, Counter(e=2))
+        >>> report = Report("0.1.7", sent=5, rows=Counter(e=2))
         >>> Report.of_json(report.to_json()) == report
         True
         """
         values = json.loads(content)
         counts = {name: Counter(values[name]) for name in ("rows", "digests", "changed_rows")}
-        return Report(values["origin"], set(values["received"]), **counts)
+        return Report(**{**values, **counts})
 
 
 @dataclass(frozen=True)
@@ -264,10 +272,29 @@ class JobTask:
     def run(self, batches: Batches) -> Batches:
         """Run the task: the function for ``mapInArrow``."""
         freeze_modules()
-        yield from write_packets(self._send(batches))
+        yield from write_packets(self._send_all(batches))
 
-    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
-        """Yield the packets of the task, with its own number and origin, and its report."""
+    def _send_all(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
+        """Yield the packets of the task, and its report."""
+        partition, origin = _identity(self.level)
+        partition %= self.plan.tasks
+        report = Report(origin)
+        for packet in self._send(batches, report, partition):
+            if isinstance(packet, Packet) and packet.level != DRIVER:
+                report.sent += checksum(packet)
+            yield packet
+        yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
+
+    def _send(
+        self, batches: Batches, report: Report, partition: int
+    ) -> Iterator[Packet | pa.RecordBatch]:
+        """Yield the packets of the task with the origin of the report; others are passed on.
+
+        Args:
+            batches: The rows that the task receives.
+            report: Its report; the counts are added.
+            partition: Its number.
+        """
         raise NotImplementedError
 
 
@@ -277,10 +304,9 @@ class ReadingTask(JobTask):
 
     level: int = 0
 
-    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
-        partition, origin = _identity(0)
-        partition %= self.plan.tasks
-        report = Report(origin)
+    def _send(
+        self, batches: Batches, report: Report, partition: int
+    ) -> Iterator[Packet | pa.RecordBatch]:
         reader, circuit = self.plan.source.open(self.plan.key)
 
         def decode() -> Iterator[Changes]:
@@ -292,10 +318,9 @@ class ReadingTask(JobTask):
         try:
             yield from self._use(decode(), circuit, report, partition)
         except DbspWcojError as error:
-            yield _to_driver(partition, Kind.ERROR, "", 0, origin, format_error(error))
+            yield _to_driver(partition, Kind.ERROR, "", 0, report.origin, format_error(error))
         for _ in batches:  # after an error, Spark still sends the remaining rows
             pass
-        yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
 
     def _use(
         self, all_changes: Iterable[Changes], circuit: Circuit, report: Report, partition: int
@@ -397,9 +422,10 @@ class CellsTask(JobTask):
     batch_id: int
     manifests: Mapping[tuple[int, int], bytes]
 
-    def _send(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
-        partition, origin = _identity(self.level)
-        report = Report(origin)
+    def _send(
+        self, batches: Batches, report: Report, partition: int
+    ) -> Iterator[Packet | pa.RecordBatch]:
+        origin = report.origin
         rows: dict[int, list[pa.Table]] = {}
         views: dict[str, list[pa.Table]] = {}  # the rows of views that this task writes
         for batch in batches:
@@ -408,7 +434,7 @@ class CellsTask(JobTask):
                 yield passed_on
             for packet in read_packets(used):
                 _check_task(packet, partition)
-                report.received.add(packet.origin)
+                report.received += checksum(packet)
                 if packet.kind == Kind.VIEW:
                     views.setdefault(packet.name, []).append(read_table(packet.content))
                 elif packet.name:  # else it only makes this task run
@@ -432,7 +458,6 @@ class CellsTask(JobTask):
                     views.setdefault(view, []).extend(tables)
             yield from self.plan.divide(outputs, report, partition)
         yield from self.plan.write_views(self.batch_id, views, report, partition)
-        yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
 
     def _cells_to_step(self, plan: StagePlan, partition: int, rows: pa.Table | None) -> list[int]:
         """Return the cells of this task that have rows, or take their first step."""

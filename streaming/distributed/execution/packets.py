@@ -18,6 +18,7 @@ Packets for the driver have the level `DRIVER`, after the last exchange.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -36,6 +37,7 @@ __all__ = [
     "PACKET_SCHEMA",
     "Kind",
     "Packet",
+    "checksum",
     "divide_packets",
     "pack_rows",
     "read_packets",
@@ -87,6 +89,17 @@ class Packet(NamedTuple):
     cell: int
     origin: str
     content: Any  # bytes, or a buffer of a batch
+
+
+def checksum(packet: Packet) -> int:
+    """Return 64 bits that depend on the attempt that made a packet, and on its destination.
+
+    >>> packet = Packet(0, 1, Kind.VIEW, "v", 0, "0.1.7", b"")
+    >>> checksum(packet) == checksum(packet._replace(task=1))
+    False
+    """
+    text = f"{packet.origin} {packet.level} {packet.task}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
 def pack_rows(

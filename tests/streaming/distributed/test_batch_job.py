@@ -30,6 +30,7 @@ from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.execution import packets as packets_module
 from streaming.distributed.execution.packets import Kind, Packet, pack_rows, write_packets
 from streaming.distributed.execution.transport import read_table
+from streaming.distributed.execution.view_deltas import find_tasks
 from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.task_errors import format_error
@@ -326,6 +327,101 @@ def test_a_job_whose_tasks_received_rows_of_two_attempts_runs_again(tmp_path):
         pytest.raises(StreamingError, match="micro-batch 2: in 3 runs"),
     ):
         sink(UnreadFrame(cluster.frame(rows_of({"relation": "e", "src": 1, "dst": 1}))), 2)
+
+
+def run_with_mixed_attempts(
+    cluster: LocalCluster, views: str, attempts: list[pa.Table], receivers: list[int], place: Any
+) -> ViewSink:
+    """Run a micro-batch whose source differs in each attempt.
+
+    Args:
+        cluster: Runs the tasks.
+        views: The views.
+        attempts: The rows of the source in its first attempts; the last one repeats.
+        receivers: The attempt of the source that each task after the first exchange receives.
+        place: The state directory.
+    """
+    pending, mixed_jobs, original = list(attempts), [], LocalFrame.repartitionById
+
+    def read() -> list[list[pa.RecordBatch]]:
+        return [(pending.pop(0) if len(pending) > 1 else pending[0]).to_batches()]
+
+    def repartition(frame: LocalFrame, count: int, column: Any) -> LocalFrame:
+        if mixed_jobs:
+            return original(frame, count, column)
+        mixed_jobs.append(count)
+        results = [original(frame, count, column)._parts() for _ in range(max(receivers) + 1)]
+        parts = [results[attempt][task] for task, attempt in enumerate(receivers[:count])]
+        return LocalFrame(cluster, lambda: parts)
+
+    sink = distributed(place, views, cells=3)
+    sink(UnreadFrame(cluster.frame(rows_of())), 0)  # chooses the grids
+    frame = LocalFrame(cluster, read, attempts[0].schema)
+    with patch.object(LocalFrame, "repartitionById", repartition):
+        sink(UnreadFrame(frame), 1)
+    assert mixed_jobs
+    return sink
+
+
+MIXED_VIEWS = """
+    CREATE VIEW edges AS SELECT src, dst FROM e;
+    CREATE VIEW sources AS SELECT src, count(*) AS n FROM e GROUP BY src;
+    CREATE VIEW counts AS SELECT n, count(*) AS m FROM sources GROUP BY n;
+"""
+
+
+def test_a_row_that_one_attempt_sends_to_another_task_is_not_lost(tmp_path):
+    """Each task receives the attempt in which the row goes to another task, so nobody gets it."""
+    cluster = LocalCluster(attempts=(1,))
+    tables = [rows_of({"relation": "e", "src": src, "dst": 0}) for src in range(9)]
+    edges = [
+        table.select(["src", "dst"]).append_column("weight", pa.array([1])) for table in tables
+    ]
+    first, second = (
+        next(
+            table for table, edge in zip(tables, edges, strict=True) if find_tasks(edge, 3) == task
+        )
+        for task in (1, 0)
+    )
+    views = (
+        "CREATE VIEW edges AS SELECT src, dst FROM e; CREATE VIEW ids AS SELECT DISTINCT id FROM p"
+    )
+    sink = run_with_mixed_attempts(cluster, views, [first, second], [0, 1, 1], tmp_path)
+    assert sum(outputs(sink)["edges"].values()) == sink.metrics[-1].rows_in["e"] == 1
+
+
+EDGES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.sampled_from([1, 1, -1])))
+
+
+@LAW
+@given(
+    attempts=st.lists(EDGES, min_size=2, max_size=3),
+    receivers=st.lists(st.integers(0, 1), min_size=3, max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_a_micro_batch_has_the_rows_of_one_attempt_of_its_source(attempts, receivers, seed):
+    schema = SCHEMAS["e"].append(pa.field("weight", pa.int64()))
+    names = schema.names
+    tables = [
+        tagged(
+            {
+                "e": pa.Table.from_pylist(
+                    [dict(zip(names, edge, strict=True)) for edge in edges], schema
+                )
+            }
+        )
+        for edges in attempts
+    ]
+    expected = []
+    for table in tables:
+        embedded = ViewSink(compile_sql(MIXED_VIEWS, SCHEMAS))
+        embedded(Frame(None, table), 0)
+        expected.append(outputs(embedded))
+    with TemporaryDirectory() as place:
+        cluster = LocalCluster(seed, attempts=(1,))
+        sink = run_with_mixed_attempts(cluster, MIXED_VIEWS, tables, receivers, place)
+        assert outputs(sink) in expected
+        sink.close()
 
 
 def test_the_first_micro_batch_chooses_grids_that_spread_hubs_without_the_driver(tmp_path):
