@@ -41,6 +41,7 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
+from circuits.runtime.delta_release import ReadersLeft
 from circuits.runtime.filter_chain import FilterChain, find_chains
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.linear_stage import (
@@ -173,6 +174,7 @@ class Schedule(NamedTuple):
         stages: The inputs whose rows can be taken in slices, by name.
         unsorted_nodes: The nodes whose rows need no order (`find_unsorted_nodes`).
         task_order: Which nodes may run at the same time; None if all run one after the other.
+        can_release: True if the delta of a node may be freed once all nodes that read it have run.
     """
 
     readers: Sequence[Sequence[int]]
@@ -184,6 +186,7 @@ class Schedule(NamedTuple):
     stages: Mapping[str, LinearStage]
     unsorted_nodes: frozenset[int]
     task_order: TaskOrder | None
+    can_release: bool
 
 
 @dataclass
@@ -560,12 +563,13 @@ class Graph:
         published = set(self.views.values())
         stages = find_stages(self.nodes, published, self.codecs)
         chains: list[FilterChain | None] = [None] * len(self.nodes)
-        # Chains and unsorted nodes leave out deltas. They are needed if the state of a node is
-        # bounded, or if the results of expired rows are kept.
+        # Chains and unsorted nodes leave out deltas, and large steps free some. They are needed if
+        # the state of a node is bounded, or if the results of expired rows are kept.
         keeps_results = any(checked.keeps_results for checked in self.checked_inputs.values())
         unsorted_nodes: frozenset[int] = frozenset()
         task_order: TaskOrder | None = None
-        if bounds is None and not keeps_results:
+        can_release = bounds is None and not keeps_results
+        if can_release:
             task_order = order_tasks(self.nodes, self.codecs)
             unsorted_nodes = find_unsorted_nodes(self.nodes, published)
             for position, chain in find_chains(self.nodes, published, self.codecs).items():
@@ -581,6 +585,7 @@ class Graph:
             stages,
             unsorted_nodes,
             task_order,
+            can_release,
         )
 
     @property
@@ -789,6 +794,7 @@ class _GraphStepExecution:
         self._pending = bytearray()
         # A backfill and observers need the delta of each node.
         self._leaves_out_deltas = backfill is None and graph.observer is None and not OBSERVERS
+        self._readers_left: ReadersLeft | None = None
 
     def run(self, workers: Workers | None = None) -> GraphStep:
         """Compute the deltas of all nodes, in execution order; or in task order, with workers."""
@@ -801,6 +807,9 @@ class _GraphStepExecution:
         pending = self._pending = bytearray([is_first]) * len(graph.nodes)
         for position in schedule.always:
             pending[position] = 1
+        is_large = sum(map(len, self._inputs.values())) >= MIN_PARALLEL_ROWS
+        if is_large and self._leaves_out_deltas and schedule.can_release:
+            self._readers_left = ReadersLeft(graph.nodes, schedule.readers, graph.views)
         if workers is not None and schedule.task_order is not None:
             self._run_with(workers, schedule.task_order)
         else:
@@ -889,9 +898,11 @@ class _GraphStepExecution:
             chain = schedule.chains[position]
             if chain is not None:
                 self._run_chain(chain, context)
+                self._release_inputs(chain.positions)
                 return
             if position in schedule.unsorted_nodes:
                 self._run_unsorted(position, node, context)
+                self._release_inputs((position,))
                 return
         # An input of a plain operator has changed, or this is the first step.
         if schedule.is_plain[position] and not is_in_stage and self._backfill is None:
@@ -906,6 +917,22 @@ class _GraphStepExecution:
         self._deltas[position] = delta
         emitted = len(delta.weight_array)
         self._emit(position, stage_rows.get(position, emitted) if stage_rows else emitted)
+        self._release_inputs((position,))
+
+    def _release_inputs(self, positions: Collection[int]) -> None:
+        """In a large step, free the deltas that only these nodes still had to read."""
+        if self._readers_left is None:
+            return
+        graph = self._graph
+        for source in self._readers_left.end(positions):
+            delta = self._deltas[source]
+            # Those with negative weights are needed to count the deletions of missing rows.
+            if not len(delta.weight_array) or delta.weight_array.min() > 0:
+                self._deltas[source] = graph.nodes[source].empty
+                self._unsorted.pop(source, None)
+                step = self._shared.by_name.get(graph.nodes[source].name)
+                if step is not None:
+                    step.forget_delta()
 
     def _emit(self, position: int, rows: int) -> None:
         """Record the number of rows that a node has emitted; let the nodes that read them run."""

@@ -610,6 +610,11 @@ class TraceStep(Staged):
             self._delta = consolidated_rows(rows, weights)
         return self._delta
 
+    def forget_delta(self) -> None:
+        """Free the memory of the delta if the runs can give it back: `delta` sorts one of them."""
+        if self._runs and self.rows:
+            self._delta = None
+
     def run(self, order: ColumnOrder) -> Run:
         """The delta's run in a column order, built on the first call."""
         run = self._runs.get(order)
