@@ -361,13 +361,6 @@ PAGE_TABLES: tuple[Selection, ...] = (
         where={"on_delta": (None,)},
     ),
     Selection(
-        "sink",
-        "Restart",
-        "Restart from the state directory, and instead a rebuild of the state from the rows",
-        {"rows": "rows", "columns": "columns", "with a first micro-batch s": "restart s"}
-        | {"target s": "target s", "met": "met", "rebuild s": "rebuild s"},
-    ),
-    Selection(
         "medallion",
         "Refreshes of a medallion pipeline",
         "Five tables of change events, 15 views in three layers, Delta tables; Spark computes the "
