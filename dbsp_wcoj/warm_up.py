@@ -41,6 +41,7 @@ from dbsp_wcoj.kernels.values.linear_aggregate import (
 )
 from dbsp_wcoj.storage.group_lookup import group_slots
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
+from dbsp_wcoj.storage.least_values import LeastValues
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
@@ -137,6 +138,7 @@ def _warm_up_groups() -> None:
         key_set = RowKeySet(key_bits)
         for key in (0, 1):  # the second batch is compared and merged with the first one
             key_set.add_absent(np.array([key]))
+    LeastValues(1).lower(np.array([1]))
     builder = KeyRunBuilder(KeyLayout((0,), (1,)), rows=1, keys=1)
     builder.append([np.array([1])], [0], [None])
     builder.finish()

@@ -59,8 +59,10 @@ class DistinctMode:
     keeps_null: bool = False
 
     def key(self) -> tuple[object, ...]:
-        """Return what distinguishes the mode from others."""
-        return self.kind, self.column, self.keeps_null
+        """Return what distinguishes the mode from others, and from other forms of its state."""
+        if self.column is None:
+            return self.kind, self.column, self.keeps_null
+        return self.kind, self.column, self.keeps_null, "improvements"
 
 
 SET: Final = DistinctMode("set")

@@ -49,6 +49,7 @@ import numpy as np
 
 from circuits.errors import IterationError
 from circuits.runtime.graph_node import Node, prepare_node
+from circuits.runtime.operators.first_candidates import FirstCandidates
 from circuits.runtime.operators.first_derivations import (
     FirstDerivations,
     first_positions_of_rows,
@@ -56,6 +57,7 @@ from circuits.runtime.operators.first_derivations import (
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
+from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProducts
 from dbsp_wcoj.limits import Budget
@@ -320,12 +322,16 @@ class _StepExecution:
         # By name: the deltas of traces that no iteration reads, so that they need no overlay; those
         # of references are computed from the rows of the relations.
         self.unread_deltas: dict[str, list[ZSet]] = {}
+        # By the trace of a recursive min or max: the changes of its final best values.
+        self._best_changes: dict[Trace, list[ZSet]] = {}
         # For the operators whose traces are empty.
-        self._derivations: dict[Trace, FirstDerivations] = {}
+        self._derivations: dict[Trace, FirstDerivations | FirstCandidates] = {}
         for position in circuit.order:
-            operator = nodes[position].operator
-            if isinstance(operator, RecursiveSetOperator) and operator.trace.is_empty:
-                self._derivations[operator.trace] = FirstDerivations(operator.trace)
+            match nodes[position].operator:
+                case RecursiveSetOperator(trace=trace) if trace.is_empty:
+                    self._derivations[trace] = FirstDerivations(trace)
+                case RecursiveMinMaxOperator(trace=trace, order=order) if trace.is_empty:
+                    self._derivations[trace] = FirstCandidates(trace, order)
 
     def iterate(self, changes: dict[int, ZSet], outside_steps: dict[str, TraceStep]) -> None:
         """Run all operators on the changes of one iteration; push the changes of their traces.
@@ -342,6 +348,7 @@ class _StepExecution:
             shared,
             self._budget,
             derivations=self._derivations,
+            best_changes=self._best_changes,
             chain_products=self._chain_products,
         )
         deltas = dict(changes)
@@ -383,31 +390,43 @@ class _StepExecution:
             self._push_private(step)
 
     def emitted_rows(self) -> list[_EmittedRows]:
-        """Return the sum of the rows of each relation, with their iterations."""
+        """Return the rows of each relation that were fed back, with their iterations."""
         nodes = self._nodes
         rows = []
         for k, position in enumerate(self._circuit.results):
-            derivations = self._derivations_of(nodes[position])
+            node = nodes[position]
+            derivations = self._derivations_of(node)
+            best = self._best_rows(node)
             if derivations is not None:
-                rows.append(_EmittedRows(derivations.rows_fed_back(), are_fed_back=True))
+                rows.append(_EmittedRows(derivations.rows_fed_back(), True, best))
             else:
-                emitted = accumulate(self._emitted[k], nodes[position].empty.arity)
-                rows.append(_EmittedRows(emitted, are_fed_back=False))
+                emitted = accumulate(self._emitted[k], node.empty.arity)
+                rows.append(_EmittedRows(emitted, False, best))
         return rows
 
+    def _best_rows(self, node: Node) -> ZSet | None:
+        """Return the change of the final best values of a recursive min or max; None for others."""
+        operator = node.operator
+        if not isinstance(operator, RecursiveMinMaxOperator):
+            return None
+        derivations = self._derivations.get(operator.trace)
+        if isinstance(derivations, FirstCandidates):
+            return derivations.best_rows()
+        return accumulate(self._best_changes.get(operator.trace, ()), node.empty.arity - 1)
+
     def total_of_derivations(self) -> list[TraceStep]:
-        """Return the changes of the traces of recursive distinct that were empty."""
+        """Return the changes of the traces in `_derivations`, which were empty."""
         totals = [derivations.total() for derivations in self._derivations.values()]
         return [step for step in totals if step is not None]
 
-    def _derivations_of(self, node: Node) -> FirstDerivations | None:
-        operator = node.operator
-        if self._derivations and isinstance(operator, RecursiveSetOperator):
-            return self._derivations.get(operator.trace)
+    def _derivations_of(self, node: Node) -> FirstDerivations | FirstCandidates | None:
+        match node.operator:
+            case RecursiveSetOperator(trace=trace) | RecursiveMinMaxOperator(trace=trace):
+                return self._derivations.get(trace)
         return None
 
     def _check_derivations(self, position: int, inputs: Sequence[ZSet]) -> None:
-        """From a delta on that `FirstDerivations` does not accept, the trace is read instead."""
+        """From a delta on that the derivations do not accept, the trace is read instead."""
         derivations = self._derivations_of(self._nodes[position])
         if derivations is None or not len(inputs[0]) or derivations.accepts(inputs[0]):
             return
@@ -418,6 +437,8 @@ class _StepExecution:
         for k, result in enumerate(self._circuit.results):
             if result == position:
                 self._emitted[k].append(derivations.first_rows())
+        if isinstance(derivations, FirstCandidates):
+            self._best_changes[derivations.trace] = [derivations.best_rows()]
         del self._derivations[derivations.trace]
         self._push_private(step)
 
@@ -474,17 +495,22 @@ class _EmittedRows:
         rows: The rows.
         are_fed_back: True if the iterations are those that read the rows, and each row occurs in
             only one of them; False if they are those that emitted the rows.
+        best: For a recursive min or max, the change of the final best values, without iterations;
+            the rows are its improvements. None for other relations.
     """
 
     rows: ZSet
     are_fed_back: bool
+    best: ZSet | None
 
     def fed_back(self) -> ZSet:
         """Return the rows with the iterations that read them."""
         return self.rows if self.are_fed_back else _delay(self.rows)
 
     def without_iteration(self) -> ZSet:
-        """Return the rows without their iterations."""
+        """Return the change of the relation: the rows without their iterations."""
+        if self.best is not None:
+            return self.best
         if self.are_fed_back and self.rows.arity > 1:
             return ZSet(self.rows.row_array[:-1], self.rows.weight_array)
         return _without_iteration(self.rows)

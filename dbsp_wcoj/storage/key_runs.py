@@ -30,15 +30,16 @@ MAX_NUMBERS_PER_KEY: Final = 4
 
 
 class KeyRunBuilder:
-    """Builds a run of rows with positive weights, and collects the first row of each key.
+    """Builds a run of rows with positive weights, and can collect the first row of each key.
 
     A key is a row without its last column, packed into an int64.
 
     Args:
         layout: The layout of the keys.
         rows: The number of rows that will be appended, at least 1.
-        keys: The exact number of distinct keys.
+        keys: The exact number of distinct keys; an upper bound without ``collects_first_rows``.
         has_weights: False if all weights are 1.
+        collects_first_rows: False to leave ``first_rows`` empty.
         last_column_offset: Added to the last column of ``first_rows``, not of the run. For example,
             the last column is an iteration, and the next iteration reads the rows: it is 1.
 
@@ -59,10 +60,12 @@ class KeyRunBuilder:
         rows: int,
         keys: int,
         has_weights: bool = False,
+        collects_first_rows: bool = True,
         last_column_offset: int = 0,
     ) -> None:
         columns = len(layout.bits)
-        self.first_rows: Int64Array = np.empty((columns + 1, keys), np.int64)
+        first_rows = keys if collects_first_rows else 0
+        self.first_rows: Int64Array = np.empty((columns + 1, first_rows), np.int64)
         self._first_count = 0
         self._lowest = np.array(layout.lowest, np.int64)
         self._shifts = np.cumsum([0, *layout.bits[:0:-1]])[::-1].astype(np.int64)

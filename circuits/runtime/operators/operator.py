@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from circuits.runtime.operators.first_candidates import FirstCandidates
 from circuits.runtime.operators.first_derivations import FirstDerivations
 from dbsp_wcoj import RelationsStep, Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProducts
@@ -55,8 +56,11 @@ class StepContext:
         previous_now: The time of the step before; None in the first step.
         closing: For a node that reads watermarks: which rows of its input are final. None for other
             nodes, and as long as there is no watermark.
-        derivations: In a nested circuit, for the traces of recursive distinct that were empty
-            before the step: what the step has derived. Operators then do not read the trace.
+        derivations: In a nested circuit, for the traces of recursive distinct, min and max that
+            were empty before the step: what the step has derived. Operators then do not read the
+            trace.
+        best_changes: In a nested circuit, by the trace of a recursive min or max: the changes of
+            its final best values. The operators append to them.
         chain_products: In a nested circuit, computes the joins of large deltas.
     """
 
@@ -66,7 +70,8 @@ class StepContext:
     now: int | None = None
     previous_now: int | None = None
     closing: Closing | None = None
-    derivations: Mapping[Trace, FirstDerivations] = field(default_factory=dict)
+    derivations: Mapping[Trace, FirstDerivations | FirstCandidates] = field(default_factory=dict)
+    best_changes: dict[Trace, list[ZSet]] = field(default_factory=dict)
     chain_products: ChainProducts | None = None
 
 

@@ -2,34 +2,39 @@
 
 In a nested circuit, the last column of a row is the iteration: a row ``(key…, v, i)`` is a change
 of the weight of the value ``v``, a candidate for the minimum, at iteration ``i``
-(`circuits.runtime.operators.recursive_distinct`). The output has the least of the candidates that
-are present after iteration ``i``::
+(`circuits.runtime.operators.recursive_distinct`). The best value after iteration ``i`` is a running
+minimum, the least of all candidates that have been inserted by then. The operator has two outputs:
+the improvements, which are fed back, and the final best values, which are the result::
 
-    best(Z)[key, i]    = min {v : Σ over j ≤ i of Z[key, v, j] > 0}
-    rmin(Z)[key, v, i] = [v = best(Z)[key, i]] - [v = best(Z)[key, i - 1]]
+    best(Z)[key, i]        = min {v : Σ over j ≤ k of Z[key, v, j] > 0 for a k ≤ i}
+    improved(Z)[key, v, i] = [v = best(Z)[key, i]] [v ≠ best(Z)[key, i - 1]]
+    rmin(Z)[key, v]        = [v = best(Z)[key, ∞]]
 
-In a monotone recursion (`circuits.datalog.recursive_min_max`) the best value never gets worse from
-one iteration to the next: a candidate is deleted only after a better one has been inserted. So the
-best value after iteration ``i`` is a running minimum, the least of all candidates inserted by then.
-An example stream of one key, as {(value, iteration): weight}::
+An improvement is never taken back at a later iteration. In a monotone recursion
+(`circuits.datalog.recursive_min_max`) this is not necessary: whatever is derived from a worse value
+is either derived from the best value, too, or a worse candidate itself. To delete the value that is
+improved would double the candidates. An example stream of one key, as {(value, iteration): weight}
+and, for the result, {value: weight}::
 
-    delta           {(9, 1): +1, (4, 3): +1}                {(4, 3): -1, (6, 3): +1}
-    output          {(9, 1): +1, (9, 3): -1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
+    delta           {(9, 1): +1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
+    improvements    {(9, 1): +1, (4, 3): +1}    {(4, 3): -1, (6, 3): +1}
+    result          {4: +1}                     {4: -1, 6: +1}
 
 State: all candidates, in one trace with the columns (key, value, iteration). So when the best value
 is deleted, the next best one is in the state. A step reads the candidates of the keys of its delta.
-Values are compared by their codes, which have the order of the values. For a maximum the codes are
-complemented, which reverses their order. NULL is the worst candidate, or ignored.
+Values are compared by their codes, which have the order of the values
+(`circuits.runtime.operators.first_candidates.CandidateOrder`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from circuits.runtime.operators.aggregates.groups import changed_groups
+from circuits.runtime.operators.first_candidates import CandidateOrder
 from circuits.runtime.operators.first_derivations import first_positions_of_rows
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import (
@@ -37,19 +42,37 @@ from circuits.runtime.operators.recursive_distinct import (
     presence_changes,
     running_sums,
 )
-from circuits.types.codecs.arrow_buffers import NULL
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
-from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
-__all__ = ["RecursiveMinMaxOperator"]
+__all__ = ["BestChanges", "RecursiveMinMaxOperator"]
 
 MIN_INT64: Final = -(2**63)
 
 
+class BestChanges(NamedTuple):
+    """The result of a step of a recursive min or max.
+
+    Attributes:
+        improvements: The change of the improvements.
+        best: The change of the final best values; the rows have no iteration.
+        staged: The change of the state.
+    """
+
+    improvements: ZSet
+    best: ZSet
+    staged: Staged | None
+
+
 class RecursiveMinMaxOperator:
-    """Outputs the best value per key, with a change at each iteration in which it improves.
+    """Outputs the values that improve the best value of their key, with their iterations.
+
+    A step also adds the change of the final best values to `StepContext.best_changes`.
+
+    Attributes:
+        order: The form of the rows of the trace.
 
     Args:
         arity: The number of columns, including the iteration.
@@ -59,147 +82,147 @@ class RecursiveMinMaxOperator:
 
     >>> recursive_min = RecursiveMinMaxOperator(3, 1, least=True)
     >>> recursive_min.evaluate([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
-    {(7, 4, 3): 1, (7, 9, 1): 1, (7, 9, 3): -1}
+    {(7, 4, 3): 1, (7, 9, 1): 1}
     """
 
     def __init__(self, arity: int, column: int, *, least: bool, keeps_null: bool = False) -> None:
         self.trace = Trace(arity)
         self.traces = (self.trace,)
-        self._column = column
-        self._least = least
-        self._keeps_null = keeps_null
-        keys = [key for key in range(arity - 1) if key != column]
-        self._order = [*keys, column, arity - 1]
+        self.order = CandidateOrder(arity, column, least=least, keeps_null=keeps_null)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
-        """Compute the best values of a Z-set, iteration by iteration."""
+        """Compute the improvements of a Z-set, iteration by iteration."""
         (zset,) = inputs
-        operator = RecursiveMinMaxOperator(
-            zset.arity, self._column, least=self._least, keeps_null=self._keeps_null
-        )
-        return operator.prepare_delta(zset)[0] if len(zset) else zset
+        if not len(zset):
+            return zset
+        return self._change_of(zset, Trace(zset.arity)).improvements
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
-        """Compute the change of the best values of the keys in the delta.
+        """Compute the change of the improvements of the keys in the delta.
 
         Raises:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        return self.prepare_delta(delta) if len(delta) else (delta, None)
+        if not len(delta):
+            return delta, None
+        derivations = context.derivations.get(self.trace)
+        if derivations is not None:  # the nested circuit stages them at the end of the step
+            return derivations.add(delta), None
+        change = self.prepare_delta(delta)
+        context.best_changes.setdefault(self.trace, []).append(change.best)
+        return change.improvements, change.staged
 
-    def prepare_delta(self, delta: ZSet) -> Result:
-        """As `prepare`, for a delta that is not empty."""
-        rows, weights = delta.row_array[self._order], delta.weight_array
-        if not self._keeps_null:
-            present = np.flatnonzero(rows[-2] != NULL)
-            if len(present) < len(weights):
-                rows, weights = rows[:, present], weights[present]
-        rows[-2] = self._ascending(rows[-2])
-        candidates = consolidated_rows(rows, weights.copy())
+    def prepare_delta(self, delta: ZSet) -> BestChanges:
+        """Compute all changes for a delta that is not empty."""
+        return self._change_of(delta, self.trace)
+
+    def _change_of(self, delta: ZSet, trace: Trace) -> BestChanges:
+        rows, weights = self.order.candidates(delta)
+        is_sorted = rows is delta.row_array
+        candidates = delta if is_sorted else consolidated_rows(rows, weights.copy())
         if not len(candidates):
-            return ZSet.empty(delta.arity), None
-        staged = self.trace.prepare(candidates)
+            return BestChanges(ZSet.empty(delta.arity), ZSet.empty(delta.arity - 1), None)
+        staged = trace.prepare(candidates)
         keys = changed_groups(candidates, range(len(rows) - 2))
-        histories = self._read_histories(candidates, keys, staged)
+        histories = _read_histories(trace, candidates, keys, staged)
         key_indices, history_rows = histories.prefix_index, histories.rows
         is_start = change_mask(key_indices) | change_mask(history_rows[0])
-        best_parts = []
-        weight_parts = []
-        for weights, sign in ((histories.new, 1), (histories.old, -1)):
+        improved_parts, best_parts = [], []
+        for weights in (histories.new, histories.old):
             is_present = running_sums(weights, is_start) > 0
             inserted = np.flatnonzero(presence_changes(is_present, is_start) > 0)
-            changes, change_weights = best_value_changes(
-                key_indices[inserted], *history_rows[:, inserted]
-            )
-            best_parts.append(changes)
-            weight_parts.append(sign * change_weights)
-        best = np.concatenate(best_parts, axis=1)
-        out: Int64Array = np.empty((len(rows), best.shape[1]), np.int64)
-        out[self._order[:-2]] = keys[:, best[0]]
-        out[self._column] = self._from_ascending(best[1])
-        out[-1] = best[2]
-        return consolidated_rows(out, np.concatenate(weight_parts)), staged
+            improved = improvements(key_indices[inserted], *history_rows[:, inserted])
+            improved_parts.append(improved)
+            # The last improvement of a key is its best value.
+            is_best = np.ones(improved.shape[1], np.bool_)
+            is_best[:-1] = change_mask(improved[0])[1:]
+            best_parts.append(improved[:-1, is_best])
+        return BestChanges(
+            self._difference(keys, improved_parts), self._difference(keys, best_parts), staged
+        )
 
-    def _ascending(self, codes: Int64Array) -> Int64Array:
-        """Return numbers that ascend from the best value to the worst; NULL is the worst."""
-        if not self._least:
-            return ~codes
-        return codes - 1 if self._keeps_null else codes  # NULL, the least code, wraps around
+    def _difference(self, keys: Int64Array, parts: Sequence[Int64Array]) -> ZSet:
+        """Return the rows of the first part minus those of the second.
 
-    def _from_ascending(self, numbers: Int64Array) -> Int64Array:
-        if not self._least:
-            return ~numbers
-        return numbers + 1 if self._keeps_null else numbers
-
-    def _read_histories(self, candidates: ZSet, keys: Int64Array, staged: TraceStep) -> PrefixRows:
-        """Return the rows (value, iteration) of each key that can change the best value.
-
-        A key is *settled* if its least value was inserted at an earlier iteration than all rows of
-        its delta. So when the delta starts to change the key, greater values play no role any more.
-        Of a settled key only the least value and the delta's smaller values are read. In a
-        recursion whose values keep improving, the last iteration therefore takes as long as the
-        first. Of other keys, all values are read.
+        Args:
+            keys: The keys.
+            parts: The index of the key, then the other columns of candidates.
         """
-        key_columns = len(keys)
-        rows = candidates.row_array
-        first = (
-            first_positions_of_rows(rows[:key_columns]) if key_columns else np.zeros(1, np.int64)
-        )
-        key_count = len(first)
-        key_indices = np.repeat(np.arange(key_count), np.diff([*first, len(candidates)]))
-        earliest = np.minimum.reduceat(rows[-1], first)  # the first iteration of each key's delta
-        least_rows = prefix_lookup(self.trace, keys, limit=1)  # (value, iteration)
-        is_settled = least_rows.rows[1] < earliest[least_rows.prefix_index]
-        settled_keys = least_rows.prefix_index[is_settled]
-        least = np.full(key_count, MIN_INT64)
-        least[settled_keys] = least_rows.rows[0, is_settled]
-        smaller = np.flatnonzero(rows[-2] < least[key_indices])
-        # For settled keys: the values to read, and the index of the key of each.
-        value_keys = np.concatenate((key_indices[smaller], settled_keys))
-        values = np.concatenate((rows[-2, smaller], least[settled_keys]))
-        order = np.lexsort((values, value_keys))
-        value_keys, values = value_keys[order], values[order]
-        distinct = np.flatnonzero(change_mask(value_keys) | change_mask(values))
-        value_keys, values = value_keys[distinct], values[distinct]
-        prefixes = np.concatenate((keys[:, value_keys], values[np.newaxis]))
-        settled = prefix_lookup(self.trace, prefixes, signed=True, step=staged)
-        # The history of each least value must begin with an insertion. If one begins with a
-        # deletion, at an earlier iteration than its insertion, read all values of all keys.
-        old_rows = np.flatnonzero(settled.old)
-        first_rows = old_rows[change_mask(settled.prefix_index[old_rows])]
-        is_least = (
-            values[settled.prefix_index[first_rows]]
-            == least[value_keys[settled.prefix_index[first_rows]]]
-        )
-        first_rows = first_rows[is_least]
-        if (settled.old[first_rows] < 0).any() or not len(settled_keys):
-            return prefix_lookup(self.trace, keys, signed=True, step=staged)
-        other_keys = np.delete(np.arange(key_count), settled_keys)
-        others = prefix_lookup(self.trace, keys[:, other_keys], signed=True, step=staged)
-        settled_rows = np.stack((values[settled.prefix_index], settled.rows[0]))
-        return PrefixRows(
-            np.concatenate((value_keys[settled.prefix_index], other_keys[others.prefix_index])),
-            np.concatenate((settled_rows, others.rows), axis=1),
-            np.concatenate((settled.old, others.old)),
-            np.concatenate((settled.new, others.new)),
-        )
+        rows = np.concatenate(parts, axis=1)
+        candidates = np.concatenate((keys[:, rows[0]], rows[1:]))
+        weights = np.repeat([1, -1], [part.shape[1] for part in parts])
+        return consolidated_rows(self.order.rows(candidates), weights)
 
 
-def best_value_changes(
-    key_indices: Int64Array, values: Int64Array, iterations: Int64Array
-) -> tuple[Int64Array, Int64Array]:
-    """Return the changes of the least value of each key, as (key, value, iteration) and weights.
+def _read_histories(
+    trace: Trace, candidates: ZSet, keys: Int64Array, staged: TraceStep
+) -> PrefixRows:
+    """Return the rows (value, iteration) of each key that can change the best value.
+
+    A key is *settled* if its least value was inserted at an earlier iteration than all rows of
+    its delta. So when the delta starts to change the key, greater values play no role any more.
+    Of a settled key only the least value and the delta's smaller values are read. In a
+    recursion whose values keep improving, the last iteration therefore takes as long as the
+    first. Of other keys, all values are read.
+    """
+    key_columns = len(keys)
+    rows = candidates.row_array
+    first = first_positions_of_rows(rows[:key_columns]) if key_columns else np.zeros(1, np.int64)
+    key_count = len(first)
+    key_indices = np.repeat(np.arange(key_count), np.diff([*first, len(candidates)]))
+    earliest = np.minimum.reduceat(rows[-1], first)  # the first iteration of each key's delta
+    least_rows = prefix_lookup(trace, keys, limit=1)  # (value, iteration)
+    is_settled = least_rows.rows[1] < earliest[least_rows.prefix_index]
+    settled_keys = least_rows.prefix_index[is_settled]
+    least = np.full(key_count, MIN_INT64)
+    least[settled_keys] = least_rows.rows[0, is_settled]
+    smaller = np.flatnonzero(rows[-2] < least[key_indices])
+    # For settled keys: the values to read, and the index of the key of each.
+    value_keys = np.concatenate((key_indices[smaller], settled_keys))
+    values = np.concatenate((rows[-2, smaller], least[settled_keys]))
+    order = np.lexsort((values, value_keys))
+    value_keys, values = value_keys[order], values[order]
+    distinct = np.flatnonzero(change_mask(value_keys) | change_mask(values))
+    value_keys, values = value_keys[distinct], values[distinct]
+    prefixes = np.concatenate((keys[:, value_keys], values[np.newaxis]))
+    settled = prefix_lookup(trace, prefixes, signed=True, step=staged)
+    # The history of each least value must begin with an insertion. If one begins with a
+    # deletion, at an earlier iteration than its insertion, read all values of all keys.
+    old_rows = np.flatnonzero(settled.old)
+    first_rows = old_rows[change_mask(settled.prefix_index[old_rows])]
+    is_least = (
+        values[settled.prefix_index[first_rows]]
+        == least[value_keys[settled.prefix_index[first_rows]]]
+    )
+    first_rows = first_rows[is_least]
+    if (settled.old[first_rows] < 0).any() or not len(settled_keys):
+        return prefix_lookup(trace, keys, signed=True, step=staged)
+    other_keys = np.delete(np.arange(key_count), settled_keys)
+    others = prefix_lookup(trace, keys[:, other_keys], signed=True, step=staged)
+    settled_rows = np.stack((values[settled.prefix_index], settled.rows[0]))
+    return PrefixRows(
+        np.concatenate((value_keys[settled.prefix_index], other_keys[others.prefix_index])),
+        np.concatenate((settled_rows, others.rows), axis=1),
+        np.concatenate((settled.old, others.old)),
+        np.concatenate((settled.new, others.new)),
+    )
+
+
+def improvements(key_indices: Int64Array, values: Int64Array, iterations: Int64Array) -> Int64Array:
+    """Return the rows (key, value, iteration) that improve the least value of their key.
 
     Args:
         key_indices: The key of each candidate, ascending.
         values: The values of the candidates.
         iterations: The iterations at which the candidates are inserted.
 
+    Returns:
+        The rows in the order of keys and iterations.
+
     >>> values, iterations = np.array([4, 5, 9]), np.array([3, 3, 1])
-    >>> rows, weights = best_value_changes(np.array([0, 0, 0]), values, iterations)
-    >>> rows.T.tolist(), weights.tolist()
-    ([[0, 9, 1], [0, 4, 3], [0, 9, 3]], [1, 1, -1])
+    >>> improvements(np.array([0, 0, 0]), values, iterations).T.tolist()
+    [[0, 9, 1], [0, 4, 3]]
     """
     order = np.lexsort((values, iterations, key_indices))
     key_indices, values, iterations = key_indices[order], values[order], iterations[order]
@@ -208,9 +231,4 @@ def best_value_changes(
     # minimum restarts at each key.
     least = np.minimum.accumulate(ranks - key_indices * len(ranks))
     improved = np.flatnonzero(change_mask(least))
-    key_indices, values, iterations = key_indices[improved], values[improved], iterations[improved]
-    replaced = np.flatnonzero(~change_mask(key_indices))
-    inserted = np.stack((key_indices, values, iterations))
-    deleted = np.stack((key_indices[replaced], values[replaced - 1], iterations[replaced]))
-    weights = np.repeat([1, -1], [len(improved), len(replaced)])
-    return np.concatenate((inserted, deleted), axis=1), weights
+    return np.stack((key_indices[improved], values[improved], iterations[improved]))

@@ -76,14 +76,16 @@ def append_keys(
         lowest: int64, the lowest value of each column of a key.
         shifts: int64, the position of the lowest bit of each column in a key.
         masks: int64, for each column, the mask of its bits after the shift.
-        first_rows: int64, shape ``(arity, m)``; receives the first row of each key.
-        first: The number of rows in ``first_rows`` so far.
+        first_rows: int64, shape ``(arity, m)``; receives the first row of each key, unless ``m`` is
+            0.
+        first: The number of keys so far.
         last_column_offset: Added to the last value of each row in ``first_rows``.
 
     Returns:
-        The new number of rows in ``first_rows``.
+        The new number of keys.
     """
     columns = run[ARITY] - 1
+    has_first_rows = first_rows.shape[1] > 0
     leaves = run[LEVEL_HEADERS + LEVEL_HEADER_WORDS * columns + LEVEL_VALUES]
     row = run[ROWS]
     sums = run[WEIGHT_SUMS]
@@ -101,7 +103,8 @@ def append_keys(
             last = key
             for k in range(columns):
                 value = ((key >> shifts[k]) & masks[k]) + lowest[k]
-                first_rows[k, first] = value
+                if has_first_rows:
+                    first_rows[k, first] = value
                 if k >= level:
                     header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * k
                     node = run[header + LEVEL_NODES]
@@ -111,7 +114,8 @@ def append_keys(
                         child = run[header + LEVEL_HEADER_WORDS + LEVEL_NODES]
                     run[run[header + LEVEL_OFFSETS] + node] = child
                     run[header + LEVEL_NODES] = node + 1
-            first_rows[columns, first] = rows[1, i] + last_column_offset
+            if has_first_rows:
+                first_rows[columns, first] = rows[1, i] + last_column_offset
             first += 1
         run[leaves + row] = rows[1, i]
         if sums > 0:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog
-from circuits.runtime.operators import first_derivations, recursive_distinct
+from circuits.runtime.operators import derivation_batches, recursive_distinct
 from circuits.runtime.operators.first_derivations import FirstDerivations
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from dbsp_wcoj import Trace, ZSet
@@ -43,7 +43,7 @@ def test_rows_and_state_equal_those_of_the_operator(sorted_rows, data):
     row = st.tuples(*[VALUES[arity]] * arity)
     iteration, total = 0, ZSet.empty(arity + 1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(first_derivations, "SORTED_ROWS", sorted_rows)
+        patch.setattr(derivation_batches, "SORTED_ROWS", sorted_rows)
         for _ in range(data.draw(st.integers(0, 5))):
             iteration += data.draw(st.sampled_from([1, 2, 40]))
             weights = data.draw(st.dictionaries(row, st.integers(1, 3), min_size=1, max_size=8))

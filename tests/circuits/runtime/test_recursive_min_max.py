@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circuits.runtime.operators import recursive_min_max
 from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.recursive_distinct import RecursiveBagOperator, RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
@@ -22,10 +23,14 @@ ITERATIONS = range(5)
 def step(operator, delta: ZSet) -> ZSet:
     out, staged = operator.prepare([delta], CONTEXT)
     out._check()
+    commit(staged)
+    return out
+
+
+def commit(staged) -> None:
     if staged is not None:
         for change in staged.changes:
             change.commit()
-    return out
 
 
 def distinct_changes(rows: dict[tuple[int, ...], int]) -> Counter:
@@ -40,12 +45,12 @@ def distinct_changes(rows: dict[tuple[int, ...], int]) -> Counter:
     return changes
 
 
-def best_value_changes(rows: dict[tuple[int, ...], int], least: bool) -> Counter:
-    """Return when the best value of each key changes, over the iterations."""
+def improvements(rows: dict[tuple[int, ...], int], least: bool) -> Counter:
+    """Return the rows that improve the best value of their key, over the iterations."""
     values = defaultdict(set)
     for key, value, _ in rows:
         values[key].add(value)
-    changes: Counter = Counter()
+    improved: Counter = Counter()
     for key, candidates in values.items():
         before = None
         for i in ITERATIONS:
@@ -55,12 +60,18 @@ def best_value_changes(rows: dict[tuple[int, ...], int], least: bool) -> Counter
                 if v != NULL and sum(rows.get((key, v, j), 0) for j in range(i + 1)) > 0
             ]
             now = (min if least else max)(present, default=None)
-            if now != before:
-                for value, sign in ((before, -1), (now, 1)):
-                    if value is not None:
-                        changes[key, value, i] += sign
+            if now != before and now is not None:
+                improved[key, now, i] += 1
             before = now
-    return changes
+    return improved
+
+
+def best_values(improved: Counter, least: bool) -> dict[tuple[int, ...], int]:
+    """Return the best value of each key."""
+    values = defaultdict(list)
+    for key, value, _ in improved:
+        values[key].append(value)
+    return {(key, (min if least else max)(found)): 1 for key, found in values.items()}
 
 
 ROWS = st.tuples(st.integers(0, 2), st.integers(0, 1), st.sampled_from(ITERATIONS))
@@ -95,6 +106,7 @@ def test_a_row_is_kept_once_from_its_first_iteration_on(changes):
 )
 def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(steps, least, data):
     operator, rows, total = RecursiveMinMaxOperator(3, 1, least=least), Counter(), ZSet.empty(3)
+    best = ZSet.empty(2)
     for inserted in steps:
         present = [row for row, weight in rows.items() for _ in range(weight)]
         deletions = st.lists(st.sampled_from(present), max_size=3) if present else st.just([])
@@ -102,11 +114,15 @@ def test_the_best_value_is_kept_from_the_iterations_on_in_which_it_gets_better(s
         change = Counter(inserted)
         change.subtract({row: min(n, rows[row]) for row, n in deleted.items()})
         rows.update(change)
-        total += step(operator, ZSet.from_rows(change.keys(), change.values(), arity=3))
-        expected = {
-            row: weight for row, weight in best_value_changes(rows, least).items() if weight
-        }
+        delta = ZSet.from_rows(change.keys(), change.values(), arity=3)
+        if len(delta):
+            result = operator.prepare_delta(delta)
+            commit(result.staged)
+            total += result.improvements
+            best += result.best
+        expected = improvements(rows, least)
         assert total.to_dict() == expected
+        assert best.to_dict() == best_values(expected, least)
         assert operator.evaluate([ZSet.from_rows(rows.keys(), rows.values(), arity=3)]) == total
 
 
@@ -120,11 +136,13 @@ def test_null_is_no_candidate():
 def test_null_is_the_worst_candidate_if_it_is_kept(least):
     operator = RecursiveMinMaxOperator(3, 1, least=least, keeps_null=True)
     assert step(operator, ZSet.from_rows([(7, NULL, 0)])).to_dict() == {(7, NULL, 0): 1}
-    change = {(7, NULL, 1): -1, (7, 3, 1): 1}
-    assert step(operator, ZSet.from_rows([(7, 3, 1)])).to_dict() == change
-    assert step(operator, ZSet.from_rows([(7, 3, 1)], [-1])).to_dict() == {
-        row: -weight for row, weight in change.items()
-    }
+    result = operator.prepare_delta(ZSet.from_rows([(7, 3, 1)]))
+    commit(result.staged)
+    assert result.improvements.to_dict() == {(7, 3, 1): 1}
+    assert result.best.to_dict() == {(7, NULL): -1, (7, 3): 1}
+    result = operator.prepare_delta(ZSet.from_rows([(7, 3, 1)], [-1]))
+    assert result.improvements.to_dict() == {(7, 3, 1): -1}
+    assert result.best.to_dict() == {(7, NULL): 1, (7, 3): -1}
 
 
 def test_a_row_may_have_only_the_column_of_its_iteration():
@@ -149,11 +167,9 @@ def test_sums_of_weights_beyond_int64_are_refused_and_others_not():
         step(operator, ZSet.from_rows([(7, k) for k in range(2, 6)], [2**61] * 4))
 
 
-class ReadsAllRows(RecursiveMinMaxOperator):
-    """Reads all rows of each changed key, of all iterations."""
-
-    def _histories(self, candidates, keys, staged):
-        return prefix_lookup(self.trace, keys, signed=True, step=staged)
+def read_all_rows(trace, candidates, keys, staged):
+    """Read all rows of each changed key, of all iterations."""
+    return prefix_lookup(trace, keys, signed=True, step=staged)
 
 
 @given(
@@ -168,17 +184,20 @@ class ReadsAllRows(RecursiveMinMaxOperator):
     st.booleans(),
 )
 def test_the_rows_that_are_read_are_enough_for_the_best_value(steps, least):
-    operator, reads_all = (
-        RecursiveMinMaxOperator(3, 1, least=least),
-        ReadsAllRows(3, 1, least=least),
-    )
+    operator, reads_all = (RecursiveMinMaxOperator(3, 1, least=least) for _ in range(2))
     for number, rows in enumerate(steps):
         delta = ZSet.from_rows(
             [(key, value, number + later) for key, value, later, _ in rows],
             [weight for *_, weight in rows],
         )
-        result, expected = operator.prepare([delta], CONTEXT), reads_all.prepare([delta], CONTEXT)
-        assert result[0] == expected[0]
-        for _, state in (result, expected):
+        if not len(delta):
+            continue
+        result = operator.prepare_delta(delta)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(recursive_min_max, "_read_histories", read_all_rows)
+            expected = reads_all.prepare_delta(delta)
+        assert result.improvements == expected.improvements
+        assert result.best == expected.best
+        for state in (result.staged, expected.staged):
             if state is not None:
                 state.commit()
