@@ -79,16 +79,23 @@ def find_stateful_operator(circuit: Circuit) -> int:
 
 
 def find_integral(circuit: Circuit, name: str) -> int:
-    """Return the node number of the operator that keeps the rows of a materialized input."""
+    """Return the node number of the operator that keeps the rows of a materialized relation.
+
+    Args:
+        circuit: The circuit.
+        name: A materialized view or input.
+    """
     graph = circuit.graph
-    (number,) = (
+    position = graph.views.get(name)
+    if position is None:
+        position = next(
+            n for n, node in enumerate(graph.nodes) if node.operator is None and node.name == name
+        )
+    return next(
         number
         for number, node in enumerate(graph.nodes)
-        if isinstance(node.operator, Integrate)
-        for source in (graph.nodes[node.inputs[0]],)
-        if source.operator is None and source.name == name
+        if isinstance(node.operator, Integrate) and node.inputs == (position,)
     )
-    return number
 
 
 def export_state(circuit: Circuit, number: int) -> OperatorState:

@@ -23,10 +23,10 @@ from typing import Any, Final
 import pyarrow as pa
 
 from circuits import Circuit
-from circuits.runtime.incrementalize import incrementalize
 from circuits.runtime.state_names import StateNames, StatePart
-from circuits.state.registry import relation_trace
-from streaming.distributed.planning.stages import cut_stages
+from circuits.state.migration import find_integral
+from circuits.state.registry import operator_trace, relation_trace
+from streaming.distributed.cell_state import circuit_stages
 from streaming.errors import StateDamagedError, StateError
 from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
 from streaming.state.checksums import decode_checked, parse_items, parse_text
@@ -205,11 +205,14 @@ def _part_finder(
                 names.part(name),
                 () if order is None else names.views_of(name, tuple(order)),
             )
-        fields = {name: schema.fields for name, schema in circuit.inputs.items()}
         nodes = circuit.graph.nodes
         part_of_stage = {
-            f"stage {stage.number}": names.part(relation_trace(nodes[stage.node].state_name))
-            for stage in cut_stages(incrementalize(circuit.plans, fields)).stages
+            f"stage {stage.number}": names.part(
+                operator_trace(nodes[find_integral(circuit, stage.view)].state_name, 0)
+                if stage.view
+                else relation_trace(nodes[stage.node].state_name)
+            )
+            for stage in circuit_stages(circuit).stages
         }
     except Exception:  # a damaged file may raise any error, and the names are optional
         return lambda name, order: (None, ())

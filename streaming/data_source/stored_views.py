@@ -20,11 +20,14 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from circuits import Circuit
+from streaming.distributed.cell_state import divide_circuit
+from streaming.distributed.cell_views import open_cell_view
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.manifest import LastChanges, Manifest, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
 from streaming.state.program_change import read_program
 from streaming.state.reader import load
+from streaming.state.verified_files import read_state
 from streaming.state.version_summary import read_summary
 from streaming.targets.output_mode import MODE_KEY
 
@@ -107,20 +110,21 @@ class StoredViews:
             UnknownViewError: The version has no such view, or the view is not materialized.
             StateMismatchError: The views cannot be compiled again.
             StateDamagedError: A file is damaged.
-            StateError: The version is not kept, is distributed over cells, or cannot be read.
+            StateError: The version is not kept or cannot be read.
 
         Complexity:
             O(bytes of the state): the files of the version are read and verified.
         """
         manifest = self._manifest(batch_id)
-        if manifest.cells is not None:
-            raise StateError(
-                f"{self._files.location} is the state of a distributed circuit, in which no view "
-                "is whole in one place: publish the view to a target, and read this one"
-            )
         circuit = self._circuit(manifest)
         circuit.views.trace(view)  # an error before the files are read
         try:
+            if manifest.cells is not None and view not in circuit.inputs:
+                return open_cell_view(self._files, circuit, manifest.cells, view).rows()
+            if manifest.cells is not None:  # the circuit of the driver keeps inputs
+                driver = Circuit(divide_circuit(circuit)[0])
+                driver.load(read_state(self._files, manifest))
+                return driver.views[view]
             load(self._files, circuit, batch_id, lambda _: manifest)
         except (FileNotFoundError, StateDamagedError) as error:
             raise self._explained(batch_id, error) from error

@@ -146,7 +146,8 @@ def run_job(
         DbspWcojError: The step of a cell failed, or rows do not fit the output mode of a view.
         PySparkException: A task failed, also after Spark's retries.
     """
-    tasks: list[JobTask] = [SourceTask(plan, wakes_all=has_new_cells)]
+    wakes_all = has_new_cells or plan.steps_all
+    tasks: list[JobTask] = [SourceTask(plan, wakes_all=wakes_all)]
     layout = plan.layout
     for level in range(1, layout.last_level + 1):
         cells = {
@@ -158,7 +159,7 @@ def run_job(
         reports = _read_reports(result)
         if _is_consistent(reports):  # else an error may be due to rows of different attempts
             _raise_errors(result, name_view)
-            if has_new_cells and not reports:
+            if wakes_all and not reports:
                 raise UnreadableSourceError("no task has run: the micro-batch has no rows")
             return _read_result(result, reports, plan)
         log.warning(

@@ -30,10 +30,11 @@ from circuits.state.migration import (
     import_dictionaries,
 )
 from streaming.distributed.execution.cell import cell_spec, driver_spec
+from streaming.distributed.execution.transport import transport_type
 from streaming.distributed.migration import relation_tables
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
-from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
+from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid, view_grid
 from streaming.distributed.planning.stages import Stage, Stages, cut_stages
 from streaming.distributed.stage_cells import StageCells
 from streaming.errors import StreamingError
@@ -43,7 +44,13 @@ from streaming.state.manifest import Manifest
 from streaming.state.verified_files import read_state
 from streaming.state.writer import Writer
 
-__all__ = ["CellState", "check_distributable", "circuit_stages", "divide_circuit"]
+__all__ = [
+    "CellState",
+    "check_distributable",
+    "circuit_stages",
+    "divide_circuit",
+    "materialized_views",
+]
 
 
 class CellState:
@@ -97,7 +104,7 @@ class CellState:
             stage = stage_cells.stage
             state = stage_cells.read(grid, cells.stage_manifests(stage.number))
             stage_cells.record_moved(state)
-            state_import.add_operator(stage.node, state)
+            state_import.add_operator(_node_of(stage, circuit), state)
         return state_import.finish()
 
     def scatter(self, count: int, batch_id: int, steps: int) -> tuple[StateStep, CellVersions]:
@@ -119,7 +126,7 @@ class CellState:
         manifests: dict[tuple[int, int], bytes] = {}
         for stage_cells in self.stage_cells:
             stage = stage_cells.stage
-            state = export_state(circuit, stage.node)
+            state = export_state(circuit, _node_of(stage, circuit))
             grids.append(_choose_grid(stage, count, state))
             written = stage_cells.write(grids[-1], state, batch_id=batch_id, steps=steps)
             manifests |= {(stage.number, cell): data for cell, data in written.items()}
@@ -148,7 +155,7 @@ class CellState:
             stage = stage_cells.stage
             new_grid, written = stage_cells.repartition(
                 grid,
-                partial(_choose_grid, stage, count),
+                partial(_choose_grid, stage, count, old_grid=grid),
                 cells.stage_manifests(stage.number),
                 batch_id=manifest.batch_id,
                 steps=manifest.steps,
@@ -162,8 +169,9 @@ def check_distributable(circuit: Circuit) -> None:
     """Check that cells can run the views of a circuit.
 
     Raises:
-        StreamingError: A view is materialized or recursive, reads ``now()`` or emits rows on
-            window close, or an input keeps the results of expired rows.
+        StreamingError: A view is recursive, reads ``now()`` or emits rows on window close, an
+            input keeps the results of expired rows, or a materialized view has a column that
+            cannot be sent to its cell.
     """
     inputs = [
         name
@@ -189,19 +197,27 @@ def check_distributable(circuit: Circuit) -> None:
         raise StreamingError(
             "a view compares with now(), and cells have no time of the step: use mode='embedded'"
         )
-    views = [name for name in circuit.materialized if name not in circuit.inputs]
-    if views:
-        raise StreamingError(
-            f"{', '.join(views)}: materialized views are not available in mode 'distributed', "
-            "because rows are divided among cells: compile the views without materialize= and "
-            "write them to a target, or use mode='embedded'"
-        )
+    for view in materialized_views(circuit):
+        for column in circuit.schema(view).fields:
+            try:
+                transport_type(column.type)
+            except StreamingError as error:
+                raise StreamingError(
+                    f"view {view!r} is materialized, and its column {column.name!r} of type "
+                    f"{column.type} cannot be sent to a cell: compile the views without "
+                    "materialize= for this view, or use mode='embedded'"
+                ) from error
+
+
+def materialized_views(circuit: Circuit) -> list[str]:
+    """Return the materialized views, without inputs."""
+    return [name for name in circuit.materialized if name not in circuit.inputs]
 
 
 def circuit_stages(circuit: Circuit) -> Stages:
     """Return the stages of all views of a circuit."""
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-    return cut_stages(incrementalize(circuit.plans, fields))
+    return cut_stages(incrementalize(circuit.plans, fields), materialized_views(circuit))
 
 
 def divide_circuit(circuit: Circuit) -> tuple[CircuitSpec, list[CircuitSpec]]:
@@ -221,13 +237,28 @@ def _import_inputs(state_import: StateImport, source: Circuit, target: Circuit) 
     """
     for name in source.input_options:
         state_import.add_relation(name, export_relation(source, name))
-    for name in source.materialized:  # only inputs, see `check_distributable`
+    for name in source.materialized:
+        if name not in source.inputs:
+            continue  # cells keep views
         rows = export_state(source, find_integral(source, name))
         state_import.add_operator(find_integral(target, name), rows)
 
 
-def _choose_grid(stage: Stage, count: int, state: OperatorState) -> Grid:
-    """Choose the grid of a stage from the rows in its state."""
+def _node_of(stage: Stage, circuit: Circuit) -> int:
+    """Return the node of the whole circuit that has the state of a stage."""
+    return find_integral(circuit, stage.view) if stage.view else stage.node
+
+
+def _choose_grid(
+    stage: Stage, count: int, state: OperatorState, *, old_grid: Grid | None = None
+) -> Grid:
+    """Choose the grid of a stage from the rows in its state.
+
+    The grid of a view has the columns of the old grid, if there is one.
+    """
+    if stage.view and old_grid is not None:
+        (atom,) = old_grid.shares.atoms
+        return view_grid(stage, count, atom.columns.values())
     tables = relation_tables(stage, state)
     has_rows = any(table.num_rows for table in tables.values())
     return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)

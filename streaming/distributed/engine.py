@@ -19,11 +19,13 @@ read. Therefore constraints, rejected rows, replays and versions work as in the 
 micro-batch that fails before the commit has changed only circuits in the memory of workers, and
 these are never used for another version than their own.
 
-The engine refuses views that need all their rows in one process, such as materialized ones, when
-the sink is created. When the views change, the driver gathers the state of all cells, changes it
-as in one process, and writes it to new files of cells (`streaming.distributed.program_change`). In
-slices, new views get cells of their own beside those of the old views
-(`streaming.distributed.cell_backfill`).
+The cells of a materialized view keep its rows, and publish them in the modes ``upsert`` and
+``complete`` (`streaming.distributed.cell_views`). The engine refuses views that need all their rows
+in one process when the sink is created.
+
+When the views change, the driver gathers the state of all cells, changes it as in one process, and
+writes it to new files of cells (`streaming.distributed.program_change`). In slices, new views get
+cells of their own beside those of the old views (`streaming.distributed.cell_backfill`).
 
 The state of the driver consists of the dictionaries of all inputs, and of the
 rows of the inputs with options, also ``keep="all"``.
@@ -36,10 +38,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from circuits import Circuit, CircuitStep, UnknownViewError
+from circuits import Circuit, CircuitStep
 from circuits.state.program_change import ComputedRows, ProgramChange
 from circuits.state.sliced_backfill import find_slice_obstacle
 from dbsp_wcoj import ZSet
@@ -47,17 +50,23 @@ from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.distributed.batch_job import UnreadableSourceError, find_driver_reason, read_digests
 from streaming.distributed.cell_backfill import CellBackfill, UnnamedCells, slice_inputs
 from streaming.distributed.cell_state import check_distributable, circuit_stages
+from streaming.distributed.cell_views import open_cell_view
 from streaming.distributed.execution.cell import driver_spec, parts_of_source, source_spec
 from streaming.distributed.execution.job_tasks import SourcePlan
-from streaming.distributed.execution.view_deltas import ViewOutput, sum_tables
+from streaming.distributed.execution.view_deltas import (
+    ViewOutput,
+    concat_published,
+    sum_tables,
+)
 from streaming.distributed.explain import explain_job, explain_stages
-from streaming.distributed.pipeline import CellManifests, Pipeline
+from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
 from streaming.engine.engine import (
     Engine,
+    MicroBatch,
     PhaseTimer,
     RowCounts,
     StagedBatch,
@@ -66,7 +75,7 @@ from streaming.engine.engine import (
     ViewBackfill,
 )
 from streaming.engine.prepare import PreparedBatch
-from streaming.errors import StateMismatchError, StreamingError
+from streaming.errors import StateDamagedError, StateMismatchError, StreamingError
 from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy
 from streaming.state.cell_versions import CellVersions
@@ -183,7 +192,7 @@ class DistributedEngine(Engine):
         """As in `Engine`."""
         return MAX_FEW_ROWS if self._program.driver_reason is None else 0
 
-    def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
+    def evaluate(self, step: CircuitStep, batch: MicroBatch) -> StepOutput:
         """Step the cells; their files are written, but no manifest names them yet.
 
         Raises:
@@ -191,26 +200,37 @@ class DistributedEngine(Engine):
             StateMismatchError: The state belongs to other stages.
             PySparkException: A task failed, also after Spark's retries.
         """
-        cells, circuit = self._store.cells, self._program.circuit
+        cells, circuit, batch_id = self._store.cells, self._program.circuit, batch.batch_id
         pipeline = self._pipeline_for(cells)
         if batch_id == self._undecoded_batch:
             self._first_job = batch_id + BATCHES_WITHOUT_JOB
-        session = self._last_session = _session_of(frame)
-        previous = {} if cells is None else pipeline.rebalance(batch_id, cells.manifests)
-        result = pipeline.step(session, step.outputs, batch_id, previous)
+        session = self._last_session = _session_of(batch.frame)
+        views = self._view_outputs(batch.modes)
+        previous = pipeline.rebalance(batch_id, {} if cells is None else cells.manifests, views)
         changed = self._store.pending_outputs  # rows that views publish because they have changed
+        published = {
+            view: output
+            for view, output in views.items()
+            if output.mode.needs_view and view not in changed
+        }
+        result = pipeline.step(session, step.outputs, batch_id, previous, published)
         deltas = {
             view: sum_tables(
-                schema,
+                output.schema,
                 [*result.outputs[view], *([changed[view]] if view in changed else [])],
             )
-            for view in circuit.outputs
-            for schema in (circuit.schema(view),)
+            for view, output in views.items()
+            if view not in published
         }
+        versions = CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells))
         return StepOutput(
             deltas,
-            after=_refuse_whole_view,
-            cells=CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells)),
+            after=lambda view: open_cell_view(self._files, circuit, versions, view),
+            cells=versions,
+            published={
+                view: concat_published(output, result.outputs[view])
+                for view, output in published.items()
+            },
         )
 
     def prepare_unread(
@@ -230,9 +250,8 @@ class DistributedEngine(Engine):
         self._last_session = _session_of(batch.frame)
         views = self._view_outputs(batch.modes)
         with timer.phase("cells", "decoding and the steps of the cells"):
-            previous: CellManifests = {}
-            if cells is not None:
-                previous = pipeline.rebalance(batch.batch_id, cells.manifests)
+            manifests = {} if cells is None else cells.manifests
+            previous = pipeline.rebalance(batch.batch_id, manifests, views)
             try:
                 frame, source = batch.reader.select(batch.frame), self._source_plan(batch.reader)
                 result = pipeline.run_job(frame, source, views, batch.batch_id, previous)
@@ -290,14 +309,29 @@ class DistributedEngine(Engine):
 
     def _view_outputs(self, modes: Mapping[str, OutputMode]) -> dict[str, ViewOutput]:
         circuit = self._program.circuit
-        return {view: ViewOutput(circuit.schema(view), modes[view]) for view in circuit.outputs}
+        return {
+            view: ViewOutput(circuit.schema(view), modes.get(view, OutputMode()))
+            for view in circuit.outputs
+        }
 
-    def check_readable(self, view: str) -> None:
-        """Raise an error: each cell has a part of the views, and no process has a whole view."""
-        raise UnknownViewError(
-            f"view {view!r} cannot be read in mode 'distributed', because its rows are divided "
-            "among cells: write it to a target, and read that"
-        )
+    def read_view(self, name: str) -> pa.Table:
+        """Return a materialized view from its cells, or an input from the driver's circuit.
+
+        The files of all cells of the view are read.
+        """
+        circuit = self._program.circuit
+        circuit.views.trace(name)  # an error if it is unknown or not materialized
+        if name in circuit.inputs:
+            return self.circuit.views[name]
+        while True:
+            cells = self._store.cells
+            if cells is None:
+                return circuit.schema(name).empty_table
+            try:
+                return open_cell_view(self._files, circuit, cells, name).rows()
+            except StateDamagedError:  # or a later version has replaced the files
+                if self._store.cells is cells:
+                    raise
 
     @property
     def must_commit_change(self) -> bool:

@@ -98,7 +98,10 @@ def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list
         lines = [f"stage {stage.number}: {operator} {atoms}"]
     else:
         (relation,) = stage.relations
-        keys = ", ".join(relation.fields[key].name for key in relation.keys or ()) or "nothing"
+        (atom,) = grid.shares.atoms
+        keys = ", ".join(relation.fields[key].name for key in atom.columns.values()) or "nothing"
+        if stage.view:
+            operator = f"rows of view {stage.view!r},"
         lines = [f"stage {stage.number}: {operator} {relation.name} by {keys}"]
     for relation in stage.relations:
         lines.append(_format_line(relation.name, _describe_sources(relation)))

@@ -23,7 +23,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -31,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from circuits import StepLimitError
+from circuits.state.migration import OperatorState
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from dbsp_wcoj.planning.formula_candidates import FormulaName
@@ -58,7 +61,11 @@ from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, sum_tables
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
-from streaming.distributed.planning.grid_planning import count_in_tables, grid_from_counts
+from streaming.distributed.planning.grid_planning import (
+    count_in_tables,
+    grid_from_counts,
+    view_grid,
+)
 from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import LoadBalance
 from streaming.distributed.planning.stages import Stage, Stages
@@ -66,6 +73,7 @@ from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_errors import parse_error
 from streaming.state.files import Files
+from streaming.state.manifest import read_cell_manifest
 
 __all__ = ["CellManifests", "Pipeline", "PipelineResult"]
 
@@ -146,14 +154,22 @@ class Pipeline:
         """The grid of each stage."""
         return self._layout.grids
 
-    def rebalance(self, batch_id: int, previous: CellManifests) -> CellManifests:
-        """Return the cells of the previous micro-batch, after repartitioning uneven joins.
+    def rebalance(
+        self,
+        batch_id: int,
+        previous: CellManifests,
+        views: Mapping[str, ViewOutput] = MappingProxyType({}),
+    ) -> CellManifests:
+        """Return the cells of the previous micro-batch, after repartitioning some stages.
+
+        These are uneven joins, and materialized views of which a key has rows in several cells.
 
         New grids and files become part of the state only with the commit of the micro-batch.
 
         Args:
             batch_id: The micro-batch.
-            previous: The manifests after the previous micro-batch.
+            previous: The manifests after the previous micro-batch; empty before the first one.
+            views: How the views are published.
 
         Raises:
             StateError: Cells cannot be read or written.
@@ -161,15 +177,30 @@ class Pipeline:
         cells = dict(previous)
         for stage in self._running:
             manifests = _stage_manifests(stage, cells)
-            if not self._load_balance.should_rebalance(stage, manifests):
-                continue
-            spec = self.specs[stage.number]
+            spec, grid = self.specs[stage.number], self.grids[stage.number]
             stage_cells = StageCells(self._files, self._state_id, stage, spec)
-            grid = self.grids[stage.number]
+            grid_of_keys = self._grid_of_keys(stage, views.get(stage.view))
             try:
-                grid, new_manifests = self._load_balance.rebalance(
-                    stage_cells, grid, manifests, max_cells=self._layout.cells, batch_id=batch_id
-                )
+                if grid_of_keys is not None and manifests:
+                    grid, new_manifests = stage_cells.repartition(
+                        grid,
+                        partial(_return_grid, grid_of_keys),
+                        manifests,
+                        batch_id=batch_id,
+                        steps=max(read_cell_manifest(m).steps for m in manifests.values()),
+                    )
+                elif grid_of_keys is not None:
+                    grid, new_manifests = grid_of_keys, {}
+                elif self._load_balance.should_rebalance(stage, manifests):
+                    grid, new_manifests = self._load_balance.rebalance(
+                        stage_cells,
+                        grid,
+                        manifests,
+                        max_cells=self._layout.cells,
+                        batch_id=batch_id,
+                    )
+                else:
+                    continue
             except BaseException:
                 for writer in stage_cells.writers:
                     writer.undo()
@@ -179,12 +210,23 @@ class Pipeline:
             cells |= {(stage.number, cell): manifest for cell, manifest in new_manifests.items()}
         return cells
 
+    def _grid_of_keys(self, stage: Stage, output: ViewOutput | None) -> Grid | None:
+        """Return the grid by which the rows of each key are in one cell; None if they are."""
+        if output is None or output.mode.mode != "upsert":
+            return None
+        keys = {output.schema.columns.index(key) for key in output.mode.keys}
+        (atom,) = self.grids[stage.number].shares.atoms
+        if keys.issuperset(atom.columns.values()):
+            return None
+        return view_grid(stage, self._layout.cells, keys)
+
     def step(
         self,
         session: SparkSession,
         inputs: Mapping[str, pa.Table],
         batch_id: int,
         previous: CellManifests,
+        published: Mapping[str, ViewOutput] = MappingProxyType({}),
     ) -> PipelineResult:
         """Run a micro-batch, with one job for each stage that has rows.
 
@@ -193,6 +235,8 @@ class Pipeline:
             inputs: The parts that are computed from inputs and constants, by name.
             batch_id: The micro-batch.
             previous: The manifests after the previous micro-batch.
+            published: The materialized views of which the result has the published tables of the
+                cells instead of their deltas.
 
         Raises:
             DbspWcojError: The step of a cell failed.
@@ -213,9 +257,11 @@ class Pipeline:
                 for tables_of_relation in tables.values()
                 for table in tables_of_relation
             )
-            if not has_new_cells and not has_rows:
+            output = published.get(stage.view)
+            step = StageStep(self._stage_plan(stage), batch_id, manifests, output)
+            if not has_new_cells and not has_rows and not step.steps_all:
                 continue
-            for cell, name, content in self._run_stage(session, stage, tables, batch_id, manifests):
+            for cell, name, content in self._run_stage(session, stage, tables, step):
                 if name == ERROR:
                     raise _name_view(parse_error(content), self.stages, stage.number, cell)
                 if name == MANIFEST:
@@ -320,16 +366,15 @@ class Pipeline:
         session: SparkSession,
         stage: Stage,
         tables: Mapping[str, list[pa.Table]],
-        batch_id: int,
-        manifests: Mapping[int, bytes],
+        step: StageStep,
     ) -> Iterable[tuple[int, str, bytes]]:
         """Step the cells of a stage; return their result rows."""
         rows = pack_relations(stage, tables)
-        if manifests:
+        if step.manifests:
             self._load_balance.record(count_relations(stage, rows))
         elif self._chooses_grids and stage.atoms:
             self._choose_grid(stage, rows)
-        step = StageStep(self._stage_plan(stage), batch_id, manifests)
+            step = replace(step, plan=self._stage_plan(stage))
         if stage.is_small:
             return self._run_in_driver(stage, rows, step)
         tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
@@ -354,7 +399,9 @@ class Pipeline:
         task_of_row = sent.column(CELL).to_numpy() % task.tasks
         # A cell without state takes its first step even if it has no rows.
         tasks_of_new_cells = {
-            cell % task.tasks for cell in range(grid.cells) if cell not in task.step.manifests
+            cell % task.tasks
+            for cell in range(grid.cells)
+            if cell not in task.step.manifests or task.step.steps_all
         }
         task_inputs = [
             (number, write_table(sent.filter(pa.array(task_of_row == number))))
@@ -369,7 +416,7 @@ class Pipeline:
         """Run a stage on rows that executors route."""
         grid = self.grids[stage.number]
         frame = route_rows(session.createDataFrame(rows), columns_of(stage), grid)
-        if len(task.step.manifests) < grid.cells:
+        if len(task.step.manifests) < grid.cells or task.step.steps_all:
             # Spark creates no task for an empty partition.
             all_cells = session.range(grid.cells).select(f.col("id").cast("int").alias(CELL))
             frame = frame.unionByName(all_cells, allowMissingColumns=True)
@@ -411,6 +458,11 @@ class Pipeline:
             for key, value in SETTINGS.items():
                 cached.conf.set(key, value)
         return cached
+
+
+def _return_grid(grid: Grid, state: OperatorState) -> Grid:
+    """Return a grid that does not depend on the state."""
+    return grid
 
 
 def _stage_manifests(stage: Stage, cells: CellManifests) -> dict[int, bytes]:

@@ -94,6 +94,7 @@ class MicroBatch:
         watermarks: For each input with lateness or retention, the time before which no rows are
             expected.
         now: The time of the micro-batch, for views that read ``now()``.
+        modes: The output mode of each view.
     """
 
     batch_id: int
@@ -102,6 +103,7 @@ class MicroBatch:
     frame: DataFrame
     watermarks: Mapping[str, datetime] = field(default_factory=dict)
     now: datetime | None = None
+    modes: Mapping[str, OutputMode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -323,13 +325,12 @@ class Engine(ABC):
         self.versions = versions
 
     @abstractmethod
-    def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
+    def evaluate(self, step: CircuitStep, batch: MicroBatch) -> StepOutput:
         """Return the deltas of the views for a prepared step of ``circuit``.
 
         Args:
             step: The prepared step.
-            batch_id: The micro-batch.
-            frame: The rows of the micro-batch; an engine may need the Spark session of the frame.
+            batch: The micro-batch; an engine may need the Spark session of its frame.
         """
 
     @abstractmethod
@@ -337,11 +338,12 @@ class Engine(ABC):
         """Return the running plan as text."""
 
     @abstractmethod
-    def check_readable(self, view: str) -> None:
-        """Check that a view can be read whole from the circuit.
+    def read_view(self, name: str) -> pa.Table:
+        """Return a materialized view or input after the last micro-batch.
 
         Raises:
-            UnknownViewError: The engine has only parts of each view.
+            UnknownViewError: It is unknown or not materialized.
+            StateDamagedError: A file of a cell cannot be read.
         """
 
     @property
@@ -501,7 +503,7 @@ class Engine(ABC):
         timer.split_phase("step", prepared.step.seconds)
         try:
             with timer.phase("cells", "steps of the cells"):
-                output = self.evaluate(prepared.step, batch.batch_id, batch.frame)
+                output = self.evaluate(prepared.step, batch)
         except BaseException:
             prepared.step.abandon()
             raise
@@ -549,15 +551,16 @@ class Engine(ABC):
 class EmbeddedEngine(Engine):
     """A circuit in this process."""
 
-    def evaluate(self, step: CircuitStep, batch_id: int, frame: DataFrame) -> StepOutput:
+    def evaluate(self, step: CircuitStep, batch: MicroBatch) -> StepOutput:
         """Return the deltas of the step itself, and of a change of the views that it commits."""
         deltas = dict(step.outputs)
         for view, change in self.versions.pending_outputs.items():
             deltas[view] = self.circuit.add_tables(view, [change, deltas[view]])
         return StepOutput(deltas, step.after)
 
-    def check_readable(self, view: str) -> None:
-        """Accept every view: the circuit has the whole view."""
+    def read_view(self, name: str) -> pa.Table:
+        """Return the view from the circuit."""
+        return self.circuit.views[name]
 
     def explain(self) -> str:
         """Return the operators, with their counters."""

@@ -10,15 +10,14 @@ exchange of few rows between all cells.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, Literal
 
 from circuits import Circuit
 from streaming.distributed.engine import DistributedEngine
 from streaming.engine.engine import EmbeddedEngine, Engine
-from streaming.errors import StateError, StreamingError, TargetError
-from streaming.sink.output import Output
+from streaming.errors import StateError, StreamingError
 from streaming.state.memory_store import InMemoryStore
 from streaming.state.open_files import open_files
 from streaming.state.program_change import ChangeOptions
@@ -29,7 +28,6 @@ from streaming.state.view_definitions import check_definition
 __all__ = [
     "EXECUTION_MODES",
     "ExecutionMode",
-    "check_outputs",
     "make_engine",
     "resolve_mode",
 ]
@@ -38,21 +36,6 @@ log = logging.getLogger(__name__)
 
 ExecutionMode = Literal["embedded", "distributed"]
 EXECUTION_MODES: Final = ("embedded", "distributed")
-
-
-def check_outputs(mode: ExecutionMode, outputs: Iterable[Output]) -> None:
-    """Check that the execution mode supports the output modes.
-
-    Raises:
-        TargetError: An output needs the whole view, and the cells keep only parts of it.
-    """
-    for output in outputs:
-        if mode == "distributed" and output.output_mode.needs_view:
-            raise TargetError(
-                f"view {output.view!r}: output mode {output.mode!r} needs the whole view, and in "
-                "mode 'distributed' each cell has only a part of it: use output mode 'delta' with "
-                "a target that keeps the view, or ViewSink(mode='embedded')"
-            )
 
 
 def resolve_mode(

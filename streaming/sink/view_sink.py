@@ -68,7 +68,6 @@ from streaming.errors import (
 )
 from streaming.sink.execution_mode import (
     ExecutionMode,
-    check_outputs,
     make_engine,
     resolve_mode,
 )
@@ -101,6 +100,7 @@ from streaming.state.program_change import ChangeOptions
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.version_summary import VersionSummary
 from streaming.targets.frame import frame_of
+from streaming.targets.output_mode import OutputMode
 from streaming.targets.target import ViewDelta
 
 __all__ = ["ViewSink"]
@@ -215,7 +215,6 @@ class ViewSink:
         self._circuit = circuit
         outputs = list_outputs(circuit.outputs, outputs)
         self._routing = route_outputs(circuit, outputs)
-        check_outputs(mode, self._routing.outputs.values())
         self._relation = relation
         self._feed = None if feed is None else find_feed(feed)
         self._bad_rows: BadRowPolicy = bad_rows
@@ -446,7 +445,6 @@ class ViewSink:
         circuit, routing = request.edit.apply(self._circuit, self._routing)
         request.given.assign_batch(self._versions.last_batch_id)
         options, dropped = request.options, request.edit.dropped
-        check_outputs(self._mode, routing.outputs.values())
         if self._engine.begins_backfill(options):
             new = [view for view in circuit.outputs if view not in self._circuit.outputs]
             outputs = [routing.output_of(view) for view in new]
@@ -612,15 +610,14 @@ class ViewSink:
 
     def table(self, name: str) -> pa.Table:
         """Return a whole view like `view`, but as an Arrow table and without Spark."""
-        self._engine.check_readable(name)
         while not self._is_current:
             if self._lock.acquire(timeout=LOAD_POLL_INTERVAL_S):
                 try:
                     self._versions.load_newest()
-                    return self._circuit.views[name]
+                    return self._engine.read_view(name)
                 finally:
                     self._lock.release()
-        return self._circuit.views[name]
+        return self._engine.read_view(name)
 
     def explain(self) -> str:
         """Return the running plan: the operators of the circuit, or the stages of cells."""
@@ -710,8 +707,7 @@ class ViewSink:
         """Apply or check a micro-batch whose rows stay on executors; None if it must be read."""
         if self._changes.is_pending or self._changes.publishing is not None:
             return None
-        modes = {view: self._routing.output_of(view).output_mode for view in self._circuit.outputs}
-        batch = UnreadBatch(batch_id, query_id, df, self._feed_reader(), modes)
+        batch = UnreadBatch(batch_id, query_id, df, self._feed_reader(), self._output_modes())
         if committed is not None:
             counts = self._engine.count_unread(batch)
             if counts is None:
@@ -721,6 +717,9 @@ class ViewSink:
         with self._versions.guard_reads():
             staged = self._engine.prepare_unread(batch, bad_rows=self._bad_rows, timer=watch)
             return None if staged is None else self._commit(staged, watch)
+
+    def _output_modes(self) -> dict[str, OutputMode]:
+        return {view: self._routing.output_of(view).output_mode for view in self._circuit.outputs}
 
     def _check_order_columns(self, df: DataFrame) -> None:
         if self._order.is_pending:  # reading the columns may require a call to a server
@@ -765,7 +764,8 @@ class ViewSink:
         apply_policy(changes.dead_letters, bad_rows=self._bad_rows, batch_id=batch_id)
         watermarks = self._query.watermarks(circuit.inputs, circuit.input_options, batch_id)
         now = self._clock() if circuit.reads_now else None
-        batch = MicroBatch(batch_id, query_id, changes, df, watermarks, now)
+        modes = self._output_modes()
+        batch = MicroBatch(batch_id, query_id, changes, df, watermarks, now, modes)
         staged = self._engine.prepare(batch, bad_rows=self._bad_rows, timer=watch)
         return self._commit(staged, watch)
 

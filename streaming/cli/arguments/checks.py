@@ -47,8 +47,6 @@ from streaming.errors import (
     StateLockedError,
     StateMismatchError,
 )
-from streaming.sink.execution_mode import check_outputs
-from streaming.sink.output import Output
 from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import IDENTITY_FILE, find_identity
 from streaming.state.manifest import list_batch_ids, read_manifest
@@ -138,7 +136,6 @@ def check_views(
     sinks: Sequence[SinkArgument],
     *,
     formula: str,
-    cells: int | None,
     is_complete: bool = True,
     dialect: str = DUCKDB,
     functions: str | None = None,
@@ -151,7 +148,6 @@ def check_views(
         sources: The sources by relation.
         sinks: The sinks.
         formula: The delta formula of the joins.
-        cells: The number of cells on Spark's executors; None to run in one process.
         is_complete: True if all sources and sinks could be parsed; else the query is not compiled.
         dialect: The SQL dialect of the query.
         functions: The value of ``--functions``.
@@ -216,7 +212,7 @@ def check_views(
             checks.passed.append(("SQL dialect", dialect))
     if circuit is not None:
         with checks.check():
-            _check_outputs(assign_sinks(sinks, circuit), circuit, sources, cells)
+            _check_outputs(assign_sinks(sinks, circuit), circuit, sources)
     return circuit
 
 
@@ -235,18 +231,11 @@ def _check_outputs(
     sinks: Mapping[str, SinkArgument],
     circuit: Circuit,
     sources: Mapping[str, SourceArgument],
-    cells: int | None,
 ) -> None:
     """Check the output modes and locations of sinks against the views and against each other."""
     for view, sink in sinks.items():
         names = [name for name in circuit.schema(view).arrow.names if name != WEIGHT]
         sink.output_mode.check(view, names)
-    if cells is not None and not circuit.recursions:
-        outputs = [
-            Output(view, None, sink.output_mode.mode, sink.output_mode.keys)
-            for view, sink in sinks.items()
-        ]
-        check_outputs("distributed", outputs)
     folders = [source.path for source in sources.values() if source.path is not None]
     check_locations(sinks, folders)
 

@@ -193,7 +193,6 @@ def _check(options: RunOptions, checks: Checks) -> _ParsedOptions:
         options.sources,
         options.sinks,
         formula=options.formula,
-        cells=options.cells,
         is_complete=is_complete,
         dialect=options.dialect,
         functions=options.functions,

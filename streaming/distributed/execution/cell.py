@@ -109,7 +109,13 @@ def cell_spec(
         input_relations = relations
     schemas = {name: schema_of(relation.fields) for name, relation in input_relations.items()}
     # A task of Spark has one core.
-    options = CircuitOptions(outputs=tuple(parts), formula=formula, limits=limits, threads=1)
+    options = CircuitOptions(
+        outputs=tuple(parts),
+        materialize=(OPERATOR,) if stage.view else (),
+        formula=formula,
+        limits=limits,
+        threads=1,
+    )
     return CircuitSpec(plans, schemas, options)
 
 

@@ -68,6 +68,7 @@ from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import count_in_tables
 from streaming.distributed.planning.job_layout import JobLayout
 from streaming.distributed.planning.skew import Counts, add_counts
+from streaming.distributed.planning.stages import Stage
 from streaming.distributed.task_errors import format_error
 from streaming.errors import StreamingError
 from streaming.sources.change_feeds import ChangeFeed
@@ -151,6 +152,16 @@ class JobPlan:
     layout: JobLayout
     views: Mapping[str, ViewOutput]
     tasks: int
+
+    def published_by(self, stage: Stage) -> ViewOutput | None:
+        """Return how the cells of a stage publish the view that they keep; None for a delta."""
+        output = self.views.get(stage.view)
+        return output if output is not None and output.mode.needs_view else None
+
+    @property
+    def steps_all(self) -> bool:
+        """Return whether all cells of a stage step in each micro-batch, also without rows."""
+        return any(output.mode.mode == "complete" for output in self.views.values())
 
     def stages_of(self, level: int) -> list[StagePlan]:
         """Return the stages of a level."""
@@ -462,6 +473,9 @@ class CellsTask(JobTask):
     def _cells_to_step(self, plan: StagePlan, partition: int, rows: pa.Table | None) -> list[int]:
         """Return the cells of this task that have rows, or take their first step."""
         own_cells = range(partition, plan.cells, self.plan.tasks)
+        output = self.plan.published_by(plan.stage)
+        if output is not None and output.mode.mode == "complete":
+            return list(own_cells)
         new = {cell for cell in own_cells if (plan.stage.number, cell) not in self.manifests}
         with_rows = set() if rows is None else set(pc.unique(rows.column(CELL)).to_pylist())
         return sorted(new | with_rows)
@@ -470,7 +484,9 @@ class CellsTask(JobTask):
         self, plan: StagePlan, cell: int, table: pa.Table | None
     ) -> tuple[bytes, Mapping[str, pa.Table]]:
         manifest = self.manifests.get((plan.stage.number, cell))
-        step = StageStep(plan, self.batch_id, {} if manifest is None else {cell: manifest})
+        manifests = {} if manifest is None else {cell: manifest}
+        output = self.plan.published_by(plan.stage)
+        step = StageStep(plan, self.batch_id, manifests, output)
         tables: Mapping[str, pa.Table] = {}
         if table is not None:
             rows = table.filter(pc.equal(table.column(CELL), cell))

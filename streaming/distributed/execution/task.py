@@ -32,6 +32,7 @@ from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import split_relations
 from streaming.distributed.execution.transport import read_table, write_table
+from streaming.distributed.execution.view_deltas import ViewOutput, publish_view
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.task_errors import format_error
 from streaming.errors import StreamingError
@@ -90,17 +91,26 @@ class StageStep:
         plan: The part that is the same in every micro-batch.
         batch_id: The micro-batch.
         manifests: The checksummed manifests of the cells that have a state, by cell.
+        output: For the stage of a materialized view: how its rows are published. The output of a
+            cell is then the published table instead of the delta. None to return the delta.
     """
 
     plan: StagePlan
     batch_id: int
     manifests: Mapping[int, bytes]
+    output: ViewOutput | None = None
+
+    @property
+    def steps_all(self) -> bool:
+        """Return whether cells without rows step, too: the whole view is published."""
+        return self.output is not None and self.output.mode.mode == "complete"
 
     def step_cell(self, cell: int, tables: Mapping[str, pa.Table]) -> CellStep:
         """Step one cell, and write and sync its files.
 
         Raises:
-            DbspWcojError: As `circuits.Circuit.prepare`, and for damaged files.
+            DbspWcojError: As `circuits.Circuit.prepare`, for damaged files, and for rows that do
+                not fit the output mode.
             OSError: The file system failed.
         """
         plan, previous_bytes = self.plan, self.manifests.get(cell)
@@ -112,6 +122,10 @@ class StageStep:
         writer = Writer(plan.files, previous_manifest, stem)
         try:
             step = circuit.prepare(tables)
+            outputs = step.outputs
+            if self.output is not None:
+                (name,) = outputs
+                outputs = {name: publish_view(plan.stage.view, self.output, step)}
             state = step.state(writer.dictionary_lengths)
             writer.add(state)
             manifest = writer.make_manifest(
@@ -123,7 +137,7 @@ class StageStep:
             raise
         step.commit()
         CACHE.keep(key, circuit, manifest, manifest_bytes, read_files)
-        return CellStep(cell, manifest_bytes, step.outputs)
+        return CellStep(cell, manifest_bytes, outputs)
 
 
 @dataclass(frozen=True)
@@ -133,7 +147,7 @@ class CellStep:
     Attributes:
         cell: The number of the cell.
         manifest: Its version after the step.
-        outputs: The deltas of its views.
+        outputs: The deltas of its views, or the published table of a view.
     """
 
     cell: int
@@ -189,7 +203,8 @@ class StageTask:
         plan = self.step.plan
         for cell in range(number, plan.cells, self.tasks):
             rows = None if table is None else table.filter(pc.equal(table.column(CELL), cell))
-            if (rows is None or not rows.num_rows) and cell in self.step.manifests:
+            has_rows = rows is not None and rows.num_rows
+            if not has_rows and cell in self.step.manifests and not self.step.steps_all:
                 continue
             try:
                 yield self.step.step_cell(

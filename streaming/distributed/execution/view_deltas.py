@@ -4,6 +4,9 @@ Several cells may produce the same row of a view, with different weights, and a 
 each row once. So the rows of a view are exchanged by a hash of all their columns. The task that
 receives a row adds up its weights, and writes the sums to Parquet files of the state directory.
 They are published when the driver's manifest names them.
+
+A view in mode ``upsert`` or ``complete`` is materialized in cells, by its keys. Each cell publishes
+its own rows, so the task only writes them.
 """
 
 from __future__ import annotations
@@ -16,8 +19,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from circuits import CircuitStep
 from circuits.schema import WEIGHT, Schema
 from circuits.types.codecs.codec import Codecs
+from streaming.distributed.execution.cell import OPERATOR
 from streaming.distributed.execution.transport import encode_column
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.state.files import Files
@@ -25,9 +30,17 @@ from streaming.state.manifest import FileChecksum
 from streaming.state.version_summary import StoredTable
 from streaming.state.versions import OUTPUTS
 from streaming.state.writer import Writer
-from streaming.targets.output_mode import OutputMode
+from streaming.targets.output_mode import OutputMode, PostStepReader, PostStepTable
 
-__all__ = ["ViewOutput", "find_tasks", "sum_tables", "write_delta"]
+__all__ = [
+    "RenamedReader",
+    "ViewOutput",
+    "concat_published",
+    "find_tasks",
+    "publish_view",
+    "sum_tables",
+    "write_delta",
+]
 
 
 @dataclass(frozen=True)
@@ -36,7 +49,7 @@ class ViewOutput:
 
     Attributes:
         schema: Its columns.
-        mode: Its output mode, for which the delta is enough.
+        mode: Its output mode.
     """
 
     schema: Schema
@@ -45,7 +58,8 @@ class ViewOutput:
     @property
     def empty_table(self) -> pa.Table:
         """The published table without rows."""
-        return self.mode.publish("", self.schema.empty_table)
+        empty = self.schema.empty_table
+        return self.mode.publish("", empty, PostStepTable(empty))
 
     def stored(self, files: Files, checksums: Mapping[str, FileChecksum], rows: int) -> StoredTable:
         """Return the published table in some files."""
@@ -65,6 +79,9 @@ def write_delta(
 ) -> tuple[int, Mapping[str, FileChecksum]]:
     """Add up rows of a view, and write the sums in its output mode; sync the files.
 
+    The tables of a view in mode ``upsert`` or ``complete`` are published tables of cells
+    (`publish_view`), which have no row in common.
+
     Returns:
         The number of published rows, and the size and checksum of each file. Without rows there
         are no files.
@@ -73,7 +90,10 @@ def write_delta(
         TargetError: The rows do not fit the output mode.
         OSError: The file system failed.
     """
-    delta = output.mode.publish(view, sum_tables(output.schema, tables))
+    if output.mode.needs_view:
+        delta = concat_published(output, tables)
+    else:
+        delta = output.mode.publish(view, sum_tables(output.schema, tables))
     if not delta.num_rows:
         return 0, {}
     stem = f"{OUTPUTS}/{batch_id:020}-{uuid.uuid4().hex[:12]}"
@@ -85,6 +105,53 @@ def write_delta(
         writer.undo()
         raise
     return delta.num_rows, writer.output_files
+
+
+def publish_view(view: str, output: ViewOutput, step: CircuitStep) -> pa.Table:
+    """Return the published table of the rows of a materialized view in one cell.
+
+    Args:
+        view: The view.
+        output: Its columns and its output mode. All rows of a key are in this cell.
+        step: The step of the cell, which has the delta of the view.
+
+    Raises:
+        TargetError: A key has several rows.
+    """
+    (delta,) = step.outputs.values()
+    after = RenamedReader(step.after(OPERATOR), output.schema)
+    return output.mode.publish(view, sum_tables(output.schema, [delta]), after)
+
+
+def concat_published(output: ViewOutput, tables: Sequence[pa.Table]) -> pa.Table:
+    """Return the published tables of several cells as one."""
+    schema = output.empty_table.schema
+    return pa.concat_tables([schema.empty_table(), *(table.cast(schema) for table in tables)])
+
+
+@dataclass(frozen=True)
+class RenamedReader:
+    """Reads the part of a view in a cell, with the names of the view's columns.
+
+    Attributes:
+        reader: Reads the view of the cell, whose columns are named by position.
+        schema: The columns of the view.
+    """
+
+    reader: PostStepReader
+    schema: Schema
+
+    def rows(self) -> pa.Table:
+        return self._rename(self.reader.rows())
+
+    def rows_of(self, keys: pa.Table) -> pa.Table:
+        positions = [self.schema.columns.index(name) for name in keys.column_names]
+        names = [f"c{position}" for position in positions]
+        return self._rename(self.reader.rows_of(keys.rename_columns(names)))
+
+    def _rename(self, table: pa.Table) -> pa.Table:
+        names = [f"c{position}" for position in range(self.schema.arity)]
+        return table.select([*names, WEIGHT]).rename_columns(self.schema.arrow.names)
 
 
 def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:

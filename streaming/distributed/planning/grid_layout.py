@@ -8,7 +8,7 @@ a new state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dbsp_wcoj.cached_property import cached_property
@@ -58,8 +58,15 @@ class GridLayout:
             grids = []
             for stage, grid_values in zip(stages.stages, values, strict=True):
                 grid = Grid.of_json(grid_values)
-                stored_atoms = [(atom.relation, atom.columns) for atom in grid.shares.atoms]
-                if stored_atoms != [(atom.relation, atom.columns) for atom in atoms_of(stage)]:
+                stored, expected = grid.shares.atoms, atoms_of(stage)
+                if stage.view:  # the grid of a view may use only some of its columns
+                    expected = tuple(
+                        replace(atom, columns={n: atom.columns[n] for n in used.columns})
+                        for atom, used in zip(expected, stored, strict=True)
+                    )
+                if [(atom.relation, atom.columns) for atom in stored] != [
+                    (atom.relation, atom.columns) for atom in expected
+                ]:
                     raise ValueError(f"stage {stage.number} has other atoms")
                 grids.append(grid)
         except (KeyError, TypeError, ValueError) as error:

@@ -16,11 +16,12 @@ rows, and the values of a relation with too few rows are planned as equally freq
 
 The grid of a join has one coordinate per variable of the join. A stage that groups by keys has one
 coordinate, the hash of all keys. Its groups cannot be spread, because each group has one result.
+The stage of a materialized view has one coordinate as well, the hash of some or all of its columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -53,6 +54,7 @@ __all__ = [
     "count_in_tables",
     "grid_from_counts",
     "stage_grid",
+    "view_grid",
 ]
 
 #: The number of rows of a relation from which on its statistics are used.
@@ -102,6 +104,19 @@ def stage_grid(
     if not stage.atoms or not counts:
         return Grid(shares)
     return Grid(shares, heavy_values(shares, counts))
+
+
+def view_grid(stage: Stage, cells: int, columns: Collection[int]) -> Grid:
+    """Return the grid of the stage of a view, whose rows are assigned to cells by some columns.
+
+    Args:
+        stage: The stage of a materialized view.
+        cells: The number of cells.
+        columns: The columns; without columns there is one cell.
+    """
+    (atom,) = atoms_of(stage)
+    used = {name: column for name, column in atom.columns.items() if column in columns}
+    return Grid(choose_shares([replace(atom, columns=used)], cells))
 
 
 def grid_from_counts(

@@ -124,7 +124,7 @@ def _is_local(part: StagePart, stages: Stages, grids: tuple[Grid, ...]) -> bool:
     if not isinstance(part.source, int):
         return False
     stage, grid = stages.stages[part.source], grids[part.source]
-    if grid.cells == 1:
+    if grid.cells == 1 or stage.view:
         return True
     needed = _columns_of_cell(stage, grid)
     return needed is not None and needed <= _kept_columns(part.plan)

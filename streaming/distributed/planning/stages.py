@@ -7,6 +7,7 @@ on an executor. ::
     stage     =  one operator with state (a join, distinct, an aggregate, top-k), and the linear
                  operators above it, as a circuit in each of its cells
     exchange  =  between stages: each row is sent to its cells of the next stage
+    view      =  a stage that keeps the rows of a materialized view; it emits them unchanged
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
 reads `Relation`s. Each is a sum of `StagePart`s: linear plans over one input of the circuit or over
@@ -16,17 +17,20 @@ circuit, one code replaces all columns of an atom that the join does not need: t
 exchange sends the columns themselves, and the cells of the join compute the row ids.
 
 A join assigns rows to cells by the variables of its atoms (`planning.shares`), every other stage by
-its grouping columns. A cell of a join adds up the weights of output rows that are equal in the
-columns that later stages need. So the exchange to an aggregate sends partial sums.
+its grouping columns. The stage of a view may use any of its columns: in mode ``upsert`` some of the
+keys, so that all rows of a key are in one cell. A cell of a join adds up the weights of output rows
+that are equal in the columns that later stages need. So the exchange to an aggregate sends partial
+sums.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from circuits.plan.nodes import Aggregate, Fields, PlanNode, Scan, Union, Values
 from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode
+from circuits.plan.structural_hash import hash_values
 from circuits.runtime.graph import Graph
 from streaming.distributed.planning.shares import JoinAtom
 
@@ -80,6 +84,7 @@ class Stage:
         atoms: For a join, the relation and the variables of each atom.
         node: The number of the operator in the circuit's graph.
         hash: The structural hash of the operator in the circuit's graph.
+        view: The materialized view whose rows the cells keep, or empty. Its plan is a Scan.
     """
 
     number: int
@@ -88,6 +93,7 @@ class Stage:
     atoms: tuple[JoinAtom, ...] = ()
     node: int = -1
     hash: str = ""
+    view: str = ""
 
     @property
     def is_small(self) -> bool:
@@ -118,8 +124,12 @@ def atom_name(relation: str, atom: int) -> str:
     return f"{relation}#{atom}"
 
 
-def cut_stages(graph: Graph) -> Stages:
+def cut_stages(graph: Graph, materialized: Collection[str] = ()) -> Stages:
     """Cut the views of a graph into stages. The operators of the graph need no state for this.
+
+    Args:
+        graph: The graph.
+        materialized: The views whose rows cells keep.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
@@ -136,7 +146,9 @@ def cut_stages(graph: Graph) -> Stages:
     """
     builder = _StageBuilder(graph)
     # The state stores the numbers of stages, so they must not depend on the order of the views.
-    outputs = {name: builder.parts(number) for name, number in sorted(graph.views.items())}
+    views = sorted(graph.views.items())
+    outputs = {name: builder.parts(number) for name, number in views}
+    outputs |= {name: builder.keep(name, number) for name, number in views if name in materialized}
     return Stages(tuple(builder.stages), outputs)
 
 
@@ -154,6 +166,21 @@ class _StageBuilder:
         if number not in self._parts:
             self._parts[number] = self._cut(number)
         return self._parts[number]
+
+    def keep(self, view: str, number: int) -> tuple[StagePart, ...]:
+        """Add the stage that keeps the rows of a view; return the part that reads it."""
+        node = self._graph.nodes[number]
+        fields = node.plan.fields
+        relation = self._relation(number, tuple(range(len(fields))))
+        stage = Stage(
+            len(self.stages),
+            Scan(relation.name, relation.fields),
+            (relation,),
+            hash=hash_values("Integrate", node.hash, view),
+            view=view,
+        )
+        self.stages.append(stage)
+        return (StagePart(stage.number, Scan(SOURCE, fields)),)
 
     def _cut(self, number: int) -> tuple[StagePart, ...]:
         node = self._graph.nodes[number]

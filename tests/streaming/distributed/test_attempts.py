@@ -31,6 +31,9 @@ from streaming.distributed.execution import task
 from streaming.distributed.execution.executor_cache import ExecutorCache
 from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.planning.load_balance import count_loads
+from streaming.engine.engine import MicroBatch
+from streaming.sources.dead_letters import DeadLetters
+from streaming.sources.envelope import Changes
 from streaming.state.local_files import LocalFiles
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
@@ -103,7 +106,8 @@ class EngineRun:
         assert engine.versions.find(batch_id, None) is None
         step = engine.circuit.prepare(tables)
         frame: Any = SimpleNamespace(sparkSession=SimpleNamespace(sparkContext=context))
-        answer = engine.evaluate(step, batch_id, frame)
+        batch = MicroBatch(batch_id, None, Changes({}, DeadLetters.empty()), frame)
+        answer = engine.evaluate(step, batch)
         engine.versions.write(
             batch_id, None, step, outputs=answer.deltas, digests={}, cells=answer.cells
         )

@@ -121,6 +121,31 @@ def test_new_views_are_computed_and_published_in_slices_beside_the_cells_of_the_
     job.check(PATHS + COUNTS + text)
 
 
+@pytest.mark.parametrize("mode", ["upsert", "complete"])
+def test_a_new_materialized_view_is_computed_in_slices(tmp_path, mode):
+    job = Job(tmp_path)
+    for _ in range(12):
+        job.feed()
+    output = Output("ages", None, mode, ["dst"] if mode == "upsert" else ())
+    options = ChangeOptions(rows_per_batch=6)
+    committed = job.sink.add_view(AGES, [output], materialize=["ages"], change=options)
+    while not committed.done():
+        job.feed()
+        job.check(PATHS + COUNTS)
+    for _ in range(3):
+        job.feed()
+        table = pa.Table.from_pylist([{"src": s, "dst": d} for s, d in job.rows.elements()], SCHEMA)
+        expected = bag_of(compile_sql(AGES, {"e": SCHEMA}).step({"e": table})["ages"])
+        assert bag_of(job.sink.table("ages")) == expected
+        assert job.sink.last is not None
+        published = bag_of(job.sink.last.outputs["ages"])
+        if mode == "complete":
+            assert published == expected
+        else:
+            assert {row for row, n in published.items() if n > 0} <= expected.keys()
+    job.sink.close()
+
+
 @pytest.mark.parametrize("convert", ["steps", "compact", "rescale"])
 def test_the_parts_of_cells_with_new_names_are_read_merged_and_converted(convert, tmp_path):
     job = Job(tmp_path)

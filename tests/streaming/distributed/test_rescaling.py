@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from circuits import Circuit, compile_sql
+from circuits import Circuit
 from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.distributed.rescaling import rescale_state
@@ -18,8 +18,6 @@ from streaming.distributed.stage_cells import StageCells
 from streaming.state.manifest import Manifest, manifest_name
 from streaming.state.open_files import open_files
 from tests.streaming.distributed.test_engine import (
-    SCHEMAS,
-    VIEWS,
     Frame,
     batch_of,
     batches,
@@ -145,15 +143,6 @@ def test_a_running_sink_without_its_lock_fails_after_a_rescale(tmp_path):
     assert rescale(tmp_path, "--cells", "4")[0] == 0
     with pytest.raises(StateLockedError, match="taken over by another sink"):
         running(Frame(None, batches(3, "cli")[2]), 2)
-
-
-def test_materialized_views_cannot_be_distributed(tmp_path):
-    circuit = compile_sql(VIEWS, SCHEMAS, materialize=["names"])
-    sink = ViewSink(circuit, state_dir=tmp_path)
-    sink(Frame(None, batches(1, "whole")[0]), 0)
-    sink.close()
-    status, message = rescale(tmp_path, "--cells", "4")
-    assert status == 2 and "names: materialized views are not available" in message
 
 
 def test_rescaling_to_the_same_number_of_cells_chooses_the_grid_again(tmp_path):

@@ -1,0 +1,232 @@
+"""Materialized views in cells: reads, upserts and whole views are those of one process."""
+
+from __future__ import annotations
+
+from tempfile import TemporaryDirectory
+from typing import Any
+from unittest.mock import patch
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circuits import Circuit, InputOptions, UnknownViewError, compile_sql
+from streaming import Output, StreamingError, TargetError, ViewSink
+from streaming.data_source.stored_views import StoredViews
+from streaming.distributed import engine
+from streaming.distributed.cell_state import circuit_stages
+from streaming.distributed.engine import read_newest_cells
+from streaming.distributed.planning.load_balance import count_loads
+from streaming.distributed.rescaling import rescale_state
+from streaming.state.local_files import LocalFiles
+from streaming.state.open_files import open_files
+from tests.circuits.sql.test_sql_circuits import SCHEMAS as SQL_SCHEMAS
+from tests.circuits.sql.test_sql_circuits import World
+from tests.generators.sql_generator import selects
+from tests.streaming.distributed.local_job import LocalCluster
+from tests.streaming.distributed.test_batch_job import (
+    LAW,
+    SCHEMAS,
+    VIEWS,
+    UnreadFrame,
+    graph_batches,
+    tagged,
+)
+from tests.streaming.distributed.test_engine import Frame, outputs
+from tests.support.tables import bag_of
+
+KEPT = ["names", "pairs", "sources", "triangles"]
+OUTPUTS = [
+    Output("names", mode="upsert", keys=["name"]),
+    Output("sources", mode="upsert", keys="src"),
+    Output("pairs", mode="complete"),
+    Output("triangles", mode="complete"),
+]
+
+
+def make_circuit(**options: Any) -> Circuit:
+    return compile_sql(VIEWS, SCHEMAS, **{"materialize": KEPT, **options})
+
+
+def distributed(place: Any, circuit: Circuit, given_outputs: Any, cells: int = 4) -> ViewSink:
+    return ViewSink(circuit, given_outputs, state_dir=place, mode="distributed", cells=cells)
+
+
+def check_same(sink: ViewSink, embedded: ViewSink, place: Any) -> None:
+    """Compare what two sinks have published, their views, and those that are stored."""
+    assert outputs(sink) == outputs(embedded)
+    assert sink.last is not None and embedded.last is not None
+    for view, table in sink.last.outputs.items():
+        assert table.schema.metadata == embedded.last.outputs[view].schema.metadata
+    stored = StoredViews(str(place))
+    for view in embedded.circuit.materialized:
+        expected = embedded.table(view)
+        assert sink.table(view).schema == expected.schema
+        assert bag_of(sink.table(view)) == bag_of(expected)
+        assert bag_of(stored.newest_rows(view)) == bag_of(expected)
+
+
+@pytest.mark.parametrize("most", [500, 0], ids=["few rows", "in one job"])
+@pytest.mark.parametrize("cells", [1, 4])
+def test_upserts_whole_views_and_reads_are_those_of_one_process(tmp_path, cells, most):
+    cluster, embedded = LocalCluster(), ViewSink(make_circuit(), OUTPUTS)
+    with patch.object(engine, "MAX_FEW_ROWS", most):
+        sink = distributed(tmp_path, make_circuit(), OUTPUTS, cells)
+        for number, table in enumerate(graph_batches(6, "views")):
+            embedded(Frame(None, table), number)
+            sink(cluster.frame(table), number)
+            check_same(sink, embedded, tmp_path)
+            if number in (1, 4):
+                sink.close()
+                sink = distributed(tmp_path, make_circuit(), OUTPUTS, cells)
+                sink(cluster.frame(table), number)
+                assert sink.metrics[-1].replayed
+                check_same(sink, embedded, tmp_path)
+    assert "rows of view 'names', r" in sink.explain()
+    sink.close()
+
+
+def test_the_rows_of_views_stay_on_executors(tmp_path):
+    cluster = LocalCluster(attempts=(1,))
+    text = "CREATE VIEW t AS SELECT dst, src FROM e WHERE src >= 0"
+    circuit = compile_sql(text, {"e": SCHEMAS["e"]}, materialize=["t"])
+    sink = distributed(tmp_path, circuit, [Output("t", mode="upsert", keys="src")], 8)
+    received = []
+    for number, rows in enumerate((8_000, 1_000, 20_000)):
+        edges = pa.table({"src": range(10**6 * number, 10**6 * number + rows), "dst": [1] * rows})
+        sink(UnreadFrame(cluster.frame(edges)), number)
+        assert sink.metrics[-1].rows_out["t"] == rows
+        cells = read_newest_cells(LocalFiles(tmp_path))
+        assert cells is not None
+        received.append(cluster.bytes_to_driver - sum(map(len, cells.manifests.values())))
+    assert max(received) < 64_000
+    (stage,) = circuit_stages(circuit).stages
+    loads = count_loads(stage, cells.stage_manifests(stage.number))
+    assert len(loads) == 8 and sum(loads) == 29_000
+    assert max(loads) < 1.1 * sum(loads) / 8
+
+
+def test_a_key_with_several_rows_is_an_error_and_changes_nothing(tmp_path):
+    cluster = LocalCluster()
+    circuit = compile_sql("SELECT src, dst FROM e", {"e": SCHEMAS["e"]}, materialize=True)
+    sink = distributed(tmp_path, circuit, [Output("view", mode="upsert", keys="src")])
+
+    def frame_of(*rows: tuple[int, int]) -> Any:
+        return cluster.frame(pa.table({"src": [a for a, _ in rows], "dst": [b for _, b in rows]}))
+
+    sink(frame_of((1, 5), (2, 6)), 0)
+    for most in (500, 0):
+        with (
+            patch.object(engine, "MAX_FEW_ROWS", most),
+            pytest.raises(TargetError, match="one row for every"),
+        ):
+            sink(frame_of((1, 7)), 1)
+    sink(frame_of((3, 7)), 1)
+    assert bag_of(sink.table("view")) == {(1, 5): 1, (2, 6): 1, (3, 7): 1}
+
+
+def test_other_keys_of_an_output_move_the_rows_of_a_view(tmp_path):
+    cluster, embedded = LocalCluster(), ViewSink(make_circuit())
+    tables = graph_batches(6, "keys")
+    given_outputs: list[list[Output]] = [
+        [],
+        [Output("pairs", mode="complete")],
+        [Output("names", mode="upsert", keys="name")],
+        [Output("names", mode="upsert", keys=["n", "name"])],
+        [Output("names", mode="upsert", keys=["name", "least"])],
+        [],
+    ]
+    for number, (table, some) in enumerate(zip(tables, given_outputs, strict=True)):
+        embedded.close()
+        embedded = ViewSink(make_circuit(), some, state_dir=tmp_path / "embedded")
+        embedded(Frame(None, table), number)
+        sink = distributed(tmp_path / "cells", make_circuit(), some)
+        sink(cluster.frame(table), number)
+        check_same(sink, embedded, tmp_path / "cells")
+        sink.close()
+
+
+def test_materialized_inputs_and_inputs_with_options_are_read_as_well(tmp_path):
+    options: Any = {
+        "materialize": [*KEPT, "e"],
+        "input_options": {"p": InputOptions(keys=("id",))},
+    }
+    cluster = LocalCluster()
+    embedded = ViewSink(make_circuit(**options), OUTPUTS)
+    sink = distributed(tmp_path, make_circuit(**options), OUTPUTS)
+    for number, table in enumerate(graph_batches(4, "inputs")):
+        embedded(Frame(None, table), number)
+        sink(cluster.frame(table), number)
+        check_same(sink, embedded, tmp_path)
+    with pytest.raises(UnknownViewError, match="'loops' is not materialized"):
+        sink.table("loops")
+    with pytest.raises(UnknownViewError, match="unknown view"):
+        sink.table("other")
+    sink.close()
+
+
+def test_a_view_of_nested_values_is_refused():
+    schema = {"r": pa.schema([("x", pa.list_(pa.int64()))])}
+    circuit = compile_sql("SELECT x FROM r", schema, materialize=True)
+    with pytest.raises(StreamingError, match="view 'view' is materialized, and its column 'x'"):
+        distributed("state", circuit, [])
+
+
+def test_materialized_views_are_rescaled_and_change_with_the_program(tmp_path):
+    cluster, embedded = LocalCluster(), ViewSink(make_circuit(), OUTPUTS)
+    sink = distributed(tmp_path, make_circuit(), OUTPUTS)
+    tables = graph_batches(8, "rescaled")
+    for number, table in enumerate(tables):
+        if number == 2:
+            again = "CREATE VIEW again AS SELECT name, n FROM names WHERE n > 0"
+            output = Output("again", mode="upsert", keys="name")
+            for each in (embedded, sink):
+                each.add_view(again, [output], materialize=["again"])
+        if number == 3:
+            spec, sized = sink.circuit.spec, [*OUTPUTS, output]
+            sink.close()
+            rescale_state(open_files(tmp_path), cells=3)
+            sink = distributed(tmp_path, Circuit(spec), sized, 3)
+        if number == 5:
+            sink.close()
+            rescale_state(open_files(tmp_path), cells=None)
+            sink = ViewSink(Circuit(spec), sized, state_dir=tmp_path)
+        if number == 6:
+            sink.close()
+            rescale_state(open_files(tmp_path), cells=2)
+            sink = distributed(tmp_path, Circuit(spec), sized, 2)
+        embedded(Frame(None, table), number)
+        sink(cluster.frame(table) if number != 5 else Frame(None, table), number)
+        check_same(sink, embedded, tmp_path)
+    sink.close()
+
+
+@LAW
+@given(data=st.data())
+def test_random_sql_is_kept_and_published_as_in_one_process(data):
+    cells = data.draw(st.sampled_from([1, 2, 3, 5]), "cells")
+    spec = compile_sql(data.draw(selects()), SQL_SCHEMAS, materialize=True).spec
+    cluster = LocalCluster(data.draw(st.integers(0, 99), "seed"))
+    columns = [name for name in Circuit(spec).schema("view").arrow.names if name != "weight"]
+    keys = data.draw(st.lists(st.sampled_from(columns), unique=True, min_size=1), "keys")
+    mode: Any = data.draw(st.sampled_from(["delta", "upsert", "complete"]), "mode")
+    output = Output("view", mode=mode, keys=keys if mode == "upsert" else ())
+    most = data.draw(st.sampled_from([0, 2, 500]), "rows that the driver reads")
+    embedded, world = ViewSink(Circuit(spec), [output]), World()
+    with TemporaryDirectory() as place, patch.object(engine, "MAX_FEW_ROWS", most):
+        sink = distributed(place, Circuit(spec), [output], cells)
+        for number in range(data.draw(st.integers(2, 4), "steps")):
+            table = tagged(world.change(data.draw))
+            try:
+                embedded(Frame(None, table), number)
+            except TargetError:
+                with pytest.raises(TargetError, match="one row for every"):
+                    sink(cluster.frame(table), number)
+                break
+            if number and data.draw(st.integers(0, 3), "restart") == 0:
+                sink.close()
+                sink = distributed(place, Circuit(spec), [output], cells)
+            sink(cluster.frame(table), number)
+            check_same(sink, embedded, place)
+        sink.close()
