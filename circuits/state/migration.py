@@ -16,7 +16,7 @@ several, by any of its columns. The circuits on Spark executors exchange state i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +24,8 @@ import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.errors import SnapshotError
-from circuits.plan.nodes import Fields
+from circuits.plan.nodes import Fields, Scan
+from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
@@ -47,11 +48,13 @@ __all__ = [
     "StateImport",
     "coded_columns",
     "export_dictionaries",
+    "export_recursion",
     "export_relation",
     "export_state",
     "find_integral",
     "find_stateful_operator",
     "import_dictionaries",
+    "recursion_nodes",
 ]
 
 #: A table for each relation of a join, or for each trace; None for a relation without a trace.
@@ -116,6 +119,50 @@ def export_state(circuit: Circuit, number: int) -> OperatorState:
     return tuple(map(_trace_rows, _traces_of(node), coded))
 
 
+def export_recursion(circuit: Circuit, number: int) -> OperatorState:
+    """Return the state of all operators of a recursion, in an order that follows from its plan.
+
+    It includes the rows of the inputs and views that the recursion reads, if it keeps them.
+
+    Args:
+        circuit: The circuit.
+        number: The position of the node of a relation of the recursion.
+
+    Complexity:
+        O(rows).
+    """
+    state: list[pa.Table | None] = []
+    for position, is_outside in recursion_nodes(circuit, number):
+        node = circuit.graph.nodes[position]
+        state.append(_relation_rows(circuit, node))
+        if not is_outside:
+            state += map(_trace_rows, _traces_of(node), coded_columns(circuit, position))
+    return tuple(state)
+
+
+def recursion_nodes(circuit: Circuit, number: int) -> list[tuple[int, bool]]:
+    """Return the positions of the nodes of a recursion, and whether each is an input of it.
+
+    The inputs are the relations and views that the recursion reads.
+    """
+    graph = circuit.graph
+    inputs = {node.name: n for n, node in enumerate(graph.nodes) if isinstance(node.plan, Scan)}
+    read = read_relations(graph.nodes[number].plan)
+    outside = {inputs[name] if name in inputs else graph.views[name] for name in read}
+    found: dict[int, bool] = {}
+    pending = [number]
+    while pending:
+        position = pending.pop()
+        if position in found:
+            continue
+        found[position] = position in outside
+        if position not in outside:
+            nested = graph.nested_circuits.get(position)
+            further = graph.nodes[position].inputs if nested is None else nested.results
+            pending += reversed(further)
+    return [*found.items()]
+
+
 def export_relation(circuit: Circuit, name: str) -> pa.Table | None:
     """Return the rows of an input if a join or an option of the input keeps them, else None."""
     (node,) = (n for n in circuit.graph.nodes if n.operator is None and n.name == name)
@@ -169,12 +216,36 @@ class StateImport:
             for position, table in zip(node.inputs, state, strict=True):
                 self._add_rows(self._graph.nodes[position], table)
             return
+        self._add_traces(node, number, state)
+
+    def _add_traces(self, node: Node, number: int, state: Sequence[pa.Table | None]) -> None:
         traces = self._graph.traces
         coded = coded_columns(self._circuit, number)
         for index, (table, columns) in enumerate(zip(state, coded, strict=True)):
             assert table is not None
             name = operator_trace(node.state_name, index)
             self._traces[name] = _rows_of(table, columns, traces[name].arity)
+
+    def add_recursion(self, number: int, state: OperatorState) -> None:
+        """Add the state of a recursion, exported from an equal recursion by `export_recursion`.
+
+        Raises:
+            SnapshotError: The recursion has other operators, or another operator reads the same
+                relation and its state has other rows.
+        """
+        nodes = recursion_nodes(self._circuit, number)
+        counts = [0 if outside else len(_traces_of(self._graph.nodes[n])) for n, outside in nodes]
+        if len(nodes) + sum(counts) != len(state):
+            raise SnapshotError(
+                f"the recursion has {len(nodes) + sum(counts)} parts of state, and {len(state)} "
+                "are given: give the state of an equal recursion"
+            )
+        tables = iter(state)
+        for (position, _), count in zip(nodes, counts, strict=True):
+            node = self._graph.nodes[position]
+            self._add_rows(node, next(tables))
+            if count:
+                self._add_traces(node, position, [next(tables) for _ in range(count)])
 
     def add_relation(self, name: str, table: pa.Table | None) -> None:
         """Add the rows of an input.

@@ -24,6 +24,7 @@ from circuits.state.migration import (
     OperatorState,
     StateImport,
     export_dictionaries,
+    export_recursion,
     export_relation,
     export_state,
     find_integral,
@@ -104,7 +105,10 @@ class CellState:
             stage = stage_cells.stage
             state = stage_cells.read(grid, cells.stage_manifests(stage.number))
             stage_cells.record_moved(state)
-            state_import.add_operator(_node_of(stage, circuit), state)
+            if stage.is_recursive:
+                state_import.add_recursion(stage.node, state)
+            else:
+                state_import.add_operator(_node_of(stage, circuit), state)
         return state_import.finish()
 
     def scatter(self, count: int, batch_id: int, steps: int) -> tuple[StateStep, CellVersions]:
@@ -126,7 +130,10 @@ class CellState:
         manifests: dict[tuple[int, int], bytes] = {}
         for stage_cells in self.stage_cells:
             stage = stage_cells.stage
-            state = export_state(circuit, _node_of(stage, circuit))
+            if stage.is_recursive:
+                state = export_recursion(circuit, stage.node)
+            else:
+                state = export_state(circuit, _node_of(stage, circuit))
             grids.append(_choose_grid(stage, count, state))
             written = stage_cells.write(grids[-1], state, batch_id=batch_id, steps=steps)
             manifests |= {(stage.number, cell): data for cell, data in written.items()}
@@ -169,9 +176,9 @@ def check_distributable(circuit: Circuit) -> None:
     """Check that cells can run the views of a circuit.
 
     Raises:
-        StreamingError: A view is recursive, reads ``now()`` or emits rows on window close, an
-            input keeps the results of expired rows, or a materialized view has a column that
-            cannot be sent to its cell.
+        StreamingError: A view reads ``now()`` or emits rows on window close, an input keeps the
+            results of expired rows, or a materialized view has a column that cannot be sent to its
+            cell.
     """
     inputs = [
         name
@@ -182,11 +189,6 @@ def check_distributable(circuit: Circuit) -> None:
         raise StreamingError(
             f"input {inputs[0]!r} has on_expiry='keep', and cells cannot drop expired rows without "
             "deleting their results: use mode='embedded', or on_expiry='retract'"
-        )
-    if circuit.recursions:
-        names = ", ".join(repr(name) for views in circuit.recursions for name in views)
-        raise StreamingError(
-            f"the recursion of {names} cannot be distributed over cells: use mode='embedded'"
         )
     if circuit.emits_on_window_close:
         raise StreamingError(

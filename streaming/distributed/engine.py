@@ -541,6 +541,7 @@ class DistributedEngine(Engine):
             layout=layout,
             limits=program.circuit.limits,
             formula=parse_formula(program.circuit.spec.options.formula),
+            max_iterations=program.circuit.spec.options.max_iterations,
             numbers=numbers,
         )
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from circuits.plan.fixpoint import Fixpoint
 from circuits.plan.nodes import Fields
 from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import JoinAtom
@@ -96,6 +97,13 @@ def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list
     if stage.atoms:
         atoms = ", ".join(_describe_atom(atom, fields[atom.relation]) for atom in grid.shares.atoms)
         lines = [f"stage {stage.number}: {operator} {atoms}"]
+    elif stage.is_recursive:
+        assert isinstance(stage.plan, Fixpoint)
+        names = ", ".join(stage.plan.names)
+        lines = [
+            f"stage {stage.number}: recursion of {names} in one cell, because each of its "
+            "iterations would exchange rows between all cells"
+        ]
     else:
         (relation,) = stage.relations
         (atom,) = grid.shares.atoms

@@ -8,7 +8,8 @@ A row of a join's relation has a copy in several cells. The copy in its first ce
 is read, and is written to all of its cells by the new grid. The state that another operator keeps
 for a key (sums, sets, ordered rows) is in one cell, and is written to one new cell; each trace of
 such an operator begins with the columns of the key. No operator computes anything again: values
-only receive new codes, so the cost is proportional to the state.
+only receive new codes, so the cost is proportional to the state. A recursion has one cell, whose
+state is that of all of its operators.
 
 The state of an operator is a tuple of parts: for a join the rows of each atom, for another operator
 the rows of each of its traces. An operator in one process has the same tuple, which gathering
@@ -57,6 +58,9 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
+    if stage.is_recursive:
+        (state,) = states.values()
+        return state
     gathered: list[pa.Table | None] = []
     for part in range(len(next(iter(states.values())))):
         state_of_cell = {cell: state[part] for cell, state in states.items()}
@@ -82,6 +86,9 @@ def scatter_state(stage: Stage, grid: Grid, state: OperatorState) -> Iterable[Op
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
+    if stage.is_recursive:
+        yield state
+        return
     partitions: list[_Partition | None] = []
     for part, table in enumerate(state):
         if table is None:

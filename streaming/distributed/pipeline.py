@@ -33,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from circuits import StepLimitError
+from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.state.migration import OperatorState
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
@@ -111,6 +112,7 @@ class Pipeline:
             chooses again.
         limits: The limits of the step of each cell.
         formula: The delta formula of the joins in the cells.
+        max_iterations: The limit of iterations of a recursion per step.
         numbers: The stages that run, with all stages that they read; by default all stages.
     """
 
@@ -124,6 +126,7 @@ class Pipeline:
         layout: GridLayout | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
         formula: FormulaName = Formula.collapsed,
+        max_iterations: int = MAX_ITERATIONS,
         numbers: Collection[int] | None = None,
     ) -> None:
         self.stages = stages
@@ -133,7 +136,8 @@ class Pipeline:
         # True for a new state: the grid of a join is chosen when its first rows arrive.
         self._chooses_grids = layout is None
         self.specs = [
-            cell_spec(stage, stages, formula=formula, limits=limits) for stage in stages.stages
+            cell_spec(stage, stages, formula=formula, limits=limits, max_iterations=max_iterations)
+            for stage in stages.stages
         ]
         self._files = files
         self._state_id = state_id
@@ -379,7 +383,7 @@ class Pipeline:
             return self._run_in_driver(stage, rows, step)
         tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
         task = StageTask(step, tasks)
-        if rows.num_rows > MAX_DRIVER_ROWS:
+        if rows.num_rows > MAX_DRIVER_ROWS and stage.relations:
             return self._run_shuffled(self._own_session(session), stage, rows, task)
         return self._run_placed(session, stage, rows, task)
 

@@ -17,6 +17,7 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import (
     OperatorState,
     StateImport,
+    export_recursion,
     export_state,
     find_stateful_operator,
 )
@@ -84,7 +85,7 @@ class StageCells:
                     "convert the state with that version, dbsp-wcoj rescale STATE --embedded"
                 )
             circuit.load(read_state(self.files, manifest))
-            states[cell] = export_state(circuit, find_stateful_operator(circuit))
+            states[cell] = _export(self.stage, circuit)
         return gather_state(self.stage, grid, states)
 
     def write(
@@ -149,7 +150,10 @@ class StageCells:
     def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
         circuit = Circuit(self.spec)
         state_import = StateImport(circuit, steps=steps, watermarks={})
-        state_import.add_operator(find_stateful_operator(circuit), state)
+        if self.stage.is_recursive:
+            state_import.add_recursion(min(circuit.graph.nested_circuits), state)
+        else:
+            state_import.add_operator(find_stateful_operator(circuit), state)
         step = state_import.finish()
         stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"
         writer = Writer(self.files, None, stem)
@@ -173,3 +177,10 @@ class StageCells:
                     f"stage {self.stage.number}: {sums[0]} rows and weights were written and "
                     f"{sums[1]} are read back: nothing was changed; try again"
                 )
+
+
+def _export(stage: Stage, circuit: Circuit) -> OperatorState:
+    """Return the state of a cell."""
+    if stage.is_recursive:
+        return export_recursion(circuit, min(circuit.graph.nested_circuits))
+    return export_state(circuit, find_stateful_operator(circuit))

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.graph_node import Node
-from circuits.state.migration import find_stateful_operator
+from circuits.state.migration import find_stateful_operator, recursion_nodes
 from circuits.state.registry import operator_trace, relation_trace, row_ids_dictionary
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import atoms_of
@@ -212,8 +212,15 @@ def match_state(old: Circuit, new: Circuit) -> tuple[dict[str, str], dict[str, s
 
 
 def _nodes_with_state(circuit: Circuit) -> Iterator[tuple[Node, bool]]:
-    """Yield the operator of a cell and the nodes below it, and whether each is the operator."""
+    """Yield the operator of a cell and the nodes below it, and whether each is an operator.
+
+    The operators of a recursion are all of its nodes.
+    """
     nodes = circuit.graph.nodes
+    if circuit.graph.nested_circuits:
+        for position, _ in recursion_nodes(circuit, min(circuit.graph.nested_circuits)):
+            yield nodes[position], True
+        return
     pending = [find_stateful_operator(circuit)]
     operator = pending[0]
     while pending:

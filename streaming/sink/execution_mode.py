@@ -2,14 +2,10 @@
 
 In mode "distributed" the joins and groups of the circuit are divided into cells, which run on the
 executors (`streaming.distributed`).
-
-A circuit with a recursion runs embedded in either mode, because each of its iterations would be an
-exchange of few rows between all cells.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -29,29 +25,10 @@ __all__ = [
     "EXECUTION_MODES",
     "ExecutionMode",
     "make_engine",
-    "resolve_mode",
 ]
-
-log = logging.getLogger(__name__)
 
 ExecutionMode = Literal["embedded", "distributed"]
 EXECUTION_MODES: Final = ("embedded", "distributed")
-
-
-def resolve_mode(
-    circuit: Circuit, mode: ExecutionMode, cells: int | None
-) -> tuple[ExecutionMode, int | None]:
-    """Return the mode and the number of cells to use; warn if they are not the given ones."""
-    if mode == "distributed" and circuit.recursions:
-        names = ", ".join(repr(name) for views in circuit.recursions for name in views)
-        log.warning(
-            "mode='distributed': the recursive views %s are not distributed over executors, so the "
-            "circuit runs embedded, with its state in the driver; views that do not use them can "
-            "have a sink of their own",
-            names,
-        )
-        return "embedded", None
-    return mode, cells
 
 
 def make_engine(

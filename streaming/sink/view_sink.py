@@ -69,7 +69,6 @@ from streaming.errors import (
 from streaming.sink.execution_mode import (
     ExecutionMode,
     make_engine,
-    resolve_mode,
 )
 from streaming.sink.frozen_objects import FROZEN_OBJECTS
 from streaming.sink.given_inputs import GivenInputs
@@ -148,7 +147,7 @@ class ViewSink:
         mode: "embedded" runs the circuit in this process. "distributed" runs its cells on Spark's
             executors (`streaming.distributed`): the same deltas, for state or work that exceeds
             one machine. It needs a state directory that all machines share, and no view is whole
-            in one place. A circuit with a recursion runs embedded in either mode, with a warning.
+            in one place. A recursion runs in one cell.
         cells: The maximum number of cells of each join or group, in mode "distributed". An existing
             state directory has one mode and one number of cells; ``python -m streaming rescale``
             changes them.
@@ -210,7 +209,6 @@ class ViewSink:
                 "bad_rows='dead_letter' keeps rows in the state directory, and this sink has none: "
                 "give ViewSink(state_dir=...)"
             )
-        mode, cells = resolve_mode(circuit, mode, cells)
         _log_expiry(circuit)
         self._circuit = circuit
         outputs = list_outputs(circuit.outputs, outputs)

@@ -408,11 +408,10 @@ def _check_versions(
     except StateDamagedError:
         return  # the version before it may be usable; the sink checks that
     stored = None if stored_cells is None else stored_cells.count
-    requested = None if circuit.recursions else cells
-    if stored != requested:
+    if stored != cells:
         current_mode = "in one process" if stored is None else f"in {stored} cells"
         run_option = "without --cells" if stored is None else f"with --cells {stored}"
-        rescale_option = "--embedded" if requested is None else f"--cells {requested}"
+        rescale_option = "--embedded" if cells is None else f"--cells {cells}"
         raise StateMismatchError(
             f"{label} {state.text}: the state is {current_mode}: run {run_option}, or convert the "
             f"state with dbsp-wcoj rescale {state.text} {rescale_option}"

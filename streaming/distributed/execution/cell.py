@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from circuits.circuit_spec import CircuitSpec
 from circuits.options import CircuitOptions
+from circuits.plan.fixpoint import MAX_ITERATIONS
 from circuits.plan.nodes import (
     Fields,
     Map,
@@ -86,6 +87,7 @@ def cell_spec(
     *,
     formula: FormulaName = Formula.collapsed,
     limits: StepLimits = DEFAULT_LIMITS,
+    max_iterations: int = MAX_ITERATIONS,
 ) -> CircuitSpec:
     """Return the circuit of a stage's cells.
 
@@ -94,10 +96,14 @@ def cell_spec(
     operator in the whole circuit.
     """
     parts = parts_of_source(stages, stage.number)
-    plans = {OPERATOR: _rename_by_position(stage.plan)}
-    operator = Scan(OPERATOR, plans[OPERATOR].fields)
+    plans: dict[str, PlanNode] = {
+        OPERATOR if number == 0 else f"{OPERATOR} {number}": _rename_by_position(operator)
+        for number, operator in enumerate(stage.operators)
+    }
+    scans = [Scan(name, plan.fields) for name, plan in plans.items()]
     plans |= {
-        name: _rename_by_position(rebase(part.plan, operator)) for name, part in parts.items()
+        name: _rename_by_position(rebase(part.plan, scans[part.operator]))
+        for name, part in parts.items()
     }
     relations = {relation.name: relation for relation in stage.relations}
     if stage.atoms:
@@ -114,6 +120,7 @@ def cell_spec(
         materialize=(OPERATOR,) if stage.view else (),
         formula=formula,
         limits=limits,
+        max_iterations=max_iterations,
         threads=1,
     )
     return CircuitSpec(plans, schemas, options)

@@ -105,7 +105,8 @@ def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
 
     The driver calls this for few rows; `routing.route_rows` does the same on executors.
     """
-    parts = []
+    placed_fields = [pa.field(CELL, pa.int32()), pa.field(ROLES, pa.int32())]
+    parts = [empty_table(pa.schema([*rows.schema, *placed_fields]))]
     numbers = rows.column(RELATION).to_numpy()
     for number, (relation, names) in enumerate(columns_of(stage).items()):
         relation_rows = rows.filter(pa.array(numbers == number))

@@ -68,13 +68,14 @@ def atoms_of(stage: Stage) -> tuple[JoinAtom, ...]:
     """Return the atoms that assign rows to cells.
 
     These are the atoms of a join. For a stage that groups, it is one atom whose variables are the
-    keys.
+    keys. The atoms of a recursion have no variables, so all rows are sent to its one cell.
     """
     if stage.atoms:
         return stage.atoms
-    (relation,) = stage.relations
-    assert relation.keys is not None
-    return (JoinAtom(relation.name, {f"k{key}": key for key in relation.keys}),)
+    return tuple(
+        JoinAtom(relation.name, {f"k{key}": key for key in relation.keys or ()})
+        for relation in stage.relations
+    )
 
 
 def stage_grid(
@@ -95,6 +96,8 @@ def stage_grid(
         counts: Counts of values, if available; without them no value is spread.
     """
     atoms = atoms_of(stage)
+    if not atoms:  # a recursion that reads constants only
+        return Grid(Shares((), {}))
     if sizes is None and counts:
         sizes = {
             atoms[position].relation: float(atom_counts.total)

@@ -8,6 +8,8 @@ on an executor. ::
                  operators above it, as a circuit in each of its cells
     exchange  =  between stages: each row is sent to its cells of the next stage
     view      =  a stage that keeps the rows of a materialized view; it emits them unchanged
+    recursion =  a stage of one cell that runs all iterations; it reads the inputs and views that
+                 the recursion reads
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
 reads `Relation`s. Each is a sum of `StagePart`s: linear plans over one input of the circuit or over
@@ -28,9 +30,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from circuits.plan.fixpoint import Fixpoint
 from circuits.plan.nodes import Aggregate, Fields, PlanNode, Scan, Union, Values
 from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode
 from circuits.plan.structural_hash import hash_values
+from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
 from streaming.distributed.planning.shares import JoinAtom
 
@@ -49,10 +53,12 @@ class StagePart:
     Attributes:
         source: The name of an input of the circuit, or the number of a stage; None for constants.
         plan: The plan; it reads the source as a Scan named `SOURCE`.
+        operator: The position of the operator of the stage that it reads (`Stage.operators`).
     """
 
     source: str | int | None
     plan: PlanNode
+    operator: int = 0
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,19 @@ class Stage:
     node: int = -1
     hash: str = ""
     view: str = ""
+
+    @property
+    def operators(self) -> tuple[PlanNode, ...]:
+        """The operators that parts read: the relations of a recursion; otherwise the plan."""
+        plan = self.plan
+        if not isinstance(plan, Fixpoint):
+            return (plan,)
+        return tuple(replace(plan, index=index) for index in range(len(plan.names)))
+
+    @property
+    def is_recursive(self) -> bool:
+        """Return whether the stage is a recursion, which has one cell."""
+        return isinstance(self.plan, Fixpoint)
 
     @property
     def is_small(self) -> bool:
@@ -160,6 +179,13 @@ class _StageBuilder:
         self._graph = graph
         self._parts: dict[int, tuple[StagePart, ...]] = {}
         self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
+        self._inputs = {
+            node.name: number
+            for number, node in enumerate(graph.nodes)
+            if node.operator is None and isinstance(node.plan, Scan)
+        }
+        # By the ``id`` of the nested circuit of a recursion: the number of its stage.
+        self._recursions: dict[int, int] = {}
 
     def parts(self, number: int) -> tuple[StagePart, ...]:
         """Return the parts that sum up to a node's rows."""
@@ -185,6 +211,8 @@ class _StageBuilder:
     def _cut(self, number: int) -> tuple[StagePart, ...]:
         node = self._graph.nodes[number]
         plan = node.plan
+        if isinstance(plan, Fixpoint):
+            return (self._recursion_part(number, plan),)
         if node.operator is None:
             return (StagePart(node.name, Scan(SOURCE, plan.fields)),)
         match plan:
@@ -247,6 +275,31 @@ class _StageBuilder:
         join = replace(plan, inputs=tuple(inputs))
         return Stage(len(self.stages), join, tuple(dict.fromkeys(relations)), tuple(atoms))
 
+    def _recursion_part(self, number: int, plan: Fixpoint) -> StagePart:
+        """Return the part that reads a relation of a recursion; all of them are one stage."""
+        nested = id(self._graph.nested_circuits[number])
+        if nested not in self._recursions:
+            scans = {}
+            for name in sorted(read_relations(plan)):
+                position = self._inputs[name] if name in self._inputs else self._graph.views[name]
+                relation = self._relation(position, ())
+                scans[name] = Scan(relation.name, relation.fields)
+            names = {scan.relation for scan in scans.values()}
+            relations = tuple(r for r in self._relations.values() if r.name in names)
+            stage = Stage(
+                len(self.stages),
+                _replace_scans(plan, scans, {}),
+                relations,
+                node=number,
+                hash=self._graph.nodes[number].hash,
+            )
+            self._recursions[nested] = stage.number
+            self.stages.append(stage)
+        stage = self.stages[self._recursions[nested]]
+        assert isinstance(stage.plan, Fixpoint)
+        operator = stage.plan.names.index(plan.names[plan.index])
+        return StagePart(stage.number, Scan(SOURCE, plan.fields), operator)
+
     def _keyed_stage(
         self,
         plan: PlanNode,
@@ -264,3 +317,21 @@ class _StageBuilder:
             fields = self._graph.nodes[number].plan.fields
             self._relations[number, keys] = Relation(name, fields, parts, keys)
         return self._relations[number, keys]
+
+
+def _replace_scans(
+    plan: PlanNode, scans: Mapping[str, Scan], replaced: dict[int, PlanNode]
+) -> PlanNode:
+    """Return a plan with other Scans.
+
+    Args:
+        plan: The plan.
+        scans: The new Scans, by the relation of the old ones.
+        replaced: The results so far, by the ``id`` of the old node.
+    """
+    if isinstance(plan, Scan):
+        return scans[plan.relation]
+    if id(plan) not in replaced:
+        inputs = [_replace_scans(input, scans, replaced) for input in plan.inputs]
+        replaced[id(plan)] = plan.with_inputs(inputs) if inputs else plan
+    return replaced[id(plan)]

@@ -121,6 +121,24 @@ def test_new_views_are_computed_and_published_in_slices_beside_the_cells_of_the_
     job.check(PATHS + COUNTS + text)
 
 
+def test_the_cell_of_a_recursion_goes_on_beside_new_views(tmp_path):
+    reach = """CREATE VIEW reach AS WITH RECURSIVE tc(src, dst) AS (
+        SELECT src, dst FROM e UNION SELECT tc.src, e.dst FROM tc JOIN e ON e.src = tc.dst
+    ) SELECT src, dst FROM tc;"""
+    job = Job(tmp_path, text=PATHS + reach)
+    for _ in range(12):
+        job.feed()
+    committed = job.add(AGES, "ages", rows_per_batch=6)
+    while not committed.done():
+        job.feed()
+        job.check(PATHS + reach)
+    for _ in range(4):
+        job.feed()
+        job.check(PATHS + reach + AGES)
+    job.check_files()
+    job.sink.close()
+
+
 @pytest.mark.parametrize("mode", ["upsert", "complete"])
 def test_a_new_materialized_view_is_computed_in_slices(tmp_path, mode):
     job = Job(tmp_path)

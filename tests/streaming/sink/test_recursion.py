@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from typing import Any
 
@@ -11,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 from circuits import Circuit, compile_sql
-from streaming import RowError, StreamingError, ViewSink
-from streaming.distributed.cell_state import check_distributable
+from streaming import RowError, ViewSink
 from tests.streaming.sink.test_view_sink import Frame
 from tests.support.tables import EDGE, bag_of, table_of
 
@@ -85,15 +83,3 @@ def test_a_recursion_without_end_is_refused_and_the_state_stays_usable(tmp_path)
     assert bag_of(restarted.table("reach")) == result
     assert result == Counter({(a, b): 1 for a in range(1, 5) for b in range(a + 1, 5)})
     restarted.close()
-
-
-def test_a_recursive_circuit_in_mode_distributed_runs_embedded_with_a_warning(tmp_path, caplog):
-    target = RecordingTarget()
-    with caplog.at_level(logging.WARNING):
-        sink = ViewSink(circuit(), target, state_dir=tmp_path, mode="distributed", cells=4)
-    assert "the recursive views 'tc' are not distributed over executors" in caplog.text
-    sink(Frame(batch(0), "q"), 0)
-    assert bag_of(sink.table("reach")) == expected(1)
-    with pytest.raises(StreamingError, match="recursion of 'tc' cannot be distributed over cells"):
-        check_distributable(circuit())
-    sink.close()
