@@ -5,6 +5,7 @@
 # make bench       the benchmarks and the tables in README.md (more than an hour)
 # make docs        the documentation as static pages, in build/site
 # make package     wheel and source archive in dist/; the wheel installed and tried in an empty environment
+#                  (with PACKAGE=--compiled also a wheel that contains the machine code of the kernels)
 # make package-all ... for every Python there is, with the oldest and the newest dependencies (minutes each)
 # make lint        ruff, mypy --strict, import contracts only
 # make clean       remove the environment and all caches

@@ -2,6 +2,7 @@
 
 numba invalidates a cached kernel when the file that defines it changes, but not when a file that it
 calls into changes. Therefore the source stamp of every cached kernel is a hash of all kernel files.
+A wheel may bring the machine code (`dbsp_wcoj.kernels.precompiled`).
 
 Compiling takes seconds per kernel and happens only when the cache has no entry for it. An observer
 is notified before and after each compilation (`observe_compilation`). The default observer writes
@@ -20,13 +21,16 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from hashlib import sha256
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from logging import getLogger
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from numba import njit, types
 from numba.core import event
 from numba.core.registry import CPUDispatcher
+
+from dbsp_wcoj.kernels.precompiled import KernelCacheFile
 
 __all__ = [
     "CompilationObserver",
@@ -107,16 +111,23 @@ def _kernel_name(compilation: Any) -> str | None:
     return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
-def _hash_sources() -> str:
+def _hash_sources(folder: Traversable, digest: Any) -> None:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            _hash_sources(entry, digest)
+        elif entry.name.endswith(".py"):
+            digest.update(entry.read_bytes())
+
+
+def _source_stamp() -> str:
     digest = sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
+    _hash_sources(files(__package__), digest)  # they may be in a zip archive
     return digest.hexdigest()
 
 
-SOURCE_STAMP: Final = _hash_sources()
-#: Names of the kernels that Python calls, as they are passed to observers.
-KERNELS: Final[set[str]] = set()
+SOURCE_STAMP: Final = _source_stamp()
+#: The kernels, by their names as they are passed to observers.
+KERNELS: Final[dict[str, Any]] = {}
 _LISTENER: Final = _Listener()
 event.register("numba:compile", _LISTENER)
 
@@ -161,7 +172,9 @@ def address_of(kernel: Any) -> int:
 def kernel(function: Callable[..., Any]) -> Any:
     """Compile ``function`` for the argument types of its first call, or load it from the cache."""
     dispatcher = njit(nogil=True, cache=True)(function)
-    # numba has no public setting for the files that a cache entry depends on.
-    dispatcher._cache._cache_file._source_stamp = SOURCE_STAMP
-    KERNELS.add(f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}")
+    # numba has no public setting for where it looks for machine code, and on what that depends.
+    cache = dispatcher._cache
+    name = f"{function.__module__.removeprefix(f'{__package__}.')}.{function.__qualname__}"
+    cache._cache_file = KernelCacheFile(cache._cache_file, name, SOURCE_STAMP)
+    KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"] = dispatcher
     return dispatcher

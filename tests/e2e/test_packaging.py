@@ -18,8 +18,10 @@ from tests.support.packaging import (
     TRY_WITHOUT_SPARK,
     check_contents,
     check_refusal,
+    compile_wheel,
     link_environment,
     oldest_packages,
+    try_compiled_wheel,
 )
 
 
@@ -35,6 +37,11 @@ def distributions(tmp_path_factory):
 
 def test_the_wheel_has_three_typed_packages_and_nothing_else(distributions):
     check_contents(distributions[0])
+
+
+@pytest.mark.slow
+def test_a_wheel_with_machine_code_compiles_nothing(distributions):
+    try_compiled_wheel(compile_wheel(distributions[0]))
 
 
 def test_the_source_archive_has_what_the_tests_and_the_documentation_need(distributions):

@@ -2,21 +2,26 @@
 
 ::
 
-    python -m tests.support.packaging        # this Python, the packages of constraints.txt
-    python -m tests.support.packaging --all  # every installed Python; oldest and newest packages
+    python -m tests.support.packaging             # this Python, the packages of constraints.txt
+    python -m tests.support.packaging --all       # every Python; oldest and newest packages
     python -m tests.support.packaging --python PATH --packages oldest
+    python -m tests.support.packaging --compiled  # also a wheel with the machine code of kernels
 
 An environment gets the base install and nothing else, so a missing dependency is an error: a view
 is stepped without Spark. Then the extras are installed: a stream runs through Spark, and the
 commands print their help. The oldest packages are the lower bounds of pyproject.toml, the newest
 are those that pip finds within the bounds. The first use compiles the kernels in about a minute,
 unless Python and numba are those of the checkout: then its compiled kernels are copied.
+
+A wheel with machine code (`dbsp_wcoj.kernels.precompiled`) is for this version of Python, this
+architecture, and the numba of constraints.txt. Its name says so. It is tried without a compiler.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -29,6 +34,8 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
+
+from dbsp_wcoj.kernels import precompiled
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
@@ -63,6 +70,37 @@ TRY_CORE = f"""{SETUP}
 circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
 assert circuit.step({{"e": edges}})["triangles"].to_pylist() == [{{"n": 1, "weight": 1}}]
 print("  tried without Spark")
+"""
+
+# Fails if a kernel is compiled.
+TRY_COMPILED = f"""{SETUP}
+import time
+from numba.core import event
+
+class Failing(event.Listener):
+    def on_start(self, event):
+        raise AssertionError(f"compiled {{event.data}}")
+    on_end = on_start
+
+event.register("numba:compile", Failing())
+start = time.perf_counter()
+circuit = circuits.compile_sql(view, {{"e": link}}, name="triangles", materialize=True)
+assert circuit.step({{"e": edges}})["triangles"].to_pylist() == [{{"n": 1, "weight": 1}}]
+seconds = time.perf_counter() - start
+dbsp_wcoj.warm_up()
+print(f"  compiled nothing; the first answer took {{seconds:.1f}} s after the imports")
+"""
+
+# Fills numba's cache for the baseline, and writes the folder in the first argument.
+WRITE_MACHINE_CODE = """
+import sys
+from pathlib import Path
+from dbsp_wcoj import warm_up
+from dbsp_wcoj.kernels.compilation import KERNELS
+
+warm_up()
+for kernel in KERNELS.values():
+    kernel._cache._cache_file.write_precompiled(Path(sys.argv[1]))
 """
 
 # After `TRY_CORE` in an environment without PySpark: the error says what to install.
@@ -112,9 +150,14 @@ def main() -> None:
     )
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--packages", choices=PACKAGES, default="pinned")
+    parser.add_argument(
+        "--compiled", action="store_true", help="also build a wheel with machine code"
+    )
     options = parser.parse_args()
     wheel, _ = build()
     check_contents(wheel)
+    if options.compiled:
+        try_compiled_wheel(compile_wheel(wheel))
     if not options.all:
         try_wheel(options.python, options.packages, wheel)
         return
@@ -159,6 +202,58 @@ def check_contents(wheel: Path) -> None:
     assert not large, f"larger than {MAX_FILE_BYTES:,} bytes: {large}"
 
 
+def compile_wheel(wheel: Path) -> Path:
+    """Build a second wheel beside a wheel, with machine code for this Python and architecture."""
+    quiet = subprocess.DEVNULL
+    machine, tag = platform.machine(), f"cp{sys.version_info[0]}{sys.version_info[1]}"
+    with tempfile.TemporaryDirectory() as folder:
+        run(sys.executable, "-m", "wheel", "unpack", str(wheel), "-d", folder, stdout=quiet)
+        (package,) = Path(folder).iterdir()
+        # Compiled in a copy, because numba also writes to the folders of the sources.
+        sources = shutil.copytree(package, Path(folder, "sources"))
+        code = package / "dbsp_wcoj/kernels" / precompiled.FOLDER
+        code.mkdir()
+        cpu = precompiled.BASELINES[machine].cpu
+        run(
+            *(sys.executable, "-c", WRITE_MACHINE_CODE, str(code)),
+            cwd=sources,
+            PYTHONPATH=str(sources),
+            NUMBA_CACHE_DIR=str(Path(folder, "cache")),
+            NUMBA_CPU_NAME=cpu,
+            NUMBA_CPU_FEATURES="",
+        )
+        # The code calls no library, so the oldest platform of this name can be named.
+        (metadata,) = package.glob("*.dist-info/WHEEL")
+        lines = metadata.read_text().splitlines()
+        names = {"Root-Is-Purelib": "false", "Tag": f"{tag}-{tag}-manylinux_2_17_{machine}"}
+        metadata.write_text(
+            "".join(
+                f"{n}: {names.get(n, text)}\n"
+                for n, _, text in (x.partition(": ") for x in lines if x)
+            )
+        )
+        run(
+            sys.executable,
+            "-m",
+            "wheel",
+            "pack",
+            str(package),
+            "-d",
+            str(wheel.parent),
+            stdout=quiet,
+        )
+    (compiled,) = wheel.parent.glob(f"*-{tag}-*.whl")
+    print(f"built {compiled.name}, {compiled.stat().st_size:,} bytes")
+    return compiled
+
+
+def try_compiled_wheel(wheel: Path) -> None:
+    """Try a wheel with machine code in an empty environment, and as an archive on the path."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = str(link_environment(Path(folder, "venv"), wheel, kernels=False))
+        run(python, "-I", "-c", TRY_COMPILED, cwd=folder, NUMBA_CACHE_DIR=f"{folder}/cache")
+
+
 def try_wheel(python: str, packages: str, wheel: Path) -> None:
     """Install the wheel in an empty environment and try it; then the same with its extras."""
     with tempfile.TemporaryDirectory() as folder:
@@ -183,10 +278,11 @@ def try_wheel(python: str, packages: str, wheel: Path) -> None:
         print(f"  all well after {time.perf_counter() - start:.0f} s", flush=True)
 
 
-def link_environment(folder: Path, wheel: Path, *extras: str) -> Path:
+def link_environment(folder: Path, wheel: Path, *extras: str, kernels: bool = True) -> Path:
     """Make an environment with the wheel and links to its dependencies; return its Python.
 
     This takes seconds and no package index. Other packages of this environment are not linked.
+    With ``kernels``, the compiled kernels of this checkout are copied.
     """
     run(sys.executable, "-m", "venv", "--without-pip", str(folder))
     (site,) = folder.glob("lib/python*/site-packages")
@@ -201,7 +297,8 @@ def link_environment(folder: Path, wheel: Path, *extras: str) -> Path:
     venv_python = folder / "bin" / "python"
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     run(*pip, "--python", str(venv_python), "install", "--no-deps", "--no-index", str(wheel))
-    copy_kernels(folder)
+    if kernels:
+        copy_kernels(folder)
     return venv_python
 
 
@@ -252,10 +349,12 @@ def pythons() -> list[str]:
     return paths
 
 
-def run(*command: str, **options: object) -> None:
-    """Run a command; an exit status other than 0 is an error."""
+def run(
+    *command: str, cwd: str | Path | None = None, stdout: int | None = None, **variables: str
+) -> None:
+    """Run a command with more environment variables; an exit status other than 0 is an error."""
     environment = {n: v for n, v in os.environ.items() if n not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    subprocess.run(command, check=True, env=environment, **options)  # type: ignore[call-overload]
+    subprocess.run(command, check=True, env=environment | variables, cwd=cwd, stdout=stdout)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,128 @@
+"""Precompiled kernels: machine code that comes with the package, so that nothing is compiled.
+
+A wheel of `tests.support.packaging` has a file for each kernel in the folder `FOLDER`, for one
+version of Python and one architecture. numba looks for the machine code of a kernel in this order:
+
+1. in its cache on disk, where the code is for exactly this processor;
+2. in the precompiled files, where it is for every processor with the instructions of `BASELINES`;
+3. otherwise it compiles the kernel, and stores it in its cache.
+
+Precompiled code is used only if the sources of all kernels and the version of numba are the same as
+when it was compiled. The files are read by `importlib.resources`, so they may be in a zip archive.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import platform
+import sys
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numba
+from llvmlite import binding
+from numba.core.caching import IndexDataCacheFile
+
+__all__ = ["BASELINES", "FOLDER", "KernelCacheFile"]
+
+#: The folder of the files, in this one.
+FOLDER: Final = "machine_code"
+
+
+class Baseline(NamedTuple):
+    """The processor that precompiled code is for.
+
+    Attributes:
+        cpu: Its name for LLVM.
+        features: The features, as LLVM names them, that a processor needs to run the code.
+    """
+
+    cpu: str
+    features: tuple[str, ...]
+
+
+#: By the name of the architecture. Level 3 of x86-64 has AVX2; servers have had it since 2013.
+BASELINES: Final[Mapping[str, Baseline]] = {
+    "x86_64": Baseline(
+        "x86-64-v3",
+        ("avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "xsave"),
+    ),
+    "aarch64": Baseline("generic", ()),
+}
+
+
+# numba gives no types, and no public interface to its cache: its key of a cached function is
+# (signature, (triple, processor, features), hashes).
+class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
+    """The file of numba's cache for one kernel, and after it the precompiled file.
+
+    Args:
+        file: The file of numba's cache.
+        name: The name of the kernel: the path of its module in this folder, and its function.
+        source_stamp: What the code depends on besides its own source.
+    """
+
+    def __init__(self, file: Any, name: str, source_stamp: str) -> None:
+        self.__dict__ |= file.__dict__
+        self._source_stamp = source_stamp
+        self._kernel = name
+
+    def load(self, key: Any) -> Any:
+        """Return what `save` was given for this key; None if the kernel has to be compiled."""
+        cached = super().load(key)
+        if cached is not None:
+            return cached
+        signature, (triple, _, _), hashes = key
+        baseline = _usable_baseline()
+        if baseline is None:
+            return None
+        code = self._precompiled().get((signature, (triple, baseline.cpu, ""), hashes))
+        return None if code is None else pickle.loads(code)
+
+    def _precompiled(self) -> Mapping[Any, bytes]:
+        """Return the machine code in the precompiled file; nothing if it does not fit."""
+        resource = files(__package__).joinpath(FOLDER, _file_name(self._kernel))
+        if not resource.is_file():
+            return {}
+        content = io.BytesIO(resource.read_bytes())
+        # The rest may be readable only for the same numba.
+        if pickle.load(content) != (numba.__version__, self._source_stamp):
+            return {}
+        codes: Mapping[Any, bytes] = pickle.load(content)
+        return codes
+
+    def write_precompiled(self, folder: Path) -> None:
+        """Write a precompiled file with the code in numba's cache of this kernel, if there is any.
+
+        Raises:
+            ValueError: Some of the code is not for the baseline of this architecture.
+        """
+        codes = {
+            key: Path(self._data_path(data)).read_bytes()
+            for key, data in self._load_index().items()
+        }
+        others = {key[1][1:] for key in codes} - {(BASELINES[platform.machine()].cpu, "")}
+        if others:
+            raise ValueError(f"numba's cache has code of {self._kernel} for {others}")
+        if codes:
+            content = pickle.dumps((numba.__version__, self._source_stamp)) + pickle.dumps(codes)
+            folder.joinpath(_file_name(self._kernel)).write_bytes(content)
+
+
+@cache
+def _usable_baseline() -> Baseline | None:
+    """Return the baseline of this architecture if this processor can run its code."""
+    baseline = BASELINES.get(platform.machine())
+    if baseline is None:
+        return None
+    features = binding.get_host_cpu_features()
+    return baseline if all(features.get(name) for name in baseline.features) else None
+
+
+def _file_name(kernel: str) -> str:
+    major, minor = sys.version_info[:2]
+    return f"{kernel}.py{major}{minor}-{platform.machine()}"
