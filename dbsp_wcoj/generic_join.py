@@ -205,17 +205,17 @@ class _OneShotJoin:
             sources.append(Source(None, delta_slot=index))
         self._relations = relations
         self.physical = physical = PhysicalTerm(plan, sources, run_addresses, JoinBuffers())
-        # If the last two variables close a cycle, the join intersects the lists of the factor with
-        # both variables many times. So it pays to prepare them in a form that is fast to intersect.
+        # If the last two variables close a cycle or clique, the join intersects the lists of the
+        # factor with both variables many times. So it pays to prepare them.
         if physical.cycle_factors is not None:
             closing, fixed = (
                 self._runs.get((id(relations[factor]), plan.factors[factor].order))
-                if run_addresses[factor]
+                if factor is not None and run_addresses[factor]
                 else None
                 for factor in physical.cycle_factors
             )
             if closing is not None:
-                physical.prepare_cycle(closing, fixed)
+                physical.buffers.set_lists(physical.prepare_cycle(closing, fixed))
 
     def total(self, budget: Budget | None) -> ZSet:
         if self.physical is None:

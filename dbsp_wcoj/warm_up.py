@@ -78,7 +78,7 @@ def _warm_up_joins() -> None:
         address_of(kernel)
     numbers = np.arange(65)
     sources = np.concatenate((np.zeros(65, np.int64), np.repeat(numbers[1:], 2)))
-    for step in (1, 64):  # close values are packed; of distant ones, pairs of short lists wait
+    for step in (1, 64):  # close values are packed; of distant ones, some are deferred
         targets = step * np.concatenate((numbers, np.tile([0, 1], 64)))
         generic_join(triangles, {"e": ZSet.from_columns([sources, targets])})
     DeltaQuery("q(a, b) :- e(a, b)").step({"e": rows})

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
-from dbsp_wcoj.execution.list_packing import prepare_lists
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.compilation import address_of as kernel_address
@@ -95,9 +94,10 @@ class BoundTerm:
         split: The delta whose rows can be divided among parallel tasks; None if there is none.
         driver: The delta from whose rows the join starts; None if it starts from no delta of a
             relation.
-        closing: The delta or new relation that closes a cycle, if any
+        closing: The delta or new relation that closes a cycle or clique, if any
             (`PhysicalTerm.cycle_factors`).
-        fixed: The delta or new relation whose lists are intersected with those of ``closing``.
+        fixed: In a cycle, the delta or new relation whose lists are intersected with those of
+            ``closing``.
     """
 
     term: DeltaTerm
@@ -191,7 +191,7 @@ class BoundTerms:
         for term in self.terms:
             run = _run_to_prepare(term, steps)
             if run is not None and not term.is_zero(steps, None):
-                lists = prepare_lists(run, _only_run(term.fixed, steps))
+                lists = term.physical.prepare_cycle(run, _only_run(term.fixed, steps))
                 break
         self._buffers.set_lists(lists)
         try:
@@ -211,11 +211,11 @@ class BoundTerms:
         state, _, bitmap_buffer, memo = self._buffers.arguments
         total, joins = sum_batch(self.address, state, bitmap_buffer, memo)
         if total == OVERFLOWED:
-            self._buffers.drop_waiting_pairs()
+            self._buffers.drop_deferred()
             return None
-        waiting_sum = self._buffers.take_waiting_sum()
-        total += waiting_sum
-        is_exact = waiting_sum != OVERFLOWED and abs(total) <= MAX_INT64
+        deferred_sum = self._buffers.take_deferred_sum()
+        total += deferred_sum
+        is_exact = deferred_sum != OVERFLOWED and abs(total) <= MAX_INT64
         return (total, joins) if is_exact else None
 
 

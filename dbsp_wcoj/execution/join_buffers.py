@@ -15,17 +15,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dbsp_wcoj.kernels.join import join_layout, narrow_lists
-from dbsp_wcoj.kernels.join.packed_lists import LOOKUP_BATCH_VALUES
+from dbsp_wcoj.kernels.join import induced_subgraph, join_layout, narrow_lists
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["CHUNK_ROWS", "JoinBuffers", "NarrowLists", "address_of"]
+__all__ = ["CHUNK_ROWS", "CliqueLists", "JoinBuffers", "NarrowLists", "PreparedLists", "address_of"]
 
 # The most rows that a join returns at a time.
 CHUNK_ROWS: Final = 1 << 16
-# The most pairs of narrow lists that wait at the same time; each takes 32 bytes.
-MAX_WAITING_PAIRS: Final = 1 << 20
+# The most deferred intersections of narrow lists; each takes 32 bytes.
+MAX_DEFERRED: Final = 1 << 20
 
 
 class NarrowLists(NamedTuple):
@@ -46,20 +45,44 @@ class NarrowLists(NamedTuple):
     fixed_run_address: int
     fixed_values: NDArray[np.uint32]
 
-    def new_waiting_pairs(self) -> Int64Array:
-        """Return the array that describes the lists to the kernels; no pair waits."""
-        capacity = min(len(self.values), MAX_WAITING_PAIRS)
-        # The kernels look up whole batches of nodes before they count the pairs that wait.
-        capacity = max(capacity, LOOKUP_BATCH_VALUES)
-        words = np.empty(narrow_lists.waiting_words(self.nodes, capacity), np.int64)
+    def to_words(self) -> Int64Array:
+        """Return the array that describes the lists to the kernels; nothing is deferred."""
+        capacity = min(len(self.values), MAX_DEFERRED)
+        words = np.empty(narrow_lists.narrow_words(self.nodes, capacity), np.int64)
         words[narrow_lists.RUN] = self.run_address
         words[narrow_lists.VALUES] = address_of(self.values)
         words[narrow_lists.NODES] = self.nodes
         words[narrow_lists.FIXED_RUN] = self.fixed_run_address
         words[narrow_lists.FIXED_VALUES] = address_of(self.fixed_values)
         words[narrow_lists.CAPACITY] = capacity
-        words[narrow_lists.PAIRS] = words[narrow_lists.WAITING_VALUES] = 0
+        words[narrow_lists.DEFERRED] = words[narrow_lists.DEFERRED_VALUES] = 0
         return words
+
+
+class CliqueLists(NamedTuple):
+    """The lists of a run whose induced subgraphs are used to count cliques.
+
+    Attributes:
+        run_address: The address of the run that closes the cliques.
+        capacity: The maximum length of a list that induces a subgraph.
+    """
+
+    run_address: int
+    capacity: int
+
+    def to_words(self) -> Int64Array:
+        """Return the state of the kernels (`dbsp_wcoj.kernels.join.induced_subgraph`).
+
+        The operating system provides memory for the words that are used.
+        """
+        words = np.zeros(induced_subgraph.subgraph_words(self.capacity), np.int64)
+        words[induced_subgraph.CLOSING_RUN] = self.run_address
+        words[induced_subgraph.CAPACITY] = self.capacity
+        return words
+
+
+# Lists of a run in another form: packed (`dbsp_wcoj.kernels.join.packed_lists`), or one of these.
+PreparedLists = Int64Array | NarrowLists | CliqueLists
 
 
 class JoinBuffers:
@@ -74,11 +97,12 @@ class JoinBuffers:
         "_bitmap_buffer",
         "_lists",
         "_memo",
+        "_narrow_words",
         "_out",
         "_programs",
         "_spare",
         "_state",
-        "_waiting_pairs",
+        "_subgraph",
         "arguments",
     )
 
@@ -90,9 +114,11 @@ class JoinBuffers:
         # The memoized sums; empty until a program memoizes.
         self._memo: Int64Array = np.zeros(0, np.int64)
         # The lists passed to `set_lists`; the reference keeps them alive for the kernel.
-        self._lists: Int64Array | NarrowLists | None = None
-        # What the kernels know about narrow lists, and the pairs of them that wait.
-        self._waiting_pairs: Int64Array | None = None
+        self._lists: PreparedLists | None = None
+        # The array that describes narrow lists to the kernels, with the deferred intersections.
+        self._narrow_words: Int64Array | None = None
+        # The state of induced subgraphs.
+        self._subgraph: Int64Array | None = None
         # The programs that the buffers are large enough for, by ``id``.
         self._programs: dict[int, Int64Array] = {}
         # Buffers of earlier parallel tasks, for reuse.
@@ -132,43 +158,47 @@ class JoinBuffers:
             address_of(self._memo) if len(self._memo) else 0,
         )
 
-    def set_lists(self, lists: Int64Array | NarrowLists | None) -> None:
+    def set_lists(self, lists: PreparedLists | None) -> None:
         """Let the kernel read the lists of a run in another form.
 
         Call this while no join is running. Later joins must not read another run at the address of
         this one, so pass None before that run is freed.
 
         Args:
-            lists: Packed lists (`dbsp_wcoj.kernels.join.packed_lists`), or narrow lists. With
-                narrow lists, the sum of a join is its total and `take_waiting_sum`.
+            lists: The lists; None for no other form. With narrow lists, the sum of a join is its
+                total and `take_deferred_sum`.
         """
         self._lists = lists
-        self._waiting_pairs = None
-        packed_address = waiting_address = 0
+        self._narrow_words = self._subgraph = None
+        packed_address = narrow_address = subgraph_address = 0
         if isinstance(lists, NarrowLists):
-            self._waiting_pairs = lists.new_waiting_pairs()
-            waiting_address = address_of(self._waiting_pairs)
+            self._narrow_words = lists.to_words()
+            narrow_address = address_of(self._narrow_words)
+        elif isinstance(lists, CliqueLists):
+            self._subgraph = lists.to_words()
+            subgraph_address = address_of(self._subgraph)
         elif lists is not None:
             packed_address = address_of(lists)
         self._bitmap_buffer[join_layout.PACKED_RUN] = packed_address
-        self._bitmap_buffer[join_layout.NARROW_LISTS] = waiting_address
+        self._bitmap_buffer[join_layout.NARROW_LISTS] = narrow_address
+        self._bitmap_buffer[join_layout.SUBGRAPH] = subgraph_address
 
-    def take_waiting_sum(self) -> int:
-        """Return the sum of the pairs of narrow lists that wait after a join; they wait no longer.
+    def take_deferred_sum(self) -> int:
+        """Compute the intersections that a join has deferred, and return their sum.
 
         Returns:
             The sum; `OVERFLOWED` if it exceeds int64.
         """
-        if self._waiting_pairs is None or not self._waiting_pairs[narrow_lists.PAIRS]:
+        words = self._narrow_words
+        if words is None or not words[narrow_lists.DEFERRED]:
             return 0
-        bitmap = address_of(self._bitmap_buffer)
-        return int(narrow_lists.sum_waiting_pairs(address_of(self._waiting_pairs), bitmap))
+        return int(narrow_lists.sum_deferred(address_of(words), address_of(self._bitmap_buffer)))
 
-    def drop_waiting_pairs(self) -> None:
-        """Forget the pairs that wait, after a join that was not completed."""
-        if self._waiting_pairs is not None:
-            self._waiting_pairs[narrow_lists.PAIRS] = 0
-            self._waiting_pairs[narrow_lists.WAITING_VALUES] = 0
+    def drop_deferred(self) -> None:
+        """Forget the deferred intersections of a join that was not completed."""
+        words = self._narrow_words
+        if words is not None:
+            words[narrow_lists.DEFERRED] = words[narrow_lists.DEFERRED_VALUES] = 0
 
     @contextmanager
     def borrow(self, program: Int64Array) -> Iterator[JoinBuffers]:

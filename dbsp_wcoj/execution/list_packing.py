@@ -1,8 +1,9 @@
 """List packing: prepares the lists of a run for a join that reads them all.
 
-There are two forms. *Packed lists* (`dbsp_wcoj.kernels.join.packed_lists`) have one pair of words
-for all values of a list within 64 numbers, and a join intersects pairs faster than values if there
-are clearly fewer pairs. Vertices that are numbered along links or by community have few pairs.
+For cycles, there are two forms. *Packed lists* (`dbsp_wcoj.kernels.join.packed_lists`) have one
+pair of words for all values of a list within 64 numbers, and a join intersects pairs faster than
+values if there are clearly fewer pairs. Vertices that are numbered along links or by community have
+few pairs.
 *Narrow lists* (`dbsp_wcoj.kernels.join.narrow_lists`) have the values themselves, in 32 bits, and
 the join scans the shorter list of each pair. Counts of all triangles, in CPU ms (AMD EPYC):
 
@@ -20,6 +21,8 @@ RMAT, scale 20                       0.84     4924   5981   1419
 =========================== ============= ======== ====== ======
 
 So a run is packed if a sample of its values has at most `MAX_PAIRS_PER_ROW`, and narrow otherwise.
+For cliques, the lists stay as they are, and the subgraphs that they induce are read instead
+(`clique_lists`).
 
 Alternatives considered: bitmaps of hubs, which are vertices with edges to more than a 64th of the
 others. In steps of 1,000 edges on RMAT 20, three quarters of the time go to reading lists from
@@ -34,18 +37,27 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dbsp_wcoj.execution.join_buffers import NarrowLists, address_of
+from dbsp_wcoj.execution.join_buffers import CliqueLists, NarrowLists, address_of
+from dbsp_wcoj.kernels.join.induced_subgraph import MIN_BASE_VALUES
 from dbsp_wcoj.kernels.join.join_layout import BITMAP_BITS
 from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
 from dbsp_wcoj.kernels.storage.run_layout import DIRECTORY, WEIGHT_SUMS
 from dbsp_wcoj.storage.run import Run, first_values
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["estimate_pairs_per_row", "narrow_lists", "pack_lists", "prepare_lists"]
+__all__ = [
+    "clique_lists",
+    "estimate_pairs_per_row",
+    "narrow_lists",
+    "pack_lists",
+    "prepare_lists",
+]
 
 MAX_PAIRS_PER_ROW: Final = 0.5
 # Positions and lengths of narrow lists have 32 bits.
 MAX_NARROW_ROWS: Final = (1 << 31) - 1
+# A longer list induces no subgraph, whose bitmaps take a bit for each pair of its values: 32 MB.
+MAX_BASE_VALUES: Final = 1 << 14
 # The pairs are counted in this many pieces of a run.
 SAMPLED_PIECES: Final = 16
 VALUES_PER_PIECE: Final = 4096
@@ -83,7 +95,7 @@ def narrow_lists(run: Run, fixed: Run) -> NarrowLists | None:
         have narrow lists: it needs two columns and a uniform weight, and ``run`` a directory.
 
     Complexity:
-        O(rows) time; 4 bytes per row, and space for the pairs that wait (`NarrowLists`).
+        O(rows) time; 4 bytes per row, and space for deferred intersections.
     """
     if not _can_be_narrow(run) or not _header(run)[DIRECTORY]:
         return None
@@ -105,6 +117,26 @@ def narrow_lists(run: Run, fixed: Run) -> NarrowLists | None:
         return None
     nodes = len(run.level_values(0))
     return NarrowLists(run.address, nodes, narrow, fixed.address, fixed_narrow)
+
+
+def clique_lists(run: Run) -> CliqueLists | None:
+    """Let a join count cliques in the subgraphs that the lists of a run induce.
+
+    Args:
+        run: The run that closes the cliques.
+
+    Returns:
+        Where the lists are; None if no list is long enough, or if the run cannot have subgraphs: it
+        needs two columns and a uniform weight.
+
+    Complexity:
+        O(lists).
+    """
+    if not _can_be_narrow(run):
+        return None
+    _, list_starts = first_values(run)
+    capacity = min(int(np.diff(list_starts).max()), MAX_BASE_VALUES)
+    return CliqueLists(run.address, capacity) if capacity >= MIN_BASE_VALUES else None
 
 
 def _header(run: Run) -> Int64Array:

@@ -34,8 +34,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from dbsp_wcoj.errors import WeightOverflowError
-from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS, JoinBuffers, address_of
-from dbsp_wcoj.execution.list_packing import prepare_lists
+from dbsp_wcoj.execution.join_buffers import CHUNK_ROWS, JoinBuffers, PreparedLists, address_of
+from dbsp_wcoj.execution.list_packing import clique_lists, prepare_lists
 from dbsp_wcoj.execution.program_compiler import compile_program, link
 from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.kernels.join.join import join
@@ -152,11 +152,11 @@ class PhysicalTerm:
         return int(self._execution_count[0])
 
     @property
-    def cycle_factors(self) -> tuple[int, int] | None:
-        """The factors with the last variable, if the last two variables close a cycle; else None.
+    def cycle_factors(self) -> tuple[int, int | None] | None:
+        """The factors with the last variable, if the last two variables close a cycle or clique.
 
         The first of them contains both variables. In the triangle R(a, b), S(b, c), T(a, c), bound
-        in the order a, b, c, they are S and T.
+        in the order a, b, c, they are S and T. In a clique, the second one is None.
         """
         program = self._program
         level = int(program[join_layout.LEVELS]) - 2
@@ -165,10 +165,13 @@ class PhysicalTerm:
         # The program has one block for each level, and lists where the blocks start.
         starts = int(program[join_layout.BLOCKS]) + level
         block, last_block = (int(start) for start in program[starts : starts + 2])
-        if program[block + join_layout.SUM_KIND] != join_layout.SUM_CYCLE:
+        kind = program[block + join_layout.SUM_KIND]
+        if kind not in (join_layout.SUM_CYCLE, join_layout.SUM_CLIQUE):
             return None
         factors, last_factors = self._factors(block), self._factors(last_block)
         (closing,) = factors & last_factors
+        if kind == join_layout.SUM_CLIQUE:
+            return closing, None
         (fixed,) = last_factors - factors
         return closing, fixed
 
@@ -239,15 +242,20 @@ class PhysicalTerm:
             link(self._program)
             self._is_linked = True
 
-    def prepare_cycle(self, closing: Run, fixed: Run | None) -> None:
-        """Prepare the lists of the runs of `cycle_factors` for the next joins, if it pays off.
+    def prepare_cycle(self, closing: Run, fixed: Run | None) -> PreparedLists | None:
+        """Prepare the lists of the runs of `cycle_factors`, if it pays off.
 
         It can pay off in a join of whole relations (`dbsp_wcoj.execution.list_packing`).
+
+        Returns:
+            The lists, for `JoinBuffers.set_lists`.
 
         Complexity:
             O(rows).
         """
-        self.buffers.set_lists(prepare_lists(closing, fixed))
+        factors = self.cycle_factors
+        is_clique = factors is not None and factors[1] is None
+        return clique_lists(closing) if is_clique else prepare_lists(closing, fixed)
 
     def _factors(self, block: int) -> set[int]:
         """Return the factors that contain the variable of a level, given by its program block."""
@@ -367,7 +375,7 @@ class PhysicalTerm:
         memory = _memory_arguments(buffers, counters_address)
         observer = current_observer() if OBSERVERS else None
         if not is_resumed:
-            buffers.drop_waiting_pairs()
+            buffers.drop_deferred()
         while True:
             if observer is not None:
                 observer.begin_kernel(buffers.state)
@@ -382,13 +390,13 @@ class PhysicalTerm:
             is_resumed = 1
 
     def _check_total(self, result: tuple[int, int, int], buffers: JoinBuffers) -> int:
-        """Return the total of a join that is done, with the pairs of lists that still wait."""
+        """Return the total of a join that is done, with the sum of its deferred intersections."""
         status, _, total = result
         if status == join_layout.OVERFLOW:
             raise _overflow_error(self.plan)
-        waiting_sum = buffers.take_waiting_sum()
-        total += waiting_sum
-        if waiting_sum == OVERFLOWED or abs(total) > MAX_INT64:
+        deferred_sum = buffers.take_deferred_sum()
+        total += deferred_sum
+        if deferred_sum == OVERFLOWED or abs(total) > MAX_INT64:
             raise _overflow_error(self.plan)
         return total
 

@@ -473,12 +473,14 @@ class PlanCache:
                 driver = SplitDelta(name, plan.factors[physical.driver].order)
         cycle: list[CycleFactor | None] = []
         for index in physical.cycle_factors or ():
+            if index is None:
+                continue
             name = names[index]
             is_changed = term.factors[index].version is not Version.old
             order, spine = plan.factors[index].order, sources[index].spine
             is_read = is_changed and isinstance(name, str)
             cycle.append(CycleFactor(str(name), order, spine) if is_read else None)
-        closing, fixed = cycle or (None, None)
+        closing, fixed = (*cycle, None, None)[:2]
         return BoundTerm(
             term=term,
             physical=physical,

@@ -102,7 +102,7 @@ def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64A
     header[join_layout.ATOM_DEPTHS] = depths_start
     memoizations = shape.memoizations
     is_memoized = any(kind != join_layout.MEMO_NONE for kind, _ in memoizations)
-    header[join_layout.CAN_WAIT] = int(not shape.emitted_levels and not is_memoized)
+    header[join_layout.CAN_DEFER] = int(not shape.emitted_levels and not is_memoized)
     first_block = depths_start + len(plan.factors)
     starts: list[int] = []
     blocks: list[int] = []

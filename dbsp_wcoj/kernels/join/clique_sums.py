@@ -6,7 +6,9 @@ Each letter is the weight of an atom. The closing atom ``m`` contains both varia
 `dbsp_wcoj.kernels.join.cycle_sums`. But here several other atoms contain ``c``: ``f``, ``g`` and so
 on, which do not depend on ``v``. Their product ``f * g * …`` is computed once for the prefix, as a
 list of values with weights. Then the list of ``m`` for each ``v`` is intersected with this product.
-In a clique the values of ``v`` often are that same product: then they are not computed again.
+In a clique the values of ``v`` often are that same product: then they are not computed again. A
+join of whole relations can then count in the subgraph that a list of the product induces
+(`dbsp_wcoj.kernels.join.induced_subgraph`).
 
 Cost: one intersection for the prefix, then for each ``v`` the length of the shorter list: it is
 scanned against a bitmap or searched by galloping. Computed without the product, a k-clique would
@@ -30,6 +32,7 @@ from dbsp_wcoj.kernels.join.cursors import (
     prefetch_lookup,
     value_range,
 )
+from dbsp_wcoj.kernels.join.induced_subgraph import sum_subgraph
 from dbsp_wcoj.kernels.join.intersect import count_common, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BITMAP_BITS,
@@ -54,6 +57,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     RUN,
     SCRATCH,
     SECOND_LIST,
+    SUBGRAPH,
     VALUE,
     VALUES,
 )
@@ -292,6 +296,32 @@ def sum_clique(
     while load(program, participant + 2) != 0:
         participant += PARTICIPANT_WORDS
     closing_atom, closing_depth = load(program, participant), load(program, participant + 1)
+    is_unrestricted = least_value == MIN_INT64 and greatest_value == MAX_INT64
+    has_one_participant = load(program, block + PARTICIPANTS) == 1
+    subgraph = load(bitmap_buffer, SUBGRAPH)
+    if (
+        subgraph != 0
+        and is_unrestricted
+        and not has_one_participant
+        and are_leaves(program, state, cursors, block)
+        and are_shared(program, state, cursors, block, fixed_block, closing_atom)
+    ):
+        is_computed, part = sum_subgraph(
+            program,
+            state,
+            cursors,
+            level_states,
+            level,
+            fixed_block,
+            participant,
+            product,
+            values,
+            scratch,
+            subgraph,
+            counters,
+        )
+        if is_computed:
+            return part
     no_atom = np.int64(-1)
     is_whole, size, weight = collect_lists(
         program,
@@ -310,9 +340,7 @@ def sum_clique(
     if is_whole and size == 0:
         return np.int64(0)
     # List the values of the level, too, if each is in several lists.
-    has_one_participant = load(program, block + PARTICIPANTS) == 1
     if is_whole and not has_one_participant and are_leaves(program, state, cursors, block):
-        is_unrestricted = least_value == MIN_INT64 and greatest_value == MAX_INT64
         if is_unrestricted and are_shared(
             program, state, cursors, block, fixed_block, closing_atom
         ):

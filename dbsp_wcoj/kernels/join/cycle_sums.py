@@ -11,8 +11,8 @@ cycle ends in the same way. Counting cycles spends most of its time here.
 The sum is linear in each atom and each atom is the sum of its runs. So the code loops over three
 runs, one of each atom, and forms no union; the innermost loop has its variables in registers. A
 join of whole relations reads ``m`` in another form: packed into bitmap words
-(`dbsp_wcoj.kernels.join.packed_lists`), or as numbers of 32 bits, where pairs of lists wait for
-others with the same list (`dbsp_wcoj.kernels.join.narrow_lists`).
+(`dbsp_wcoj.kernels.join.packed_lists`), or as numbers of 32 bits, where some intersections are
+deferred (`dbsp_wcoj.kernels.join.narrow_lists`).
 
 The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
@@ -25,7 +25,7 @@ from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.cursors import is_excluded, prefetch_lookup, subtree_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BLOCKS,
-    CAN_WAIT,
+    CAN_DEFER,
     COUNTER_BYTES,
     CURSOR_BYTES,
     END,
@@ -110,13 +110,13 @@ def sum_whole_cycle(
         return False, zero
     closing_run = load(closing_cursor, RUN)
     is_packed = packed != 0 and closing_run == load(packed, zero)
-    # The weight of the prefix would be lost while a summand waits.
+    # The weight of the prefix would be lost if a summand is deferred.
     is_narrow = (
         narrow != 0
         and closing_run == load(narrow, zero)
         and load(fixed_cursor, RUN) == load(narrow, FIXED_RUN)
         and fixed_depth == 1
-        and load(program, CAN_WAIT) != 0
+        and load(program, CAN_DEFER) != 0
         and prefix_weight == 1
     )
     if not is_packed and not is_narrow:

@@ -20,9 +20,9 @@ ATOM_DEPTHS = 8  # position of a list: the number of bound columns of each atom
 # The atom whose rows bind the first DRIVER_LEVELS levels (`dbsp_wcoj.kernels.join.delta_rows`).
 DRIVER = 9
 DRIVER_LEVELS = 10
-# 1 if the result is one sum and no part of it is memoized, so that its summands may wait
+# 1 if the result is one sum and no part of it is memoized, so summands can be deferred
 # (`dbsp_wcoj.kernels.join.narrow_lists`).
-CAN_WAIT = 11
+CAN_DEFER = 11
 PROGRAM_WORDS = 12
 
 # The block of a level: MEMO_KIND, MEMO_LEVEL, SUM_KIND, SUM_KERNEL, the number of participants,
@@ -137,7 +137,8 @@ SECOND_LIST = FIRST_LIST + 2 * LIST_WORDS
 SCRATCH = SECOND_LIST + 2 * LIST_WORDS  # 3 * LIST_WORDS words (`dbsp_wcoj.kernels.join.lists`)
 PACKED_RUN = SCRATCH + 3 * LIST_WORDS  # address of a packed run (`packed_lists`), 0 for none
 NARROW_LISTS = PACKED_RUN + 1  # address of narrow lists (`narrow_lists`), 0 for none
-BITMAP_BUFFER_WORDS = NARROW_LISTS + 1
+SUBGRAPH = NARROW_LISTS + 1  # address of an induced subgraph (`induced_subgraph`), 0 for none
+BITMAP_BUFFER_WORDS = SUBGRAPH + 1
 
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:

@@ -1,30 +1,32 @@
-"""Narrow lists: a join of whole relations counts each pair of lists from the longer one.
+"""Narrow lists: a join of whole relations intersects two lists by scanning the shorter one.
 
 To count the triangles of a whole graph, the join intersects two lists for each edge (a, b)::
 
     sum over a, b of  | list(a) AND list(b) |
 
-One of the two is marked in a bitmap, and the other one is scanned: its values are tested one after
-another. If all b of a vertex a are processed together, a marked list serves all of them. But then
-the scanned lists are those of b, and in a skewed graph most edges lead to a vertex with a long
-list. So the two sides share the edges::
+The longer list is marked in a bitmap, and the values of the shorter one are tested one after
+another. All edges of a vertex a are processed together, so marking list(a) once serves each list(b)
+that is not longer. But in a skewed graph most edges lead to a vertex with a longer list. These
+intersections are deferred, and then sorted by b, so that marking list(b) once serves them as well::
 
-    list(b) at most `MAX_SCAN_RATIO` times as long as list(a):   mark list(a), scan list(b), now
-    longer:   the pair waits. Later, the waiting pairs are sorted by b, and all pairs of one b are
-              counted together: mark list(b), scan each list(a)
+    list(b) not longer than list(a):   mark list(a), scan list(b)
+    longer:                            defer; later mark list(b), scan each such list(a)
+
+A list is marked only if the lists to scan are not much shorter together (`MIN_GALLOP_RATIO`).
+Otherwise their values are searched in it by galloping.
 
 The values are numbers of 32 bits, counted from the least value of all lists, because reading them
-from memory is most of the work. The pairs that wait are counted when there are `CAPACITY` of them,
-when they have `MAX_WAITING_VALUES` values to scan, and at the end of the join
-(`sum_waiting_pairs`).
+from memory is most of the work. The deferred intersections are computed when there are `CAPACITY`
+of them, when they have `MAX_DEFERRED_VALUES` values to scan, and at the end of the join
+(`sum_deferred`).
 
-Cost: the sum of the lengths of the shorter lists, up to the factor `MAX_SCAN_RATIO`; O(1) for each
-edge, and O(nodes) each time that the waiting pairs are counted.
+Cost: the sum of the lengths of the shorter lists; O(1) for each edge, and O(nodes) each time that
+deferred intersections are computed.
 
 The lists of a and of b may be of two runs. They are described by one int64 array: the header below;
-a counter for each node of the root and one more; the pairs, two words each: node of the marked list
-and length of the scanned one in one word, and the position of the scanned list; then space for the
-sorted pairs.
+a counter for each node of the root and one more; the deferred intersections, two words each: node
+of the marked list and length of the scanned one in one word, and the position of the scanned list;
+then space to sort them.
 """
 
 import numpy as np
@@ -42,29 +44,26 @@ VALUES = 1  # address of its narrow values, 4 bytes each
 NODES = 2  # number of nodes of its root
 FIXED_RUN = 3  # address of the run with the lists of a
 FIXED_VALUES = 4  # address of its narrow values
-CAPACITY = 5  # number of pairs that there is space for
-PAIRS = 6  # number of pairs that wait
-WAITING_VALUES = 7  # number of values to scan for them
-WEIGHT = 8  # the weight of each common value of a waiting pair
+CAPACITY = 5  # number of intersections that can be deferred
+DEFERRED = 6  # number of deferred intersections
+DEFERRED_VALUES = 7  # number of values to scan for them
+WEIGHT = 8  # the weight of each common value of a deferred intersection
 FIRST_COUNTER = 9
 
-PAIR_WORDS = 2
+DEFERRED_WORDS = 2
 LENGTH_BITS = 32
 LENGTH_MASK = (1 << LENGTH_BITS) - 1
 
-# A list at most this many times as long as the marked one is scanned.
-MAX_SCAN_RATIO = 1
-# The waiting pairs are counted when they have this many values to scan, so that a join that pauses
-# does not take much longer than `dbsp_wcoj.kernels.join.join_layout.MAX_WORK_PER_CALL` says.
-MAX_WAITING_VALUES = 1 << 26
-# Waiting pairs whose marked list is this many times as long as their scanned lists together are
-# searched by galloping instead.
+# Deferred intersections are computed when they have this many values to scan, so that a join that
+# pauses does not take much longer than `dbsp_wcoj.kernels.join.join_layout.MAX_WORK_PER_CALL` says.
+MAX_DEFERRED_VALUES = 1 << 26
+# A list is marked if the lists to scan have together at least one value for this many of its own.
 MIN_GALLOP_RATIO = 8
 
 
-def waiting_words(nodes: int, capacity: int) -> int:
+def narrow_words(nodes: int, capacity: int) -> int:
     """Return the number of words of the array."""
-    return FIRST_COUNTER + nodes + 1 + PAIR_WORDS * (2 * capacity + PREFETCH_DISTANCE)
+    return FIRST_COUNTER + nodes + 1 + DEFERRED_WORDS * (2 * capacity + PREFETCH_DISTANCE)
 
 
 @subroutine
@@ -97,41 +96,41 @@ def count_marked(bitmap, values, first, last):
 
 
 @subroutine
-def sort_pairs(lists, pairs, sorted_pairs):
+def sort_deferred(lists, deferred, by_node):
     """Write the position and the length of each scanned list, sorted by the marked lists.
 
-    Afterwards the counter of a node is the end of its pairs among the sorted ones.
+    Afterwards the counter of a node is the end of its intersections among the sorted ones.
     """
     counters = lists + 8 * FIRST_COUNTER
     nodes = load(lists, NODES)
     for node in range(nodes + 1):
         store(counters, node, 0)
-    for pair in range(load(lists, PAIRS)):
-        node = load(pairs, PAIR_WORDS * pair) >> LENGTH_BITS
+    for index in range(load(lists, DEFERRED)):
+        node = load(deferred, DEFERRED_WORDS * index) >> LENGTH_BITS
         store(counters, node + 1, load(counters, node + 1) + 1)
     for node in range(nodes):
         store(counters, node + 1, load(counters, node + 1) + load(counters, node))
-    for pair in range(load(lists, PAIRS)):
-        node_and_length = load(pairs, PAIR_WORDS * pair)
+    for index in range(load(lists, DEFERRED)):
+        node_and_length = load(deferred, DEFERRED_WORDS * index)
         node = node_and_length >> LENGTH_BITS
         place = load(counters, node)
         store(counters, node, place + 1)
-        store(sorted_pairs, PAIR_WORDS * place, load(pairs, PAIR_WORDS * pair + 1))
-        store(sorted_pairs, PAIR_WORDS * place + 1, node_and_length & LENGTH_MASK)
+        store(by_node, DEFERRED_WORDS * place, load(deferred, DEFERRED_WORDS * index + 1))
+        store(by_node, DEFERRED_WORDS * place + 1, node_and_length & LENGTH_MASK)
     for place in range(PREFETCH_DISTANCE):  # read by the prefetching
-        store(sorted_pairs, PAIR_WORDS * (load(lists, PAIRS) + place), 0)
+        store(by_node, DEFERRED_WORDS * (load(lists, DEFERRED) + place), 0)
 
 
 @subroutine
-def sum_waiting(lists, bitmap):
-    """Return the sum of all waiting pairs, which then wait no longer."""
+def compute_deferred(lists, bitmap):
+    """Return the sum of all deferred intersections, of which none is left then."""
     run, values, fixed_values = load(lists, RUN), load(lists, VALUES), load(lists, FIXED_VALUES)
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
     leaves, fixed_leaves = leaves_of(run), leaves_of(load(lists, FIXED_RUN))
     counters = lists + 8 * FIRST_COUNTER
-    pairs = counters + 8 * (load(lists, NODES) + 1)
-    sorted_pairs = pairs + 8 * PAIR_WORDS * load(lists, CAPACITY)
-    sort_pairs(lists, pairs, sorted_pairs)
+    deferred = counters + 8 * (load(lists, NODES) + 1)
+    by_node = deferred + 8 * DEFERRED_WORDS * load(lists, CAPACITY)
+    sort_deferred(lists, deferred, by_node)
     common = np.int64(0)
     place = np.int64(0)
     for node in range(load(lists, NODES)):
@@ -141,41 +140,41 @@ def sum_waiting(lists, bitmap):
         first, last = load(offsets, node), load(offsets, node + 1)
         scanned_values = np.int64(0)
         for later in range(place, end):
-            scanned_values += load(sorted_pairs, PAIR_WORDS * later + 1)
+            scanned_values += load(by_node, DEFERRED_WORDS * later + 1)
         if scanned_values * MIN_GALLOP_RATIO < last - first:
             for later in range(place, end):
-                start = load(sorted_pairs, PAIR_WORDS * later)
-                stop = start + load(sorted_pairs, PAIR_WORDS * later + 1)
+                start = load(by_node, DEFERRED_WORDS * later)
+                stop = start + load(by_node, DEFERRED_WORDS * later + 1)
                 common += count_common(fixed_leaves, start, stop, leaves, first, last)
         else:
             mark_narrow(bitmap, values, first, last, False)
             for later in range(place, end):
-                prefetched = load(sorted_pairs, PAIR_WORDS * (later + PREFETCH_DISTANCE))
+                prefetched = load(by_node, DEFERRED_WORDS * (later + PREFETCH_DISTANCE))
                 prefetch(fixed_values, prefetched >> 1)
-                start = load(sorted_pairs, PAIR_WORDS * later)
-                stop = start + load(sorted_pairs, PAIR_WORDS * later + 1)
+                start = load(by_node, DEFERRED_WORDS * later)
+                stop = start + load(by_node, DEFERRED_WORDS * later + 1)
                 common += count_marked(bitmap, fixed_values, start, stop)
             mark_narrow(bitmap, values, first, last, True)
         place = end
-    store(lists, PAIRS, 0)
-    store(lists, WAITING_VALUES, 0)
+    store(lists, DEFERRED, 0)
+    store(lists, DEFERRED_VALUES, 0)
     return multiply(common, load(lists, WEIGHT))
 
 
 @kernel
-def sum_waiting_pairs(lists, bitmap):
-    """Return the sum of all pairs that wait at the end of a join; it may be `OVERFLOWED`.
+def sum_deferred(lists, bitmap):
+    """Return the sum of all intersections deferred at the end of a join; it may be `OVERFLOWED`.
 
     Args:
         lists: Address of the array.
         bitmap: Address of the bitmap, all zero before and after.
     """
-    return sum_waiting(lists, bitmap)
+    return compute_deferred(lists, bitmap)
 
 
 @subroutine
 def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low, high, weight):
-    """Count the common values of a fixed list and the list of each node; some pairs wait.
+    """Count the common values of a fixed list and the list of each node; some are deferred.
 
     Args:
         lists: Address of the array.
@@ -191,8 +190,8 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
         weight: The weight of each common value.
 
     Returns:
-        ``(sum, proposals)``: the sum of the pairs that were counted, and one proposal per value of
-        the shorter list of each pair.
+        ``(sum, proposals)``: the sum of the intersections that were computed, and one proposal per
+        value of the shorter list of each intersection.
     """
     run, narrow_values, fixed_values = (
         load(lists, RUN),
@@ -200,17 +199,18 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
         load(lists, FIXED_VALUES),
     )
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
+    leaves, fixed_leaves = leaves_of(run), leaves_of(load(lists, FIXED_RUN))
     counters = lists + 8 * FIRST_COUNTER
-    pairs = counters + 8 * (load(lists, NODES) + 1)
+    deferred = counters + 8 * (load(lists, NODES) + 1)
     length = last - first
-    max_length = MAX_SCAN_RATIO * length
     total = np.int64(0)
     common = np.int64(0)
     proposals = np.int64(0)
-    if load(lists, PAIRS) != 0 and load(lists, WEIGHT) != weight:
-        total = sum_waiting(lists, bitmap)
+    if load(lists, DEFERRED) != 0 and load(lists, WEIGHT) != weight:
+        total = compute_deferred(lists, bitmap)
     store(lists, WEIGHT, weight)
     is_marked = False
+    searched_values = np.int64(0)  # in the fixed list, while it is not marked
     position = start
     while position < end:
         size = min(end - position, LOOKUP_BATCH_VALUES)
@@ -218,32 +218,34 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
             run, offsets, np.int64(0), np.int64(1), values, position, size, low, high, node_entries
         )
         position += size
-        has_space = load(lists, PAIRS) + count <= load(lists, CAPACITY)
-        if not has_space or load(lists, WAITING_VALUES) >= MAX_WAITING_VALUES:
-            if is_marked:
-                mark_narrow(bitmap, fixed_values, first, last, True)
-                is_marked = False
-            total = add(total, sum_waiting(lists, bitmap))
-        waiting = load(lists, PAIRS)
         for index in range(count):
             later = load(node_entries, min(index + PREFETCH_DISTANCE, count - 1))
             prefetch(narrow_values, load(offsets, later) >> 1)
             node = load(node_entries, index)
             child, child_end = load(offsets, node), load(offsets, node + 1)
-            if child_end - child > max_length:
-                store(pairs, PAIR_WORDS * waiting, (node << LENGTH_BITS) | length)
-                store(pairs, PAIR_WORDS * waiting + 1, first)
-                waiting += 1
+            if child_end - child > length:
+                proposals += length
+                place = load(lists, DEFERRED)
+                store(deferred, DEFERRED_WORDS * place, (node << LENGTH_BITS) | length)
+                store(deferred, DEFERRED_WORDS * place + 1, first)
+                store(lists, DEFERRED, place + 1)
+                deferred_values = load(lists, DEFERRED_VALUES) + length
+                store(lists, DEFERRED_VALUES, deferred_values)
+                if place + 1 == load(lists, CAPACITY) or deferred_values >= MAX_DEFERRED_VALUES:
+                    if is_marked:
+                        mark_narrow(bitmap, fixed_values, first, last, True)
+                        is_marked = False
+                    total = add(total, compute_deferred(lists, bitmap))
                 continue
             proposals += child_end - child
             if not is_marked:
+                searched_values += child_end - child
+                if searched_values * MIN_GALLOP_RATIO < length:
+                    common += count_common(leaves, child, child_end, fixed_leaves, first, last)
+                    continue
                 mark_narrow(bitmap, fixed_values, first, last, False)
                 is_marked = True
             common += count_marked(bitmap, narrow_values, child, child_end)
-        waiting_values = (waiting - load(lists, PAIRS)) * length
-        proposals += waiting_values
-        store(lists, PAIRS, waiting)
-        store(lists, WAITING_VALUES, load(lists, WAITING_VALUES) + waiting_values)
     if is_marked:
         mark_narrow(bitmap, fixed_values, first, last, True)
     return add(total, multiply(common, weight)), proposals

@@ -75,7 +75,6 @@ def prepare(patch: pytest.MonkeyPatch, form: str) -> list[bool]:
         attempts.append(lists is not None and isinstance(lists, NarrowLists) == (form == "narrow"))
         return lists
 
-    patch.setattr(bound_terms, "prepare_lists", record)
     patch.setattr(physical_term, "prepare_lists", record)
     patch.setattr(bound_terms, "MIN_PREPARED_ROWS", 1)
     patch.setattr("dbsp_wcoj.execution.list_packing.MAX_PAIRS_PER_ROW", FORMS[form])
@@ -184,7 +183,7 @@ def test_a_view_whose_first_lists_are_prepared_equals_the_product_of_matrices(
     total = np.zeros_like(steps[0])
     with pytest.MonkeyPatch.context() as patch, working_threads(threads):
         prepare(patch, form)
-        patch.setattr("dbsp_wcoj.execution.join_buffers.MAX_WAITING_PAIRS", 1)
+        patch.setattr("dbsp_wcoj.execution.join_buffers.MAX_DEFERRED", 1)
         patch.setattr("dbsp_wcoj.delta_query.MIN_PARALLEL_ROWS", 64)
         patch.setattr("dbsp_wcoj.execution.term_division.MIN_DIVIDED_ROWS", 64)
         patch.setattr("dbsp_wcoj.execution.term_division.MIN_PART_ROWS", 16)
@@ -259,7 +258,7 @@ def test_triangles_of_three_relations_equal_the_product_of_matrices(seed, form):
     query = "n() :- r(a, b), s(b, c), t(a, c)"
     with pytest.MonkeyPatch.context() as patch:
         prepare(patch, form)
-        patch.setattr("dbsp_wcoj.execution.join_buffers.MAX_WAITING_PAIRS", 1)
+        patch.setattr("dbsp_wcoj.execution.join_buffers.MAX_DEFERRED", 1)
         view = DeltaQuery(query)
         before = 0
         for matrices in (first, [old + new for old, new in zip(first, later, strict=True)]):
@@ -283,7 +282,7 @@ def hub_graph(weight: int) -> ZSet:
 
 
 @pytest.mark.parametrize("exponent", [18, 19, 20, 21])
-def test_the_sum_of_pairs_that_wait_is_exact_or_an_error(exponent, monkeypatch):
+def test_the_sum_of_deferred_intersections_is_exact_or_an_error(exponent, monkeypatch):
     attempts = prepare(monkeypatch, "narrow")
     edges = {"e": hub_graph(2**exponent)}
     exact = 40 * 2 ** (3 * exponent)  # the triangles a, 100, 101: 100 has the longer list
@@ -296,7 +295,7 @@ def test_the_sum_of_pairs_that_wait_is_exact_or_an_error(exponent, monkeypatch):
 
 
 @pytest.mark.parametrize("work", [1, 50, 1000])
-def test_pairs_wait_while_a_join_pauses(work, monkeypatch):
+def test_a_join_that_pauses_keeps_deferred_intersections(work, monkeypatch):
     prepare(monkeypatch, "narrow")
     monkeypatch.setattr("dbsp_wcoj.kernels.join.join_layout.MAX_WORK_PER_CALL", work)
     matrix = random_matrix(np.random.default_rng(5), 0.3, [1])
@@ -305,7 +304,7 @@ def test_pairs_wait_while_a_join_pauses(work, monkeypatch):
     assert generic_join(TRIANGLES, {"e": edges}).to_dict() == {(): expected}
 
 
-def test_a_join_that_was_stopped_leaves_no_pairs_that_wait(monkeypatch):
+def test_a_join_that_was_stopped_leaves_no_deferred_intersections(monkeypatch):
     attempts = prepare(monkeypatch, "narrow")
     monkeypatch.setattr("dbsp_wcoj.kernels.join.join_layout.MAX_WORK_PER_CALL", 50)
     matrix = random_matrix(np.random.default_rng(5), 0.3, [1])

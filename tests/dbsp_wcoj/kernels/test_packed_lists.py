@@ -32,10 +32,10 @@ NAMES = {
 
 @pytest.fixture(params=["packed", "narrow"], autouse=True)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Let joins read lists in this form; few pairs of narrow lists may wait."""
+    """Let joins read lists in this form; narrow lists defer one intersection at most."""
     limit = 1.0 if request.param == "packed" else 0.0
     monkeypatch.setattr("dbsp_wcoj.execution.list_packing.MAX_PAIRS_PER_ROW", limit)
-    monkeypatch.setattr("dbsp_wcoj.execution.join_buffers.MAX_WAITING_PAIRS", 1)
+    monkeypatch.setattr("dbsp_wcoj.execution.join_buffers.MAX_DEFERRED", 1)
     return str(request.param)
 
 
