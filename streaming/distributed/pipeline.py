@@ -58,6 +58,7 @@ from streaming.distributed.execution.task import (
     StageStep,
     StageTask,
 )
+from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, sum_tables
 from streaming.distributed.planning.grid import Grid
@@ -392,7 +393,10 @@ class Pipeline:
     ) -> Iterable[tuple[int, str, bytes]]:
         """Run a stage that is too small for a task in the driver, as its one cell."""
         sent = replicate_rows(stage, rows, self.grids[stage.number])
-        return step.step_cell(0, split_relations(stage, sent)).result_rows
+        with TaskFiles(self._files) as task_files:
+            result = step.step_cell(0, split_relations(stage, sent), task_files)
+            task_files.sync()
+        return result.result_rows
 
     def _run_placed(
         self, session: SparkSession, stage: Stage, rows: pa.Table, task: StageTask

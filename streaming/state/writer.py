@@ -202,6 +202,7 @@ class Writer:
         outputs: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
         dead_letters: int = 0,
         cells: CellVersions | None = None,
+        sync: bool = True,
     ) -> Manifest:
         """Sync all files that were written; return the manifest of the version.
 
@@ -217,7 +218,11 @@ class Writer:
             outputs: The files of each published table.
             dead_letters: The number of dead letters so far.
             cells: The cells of a distributed circuit.
+            sync: False if the caller syncs the files before it uses the manifest
+                (`sync_together`).
         """
+        if sync:
+            self.sync()
         return Manifest(
             batch_id=batch_id,
             query_id=query_id,
@@ -231,7 +236,7 @@ class Writer:
             digests=digests,
             outputs=outputs,
             dead_letters=dead_letters,
-            files=self._sync_and_list_files(),
+            files=self._list_files(),
             state_id=state_id,
             fingerprint=fingerprint,
             cells=cells,
@@ -239,12 +244,24 @@ class Writer:
 
     def sync(self) -> None:
         """Make the files that were written, and their names, durable."""
-        sync_all(self._files, self._unsynced, sorted(self.folders))
-        self._unsynced.clear()
+        self.sync_together(self._files, [self])
 
-    def _sync_and_list_files(self) -> dict[str, FileChecksum]:
-        """Sync files and folders together; return the checksums of all files of the version."""
-        self.sync()
+    @staticmethod
+    def sync_together(files: Files, writers: Sequence[Writer]) -> None:
+        """Make the files of several writers durable at once, which takes less time (`sync`).
+
+        Args:
+            files: Their directory.
+            writers: The writers.
+        """
+        names = [name for writer in writers for name in writer._unsynced]
+        folders = {folder for writer in writers for folder in writer.folders}
+        sync_all(files, names, sorted(folders))
+        for writer in writers:
+            writer._unsynced.clear()
+
+    def _list_files(self) -> dict[str, FileChecksum]:
+        """Return the checksums of all files of the version."""
         files = dict(self.output_files)
         for references in self._references.values():
             for reference in references:

@@ -61,7 +61,8 @@ from streaming.distributed.execution.stage_rows import (
     split_columns,
     split_relations,
 )
-from streaming.distributed.execution.task import StagePlan, StageStep, freeze_modules
+from streaming.distributed.execution.task import StagePlan, StageStep, cheap_collection
+from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, find_tasks, write_delta
 from streaming.distributed.planning.grid import Grid
@@ -202,7 +203,12 @@ class JobPlan:
                     yield packet._replace(origin=report.origin)
 
     def write_views(
-        self, batch_id: int, tables: dict[str, list[pa.Table]], report: Report, partition: int
+        self,
+        batch_id: int,
+        tables: dict[str, list[pa.Table]],
+        report: Report,
+        partition: int,
+        task_files: TaskFiles,
     ) -> Iterator[Packet]:
         """Write the deltas of views; yield the names of their files for the driver, or an error.
 
@@ -211,13 +217,15 @@ class JobPlan:
             tables: The rows, by view; they are removed.
             report: Of this task.
             partition: The number of this task.
+            task_files: The files of this task.
         """
         for view in sorted(tables):
             try:
                 rows, checksums = write_delta(
-                    self.files, batch_id, view, self.views[view], tables.pop(view)
+                    task_files, batch_id, view, self.views[view], tables.pop(view)
                 )
             except DbspWcojError as error:
+                task_files.undo()
                 content = format_error(error)
                 yield _to_driver(partition, Kind.ERROR, view, -1, report.origin, content)
                 return
@@ -282,8 +290,8 @@ class JobTask:
 
     def run(self, batches: Batches) -> Batches:
         """Run the task: the function for ``mapInArrow``."""
-        freeze_modules()
-        yield from write_packets(self._send_all(batches))
+        with cheap_collection():
+            yield from write_packets(self._send_all(batches))
 
     def _send_all(self, batches: Batches) -> Iterator[Packet | pa.RecordBatch]:
         """Yield the packets of the task, and its report."""
@@ -450,25 +458,28 @@ class CellsTask(JobTask):
                     views.setdefault(packet.name, []).append(read_table(packet.content))
                 elif packet.name:  # else it only makes this task run
                     rows.setdefault(int(packet.name), []).append(read_table(packet.content))
-        for plan in self.plan.stages_of(self.level):
-            number = plan.stage.number
-            table = pa.concat_tables(rows.pop(number)) if number in rows else None
-            outputs: dict[str, list[pa.Table]] = {}
-            for cell in self._cells_to_step(plan, partition, table):
-                try:
-                    manifest, cell_outputs = self._step(plan, cell, table)
-                except DbspWcojError as error:
-                    content = format_error(error)
-                    yield _to_driver(partition, Kind.ERROR, str(number), cell, origin, content)
-                    return
-                yield _to_driver(partition, Kind.MANIFEST, str(number), cell, origin, manifest)
-                for destination, tables in group_by_destination(cell_outputs).items():
-                    outputs.setdefault(destination, []).extend(tables)
-            for view in self.plan.layout.local_views:
-                if tables := outputs.pop(f"view {view}", []):
-                    views.setdefault(view, []).extend(tables)
-            yield from self.plan.divide(outputs, report, partition)
-        yield from self.plan.write_views(self.batch_id, views, report, partition)
+        with TaskFiles(self.plan.files) as task_files:
+            for plan in self.plan.stages_of(self.level):
+                number = plan.stage.number
+                table = pa.concat_tables(rows.pop(number)) if number in rows else None
+                outputs: dict[str, list[pa.Table]] = {}
+                for cell in self._cells_to_step(plan, partition, table):
+                    try:
+                        manifest, cell_outputs = self._step(plan, cell, table, task_files)
+                    except DbspWcojError as error:
+                        task_files.undo()
+                        content = format_error(error)
+                        yield _to_driver(partition, Kind.ERROR, str(number), cell, origin, content)
+                        return
+                    yield _to_driver(partition, Kind.MANIFEST, str(number), cell, origin, manifest)
+                    for destination, tables in group_by_destination(cell_outputs).items():
+                        outputs.setdefault(destination, []).extend(tables)
+                for view in self.plan.layout.local_views:
+                    if tables := outputs.pop(f"view {view}", []):
+                        views.setdefault(view, []).extend(tables)
+                yield from self.plan.divide(outputs, report, partition)
+            yield from self.plan.write_views(self.batch_id, views, report, partition, task_files)
+            task_files.sync()
 
     def _cells_to_step(self, plan: StagePlan, partition: int, rows: pa.Table | None) -> list[int]:
         """Return the cells of this task that have rows, or take their first step."""
@@ -481,7 +492,7 @@ class CellsTask(JobTask):
         return sorted(new | with_rows)
 
     def _step(
-        self, plan: StagePlan, cell: int, table: pa.Table | None
+        self, plan: StagePlan, cell: int, table: pa.Table | None, task_files: TaskFiles
     ) -> tuple[bytes, Mapping[str, pa.Table]]:
         manifest = self.manifests.get((plan.stage.number, cell))
         manifests = {} if manifest is None else {cell: manifest}
@@ -491,7 +502,7 @@ class CellsTask(JobTask):
         if table is not None:
             rows = table.filter(pc.equal(table.column(CELL), cell))
             tables = split_relations(plan.stage, rows)
-        result = step.step_cell(cell, tables)
+        result = step.step_cell(cell, tables, task_files)
         return result.manifest, result.outputs
 
 

@@ -127,15 +127,27 @@ def pack_rows(
 
 
 def write_packets(packets: Iterable[Packet | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield each packet as a batch of one row, so that no batch is large; and batches unchanged."""
+    """Yield packets in batches of about `MAX_PACKET_BYTES`; batches are passed on unchanged."""
+    waiting: list[Packet] = []
+    size = 0
     for packet in packets:
         if isinstance(packet, pa.RecordBatch):
             yield packet
             continue
-        yield pa.record_batch(
-            [pa.array([value], f.type) for value, f in zip(packet, _SCHEMA, strict=True)],
-            schema=_SCHEMA,
-        )
+        waiting.append(packet)
+        size += len(packet.content)
+        if size >= MAX_PACKET_BYTES:
+            yield _to_batch(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _to_batch(waiting)
+
+
+def _to_batch(packets: list[Packet]) -> pa.RecordBatch:
+    columns = zip(zip(*packets, strict=True), _SCHEMA, strict=True)
+    return pa.record_batch(
+        [pa.array(values, field.type) for values, field in columns], schema=_SCHEMA
+    )
 
 
 def read_packets(batch: pa.RecordBatch) -> Iterator[Packet]:

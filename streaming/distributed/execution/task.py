@@ -6,8 +6,8 @@ micro-batch. The circuit is taken from this worker's memory if it is at exactly 
 otherwise it is loaded from the memory-mapped files
 (`streaming.distributed.execution.executor_cache`). The result is the same. New files have names
 that no other attempt uses, and are not part of the state until the driver's manifest names them.
-Therefore Spark may retry a task or run it twice. The files of the other attempts are removed when
-the directory is opened next.
+Therefore Spark may retry a task or run it twice. A task that fails removes its files; those of
+other attempts are removed when the directory is opened next.
 
 An error that the engine raises on purpose would occur in every attempt, so Spark must not retry it:
 the task returns it to the driver, which raises it.
@@ -16,10 +16,11 @@ the task returns it to the driver, which raises it.
 from __future__ import annotations
 
 import gc
+import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Final
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import split_relations
+from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, publish_view
 from streaming.distributed.planning.stages import Stage
@@ -39,7 +41,6 @@ from streaming.errors import StreamingError
 from streaming.state.files import Files
 from streaming.state.manifest import read_cell_manifest
 from streaming.state.versions import DATA
-from streaming.state.writer import Writer
 
 __all__ = [
     "ERROR",
@@ -49,7 +50,7 @@ __all__ = [
     "StagePlan",
     "StageStep",
     "StageTask",
-    "freeze_modules",
+    "cheap_collection",
 ]
 
 #: The rows that tasks return: for each cell its new manifest and its outputs, or an error.
@@ -58,6 +59,8 @@ RESULT_SCHEMA: Final = "cell int, name string, content binary"
 MANIFEST: Final = ""
 #: The name of a row with an error.
 ERROR: Final = "!"
+#: The most tasks of a worker until the objects that exist are excluded from garbage collections.
+MAX_TASKS_PER_FREEZE: Final = 64
 ResultRows = list[tuple[int, str, bytes]]
 _BYTES: Final = pa.binary()
 
@@ -105,8 +108,15 @@ class StageStep:
         """Return whether cells without rows step, too: the whole view is published."""
         return self.output is not None and self.output.mode.mode == "complete"
 
-    def step_cell(self, cell: int, tables: Mapping[str, pa.Table]) -> CellStep:
-        """Step one cell, and write and sync its files.
+    def step_cell(
+        self, cell: int, tables: Mapping[str, pa.Table], task_files: TaskFiles
+    ) -> CellStep:
+        """Step one cell, and write its files.
+
+        Args:
+            cell: The number of the cell.
+            tables: The rows of its inputs.
+            task_files: The files of the task, which the caller syncs, or removes after an error.
 
         Raises:
             DbspWcojError: As `circuits.Circuit.prepare`, for damaged files, and for rows that do
@@ -119,22 +129,22 @@ class StageStep:
         previous_manifest = None if previous_bytes is None else read_cell_manifest(previous_bytes)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{plan.stage.number}.{cell}"
-        writer = Writer(plan.files, previous_manifest, stem)
-        try:
-            step = circuit.prepare(tables)
-            outputs = step.outputs
-            if self.output is not None:
-                (name,) = outputs
-                outputs = {name: publish_view(plan.stage.view, self.output, step)}
-            state = step.state(writer.dictionary_lengths)
-            writer.add(state)
-            manifest = writer.make_manifest(
-                state, self.batch_id, state_id=plan.state_id, fingerprint=circuit.fingerprint
-            )
-            manifest_bytes = manifest.encode()
-        except BaseException:
-            writer.undo()
-            raise
+        writer = task_files.open_writer(previous_manifest, stem)
+        step = circuit.prepare(tables)
+        outputs = step.outputs
+        if self.output is not None:
+            (name,) = outputs
+            outputs = {name: publish_view(plan.stage.view, self.output, step)}
+        state = step.state(writer.dictionary_lengths)
+        writer.add(state)
+        manifest = writer.make_manifest(
+            state,
+            self.batch_id,
+            state_id=plan.state_id,
+            fingerprint=circuit.fingerprint,
+            sync=False,
+        )
+        manifest_bytes = manifest.encode()
         step.commit()
         CACHE.keep(key, circuit, manifest, manifest_bytes, read_files)
         return CellStep(cell, manifest_bytes, outputs)
@@ -199,20 +209,21 @@ class StageTask:
                 yield from result_rows
 
     def _step_cells(self, number: int, table: pa.Table | None) -> Iterator[ResultRows]:
-        freeze_modules()
-        plan = self.step.plan
-        for cell in range(number, plan.cells, self.tasks):
-            rows = None if table is None else table.filter(pc.equal(table.column(CELL), cell))
-            has_rows = rows is not None and rows.num_rows
-            if not has_rows and cell in self.step.manifests and not self.step.steps_all:
-                continue
-            try:
-                yield self.step.step_cell(
-                    cell, {} if rows is None else split_relations(plan.stage, rows)
-                ).result_rows
-            except DbspWcojError as error:
-                yield [(cell, ERROR, format_error(error))]
-                return
+        with cheap_collection(), TaskFiles(self.step.plan.files) as task_files:
+            plan = self.step.plan
+            for cell in range(number, plan.cells, self.tasks):
+                rows = None if table is None else table.filter(pc.equal(table.column(CELL), cell))
+                has_rows = rows is not None and rows.num_rows
+                if not has_rows and cell in self.step.manifests and not self.step.steps_all:
+                    continue
+                tables = {} if rows is None else split_relations(plan.stage, rows)
+                try:
+                    yield self.step.step_cell(cell, tables, task_files).result_rows
+                except DbspWcojError as error:
+                    task_files.undo()
+                    yield [(cell, ERROR, format_error(error))]
+                    return
+            task_files.sync()
 
     def _check(self, table: pa.Table, number: int) -> None:
         """Check that Spark has sent each row to the task of its cell."""
@@ -225,8 +236,23 @@ class StageTask:
                 )
 
 
-@cache
-def freeze_modules() -> None:
-    """Exclude loaded modules from the garbage collection after every task; once per worker."""
-    gc.collect()
-    gc.freeze()
+@contextmanager
+def cheap_collection() -> Iterator[None]:
+    """Exclude the objects that exist after some tasks from the garbage collections after others.
+
+    Spark's worker collects garbage after every task. The modules of this package and the kernels
+    that the first tasks load would take some 30 to 80 ms, more than the steps of some cells. An old
+    circuit that was excluded remains in memory until this is done again, so only few are: those
+    that the cache had at that moment.
+    """
+    try:
+        yield
+    finally:
+        number = next(_FINISHED_TASKS)
+        if number % MAX_TASKS_PER_FREEZE == 0 or number.bit_count() == 1:
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
+
+
+_FINISHED_TASKS: Final = itertools.count()

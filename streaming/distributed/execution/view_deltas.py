@@ -23,13 +23,13 @@ from circuits import CircuitStep
 from circuits.schema import WEIGHT, Schema
 from circuits.types.codecs.codec import Codecs
 from streaming.distributed.execution.cell import OPERATOR
+from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import encode_column
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.state.files import Files
 from streaming.state.manifest import FileChecksum
 from streaming.state.version_summary import StoredTable
 from streaming.state.versions import OUTPUTS
-from streaming.state.writer import Writer
 from streaming.targets.output_mode import OutputMode, PostStepReader, PostStepTable
 
 __all__ = [
@@ -75,12 +75,23 @@ def find_tasks(table: pa.Table, tasks: int) -> npt.NDArray[np.int64]:
 
 
 def write_delta(
-    files: Files, batch_id: int, view: str, output: ViewOutput, tables: Sequence[pa.Table]
+    task_files: TaskFiles,
+    batch_id: int,
+    view: str,
+    output: ViewOutput,
+    tables: Sequence[pa.Table],
 ) -> tuple[int, Mapping[str, FileChecksum]]:
-    """Add up rows of a view, and write the sums in its output mode; sync the files.
+    """Add up rows of a view, and write the sums in its output mode.
 
     The tables of a view in mode ``upsert`` or ``complete`` are published tables of cells
     (`publish_view`), which have no row in common.
+
+    Args:
+        task_files: The files of the task, which the caller syncs, or removes after an error.
+        batch_id: The micro-batch.
+        view: The name of the view.
+        output: The view.
+        tables: The rows.
 
     Returns:
         The number of published rows, and the size and checksum of each file. Without rows there
@@ -97,13 +108,8 @@ def write_delta(
     if not delta.num_rows:
         return 0, {}
     stem = f"{OUTPUTS}/{batch_id:020}-{uuid.uuid4().hex[:12]}"
-    writer = Writer(files, None, stem)
-    try:
-        writer.write_outputs({view: delta}, stem)
-        writer.sync()
-    except BaseException:
-        writer.undo()
-        raise
+    writer = task_files.open_writer(None, stem)
+    writer.write_outputs({view: delta}, stem)
     return delta.num_rows, writer.output_files
 
 
