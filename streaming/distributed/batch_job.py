@@ -27,6 +27,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -51,10 +52,11 @@ from streaming.distributed.planning.skew import Counts, add_counts
 from streaming.distributed.planning.stages import Stages
 from streaming.distributed.spark_settings import use_settings
 from streaming.distributed.task_errors import parse_error
-from streaming.errors import StreamingError
+from streaming.errors import StateDamagedError, StreamingError
 from streaming.sources.dead_letters import DeadLetters
-from streaming.state.manifest import FileChecksum
-from streaming.state.version_summary import PublishedTable
+from streaming.state.files import Files, remove_files
+from streaming.state.manifest import FileChecksum, read_cell_manifest
+from streaming.state.version_summary import PublishedTable, StoredTable
 
 log = logging.getLogger(__name__)
 
@@ -88,6 +90,8 @@ class JobResult:
         changed_rows: The number of changed rows of each relation of a stage.
         dead_letters: The rows that could not be decoded.
         bytes_received: The bytes that the driver has received.
+        cell_steps: The number of steps of cells on executors.
+        open_cells: How many of them found the circuit of the cell in the memory of their worker.
     """
 
     manifests: dict[tuple[int, int], bytes] = field(default_factory=dict)
@@ -98,6 +102,28 @@ class JobResult:
     changed_rows: Counter[str] = field(default_factory=Counter)
     dead_letters: DeadLetters = field(default_factory=DeadLetters.empty)
     bytes_received: int = 0
+    cell_steps: int = 0
+    open_cells: int = 0
+
+    def remove_files(self, files: Files, previous: Mapping[tuple[int, int], bytes]) -> None:
+        """Remove the files that the tasks have written, because the result is not used.
+
+        Files that cannot be removed remain until the directory is opened again.
+
+        Args:
+            files: The state directory.
+            previous: The manifests of all cells before the job.
+        """
+        names: set[str] = set()
+        for cell, manifest in self.manifests.items():
+            names |= read_cell_manifest(manifest).files.keys()
+            if cell in previous:
+                names -= read_cell_manifest(previous[cell]).files.keys()
+        for table in self.tables.values():
+            if isinstance(table, StoredTable):
+                names |= table.checksums.keys()
+        with suppress(OSError, StateDamagedError):
+            remove_files(files, sorted(names))
 
 
 def find_driver_reason(circuit: Circuit, stages: Stages) -> str | None:
@@ -155,13 +181,19 @@ def run_job(
         }
         tasks.append(CellsTask(plan, level, batch_id, cells))
     for _ in range(MAX_RUNS):
-        result = _collect(frame, tasks)
-        reports = _read_reports(result)
-        if _is_consistent(reports):  # else an error may be due to rows of different attempts
-            _raise_errors(result, name_view)
-            if wakes_all and not reports:
-                raise UnreadableSourceError("no task has run: the micro-batch has no rows")
-            return _read_result(result, reports, plan)
+        packets = _collect(frame, tasks)
+        reports = _read_reports(packets)
+        result = _read_result(packets, reports, plan)
+        try:
+            if _is_consistent(reports):  # else an error may be due to rows of different attempts
+                _raise_errors(packets, name_view)
+                if wakes_all and not reports:
+                    raise UnreadableSourceError("no task has run: the micro-batch has no rows")
+                return result
+        except BaseException:
+            result.remove_files(plan.files, manifests)
+            raise
+        result.remove_files(plan.files, manifests)
         log.warning(
             "micro-batch %d: Spark repeated tasks after their rows had been received: the job runs "
             "again",
@@ -279,6 +311,8 @@ def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobRe
         result.rows.update(report.rows)
         result.changed_rows.update(report.changed_rows)
         digests.update(report.digests)
+        result.cell_steps += report.cell_steps
+        result.open_cells += report.open_cells
     result.digests = {name: _to_int64(total) for name, total in digests.items()}
     return result
 

@@ -34,6 +34,7 @@ rows of the inputs with options, also ``keep="all"``.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NoReturn
@@ -173,6 +174,8 @@ class DistributedEngine(Engine):
         self._uncommitted: tuple[ChangeOptions, Collection[str]] = (ChangeOptions(), ())
         self._has_sliced_change = False  # True if the last change was computed in slices
         self._last_session: SparkSession | None = None
+        # The steps of cells in jobs: all, and those whose circuit was in the memory of the worker.
+        self._steps: Counter[str] = Counter()
         # The last micro-batch that executors could not decode, and the first one to be a job again.
         self._undecoded_batch = self._first_job = -1
         self._store = Store(
@@ -260,7 +263,13 @@ class DistributedEngine(Engine):
                 if error.__cause__ is not None:  # else the micro-batch had no rows
                     self._undecoded_batch = batch.batch_id
                 return None
-        dead_letters = apply_policy(result.dead_letters, bad_rows=bad_rows, batch_id=batch.batch_id)
+        self._steps.update(all=result.cell_steps, open=result.open_cells)
+        batch_id = batch.batch_id
+        try:
+            dead_letters = apply_policy(result.dead_letters, bad_rows=bad_rows, batch_id=batch_id)
+        except BaseException:
+            result.remove_files(self._files, previous)
+            raise
         step = self.circuit.prepare({})
         assert not any(table.num_rows for table in step.outputs.values())
         prepared = PreparedBatch(step, {}, dead_letters, result.digests)
@@ -499,7 +508,8 @@ class DistributedEngine(Engine):
             StateMismatchError: It belongs to other stages.
         """
         cells = read_newest_cells(self._files)
-        program, job = self._program, explain_job(self._program.driver_reason)
+        program = self._program
+        job = explain_job(program.driver_reason, self._steps["all"], self._steps["open"])
         if cells is None:
             return f"{explain_stages(program.stages, program.default_layout.grids)}\n{job}"
         layout = GridLayout.of_json(cells.layout, program.stages, cells.count)

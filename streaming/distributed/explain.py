@@ -75,20 +75,32 @@ def explain_stages(
     return "\n".join(lines)
 
 
-def explain_job(driver_reason: str | None) -> str:
+def explain_job(driver_reason: str | None, cell_steps: int = 0, open_cells: int = 0) -> str:
     """Describe where the rows of a micro-batch are read.
 
     Args:
         driver_reason: Why they pass through the driver; None if executors read them.
+        cell_steps: The number of steps of cells in the jobs of this process.
+        open_cells: How many of them found the circuit of the cell in the memory of their worker.
 
     >>> print(explain_job("input 'p' has options"))
     rows: read by the driver, because input 'p' has options
+    >>> print(explain_job(None, 40, 30))
+    rows: read by executors, in one Spark job; those of small micro-batches by the driver
+    workers: 30 of 40 steps (75 %) found the circuit of their cell in memory
     """
-    if driver_reason is None:
-        return (
-            "rows: read by executors, in one Spark job; those of small micro-batches by the driver"
+    if driver_reason is not None:
+        return f"rows: read by the driver, because {driver_reason}"
+    lines = [
+        "rows: read by executors, in one Spark job; those of small micro-batches by the driver"
+    ]
+    if cell_steps:
+        share = f"{open_cells / cell_steps:.0%}".replace("%", " %")
+        lines.append(
+            f"workers: {open_cells} of {cell_steps} steps ({share}) found the circuit of their "
+            "cell in memory"
         )
-    return f"rows: read by the driver, because {driver_reason}"
+    return "\n".join(lines)
 
 
 def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:

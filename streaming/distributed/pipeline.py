@@ -320,6 +320,17 @@ class Pipeline:
         )
         if previous:
             self._load_balance.record(result.changed_rows)
+        try:
+            self._run_driver_stages(plan, batch_id, previous, result)
+        except BaseException:
+            result.remove_files(self._files, previous)
+            raise
+        return result
+
+    def _run_driver_stages(
+        self, plan: JobPlan, batch_id: int, previous: CellManifests, result: JobResult
+    ) -> None:
+        """Run the stages of a job that run in the driver, and publish the views that read them."""
         tables: dict[str, list[pa.Table]] = {}
         for stage in self._running:
             number = stage.number
@@ -334,9 +345,8 @@ class Pipeline:
                 else:
                     tables.setdefault(destination_of(name), []).append(read_table(content))
         for view in plan.layout.driver_views:
-            delta = sum_tables(views[view].schema, tables.get(f"view {view}", []))
-            result.tables[view] = views[view].mode.publish(view, delta)
-        return result
+            delta = sum_tables(plan.views[view].schema, tables.get(f"view {view}", []))
+            result.tables[view] = plan.views[view].mode.publish(view, delta)
 
     def job_plan(
         self, session: SparkSession, source: SourcePlan, views: Mapping[str, ViewOutput]

@@ -23,7 +23,7 @@ not used.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
@@ -31,7 +31,7 @@ from streaming.state.files import Files
 from streaming.state.manifest import Manifest, read_cell_manifest
 from streaming.state.verified_files import FileCache, read_state
 
-__all__ = ["CACHE", "ExecutorCache"]
+__all__ = ["CACHE", "ExecutorCache", "TakenCell"]
 
 #: The maximum number of cells that a worker keeps.
 MAX_CELLS: Final = 64
@@ -51,6 +51,14 @@ class _CachedCell:
     circuit: Circuit
     manifest_bytes: bytes
     read_files: FileCache
+
+
+class TakenCell(NamedTuple):
+    """The circuit of a cell at a version, its read files, and whether nothing had to be loaded."""
+
+    circuit: Circuit
+    read_files: FileCache
+    was_open: bool
 
 
 @dataclass
@@ -73,7 +81,7 @@ class ExecutorCache:
 
     def take(
         self, key: Key, spec: CircuitSpec, files: Files, manifest_bytes: bytes | None
-    ) -> tuple[Circuit, FileCache]:
+    ) -> TakenCell:
         """Remove a cell from the cache; return its circuit at a version, and its read files.
 
         Args:
@@ -87,13 +95,14 @@ class ExecutorCache:
         """
         cell = self._cells.pop(key, None)
         if manifest_bytes is None:
-            return Circuit(spec), {}
+            return TakenCell(Circuit(spec), {}, False)
         manifest = read_cell_manifest(manifest_bytes)
         if cell is None or cell.circuit.fingerprint != manifest.fingerprint:
             cell = _CachedCell(Circuit(spec), b"", {})
-        if cell.manifest_bytes != manifest_bytes:
+        was_open = cell.manifest_bytes == manifest_bytes
+        if not was_open:
             cell.circuit.load(read_state(files, manifest, cell.read_files))
-        return cell.circuit, cell.read_files
+        return TakenCell(cell.circuit, cell.read_files, was_open)
 
     def keep(
         self,

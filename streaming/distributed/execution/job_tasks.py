@@ -61,7 +61,7 @@ from streaming.distributed.execution.stage_rows import (
     split_columns,
     split_relations,
 )
-from streaming.distributed.execution.task import StagePlan, StageStep, cheap_collection
+from streaming.distributed.execution.task import CellStep, StagePlan, StageStep, cheap_collection
 from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, find_tasks, write_delta
@@ -250,6 +250,8 @@ class Report:
         digests: The checksums of these rows, by input.
         changed_rows: The number of rows of each relation of a stage that it has sent, without
             copies.
+        cell_steps: The number of cells that it has stepped.
+        open_cells: How many of them had their circuit in the memory of the worker.
     """
 
     origin: str
@@ -258,6 +260,8 @@ class Report:
     rows: Counter[str] = field(default_factory=Counter)
     digests: Counter[str] = field(default_factory=Counter)
     changed_rows: Counter[str] = field(default_factory=Counter)
+    cell_steps: int = 0
+    open_cells: int = 0
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
@@ -465,14 +469,17 @@ class CellsTask(JobTask):
                 outputs: dict[str, list[pa.Table]] = {}
                 for cell in self._cells_to_step(plan, partition, table):
                     try:
-                        manifest, cell_outputs = self._step(plan, cell, table, task_files)
+                        result = self._step(plan, cell, table, task_files)
                     except DbspWcojError as error:
                         task_files.undo()
                         content = format_error(error)
                         yield _to_driver(partition, Kind.ERROR, str(number), cell, origin, content)
                         return
-                    yield _to_driver(partition, Kind.MANIFEST, str(number), cell, origin, manifest)
-                    for destination, tables in group_by_destination(cell_outputs).items():
+                    report.cell_steps += 1
+                    report.open_cells += result.was_open
+                    content = result.manifest
+                    yield _to_driver(partition, Kind.MANIFEST, str(number), cell, origin, content)
+                    for destination, tables in group_by_destination(result.outputs).items():
                         outputs.setdefault(destination, []).extend(tables)
                 for view in self.plan.layout.local_views:
                     if tables := outputs.pop(f"view {view}", []):
@@ -493,7 +500,7 @@ class CellsTask(JobTask):
 
     def _step(
         self, plan: StagePlan, cell: int, table: pa.Table | None, task_files: TaskFiles
-    ) -> tuple[bytes, Mapping[str, pa.Table]]:
+    ) -> CellStep:
         manifest = self.manifests.get((plan.stage.number, cell))
         manifests = {} if manifest is None else {cell: manifest}
         output = self.plan.published_by(plan.stage)
@@ -502,8 +509,7 @@ class CellsTask(JobTask):
         if table is not None:
             rows = table.filter(pc.equal(table.column(CELL), cell))
             tables = split_relations(plan.stage, rows)
-        result = step.step_cell(cell, tables, task_files)
-        return result.manifest, result.outputs
+        return step.step_cell(cell, tables, task_files)
 
 
 def _identity(level: int) -> tuple[int, str]:

@@ -125,7 +125,7 @@ class StageStep:
         """
         plan, previous_bytes = self.plan, self.manifests.get(cell)
         key = (plan.state_id, plan.stage.number, cell, plan.fingerprint)
-        circuit, read_files = CACHE.take(key, plan.spec, plan.files, previous_bytes)
+        circuit, read_files, was_open = CACHE.take(key, plan.spec, plan.files, previous_bytes)
         previous_manifest = None if previous_bytes is None else read_cell_manifest(previous_bytes)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{plan.stage.number}.{cell}"
@@ -147,7 +147,7 @@ class StageStep:
         manifest_bytes = manifest.encode()
         step.commit()
         CACHE.keep(key, circuit, manifest, manifest_bytes, read_files)
-        return CellStep(cell, manifest_bytes, outputs)
+        return CellStep(cell, manifest_bytes, outputs, was_open)
 
 
 @dataclass(frozen=True)
@@ -158,11 +158,13 @@ class CellStep:
         cell: The number of the cell.
         manifest: Its version after the step.
         outputs: The deltas of its views, or the published table of a view.
+        was_open: True if the circuit was in the memory of the worker, at the version before.
     """
 
     cell: int
     manifest: bytes
     outputs: Mapping[str, pa.Table]
+    was_open: bool
 
     @property
     def result_rows(self) -> ResultRows:

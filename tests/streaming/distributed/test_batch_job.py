@@ -52,6 +52,7 @@ from tests.streaming.distributed.test_engine import (
     outputs,
 )
 from tests.streaming.distributed.test_engine import SCHEMAS as GRAPH
+from tests.streaming.distributed.test_task import unnamed_files
 from tests.support.tables import bag_of
 
 SCHEMAS = {
@@ -321,6 +322,7 @@ def test_a_job_whose_tasks_received_rows_of_two_attempts_runs_again(tmp_path):
             sink(cluster.frame(table), number)
         assert cluster.frame_jobs == jobs + 2
         assert outputs(sink) == outputs(embedded)
+        assert not unnamed_files(tmp_path)
     is_mixed[0] = 99
     with (
         patch.object(LocalFrame, "repartitionById", repartition),

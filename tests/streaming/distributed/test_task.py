@@ -12,11 +12,12 @@ import pyarrow as pa
 import pytest
 
 from circuits import EvaluationError, compile_sql
-from streaming import ViewSink
+from streaming import RowError, ViewSink
 from streaming.distributed.execution import task
 from streaming.distributed.execution.task import MAX_TASKS_PER_FREEZE, cheap_collection
 from streaming.state.local_files import LocalFiles
-from streaming.state.versions import DATA
+from streaming.state.manifest import list_batch_ids, read_manifest
+from streaming.state.versions import DATA, OUTPUTS
 from tests.streaming.distributed.local_job import LocalCluster
 
 SCHEMA = {"r": pa.schema([("k", pa.int64()), ("x", pa.int64())])}
@@ -29,6 +30,13 @@ def open_sink(place: Any) -> ViewSink:
 
 def rows_of(keys: range, x: int) -> pa.Table:
     return pa.table({"k": keys, "x": [x] * len(keys)})
+
+
+def unnamed_files(place: Any) -> set[str]:
+    """Return the files of rows that no version names."""
+    files = LocalFiles(place)
+    named = {name for n in list_batch_ids(files) for name in read_manifest(files, n).all_files}
+    return {*files.names(DATA), *files.names(OUTPUTS)} - named
 
 
 class Cycle:
@@ -77,11 +85,33 @@ def test_a_task_syncs_the_files_of_its_cells_and_views_together(tmp_path):
 
 def test_a_task_that_fails_removes_the_files_of_all_its_cells(tmp_path):
     cluster, sink = LocalCluster(attempts=(1,)), open_sink(tmp_path)
-    files = LocalFiles(tmp_path)
     sink(cluster.frame(rows_of(range(40), 2**62)), 0)
-    before = files.names(DATA)
     with pytest.raises(EvaluationError, match="beyond int64"):
         sink(cluster.frame(rows_of(range(40), 2**62)), 1)
-    assert files.names(DATA) == before
+    assert not unnamed_files(tmp_path)
     sink(cluster.frame(rows_of(range(40), -1)), 1)
     assert sink.metrics[-1].rows_out["view"] == 80
+
+
+def test_the_files_of_all_tasks_are_removed_if_one_of_them_fails_or_rows_are_refused(tmp_path):
+    cluster, sink = LocalCluster(attempts=(1,)), open_sink(tmp_path)
+    sink(cluster.frame(rows_of(range(40), 1)), 0)
+    with pytest.raises(EvaluationError, match="beyond int64"):
+        sink(cluster.frame(pa.table({"k": [*range(40), 7, 7], "x": [1] * 40 + [2**62] * 2})), 1)
+    assert not unnamed_files(tmp_path)
+    bad = pa.table({"k": range(41), "x": [1] * 41, "weight": [1] * 40 + [None]})
+    with pytest.raises(RowError):
+        sink(cluster.frame(bad), 1)
+    assert not unnamed_files(tmp_path)
+    sink(cluster.frame(rows_of(range(40), 1)), 1)
+    assert sink.metrics[-1].rows_out["view"] == 80 and not unnamed_files(tmp_path)
+
+
+def test_explain_says_how_many_steps_found_their_circuit_in_memory(tmp_path):
+    cluster, sink = LocalCluster(attempts=(1,)), open_sink(tmp_path)
+    cluster.workers = cluster.workers[:1]
+    for number in range(3):
+        sink(cluster.frame(rows_of(range(40), 1)), number)
+    assert sink.explain().endswith(
+        "workers: 16 of 24 steps (67 %) found the circuit of their cell in memory"
+    )
