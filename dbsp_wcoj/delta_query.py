@@ -44,6 +44,7 @@ from dbsp_wcoj.planning.explain import arrangement_name, explain
 from dbsp_wcoj.planning.formula_candidates import FormulaName, parse_formula
 from dbsp_wcoj.planning.planner import check_constants, normalize_body
 from dbsp_wcoj.query import Query
+from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.workers import (
@@ -252,6 +253,19 @@ class DeltaQuery:
         self._check_free()
         with self._lock:
             return self._evaluate(step, budget, chain_products)
+
+    def evaluate_chain(
+        self, step: RelationsStep, budget: Budget | None, chain_products: ChainProducts
+    ) -> RowParts | None:
+        """Compute the view's delta as a chain product, in any order; None if it is not one.
+
+        The arguments and errors are those of `evaluate`.
+        """
+        check_type("step", step, RelationsStep, "the result of Relations.stage")
+        step.check(self._relations)
+        self._check_free()
+        with self._lock:
+            return self._multiply_chain(step.by_name, budget, chain_products)
 
     def step_chunks(self, deltas: Mapping[str, ZSet]) -> Iterator[ZSet]:
         """Like `step`, but yield Z-sets of at most 65,536 rows whose sum is the delta of the view.
@@ -476,7 +490,7 @@ class DeltaQuery:
         if chain_products is not None:
             product = self._multiply_chain(step.by_name, budget, chain_products)
             if product is not None:
-                return product
+                return product.sorted()
         chunks = self._chunks(step.by_name, rows, budget, is_shared=self._can_be_shared(rows))
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
@@ -492,7 +506,7 @@ class DeltaQuery:
         steps: Mapping[str, TraceStep],
         budget: Budget | None,
         chain_products: ChainProducts,
-    ) -> ZSet | None:
+    ) -> RowParts | None:
         """Return the view's delta as a chain product; None if it is not one."""
         changed = [name for name in self._plan_cache.traces if name in steps]
         if len(changed) != 1 or not chain_products.is_large(steps[changed[0]]):
@@ -505,7 +519,7 @@ class DeltaQuery:
             return None
         # Plan the terms all the same, so that the traces have the column orders of later steps.
         self._plan_cache.bind_step(steps)
-        return chain_products.multiply(chain, steps[name], self._plan_cache.traces, budget)
+        return chain_products.multiply_parts(chain, steps[name], self._plan_cache.traces, budget)
 
     def _total(self, steps: Mapping[str, TraceStep], rows: int, budget: Budget | None) -> int:
         """The weight of the empty row in the view's delta."""

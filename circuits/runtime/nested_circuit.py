@@ -44,6 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -55,16 +56,23 @@ from circuits.runtime.operators.first_derivations import (
     first_positions_of_rows,
 )
 from circuits.runtime.operators.join import JoinOperator
-from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.linear import MapOperator, UnionOperator
+from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProducts
 from dbsp_wcoj.limits import Budget
+from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage.trace import PoppedOverlay, Staged, TraceStep
 from dbsp_wcoj.zset import accumulate, consolidated_rows
 
 __all__ = ["NestedCircuit", "NestedCircuitStep"]
+
+#: In iterations with fewer changed rows, all rows are sorted: they fit in the cache.
+MIN_UNSORTED_ROWS: Final = 1 << 12
+#: The operators whose input need not be sorted.
+_SORTING_OPERATORS = (RecursiveSetOperator, RecursiveMinMaxOperator)
 
 
 @dataclass(frozen=True)
@@ -107,6 +115,9 @@ class NestedCircuit:
         outside_names: The names of these nodes.
         unread_names: The names of nodes of the circuit whose traces no iteration reads. Joins read
             only their deltas, because no other input of the joins changes after iteration 0.
+        unsorted: The positions of joins, projections and unions whose rows need no order, because
+            only projections and unions of this kind read them, and recursive distinct, min and max,
+            which sort them.
     """
 
     names: tuple[str, ...]
@@ -118,6 +129,7 @@ class NestedCircuit:
     outside: tuple[int, ...] = ()
     outside_names: frozenset[str] = frozenset()
     unread_names: frozenset[str] = frozenset()
+    unsorted: frozenset[int] = frozenset()
 
     def find_nodes(self, nodes: Sequence[Node], results: Sequence[int]) -> None:
         """Find the nodes that depend on the references; call this once all are built."""
@@ -142,6 +154,30 @@ class NestedCircuit:
         self.unread_names = frozenset(nodes[position].name for position in inner - joined)
         for position in inner:
             nodes[position].is_nested = True
+        self.unsorted = self._find_unsorted(nodes)
+
+    def _find_unsorted(self, nodes: Sequence[Node]) -> frozenset[int]:
+        readers: dict[int, list[int]] = {}
+        for position, node in enumerate(nodes):
+            for i in node.inputs:
+                readers.setdefault(i, []).append(position)
+        found: set[int] = set()
+        for position in reversed(self.order):  # readers first
+            node = nodes[position]
+            is_projection = isinstance(node.operator, MapOperator) and (
+                node.operator.columns is not None
+            )
+            if (
+                (is_projection or isinstance(node.operator, JoinOperator | UnionOperator))
+                and not node.is_arranged
+                and position in readers
+                and all(
+                    reader in found or isinstance(nodes[reader].operator, _SORTING_OPERATORS)
+                    for reader in readers[position]
+                )
+            ):
+                found.add(position)
+        return frozenset(found)
 
     def prepare(
         self,
@@ -347,24 +383,43 @@ class _StepExecution:
             False,
             shared,
             self._budget,
-            derivations=self._derivations,
             best_changes=self._best_changes,
             chain_products=self._chain_products,
         )
         deltas = dict(changes)
+        unsorted: dict[int, RowParts] = {}
         private_steps: list[TraceStep] = []
         for position, delta in changes.items():
             if nodes[position].is_nested and nodes[position].is_arranged:
                 shared.add(nodes[position].name, delta)
+        is_large = sum([len(delta) for delta in changes.values()]) >= MIN_UNSORTED_ROWS
+        unsorted_nodes = self._circuit.unsorted if is_large else ()
         for position in self._circuit.order:
             node = nodes[position]
-            if deltas.keys().isdisjoint(node.inputs):
+            if deltas.keys().isdisjoint(node.inputs) and unsorted.keys().isdisjoint(node.inputs):
                 continue
             start = self._clock()
-            inputs = [deltas.get(i, nodes[i].empty) for i in node.inputs]
+            if position in unsorted_nodes:
+                parts = [
+                    unsorted[i] if i in unsorted else RowParts.of(deltas[i])
+                    for i in node.inputs
+                    if i in unsorted or i in deltas
+                ]
+                rows = self._run_unsorted(position, parts, context)
+                if len(rows):
+                    unsorted[position] = rows
+                self.seconds[position] += self._clock() - start
+                continue
+            source = node.inputs[0]
+            prepare = None
             if self._derivations:
-                self._check_derivations(position, inputs)
-            delta, staged = prepare_node(position, node, inputs, context, self.rows[position])
+                prepare = self._prepare_in_bulk(position, unsorted.get(source, deltas.get(source)))
+            if prepare is None and source in unsorted:
+                deltas[source] = unsorted[source].sorted()
+            inputs = [deltas.get(i, nodes[i].empty) for i in node.inputs]
+            delta, staged = prepare_node(
+                position, node, inputs, context, self.rows[position], prepare
+            )
             if staged is not None:
                 private_steps.extend(staged.changes)
             if len(delta):
@@ -425,22 +480,46 @@ class _StepExecution:
                 return self._derivations.get(trace)
         return None
 
-    def _check_derivations(self, position: int, inputs: Sequence[ZSet]) -> None:
-        """From a delta on that the derivations do not accept, the trace is read instead."""
+    def _run_unsorted(
+        self, position: int, inputs: Sequence[RowParts], context: StepContext
+    ) -> RowParts:
+        """Compute the rows of a join, projection or union in any order."""
+        operator, budget, before = self._nodes[position].operator, self._budget, self.rows[position]
+        budget.start_operator(position, before)
+        if isinstance(operator, UnionOperator):
+            rows = RowParts.union(inputs, self._nodes[position].empty.arity)
+        elif isinstance(operator, JoinOperator):
+            rows = operator.prepare_parts(context)
+        else:
+            assert isinstance(operator, MapOperator) and operator.columns is not None
+            rows = inputs[0].project(operator.columns.tolist())
+        count = len(rows)
+        budget.finish_operator(before + count, rows.arity, count)
+        self.rows[position] += count
+        return rows
+
+    def _prepare_in_bulk(
+        self, position: int, rows: ZSet | RowParts | None
+    ) -> Callable[[Sequence[ZSet], StepContext], Result] | None:
+        """Return how to prepare a recursive operator for these rows without its trace, if possible.
+
+        From a delta on that its derivations do not accept, the trace is read instead.
+        """
         derivations = self._derivations_of(self._nodes[position])
-        if derivations is None or not len(inputs[0]) or derivations.accepts(inputs[0]):
-            return
+        if derivations is None or rows is None or not len(rows):
+            return None
+        if derivations.accepts(rows):
+            return lambda deltas, context: (derivations.add(rows), None)
         step = derivations.total()
-        if step is None:
-            del self._derivations[derivations.trace]
-            return
-        for k, result in enumerate(self._circuit.results):
-            if result == position:
-                self._emitted[k].append(derivations.first_rows())
-        if isinstance(derivations, FirstCandidates):
-            self._best_changes[derivations.trace] = [derivations.best_rows()]
+        if step is not None:
+            for k, result in enumerate(self._circuit.results):
+                if result == position:
+                    self._emitted[k].append(derivations.first_rows())
+            if isinstance(derivations, FirstCandidates):
+                self._best_changes[derivations.trace] = [derivations.best_rows()]
+            self._push_private(step)
         del self._derivations[derivations.trace]
-        self._push_private(step)
+        return None
 
     def _push_private(self, step: TraceStep) -> None:
         self._inner_traces.setdefault(id(step.trace), (step.trace, None))  # no join shares it

@@ -30,6 +30,7 @@ from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.kernels.join.chain import map_values, multiply_chain
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.query import Query, Variable
+from dbsp_wcoj.row_parts import RowPart, RowParts
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet
@@ -42,9 +43,13 @@ MIN_DELTA_ROWS: Final = 1 << 10
 # most this many rows per row of the delta, because the kernel may read all of them. A relation is
 # prepared as a factor only if it has at most this many rows per row of all deltas so far.
 MAX_ROWS_PER_DELTA_ROW: Final = 4
+# The latter limit for a relation with one run in the column order: no row is copied or sorted then,
+# and its values are read once.
+MAX_READ_ROWS_PER_DELTA_ROW: Final = 32
 # Values are dense if their range has at most DENSE_SIZE + DENSE_FACTOR * rows numbers.
 DENSE_SIZE: Final = 1 << 16
 DENSE_FACTOR: Final = 4
+ONE: Final = np.ones(1, np.int64)
 # The kernel returns the result in chunks of this many rows, plus the rows of one source.
 CHUNK_ROWS: Final = 1 << 17
 
@@ -182,7 +187,20 @@ class ChainProducts:
         traces: Mapping[str, Trace],
         budget: Budget | None = None,
     ) -> ZSet | None:
+        """Return the result of `multiply_parts` as a Z-set."""
+        rows = self.multiply_parts(chain, step, traces, budget)
+        return None if rows is None else rows.sorted()
+
+    def multiply_parts(
+        self,
+        chain: Chain,
+        step: TraceStep,
+        traces: Mapping[str, Trace],
+        budget: Budget | None = None,
+    ) -> RowParts | None:
         """Return the result of a chain; None if a generic join should compute it.
+
+        The rows are sorted and distinct.
 
         Args:
             chain: The chain.
@@ -212,7 +230,7 @@ class ChainProducts:
             else:
                 trace = traces[relation]
                 if trace.is_empty:
-                    return ZSet.empty(len(chain.head))
+                    return RowParts(len(chain.head), [])
                 factor = self._factor(relation, order, trace)
             if factor is None:
                 return None
@@ -228,18 +246,16 @@ class ChainProducts:
             or largest * prod([factor.source_count for factor in factors[1:]]) > MAX_INT64
         ):
             return None
-        parts = list(_multiply(factors, lowest, span, len(chain.head), budget))
-        size = sum([weights.shape[0] for _, weights in parts])
-        rows: Int64Array = np.empty((len(chain.head), size), np.int64)
-        begin = 0
-        for columns, weights in parts:
-            end = begin + len(weights)
-            for column, position in enumerate(chain.head):
-                rows[column, begin:end] = columns[position] if position < 2 else tags[0]
-            begin = end
-        if not size:
-            return ZSet.empty(len(rows))
-        return ZSet(rows, np.concatenate([weights for _, weights in parts]))
+        parts = []
+        for columns, weights in _multiply(factors, lowest, span, len(chain.head), budget):
+            # Neither a tag nor weights of 1 take memory.
+            tag = np.broadcast_to(tags[:1], len(columns[0]))
+            rows = [columns[k] if k < 2 else tag for k in chain.head]
+            if (weights == 1).all():
+                parts.append(RowPart(rows, np.broadcast_to(ONE, len(weights))))
+            else:
+                parts.append(RowPart(rows, weights.copy()))
+        return RowParts(len(chain.head), parts, is_sorted=True)
 
     def _factor(self, relation: str, order: ColumnOrder, trace: Trace) -> _Factor | None:
         """Return the factor of a relation; None if it has no rows or too many for the deltas."""
@@ -247,7 +263,9 @@ class ChainProducts:
         known = self._factors.get((relation, order))
         if known is not None and known[0] == runs:
             return known[1]
-        if sum([run.rows for run in runs]) > MAX_ROWS_PER_DELTA_ROW * self._delta_rows:
+        is_copied = len(runs) > 1 or all(a.order != order for a in trace.arrangements)
+        limit = MAX_ROWS_PER_DELTA_ROW if is_copied else MAX_READ_ROWS_PER_DELTA_ROW
+        if sum([run.rows for run in runs]) > limit * self._delta_rows:
             return None
         run = trace.visible_run(order)
         if not run.rows:
@@ -265,6 +283,8 @@ def _multiply(
     factors: Sequence[_Factor], lowest: int, span: int, columns: int, budget: Budget | None
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Yield the rows of the product in chunks: sources and targets, and weights; in row order.
+
+    The next chunk overwrites the weights.
 
     Args:
         factors: The factors, in the order of the path.
@@ -285,8 +305,8 @@ def _multiply(
     )
     capacity = CHUNK_ROWS + span
     source, source_count = 0, factors[0].source_count
+    out = np.empty((3, capacity), np.int64)
     while source < source_count:
-        out = np.empty((3, capacity), np.int64)
         source, written = multiply_chain(
             factor_words, source, lowest, *scratch, weights, *targets, out
         )
@@ -294,5 +314,4 @@ def _multiply(
             budget.add_rows(written, columns)
             budget.check_time()
         if written:
-            out = out[:, :written].copy() if 2 * written < capacity else out[:, :written]
-            yield out[:2], out[2]
+            yield out[:2, :written].copy(), out[2, :written]

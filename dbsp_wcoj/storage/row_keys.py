@@ -8,6 +8,7 @@ of columns, and one comparison compares two rows.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -84,22 +85,36 @@ class KeyLayout:
 
     def encode(self, rows: Int64Array) -> Int64Array:
         """Return the keys of rows that `fits` accepts; the order of the rows stays the same."""
-        keys = np.zeros(rows.shape[1], np.int64)
-        for column, low, bits in zip(rows, self.lowest, self.bits, strict=True):
-            keys <<= bits
-            keys += column
-            if low:
-                keys -= low
+        keys = np.empty(rows.shape[1], np.int64)
+        self.encode_columns(rows, keys)
         return keys
+
+    def encode_columns(self, columns: Sequence[Int64Array] | Int64Array, keys: Int64Array) -> None:
+        """Write the keys of the rows with these columns to ``keys``; as `encode` otherwise."""
+        if not self.bits:
+            keys[:] = 0
+        for k, (low, bits) in enumerate(zip(self.lowest, self.bits, strict=True)):
+            if k:
+                keys <<= bits
+                keys += columns[k]
+                if low:
+                    keys -= low
+            else:
+                np.subtract(columns[0], low, out=keys)
 
     def decode(self, keys: Int64Array) -> Int64Array:
         """Return the rows of keys."""
         rows: Int64Array = np.empty((len(self.bits), len(keys)), np.int64)
         shift = 0
         for k in reversed(range(len(self.bits))):
-            np.right_shift(keys, shift, out=rows[k])
-            rows[k] &= (1 << self.bits[k]) - 1
-            rows[k] += self.lowest[k]
+            shifted = np.right_shift(keys, shift, out=rows[k]) if shift else keys
+            # The first column has all bits that are left.
+            if k:
+                np.bitwise_and(shifted, (1 << self.bits[k]) - 1, out=rows[k])
+            elif not shift:
+                rows[0] = keys
+            if self.lowest[k]:
+                rows[k] += self.lowest[k]
             shift += self.bits[k]
         return rows
 

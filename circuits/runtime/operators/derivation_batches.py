@@ -2,32 +2,36 @@
 
 A recursive distinct, minimum or maximum stores the rows that it receives, with their iterations and
 weights. In the first step its trace is empty, and its input has only insertions, of one later
-iteration after the other. So nothing needs to be sorted before the end of the step: each iteration
-appends a batch, and the run of the trace is built once, in ranges::
+iteration after the other. So each iteration appends a batch, and the run of the trace is built once
+at the end of the step, in ranges::
 
     state = Σ_i Z[., i]
 
-Rows are packed into keys (`dbsp_wcoj.storage.row_keys`). Until the end of the step a derivation
-takes 4 bytes, or 8 if a key has more than 32 bits, and up to 8 for a weight if not all are 1. The
-run is built from the keys, a range of them at a time (`dbsp_wcoj.storage.key_runs`).
+Rows are packed into keys (`dbsp_wcoj.storage.row_keys`), so a batch of rows in any order is sorted
+as keys. Until the end of the step a derivation takes 4 bytes, or 8 if a key has more than 32 bits,
+and up to 8 for a weight if not all are 1. The run is built from the keys, a range of them at a time
+(`dbsp_wcoj.storage.key_runs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj import Trace
+from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sort_half
+from dbsp_wcoj.row_parts import RowPart
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["DerivationBatches"]
+__all__ = ["DerivationBatches", "PackedRows", "sort_keys"]
 
+NO_WEIGHTS: Final = np.empty(0, np.int64)
 # With less than this per iteration, the derivations of a row in all iterations fit in int64.
 MAX_WEIGHT: Final = 1 << 31
 # Derivations are sorted in ranges of about this many rows.
@@ -65,6 +69,20 @@ class _Batch(NamedTuple):
         return self.keys[rows], None if self.weights is None else self.weights[rows]
 
 
+class PackedRows(NamedTuple):
+    """The derivations of an iteration, as keys.
+
+    Attributes:
+        iteration: The iteration.
+        keys: The keys, strictly ascending.
+        weights: The weight of each key, positive.
+    """
+
+    iteration: int
+    keys: Int64Array
+    weights: Int64Array
+
+
 class DerivationBatches:
     """The derivations of the iterations so far, of which the last column is the iteration.
 
@@ -83,42 +101,56 @@ class DerivationBatches:
 
     @property
     def layout(self) -> KeyLayout:
-        """The layout of the keys, once `fit_layout` has returned True."""
-        assert self._layout is not None
-        return self._layout
+        """The layout of the keys; rows without columns at first."""
+        return self._layout or KeyLayout((), ())
 
-    def is_next(self, iterations: Int64Array, weights: Int64Array) -> bool:
-        """Return whether rows are insertions at one iteration, later than all before."""
-        iteration = int(iterations[0])
-        if self._batches and iteration <= self._batches[-1].iteration:
-            return False
-        if weights.min() < 1 or weights.max() > MAX_WEIGHT:
-            return False
-        return not (iterations != iteration).any()
+    def pack(self, parts: Sequence[RowPart], *, is_sorted: bool) -> PackedRows | None:
+        """Pack the rows of an iteration into keys, for `append`.
 
-    def fit_layout(self, columns: Int64Array) -> tuple[KeyLayout, KeyLayout] | None:
-        """Change the layout if rows do not fit.
+        The layout may change; keys outside of this object must then be translated.
 
         Args:
-            columns: The columns of the rows, without their iteration.
+            parts: The rows, at least one; the last column is the iteration.
+            is_sorted: True if the rows of all parts are sorted and distinct.
 
         Returns:
-            The layouts before and after, which may be equal. None if no layout fits all rows.
+            None if they are not insertions at one iteration, later than all before; or if they do
+            not fit in a key, or a weight is too large.
         """
-        old = self._layout
-        if old is not None and old.fits(columns):
-            return old, old
-        new = KeyLayout.covering(columns, old)
-        if new is None:
+        iteration = int(parts[0].columns[-1][0])
+        if self._batches and iteration <= self._batches[-1].iteration:
             return None
-        if old is not None:
-            self._batches = [batch.translated(old, new) for batch in self._batches]
-        self._layout = new
-        return old or new, new
+        if any(weights.min() < 1 for _, weights in parts):
+            return None
+        if any((columns[-1] != iteration).any() for columns, _ in parts):
+            return None
+        if not self._fit_layout(parts):
+            return None
+        keys = np.empty(sum([len(weights) for _, weights in parts]), np.int64)
+        begin = 0
+        for columns, weights in parts:
+            end = begin + len(weights)
+            self.layout.encode_columns(columns[:-1], keys[begin:end])
+            begin = end
+        if is_sorted:
+            weights = parts[0].weights if len(parts) == 1 else np.concatenate([w for _, w in parts])
+        else:
+            are_ones = all(int(weights.max()) == 1 for _, weights in parts)
+            payload = NO_WEIGHTS if are_ones else np.concatenate([w for _, w in parts])
+            try:
+                keys, weights = sort_keys(keys, payload, self.layout.total_bits)
+            except OverflowError:
+                return None
+            if not len(weights):
+                weights = np.ones(len(keys), np.int64)
+        if weights.max() > MAX_WEIGHT:
+            return None
+        return PackedRows(iteration, keys, weights)
 
-    def append(self, iteration: int, keys: Int64Array, weights: Int64Array) -> None:
-        """Append the derivations of an iteration: keys, strictly ascending, and their weights."""
-        self._batches.append(_Batch.of(iteration, keys, weights, self.layout.total_bits))
+    def append(self, rows: PackedRows) -> None:
+        """Append the rows that `pack` has returned last."""
+        bits = self.layout.total_bits
+        self._batches.append(_Batch.of(rows.iteration, rows.keys, rows.weights, bits))
 
     def build(self, rows: int | None = None) -> tuple[TraceStep, Int64Array]:
         """Return all derivations as a staged step of the trace, and the first ones.
@@ -162,6 +194,47 @@ class DerivationBatches:
             bounds[position, 1:-1] = np.searchsorted(batch.keys, pivots)
         for part in range(parts):
             yield [slice(*ends) for ends in bounds[:, part : part + 2].tolist()]
+
+    def _fit_layout(self, parts: Sequence[RowPart]) -> bool:
+        """Change the layout if rows do not fit; return False if no layout fits all rows."""
+        columns = self._trace.arity - 1
+        extremes = np.empty((columns, 2 * len(parts)), np.int64)
+        for k in range(columns):
+            extremes[k, ::2] = [part.columns[k].min() for part in parts]
+            extremes[k, 1::2] = [part.columns[k].max() for part in parts]
+        old = self._layout
+        if old is not None and old.fits(extremes):
+            return True
+        new = KeyLayout.covering(extremes, old)
+        if new is None:
+            return False
+        if old is not None:
+            self._batches = [batch.translated(old, new) for batch in self._batches]
+        self._layout = new
+        return True
+
+
+def sort_keys(
+    keys: Int64Array, weights: Int64Array, key_bits: int
+) -> tuple[Int64Array, Int64Array]:
+    """Sort keys that are not negative, and add the weights of equal keys.
+
+    Args:
+        keys: The keys; overwritten.
+        weights: The weights, overwritten; empty if each is 1.
+        key_bits: The number of bits of a key.
+
+    Returns:
+        Keys and weights; no weights if each is 1.
+
+    Raises:
+        OverflowError: The weight of a key leaves int64.
+    """
+    scratch = np.empty((2, len(keys)), np.int64)
+    sorted_keys, weights, status = sort_half(keys.view(np.uint64), weights, scratch, key_bits)
+    if status == OVERFLOW:
+        raise OverflowError("the weights of a key add up to more than int64 holds")
+    return sorted_keys.view(np.int64), weights
 
 
 def _narrow_keys(keys: Int64Array, key_bits: int) -> npt.NDArray[Any]:

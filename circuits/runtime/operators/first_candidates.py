@@ -13,22 +13,21 @@ the step (`circuits.runtime.operators.derivation_batches`).
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
-from circuits.runtime.operators.derivation_batches import DerivationBatches
+from circuits.runtime.operators.derivation_batches import (
+    DerivationBatches,
+    PackedRows,
+    sort_keys,
+)
 from circuits.types.codecs.arrow_buffers import NULL
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.kernels.storage.sort import sort_half
+from dbsp_wcoj.row_parts import RowPart, RowParts
 from dbsp_wcoj.storage.least_values import LeastValues
-from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["CandidateOrder", "FirstCandidates"]
-
-NO_WEIGHTS: Final = np.empty(0, np.int64)
 
 
 class CandidateOrder:
@@ -53,25 +52,28 @@ class CandidateOrder:
         self._order = [*keys, column, arity - 1]
         self._is_identity = self._order == [*range(arity)]
 
-    def candidates(self, rows: ZSet) -> tuple[Int64Array, Int64Array]:
-        """Return candidates and their weights; these are the given arrays if they do not differ.
+    def candidates(self, rows: RowPart) -> RowPart | None:
+        """Return candidates, in the order of the rows; None if there are none.
 
-        The results are in the order of the rows, which may not be that of the candidates.
+        A column is that of the rows if it does not differ.
         """
-        candidates, weights = rows.row_array, rows.weight_array
-        if not self._is_identity:
-            candidates = candidates[self._order]
-        if not self._keeps_null and (candidates[-2] == NULL).any():
-            present = np.flatnonzero(candidates[-2] != NULL)
-            candidates, weights = candidates[:, present], weights[present]
-        if not self._least or self._keeps_null:
-            if candidates is rows.row_array:
-                candidates = candidates.copy()
-            if self._least:
-                candidates[-2] -= 1  # NULL, the least code, wraps around
-            else:
-                np.invert(candidates[-2], out=candidates[-2])
-        return candidates, weights
+        columns, weights = [rows.columns[k] for k in self._order], rows.weights
+        if not self._keeps_null and (columns[-2] == NULL).any():
+            present = np.flatnonzero(columns[-2] != NULL)
+            if not len(present):
+                return None
+            columns = [column[present] for column in columns]
+            weights = weights[present]
+        if not self._least:
+            columns[-2] = ~columns[-2]
+        elif self._keeps_null:
+            columns[-2] = columns[-2] - 1  # NULL, the least code, wraps around
+        return RowPart(columns, weights)
+
+    @property
+    def keeps_order(self) -> bool:
+        """True if the candidates of sorted rows are sorted."""
+        return self._is_identity and self._least and not self._keeps_null
 
     def rows(self, candidates: Int64Array) -> Int64Array:
         """Return the rows of candidates, with their iterations or without, in the same order."""
@@ -102,45 +104,46 @@ class FirstCandidates:
         self.trace = trace
         self._order = order
         self._batches = DerivationBatches(trace)
+        self._layout = self._batches.layout
         self._least = LeastValues(0)
         # For each iteration: the keys of the values that it has improved.
         self._improved: list[tuple[int, Int64Array]] = []
-        # The delta that was accepted last, and its candidates.
-        self._accepted: tuple[ZSet, Int64Array, Int64Array] | None = None
+        # The candidates of the delta that was accepted last, as keys; None if it has none.
+        self._accepted: PackedRows | None = None
 
-    def accepts(self, delta: ZSet) -> bool:
+    def accepts(self, delta: ZSet | RowParts) -> bool:
         """Return whether `add` may be called with this delta.
 
         The delta must consist of insertions at one iteration, later than all before it, of rows
         that fit in a key. Once a delta is not accepted, the caller stages `total` instead.
         """
-        candidates, weights = self._order.candidates(delta)
-        if len(weights):
-            if not self._batches.is_next(candidates[-1], weights):
-                return False
-            layouts = self._batches.fit_layout(candidates[:-1])
-            if layouts is None:
-                return False
-            self._translate(*layouts)
-        self._accepted = delta, candidates, weights
-        return True
-
-    def add(self, delta: ZSet) -> ZSet:
-        """Add the candidates of the delta accepted last; return those that improve their key."""
-        assert self._accepted is not None and self._accepted[0] is delta
-        _, candidates, weights = self._accepted
         self._accepted = None
-        if not len(weights):
-            return ZSet.empty(self.trace.arity)
-        iteration = int(candidates[-1, 0])
+        rows = delta if isinstance(delta, RowParts) else RowParts.of(delta)
+        candidates = [self._order.candidates(part) for part in rows.parts]
+        parts = [part for part in candidates if part is not None]
+        if not parts:
+            return True
+        is_sorted = rows.is_sorted and self._order.keeps_order
+        self._accepted = self._batches.pack(parts, is_sorted=is_sorted)
         layout = self._batches.layout
-        keys = layout.encode(candidates[:-1])
-        if candidates is not delta.row_array:
-            keys, weights = _sort_keys(keys, weights, layout.total_bits)
-        improved = keys[self._least.lower(keys)]
-        self._batches.append(iteration, keys, weights)
-        self._improved.append((iteration, improved))
-        return self._rows(improved, iteration)
+        if layout != self._layout:
+            self._least = self._least.translated(self._layout, layout)
+            self._improved = [
+                (iteration, layout.encode(self._layout.decode(keys)))
+                for iteration, keys in self._improved
+            ]
+            self._layout = layout
+        return self._accepted is not None
+
+    def add(self, delta: ZSet | RowParts) -> ZSet:
+        """Add the delta accepted last; return the candidates that improve their key."""
+        packed, self._accepted = self._accepted, None
+        if packed is None:  # all values are NULL
+            return ZSet.empty(self.trace.arity)
+        improved = packed.keys[self._least.lower(packed.keys)]
+        self._batches.append(packed)
+        self._improved.append((packed.iteration, improved))
+        return self._rows(improved, packed.iteration)
 
     def total(self) -> TraceStep | None:
         """Return all candidates as a staged step of the trace; None if there are none."""
@@ -158,41 +161,29 @@ class FirstCandidates:
         """Return the best value of each key so far, without an iteration."""
         if not self._batches:
             return ZSet.empty(self.trace.arity - 1)
-        rows = self._order.rows(self._batches.layout.decode(self._least.keys()))
+        rows = self._order.rows(self._layout.decode(self._least.keys()))
         return consolidated_rows(rows, np.ones(rows.shape[1], np.int64))
-
-    def _translate(self, old: KeyLayout, new: KeyLayout) -> None:
-        if not self._batches:
-            self._least = LeastValues(new.bits[-1])
-        elif old != new:
-            self._least = self._least.translated(old, new)
-            self._improved = [(i, new.encode(old.decode(keys))) for i, keys in self._improved]
 
     def _all_improvements(self, offset: int) -> ZSet:
         """Return all improvements, with this number added to each iteration."""
         if not self._batches:
             return ZSet.empty(self.trace.arity)
         keys = np.concatenate([keys for _, keys in self._improved])
-        iterations = np.repeat(
-            [iteration + offset for iteration, _ in self._improved],
+        # The iterations are sorted like weights. A value improves its key once, so no two keys are
+        # equal, and nothing is added up. As weights they must not be 0.
+        weights = np.repeat(
+            [iteration + 1 for iteration, _ in self._improved],
             [len(keys) for _, keys in self._improved],
         )
-        return self._rows(keys, iterations)
+        keys, weights = sort_keys(keys, weights, self._layout.total_bits)
+        return self._rows(keys, weights + (offset - 1))
 
     def _rows(self, keys: Int64Array, iterations: Int64Array | int) -> ZSet:
+        """Return the rows of ascending keys."""
         candidates = np.empty((self.trace.arity, len(keys)), np.int64)
-        candidates[:-1] = self._batches.layout.decode(keys)
+        candidates[:-1] = self._layout.decode(keys)
         candidates[-1] = iterations
-        return consolidated_rows(self._order.rows(candidates), np.ones(len(keys), np.int64))
-
-
-def _sort_keys(
-    keys: Int64Array, weights: Int64Array, key_bits: int
-) -> tuple[Int64Array, Int64Array]:
-    """Sort distinct keys with their positive weights."""
-    weights = weights.copy() if (weights != 1).any() else NO_WEIGHTS
-    scratch = np.empty((2, len(keys)), np.int64)
-    sorted_keys, sorted_weights, _ = sort_half(keys.view(np.uint64), weights, scratch, key_bits)
-    if not len(sorted_weights):
-        sorted_weights = np.ones(len(keys), np.int64)
-    return sorted_keys.view(np.int64), sorted_weights
+        weights = np.ones(len(keys), np.int64)
+        if self._order.keeps_order:
+            return ZSet(candidates, weights)
+        return consolidated_rows(self._order.rows(candidates), weights)

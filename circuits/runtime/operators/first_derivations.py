@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from circuits.runtime.operators.derivation_batches import DerivationBatches
+from circuits.runtime.operators.derivation_batches import DerivationBatches, PackedRows
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage.row_keys import RowKeySet
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array
@@ -33,39 +34,41 @@ class FirstDerivations:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self._batches = DerivationBatches(trace)
+        self._layout = self._batches.layout
         self._known = RowKeySet(0)
+        # The delta that was accepted last, as keys.
+        self._accepted: PackedRows | None = None
         # The results of `_build`, until more derivations are added.
         self._built: tuple[TraceStep, ZSet] | None = None
 
-    def accepts(self, delta: ZSet) -> bool:
+    def accepts(self, delta: ZSet | RowParts) -> bool:
         """Return whether `add` may be called with this delta.
 
         The delta must consist of insertions at one iteration, later than all before it, of rows
         that fit in a key. Once a delta is not accepted, the caller stages `total` instead.
         """
-        rows = delta.row_array
-        if not self._batches.is_next(rows[-1], delta.weight_array):
-            return False
-        layouts = self._batches.fit_layout(rows[:-1])
-        if layouts is None:
-            return False
-        old, new = layouts
-        if not self._batches:
-            self._known = RowKeySet(new.total_bits)
-        elif old != new:
-            self._known = self._known.translated(old, new)
-        return True
+        rows = delta if isinstance(delta, RowParts) else RowParts.of(delta)
+        self._accepted = self._batches.pack(rows.parts, is_sorted=rows.is_sorted)
+        layout = self._batches.layout
+        if layout != self._layout:
+            self._known = self._known.translated(self._layout, layout)
+            self._layout = layout
+        return self._accepted is not None
 
-    def add(self, delta: ZSet) -> ZSet:
-        """Add derivations; return the rows that no earlier iteration has derived."""
-        rows, weights = delta.row_array, delta.weight_array
-        keys = self._batches.layout.encode(rows[:-1])
-        is_new = self._known.add_absent(keys)
-        self._batches.append(int(rows[-1, 0]), keys, weights)
+    def add(self, delta: ZSet | RowParts) -> ZSet:
+        """Add the delta accepted last; return the rows that no earlier iteration has derived."""
+        packed, self._accepted = self._accepted, None
+        assert packed is not None
+        is_new = self._known.add_absent(packed.keys)
+        self._batches.append(packed)
         self._built = None
-        if not is_new.all():
-            rows = rows.take(np.flatnonzero(is_new), axis=1)
-        return ZSet(rows, np.ones(rows.shape[1], np.int64))
+        if is_new.all() and isinstance(delta, ZSet):
+            return ZSet(delta.row_array, np.ones(len(delta), np.int64))
+        keys = packed.keys[is_new]
+        rows = np.empty((self.trace.arity, len(keys)), np.int64)
+        rows[:-1] = self._layout.decode(keys)
+        rows[-1] = packed.iteration
+        return ZSet(rows, np.ones(len(keys), np.int64))
 
     def total(self) -> TraceStep | None:
         """Return all derivations as a staged step of the trace; None if there are none."""

@@ -42,6 +42,7 @@ from dbsp_wcoj import (
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 from dbsp_wcoj.query import Atom, Comparison, Variable
+from dbsp_wcoj.row_parts import RowParts
 
 __all__ = ["JoinOperator", "JoinOptions", "query_of"]
 
@@ -91,6 +92,16 @@ class JoinOperator:
             context.shared, context.budget, chain_products=context.chain_products
         )
         return delta, None
+
+    def prepare_parts(self, context: StepContext) -> RowParts:
+        """Compute the delta of the join, at least one input of which changes, in any order."""
+        if context.chain_products is not None:
+            rows = self.delta_query.evaluate_chain(
+                context.shared, context.budget, context.chain_products
+            )
+            if rows is not None:
+                return rows
+        return RowParts.of(self.delta_query.evaluate(context.shared, context.budget))
 
 
 def _identifier(name: str) -> str:

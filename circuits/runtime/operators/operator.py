@@ -12,12 +12,10 @@ By the chain rule (Q₁ ∘ Q₂)^Δ = Q₁^Δ ∘ Q₂^Δ a circuit of incremen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from circuits.runtime.operators.first_candidates import FirstCandidates
-from circuits.runtime.operators.first_derivations import FirstDerivations
 from dbsp_wcoj import RelationsStep, Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProducts
 from dbsp_wcoj.limits import Budget, StepLimits
@@ -56,9 +54,6 @@ class StepContext:
         previous_now: The time of the step before; None in the first step.
         closing: For a node that reads watermarks: which rows of its input are final. None for other
             nodes, and as long as there is no watermark.
-        derivations: In a nested circuit, for the traces of recursive distinct, min and max that
-            were empty before the step: what the step has derived. Operators then do not read the
-            trace.
         best_changes: In a nested circuit, by the trace of a recursive min or max: the changes of
             its final best values. The operators append to them.
         chain_products: In a nested circuit, computes the joins of large deltas.
@@ -70,7 +65,6 @@ class StepContext:
     now: int | None = None
     previous_now: int | None = None
     closing: Closing | None = None
-    derivations: Mapping[Trace, FirstDerivations | FirstCandidates] = field(default_factory=dict)
     best_changes: dict[Trace, list[ZSet]] = field(default_factory=dict)
     chain_products: ChainProducts | None = None
 

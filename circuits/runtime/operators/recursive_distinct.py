@@ -65,12 +65,7 @@ class RecursiveSetOperator:
             WeightOverflowError: The total weight of a row would leave int64.
         """
         (delta,) = deltas
-        if not len(delta):
-            return delta, None
-        derivations = context.derivations.get(self.trace)
-        if derivations is not None:  # the nested circuit stages them at the end of the step
-            return derivations.add(delta), None
-        return self.prepare_delta(delta)
+        return self.prepare_delta(delta) if len(delta) else (delta, None)
 
     def prepare_delta(self, delta: ZSet) -> Result:
         """As `prepare`, for a delta that is not empty."""

@@ -43,6 +43,7 @@ from circuits.runtime.operators.recursive_distinct import (
     running_sums,
 )
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.row_parts import RowPart
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -106,9 +107,6 @@ class RecursiveMinMaxOperator:
         (delta,) = deltas
         if not len(delta):
             return delta, None
-        derivations = context.derivations.get(self.trace)
-        if derivations is not None:  # the nested circuit stages them at the end of the step
-            return derivations.add(delta), None
         change = self.prepare_delta(delta)
         context.best_changes.setdefault(self.trace, []).append(change.best)
         return change.improvements, change.staged
@@ -118,13 +116,15 @@ class RecursiveMinMaxOperator:
         return self._change_of(delta, self.trace)
 
     def _change_of(self, delta: ZSet, trace: Trace) -> BestChanges:
-        rows, weights = self.order.candidates(delta)
-        is_sorted = rows is delta.row_array
-        candidates = delta if is_sorted else consolidated_rows(rows, weights.copy())
-        if not len(candidates):
+        part = self.order.candidates(RowPart([*delta.row_array], delta.weight_array))
+        if part is None:
             return BestChanges(ZSet.empty(delta.arity), ZSet.empty(delta.arity - 1), None)
+        if self.order.keeps_order:  # at most rows are left out
+            candidates = ZSet(np.stack(part.columns), part.weights)
+        else:
+            candidates = consolidated_rows(np.stack(part.columns), part.weights.copy())
         staged = trace.prepare(candidates)
-        keys = changed_groups(candidates, range(len(rows) - 2))
+        keys = changed_groups(candidates, range(delta.arity - 2))
         histories = _read_histories(trace, candidates, keys, staged)
         key_indices, history_rows = histories.prefix_index, histories.rows
         is_start = change_mask(key_indices) | change_mask(history_rows[0])

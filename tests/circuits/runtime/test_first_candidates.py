@@ -9,14 +9,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog
+from circuits.runtime import nested_circuit
 from circuits.runtime.operators import derivation_batches, recursive_min_max
 from circuits.runtime.operators.first_candidates import FirstCandidates
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage import least_values
 from tests.circuits.datalog.test_datalog_circuits import rows, table
-from tests.circuits.runtime.test_first_derivations import trace_contents
+from tests.circuits.runtime.test_first_derivations import (
+    in_any_order,
+    iteration_of,
+    trace_contents,
+)
 from tests.circuits.runtime.test_recursion import SCHEMAS, Inputs
 from tests.generators.recursive_programs import PROGRAMS
 from tests.oracles.naive_datalog import evaluate_program
@@ -53,9 +59,10 @@ def test_rows_and_state_equal_those_of_the_operator(keeps_null, sorted_rows, lea
             iteration += data.draw(st.sampled_from([1, 2, 40]))
             weights = data.draw(st.dictionaries(row, st.integers(1, 3), min_size=1, max_size=8))
             delta = ZSet.from_rows([(*r, iteration) for r in weights], weights.values())
-            assert candidates.accepts(delta)
+            given_rows = in_any_order(delta, data.draw)
+            assert candidates.accepts(given_rows)
             expected = operator.prepare_delta(delta)
-            added = candidates.add(delta)
+            added = candidates.add(given_rows)
             added._check()
             assert added == expected.improvements
             if expected.staged is not None:
@@ -149,8 +156,8 @@ def test_states_are_equal_with_candidates_that_are_accepted_up_to_any_iteration(
     in_bulk, partly_in_bulk = program.circuit(), program.circuit()
     accepts = FirstCandidates.accepts
 
-    def accepts_up_to_last(self: FirstCandidates, delta: ZSet) -> bool:
-        return delta.row_array[-1, 0] <= last - 1 and accepts(self, delta)
+    def accepts_up_to_last(self: FirstCandidates, delta: ZSet | RowParts) -> bool:
+        return iteration_of(delta) <= last - 1 and accepts(self, delta)
 
     totals: dict[str, Any] = {}
     for _ in range(3):
@@ -158,6 +165,7 @@ def test_states_are_equal_with_candidates_that_are_accepted_up_to_any_iteration(
         expected = {head: rows(delta) for head, delta in in_bulk.step(change).items()}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FirstCandidates, "accepts", accepts_up_to_last)
+            patch.setattr(nested_circuit, "MIN_UNSORTED_ROWS", data.draw(st.integers(0, 3)))
             deltas = partly_in_bulk.step(change)
         assert {head: rows(delta) for head, delta in deltas.items()} == expected
         assert trace_contents(in_bulk) == trace_contents(partly_in_bulk)

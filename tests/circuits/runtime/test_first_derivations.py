@@ -10,11 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits import compile_datalog
+from circuits.runtime import nested_circuit
 from circuits.runtime.operators import derivation_batches, recursive_distinct
 from circuits.runtime.operators.first_derivations import FirstDerivations
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.execution import chain_product
+from dbsp_wcoj.row_parts import RowPart, RowParts
 from tests.circuits.datalog.test_datalog_circuits import rows, table
 from tests.circuits.runtime.test_recursion import SCHEMAS, Inputs
 from tests.generators.recursive_programs import PROGRAMS
@@ -33,6 +35,21 @@ VALUES = [
 ]
 
 
+def in_any_order(delta: ZSet, draw: Any) -> ZSet | RowParts:
+    """Draw the form of a delta: sorted, or in parts of rows in any order with positive weights."""
+    if not draw(st.booleans()):
+        return delta
+    units = np.repeat(np.arange(len(delta)), delta.weights)
+    order = np.array(draw(st.permutations(units.tolist())))
+    cut = draw(st.integers(0, len(order)))
+    parts = [
+        RowPart([column[part] for column in delta.rows], np.ones(len(part), np.int64))
+        for part in (order[:cut], order[cut:])
+        if len(part)
+    ]
+    return RowParts(delta.arity, parts)
+
+
 @pytest.mark.parametrize("sorted_rows", [2, 1 << 17])
 @LAW
 @given(st.data())
@@ -48,9 +65,10 @@ def test_rows_and_state_equal_those_of_the_operator(sorted_rows, data):
             iteration += data.draw(st.sampled_from([1, 2, 40]))
             weights = data.draw(st.dictionaries(row, st.integers(1, 3), min_size=1, max_size=8))
             delta = ZSet.from_rows([(*r, iteration) for r in weights], weights.values())
-            assert derivations.accepts(delta)
+            given_rows = in_any_order(delta, data.draw)
+            assert derivations.accepts(given_rows)
             expected, staged = operator.prepare_delta(delta)
-            assert derivations.add(delta) == expected
+            assert derivations.add(given_rows) == expected
             assert staged is not None
             staged.commit()
             total += expected
@@ -94,6 +112,11 @@ def test_the_first_step_of_a_closure_reads_no_histories(monkeypatch):
     assert reads
 
 
+def iteration_of(delta: ZSet | RowParts) -> int:
+    rows = delta if isinstance(delta, RowParts) else RowParts.of(delta)
+    return int(rows.parts[0].columns[-1][0])
+
+
 def trace_contents(circuit: Any) -> dict[str, ZSet]:
     traces = circuit.graph.traces
     return {name: trace.to_zset() for name, trace in traces.items() if trace.arrangements}
@@ -101,7 +124,7 @@ def trace_contents(circuit: Any) -> dict[str, ZSet]:
 
 @settings(LAW, max_examples=30)
 @given(st.sampled_from(sorted(PROGRAMS)), st.data())
-def test_chain_products_change_neither_rows_nor_state(title, data):
+def test_chain_products_and_unsorted_rows_change_neither_rows_nor_state(title, data):
     program = Inputs(PROGRAMS[title])
     with_products, without = program.circuit(), program.circuit()
     for _ in range(3):
@@ -110,6 +133,7 @@ def test_chain_products_change_neither_rows_nor_state(title, data):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(chain_product, "MIN_DELTA_ROWS", 1)
             patch.setattr(chain_product, "MAX_ROWS_PER_DELTA_ROW", 1000)
+            patch.setattr(nested_circuit, "MIN_UNSORTED_ROWS", data.draw(st.integers(0, 3)))
             deltas = with_products.step(change)
         assert {head: rows(delta) for head, delta in deltas.items()} == expected
         assert trace_contents(with_products) == trace_contents(without)
@@ -122,14 +146,15 @@ def test_states_are_equal_with_derivations_that_are_accepted_up_to_any_iteration
     in_bulk, partly_in_bulk = program.circuit(), program.circuit()
     accepts = FirstDerivations.accepts
 
-    def accepts_up_to_last(self: FirstDerivations, delta: ZSet) -> bool:
-        return delta.row_array[-1, 0] <= last - 1 and accepts(self, delta)
+    def accepts_up_to_last(self: FirstDerivations, delta: ZSet | RowParts) -> bool:
+        return iteration_of(delta) <= last - 1 and accepts(self, delta)
 
     for _ in range(3):
         change = program.change(data.draw)
         expected = {head: rows(delta) for head, delta in in_bulk.step(change).items()}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(FirstDerivations, "accepts", accepts_up_to_last)
+            patch.setattr(nested_circuit, "MIN_UNSORTED_ROWS", data.draw(st.integers(0, 3)))
             deltas = partly_in_bulk.step(change)
         assert {head: rows(delta) for head, delta in deltas.items()} == expected
         assert trace_contents(in_bulk) == trace_contents(partly_in_bulk)

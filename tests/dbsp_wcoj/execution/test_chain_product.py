@@ -142,20 +142,31 @@ def test_large_weights_are_left_to_the_generic_join():
     assert result.to_dict() == {(1, 3): 2**62 + 1}
 
 
-def test_a_relation_that_is_large_for_the_deltas_is_not_read(monkeypatch):
-    monkeypatch.setattr(chain_product, "MAX_ROWS_PER_DELTA_ROW", 2)
+@pytest.mark.parametrize("runs", [1, 2])
+def test_a_relation_that_is_large_for_the_deltas_is_not_read(runs, monkeypatch):
+    """Rows in several runs would be copied, so their limit is lower."""
+    monkeypatch.setattr(chain_product, "MAX_ROWS_PER_DELTA_ROW", 2 if runs > 1 else 1)
+    monkeypatch.setattr(chain_product, "MAX_READ_ROWS_PER_DELTA_ROW", 2 if runs == 1 else 9)
     relations = Relations()
     text = "q(x, z) :- d(x, y), e(y, z)"
     view = DeltaQuery(text, relations=relations)
     relations.stage({"e": ZSet.from_rows([(k, k) for k in range(4)])}).commit()
+    trace = relations.traces["e"]
+    if runs > 1:
+        trace.push_overlay(trace.prepare(ZSet.from_rows([(0, 0)])))
+    assert len(trace.visible_runs((0, 1))) == runs
     chain = find_chain(Query.parse(text), "d")
     assert chain is not None
     products = ChainProducts()
     staged = relations.stage({"d": ZSet.from_rows([(0, 1)])})
     assert products.multiply(chain, staged.by_name["d"], relations.traces) is None
-    # Two deltas together have half as many rows as the relation.
+    if runs > 1:
+        assert products.multiply(chain, staged.by_name["d"], relations.traces) is None
+    # All deltas together have half as many rows as the relation.
     product = products.multiply(chain, staged.by_name["d"], relations.traces)
     assert product == view.evaluate(staged) == ZSet.from_rows([(0, 1)])
+    if runs > 1:
+        trace.pop_overlay()
 
 
 def test_the_rows_of_a_product_count_towards_the_limits():
