@@ -10,6 +10,7 @@ embedded views.
 Parts, each in a module of its own:
 
 cells      `benchmarks.scale.cells`: load of cells, and copies of a row against theory
+groups     `benchmarks.scale.groups`: rows that cells receive and keep for aggregates
 bytes      `benchmarks.scale.shuffled_bytes`: bytes shuffled, against plans of binary joins
 speed      `benchmarks.scale.speed`: the counted work of every cell, and the speed-up it allows
 batches    `benchmarks.scale.batches`: micro-batches on Spark with this machine's cores
@@ -36,6 +37,7 @@ from benchmarks.result import Result, Row, copy_missing_tables, terminal
 from benchmarks.scale.batches import BatchSizes, measure_batches
 from benchmarks.scale.cells import CLIQUES, TRIANGLES, generate_hub_graph, measure_cells
 from benchmarks.scale.driver import DriverSizes, measure_driver
+from benchmarks.scale.groups import QUERIES, measure_groups
 from benchmarks.scale.shuffled_bytes import measure_shuffled_bytes
 from benchmarks.scale.speed import Scaling, measure_speed_ups
 from benchmarks.shared_data import SHARED
@@ -50,7 +52,8 @@ CLAIM = (
 CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
 SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
 DRIVER = "Bytes that reach the driver"
-PARTS = ("cells", "bytes", "speed", "batches", "driver")
+GROUPS = "Groups of aggregates"
+PARTS = ("cells", "groups", "bytes", "speed", "batches", "driver")
 PATTERNS = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
 
 _GRAPH = SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
@@ -68,6 +71,7 @@ class Sizes:
         small_rmat: The same for cliques in the part ``speed``.
         hub: Scale and edges of the graph with a hub.
         cells: For the part ``cells``: the numbers of cells by pattern.
+        group_cells: For the part ``groups``: the numbers of cells.
         shuffle_cells: For the part ``bytes``: the numbers of cells.
         sampled_rows: For the part ``bytes``: the number of sampled rows.
         speed: For the part ``speed``: the measurements by kind of graph and pattern.
@@ -81,6 +85,7 @@ class Sizes:
     small_rmat: tuple[int, int]
     hub: tuple[int, int]
     cells: dict[str, Numbers]
+    group_cells: Numbers
     shuffle_cells: Numbers
     sampled_rows: int
     speed: dict[tuple[str, str], Scaling]
@@ -94,6 +99,7 @@ FULL = Sizes(
     large_rmat=(18, 2_000_000),
     hub=(17, 60_000),
     cells={TRIANGLES.name: (2, 4, 8, 64, 512), CLIQUES.name: (2, 4, 8, 64)},
+    group_cells=(8, 64),
     shuffle_cells=(2, 8, 64, 512),
     sampled_rows=1_000,
     small_rmat=(13, 50_000),
@@ -113,6 +119,7 @@ QUICK = Sizes(
     large_rmat=(9, 3_000),
     hub=(11, 600),
     cells={TRIANGLES.name: (8, 64), CLIQUES.name: (8,)},
+    group_cells=(8,),
     shuffle_cells=(8,),
     sampled_rows=50,
     small_rmat=(7, 400),
@@ -164,6 +171,14 @@ def measure(run: PartsRun, sizes: Sizes, real: Graph | None) -> None:
         graphs = {"real": real, **graphs}
     if "cells" in run.parts:
         tables[CELLS] = _measure_cells(run, sizes, graphs)
+    if "groups" in run.parts:
+        run.report("groups of aggregates ...")
+        tables[GROUPS] = [
+            measure_groups(query, graph, cells, run.verdict)
+            for graph in graphs.values()
+            for query in QUERIES
+            for cells in sizes.group_cells
+        ]
     if "bytes" in run.parts:
         tables[BYTES] = _measure_bytes(run, sizes, graphs)
     if "speed" in run.parts:

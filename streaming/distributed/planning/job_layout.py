@@ -4,7 +4,8 @@
 
     level of a stage       the number of exchanges before it: 1 for one that reads only inputs,
                            else one more than the highest level of the stages that it reads
-    stage in the driver    it counts all rows of one earlier stage: each task sends it one number
+    stage in the driver    it counts or adds up all rows of earlier stages: each task sends it a
+                           few numbers
     local view             the cell that computes a row is the only one that can compute an equal
                            row, so its task writes the delta
     exchanged view         its rows are exchanged once more, and the tasks of the level after its
@@ -17,12 +18,12 @@ costs a Spark stage, also if few rows are exchanged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from circuits.plan.expressions import Column
 from circuits.plan.nodes import Aggregate, Distinct, Filter, Map, Negate, PlanNode, Scan
-from circuits.plan.physical_nodes import Join
+from circuits.plan.physical_nodes import FinalAggregate, Join
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Stage, StagePart, Stages
 
@@ -51,8 +52,15 @@ class JobLayout:
         return max([level or 0 for level in self.levels] + [*self.exchanged_views.values(), 0])
 
 
-def plan_job(stages: Stages, grids: tuple[Grid, ...]) -> JobLayout:
+def plan_job(
+    stages: Stages, grids: tuple[Grid, ...], outputs: Collection[str] | None = None
+) -> JobLayout:
     """Return the layout of the jobs of a circuit.
+
+    Args:
+        stages: The stages.
+        grids: The grid of each stage.
+        outputs: The views that are published; by default all.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
@@ -79,6 +87,8 @@ def plan_job(stages: Stages, grids: tuple[Grid, ...]) -> JobLayout:
     driver_views, local_views = set(), set()
     exchanged_views: dict[str, int] = {}
     for view, parts in stages.outputs.items():
+        if outputs is not None and view not in outputs:
+            continue
         if any(part.source in driver_stages for part in parts):
             driver_views.add(view)
         elif len(parts) == 1 and _is_local(parts[0], stages, grids):
@@ -104,7 +114,10 @@ def _find_driver_stages(stages: Stages) -> set[int]:
         for stage in stages.stages
         if stage.is_small
         and stage.number not in read_by_stages
-        and not any(relation.fields for relation in stage.relations)
+        and (
+            isinstance(stage.plan, FinalAggregate)
+            or not any(relation.fields for relation in stage.relations)
+        )
         and all(isinstance(p.source, int) for r in stage.relations for p in r.parts)
     }
     while True:  # a view that reads one of them reads only such stages
@@ -135,6 +148,8 @@ def _columns_of_cell(stage: Stage, grid: Grid) -> set[int] | None:
     plan = stage.plan
     if isinstance(plan, Aggregate):
         return set(range(len(plan.keys)))
+    if isinstance(plan, FinalAggregate):
+        return set(range(plan.key_count))
     if isinstance(plan, Distinct):
         return set(range(len(plan.fields)))
     if not isinstance(plan, Join) or grid.heavy:

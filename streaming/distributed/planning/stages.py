@@ -23,6 +23,13 @@ its grouping columns. The stage of a view may use any of its columns: in mode ``
 keys, so that all rows of a key are in one cell. A cell of a join adds up the weights of output rows
 that are equal in the columns that later stages need. So the exchange to an aggregate sends partial
 sums.
+
+Counts, sums and means are computed in two parts, and the first one is linear::
+
+    rows --partial, in each task--> (keys, slot), weight = quantity --final, by keys--> results
+
+So the exchange sends a few rows per group and task, even if half of all rows are in one group. The
+state is that of the aggregate in one process: both have the sums of all partial aggregates.
 """
 
 from __future__ import annotations
@@ -30,9 +37,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
+from circuits.plan.expressions import Column
 from circuits.plan.fixpoint import Fixpoint
-from circuits.plan.nodes import Aggregate, Fields, PlanNode, Scan, Union, Values
-from circuits.plan.physical_nodes import Join, RowIdDecode, RowIdEncode
+from circuits.plan.nodes import Aggregate, Fields, Map, PlanNode, Scan, Union, Values
+from circuits.plan.physical_nodes import (
+    FinalAggregate,
+    Join,
+    PartialAggregate,
+    RowIdDecode,
+    RowIdEncode,
+)
 from circuits.plan.structural_hash import hash_values
 from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
@@ -118,6 +132,8 @@ class Stage:
     def is_small(self) -> bool:
         """Return whether the state is only the sums of one group: too little work for a task."""
         plan = self.plan
+        if isinstance(plan, FinalAggregate):
+            return not plan.key_count
         return (
             isinstance(plan, Aggregate)
             and not plan.keys
@@ -178,7 +194,7 @@ class _StageBuilder:
         self.stages: list[Stage] = []
         self._graph = graph
         self._parts: dict[int, tuple[StagePart, ...]] = {}
-        self._relations: dict[tuple[int, tuple[int, ...] | None], Relation] = {}
+        self._relations: dict[tuple[int, tuple[object, ...] | None], Relation] = {}
         self._inputs = {
             node.name: number
             for number, node in enumerate(graph.nodes)
@@ -226,6 +242,8 @@ class _StageBuilder:
                 return tuple(self._decode_row_ids(plan, p) for p in self.parts(node.inputs[0]))
             case Join():
                 stage = self._join_stage(plan, node.inputs)
+            case Aggregate() if _has_partial_sums(plan):
+                stage = self._sums_stage(plan, node.inputs[0])
             case _ if plan.is_linear and len(node.inputs) == 1:
                 children = self.parts(node.inputs[0])
                 return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in children)
@@ -275,6 +293,35 @@ class _StageBuilder:
         join = replace(plan, inputs=tuple(inputs))
         return Stage(len(self.stages), join, tuple(dict.fromkeys(relations)), tuple(atoms))
 
+    def _sums_stage(self, plan: Aggregate, child: int) -> Stage:
+        """Return the stage of the final aggregate, which reads partial aggregates."""
+        fields = self._graph.nodes[child].plan.fields
+        arguments = list(
+            dict.fromkeys(c.argument for c in plan.aggregates if c.argument is not None)
+        )
+        kept_count = len(plan.keys)
+        calls = tuple(
+            call
+            if call.argument is None
+            else replace(call, argument=kept_count + arguments.index(call.argument))
+            for call in plan.aggregates
+        )
+        read = (*plan.keys, *arguments)
+        expressions = tuple(Column(column, fields[column].type) for column in read)
+        names = tuple(fields[column].name for column in read)
+
+        def compute_partially(rows: PlanNode) -> PartialAggregate:
+            return PartialAggregate(Map(rows, expressions, names), kept_count, calls)
+
+        partial = compute_partially(Scan(SOURCE, fields))
+        parts = tuple(replace(p, plan=compute_partially(p.plan)) for p in self.parts(child))
+        relation = Relation(
+            f"r{len(self._relations)}", partial.fields, parts, tuple(range(kept_count))
+        )
+        self._relations[child, plan.key()] = relation
+        final = FinalAggregate(Scan(relation.name, relation.fields), kept_count, partial)
+        return Stage(len(self.stages), final, (relation,))
+
     def _recursion_part(self, number: int, plan: Fixpoint) -> StagePart:
         """Return the part that reads a relation of a recursion; all of them are one stage."""
         nested = id(self._graph.nested_circuits[number])
@@ -317,6 +364,16 @@ class _StageBuilder:
             fields = self._graph.nodes[number].plan.fields
             self._relations[number, keys] = Relation(name, fields, parts, keys)
         return self._relations[number, keys]
+
+
+def _has_partial_sums(plan: Aggregate) -> bool:
+    """Return whether partial aggregates are smaller than the rows: there is a sum or mean.
+
+    A count of rows is the weight of the row with the keys, which is a partial sum already.
+    """
+    calls = plan.aggregates
+    are_linear = all(c.function in SUMS and not c.distinct and not c.others for c in calls)
+    return are_linear and any(c.argument is not None for c in calls)
 
 
 def _replace_scans(

@@ -39,6 +39,16 @@ def test_each_view_is_written_as_early_as_its_rows_are_there():
     assert layout.last_level == 2
 
 
+def test_sums_of_all_rows_of_a_join_run_in_the_driver():
+    layout = layout_of("""
+        CREATE VIEW v AS SELECT sum(x.src) AS s, count(*) AS n FROM e x JOIN e y ON x.dst = y.src;
+        CREATE VIEW w AS SELECT sum(src * dst) AS s, avg(id) AS a FROM e JOIN p ON e.dst = p.id
+    """)
+
+    assert layout.driver_views == {"v", "w"}
+    assert layout.last_level == 1
+
+
 @pytest.mark.parametrize(
     "select, is_local",
     [
@@ -48,6 +58,8 @@ def test_each_view_is_written_as_early_as_its_rows_are_there():
         ("SELECT e.src, p.name FROM e JOIN p ON e.dst = p.id", False),
         ("SELECT src, count(*) AS n FROM e GROUP BY src", True),
         ("SELECT count(*) AS n FROM e GROUP BY src", False),
+        ("SELECT src, sum(dst) AS s FROM e GROUP BY src", True),
+        ("SELECT x.src, avg(y.dst) AS a FROM e x JOIN e y ON x.dst = y.src GROUP BY x.src", True),
         ("SELECT src, dst, count(*) AS n FROM e GROUP BY src, dst", True),
         ("SELECT src, count(*) AS n FROM e GROUP BY src, dst", False),
         ("SELECT DISTINCT src, dst FROM e", True),

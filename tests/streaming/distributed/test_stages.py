@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
+from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.execution import cell
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.shares import JoinAtom, choose_shares
@@ -111,6 +112,17 @@ def test_cells_of_stages_add_up_to_the_embedded_circuit(data):
         actual = distributed.step(tables)
         for name, table in expected.items():
             assert _summed([table]) == actual[name], text
+
+
+def test_tasks_send_few_rows_of_a_hub_for_sums_and_means():
+    schema = pa.schema([("src", pa.int64()), ("dst", pa.int64())])
+    text = "SELECT src, count(*) AS n, sum(dst) AS s, avg(dst) AS a FROM e GROUP BY src"
+    stages = circuit_stages(compile_sql(text, {"e": schema}))
+    spec = cell.source_spec(compile_sql(text, {"e": schema}).spec, stages)
+    sources = [0] * 1000 + [*range(1, 11)]
+    edges = pa.table({"src": sources, "dst": range(len(sources))}, schema)
+    (sent,) = Circuit(spec).step({"e": edges}).values()
+    assert sent.num_rows == 2 * 11  # for each source, the number of rows and the sum
 
 
 def _summed(tables: list[pa.Table]) -> dict[Row, int]:
