@@ -47,6 +47,7 @@ from streaming.distributed.execution.job_tasks import (
 from streaming.distributed.execution.packets import PACKET_SCHEMA, Kind, Packet, read_packets
 from streaming.distributed.execution.transport import read_table, transport_type
 from streaming.distributed.execution.xxhash import xxhash64
+from streaming.distributed.explain import ExchangedRows
 from streaming.distributed.planning.grid_planning import KnownCounts
 from streaming.distributed.planning.skew import Counts, add_counts
 from streaming.distributed.planning.stages import Stages
@@ -88,6 +89,7 @@ class JobResult:
         rows: The number of rows of each input.
         digests: The checksums of these rows.
         changed_rows: The number of changed rows of each relation of a stage.
+        exchanged: The rows and bytes that tasks have sent to stages and views.
         dead_letters: The rows that could not be decoded.
         bytes_received: The bytes that the driver has received.
         cell_steps: The number of steps of cells on executors.
@@ -100,6 +102,7 @@ class JobResult:
     rows: Counter[str] = field(default_factory=Counter)
     digests: dict[str, int] = field(default_factory=dict)
     changed_rows: Counter[str] = field(default_factory=Counter)
+    exchanged: ExchangedRows = field(default_factory=ExchangedRows)
     dead_letters: DeadLetters = field(default_factory=DeadLetters.empty)
     bytes_received: int = 0
     cell_steps: int = 0
@@ -310,6 +313,8 @@ def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobRe
     for report in reports:
         result.rows.update(report.rows)
         result.changed_rows.update(report.changed_rows)
+        result.exchanged.rows.update(report.sent_rows)
+        result.exchanged.bytes.update(report.sent_bytes)
         digests.update(report.digests)
         result.cell_steps += report.cell_steps
         result.open_cells += report.open_cells

@@ -62,6 +62,7 @@ from streaming.distributed.execution.view_deltas import (
 from streaming.distributed.explain import explain_job, explain_stages
 from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
+from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
@@ -508,16 +509,18 @@ class DistributedEngine(Engine):
             StateMismatchError: It belongs to other stages.
         """
         cells = read_newest_cells(self._files)
-        program = self._program
-        job = explain_job(program.driver_reason, self._steps["all"], self._steps["open"])
-        if cells is None:
-            return f"{explain_stages(program.stages, program.default_layout.grids)}\n{job}"
-        layout = GridLayout.of_json(cells.layout, program.stages, cells.count)
-        loads = {
-            stage.number: count_loads(stage, cells.stage_manifests(stage.number))
-            for stage in program.stages.stages
-        }
-        return f"{explain_stages(program.stages, layout.grids, loads=loads)}\n{job}"
+        program, layout, loads = self._program, self._program.default_layout, {}
+        if cells is not None:
+            layout = GridLayout.of_json(cells.layout, program.stages, cells.count)
+            loads = {
+                stage.number: count_loads(stage, cells.stage_manifests(stage.number))
+                for stage in program.stages.stages
+            }
+        exchanged = None if self._pipeline is None else self._pipeline.exchanged
+        stages = explain_stages(program.stages, layout.grids, loads=loads, exchanged=exchanged)
+        job = plan_job(program.stages, layout.grids, program.circuit.outputs)
+        steps, found = self._steps["all"], self._steps["open"]
+        return f"{stages}\n{explain_job(job, program.driver_reason, steps, found)}"
 
     def _pipeline_for(self, cells: CellVersions | None) -> Pipeline:
         """The cached pipeline for the grids of the state."""

@@ -3,25 +3,52 @@
 For each stage the text shows the operator, the relations and their sources, the grid with the share
 of each variable, the number of cells that receive and keep a row, the expected load of a cell
 relative to the ideal (all rows divided by all cells), the actual loads of the cells in the state,
-and the heavy values with the parts that their rows are split into.
+the rows and bytes that the last job has exchanged before it, and the heavy values with the parts
+that their rows are split into. Then follow the views, and the exchanges of a job.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
 from circuits.plan.fixpoint import Fixpoint
 from circuits.plan.nodes import Fields
 from streaming.distributed.planning.grid import Grid, HeavyGroup
+from streaming.distributed.planning.job_layout import JobLayout
 from streaming.distributed.planning.shares import JoinAtom
 from streaming.distributed.planning.stages import Relation, Stage, Stages
 
-__all__ = ["explain_job", "explain_stages"]
+__all__ = ["ExchangedRows", "explain_job", "explain_stages"]
 
 #: Heavy values of a group that are named.
 MAX_HEAVY_NAMES: Final = 6
+
+
+@dataclass(frozen=True)
+class ExchangedRows:
+    """The rows that the tasks of a job have sent to each other.
+
+    Attributes:
+        rows: The number of rows, with copies, by the number of a stage, or by the name of a view
+            after a space.
+        bytes: The bytes of these rows.
+    """
+
+    rows: Counter[str] = field(default_factory=Counter)
+    bytes: Counter[str] = field(default_factory=Counter)
+
+    def describe(self, destination: str) -> str:
+        """Return the rows and bytes of one destination as text.
+
+        >>> ExchangedRows(Counter({"0": 1200}), Counter({"0": 57000})).describe("0")
+        '1,200 rows and 57,000 bytes in the last job'
+        """
+        rows, size = self.rows[destination], self.bytes[destination]
+        return f"{rows:,} rows and {size:,} bytes in the last job"
 
 
 def explain_stages(
@@ -30,6 +57,7 @@ def explain_stages(
     *,
     rows: Mapping[str, float] | None = None,
     loads: Mapping[int, Sequence[int]] = MappingProxyType({}),
+    exchanged: ExchangedRows | None = None,
 ) -> str:
     """Describe the stages of a circuit and their grids.
 
@@ -38,6 +66,7 @@ def explain_stages(
         grids: The grid of each stage.
         rows: The number of rows of each relation, if available; otherwise loads are fractions.
         loads: For each stage the number of rows of each cell, if there is a state.
+        exchanged: The rows that the last job has exchanged, if there was one.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
@@ -69,30 +98,48 @@ def explain_stages(
     for stage, grid in zip(stages.stages, grids, strict=True):
         lines += _describe_stage(stage, grid, rows or {})
         lines += _describe_actual_loads(loads.get(stage.number, ()))
+        if exchanged is not None and not stage.is_small:
+            lines.append(_format_line("moved", exchanged.describe(str(stage.number))))
         lines += [_format_line("heavy", _describe_heavy(heavy, grid)) for heavy in grid.heavy]
     for name, parts in stages.outputs.items():
         lines.append(f"view {name}: {_join_sources([part.source for part in parts])}")
+        if exchanged is not None and f" {name}" in exchanged.rows:
+            lines.append(_format_line("moved", exchanged.describe(f" {name}")))
     return "\n".join(lines)
 
 
-def explain_job(driver_reason: str | None, cell_steps: int = 0, open_cells: int = 0) -> str:
-    """Describe where the rows of a micro-batch are read.
+def explain_job(
+    layout: JobLayout, driver_reason: str | None, cell_steps: int = 0, open_cells: int = 0
+) -> str:
+    """Describe where the rows of a micro-batch are read, and the exchanges of its job.
 
     Args:
-        driver_reason: Why they pass through the driver; None if executors read them.
+        layout: Where the stages and views run in a job.
+        driver_reason: Why the rows pass through the driver; None if executors read them.
         cell_steps: The number of steps of cells in the jobs of this process.
         open_cells: How many of them found the circuit of the cell in the memory of their worker.
 
-    >>> print(explain_job("input 'p' has options"))
+    >>> layout = JobLayout((1, 1, None), frozenset(), frozenset({"n"}), {"pairs": 2})
+    >>> print(explain_job(layout, None))
+    job: 2 exchanges: before stages 0, 1; before view pairs; in the driver: stage 2
+    rows: read by executors, in one Spark job; those of small micro-batches by the driver
+    >>> print(explain_job(layout, "input 'p' has options"))
     rows: read by the driver, because input 'p' has options
-    >>> print(explain_job(None, 40, 30))
+    >>> print(explain_job(JobLayout((1,), frozenset(), frozenset(), {}), None, 40, 30))
+    job: 1 exchange: before stage 0
     rows: read by executors, in one Spark job; those of small micro-batches by the driver
     workers: 30 of 40 steps (75 %) found the circuit of their cell in memory
     """
     if driver_reason is not None:
         return f"rows: read by the driver, because {driver_reason}"
+    count = layout.last_level
+    exchanges = [f"before {_join_members(layout, level)}" for level in range(1, count + 1)]
+    if None in layout.levels:
+        exchanges.append(f"in the driver: {_join_members(layout, None)}")
+    head = f"job: {count} exchange{'s' * (count != 1)}"
     lines = [
-        "rows: read by executors, in one Spark job; those of small micro-batches by the driver"
+        f"{head}: {'; '.join(exchanges)}" if exchanges else head,
+        "rows: read by executors, in one Spark job; those of small micro-batches by the driver",
     ]
     if cell_steps:
         share = f"{open_cells / cell_steps:.0%}".replace("%", " %")
@@ -103,8 +150,19 @@ def explain_job(driver_reason: str | None, cell_steps: int = 0, open_cells: int 
     return "\n".join(lines)
 
 
+def _join_members(layout: JobLayout, level: int | None) -> str:
+    """Return the stages and views of a level as text."""
+    stages = [str(number) for number, other in enumerate(layout.levels) if other == level]
+    views = [view for view, other in layout.exchanged_views.items() if other == level]
+    named = (("stage", stages), ("view", views))
+    texts = [
+        f"{kind}{'s' * (len(names) != 1)} {', '.join(names)}" for kind, names in named if names
+    ]
+    return " and ".join(texts)
+
+
 def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
-    operator = type(stage.plan).__name__.lower()
+    operator = type(stage.plan).__name__.lower().removeprefix("final")
     fields = {relation.name: relation.fields for relation in stage.relations}
     if stage.atoms:
         atoms = ", ".join(_describe_atom(atom, fields[atom.relation]) for atom in grid.shares.atoms)

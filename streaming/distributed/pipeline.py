@@ -61,6 +61,7 @@ from streaming.distributed.execution.task import (
 from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, sum_tables
+from streaming.distributed.explain import ExchangedRows
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import (
@@ -144,6 +145,8 @@ class Pipeline:
         self._state_id = state_id
         self._session: SparkSession | None = None
         self._load_balance = LoadBalance()
+        #: The rows that the last job has exchanged; None before the first job.
+        self.exchanged: ExchangedRows | None = None
         # The plan of the last job, and what it was made from.
         self._job_plan: tuple[Any, JobPlan] | None = None
         # The plan that tasks receive, by stage; created again when the grid changes.
@@ -318,6 +321,7 @@ class Pipeline:
             has_new_cells=not self.has_all_cells(previous),
             name_view=name_view,
         )
+        self.exchanged = result.exchanged
         if previous:
             self._load_balance.record(result.changed_rows)
         try:
@@ -362,7 +366,7 @@ class Pipeline:
                 source,
                 tuple(self._stage_plan(stage) for stage in self.stages.stages),
                 self.grids,
-                plan_job(self.stages, self.grids),
+                plan_job(self.stages, self.grids, views),
                 views,
                 tasks,
             )

@@ -174,7 +174,7 @@ class JobPlan:
 
         Args:
             tables: The rows, by destination.
-            report: Of this task; the numbers of rows of each relation of a stage are added.
+            report: Of this task; the numbers of rows and bytes are added.
             partition: The number of this task, through which the driver receives its rows.
         """
         levels = self.layout.levels
@@ -194,12 +194,17 @@ class JobPlan:
                 continue
             sent = replicate_rows(stage, rows, grid).combine_chunks()
             task_of_row = sent.column(CELL).to_numpy().astype(np.int64) % self.tasks
-            for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, str(stage.number)):
+            number = str(stage.number)
+            report.sent_rows[number] += sent.num_rows
+            for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, number):
+                report.sent_bytes[number] += len(packet.content)
                 yield packet._replace(origin=report.origin)
         for view, level in self.layout.exchanged_views.items():
             for table in tables.get(f"view {view}", []):
                 task_of_row = find_tasks(table, self.tasks)
+                report.sent_rows[f" {view}"] += table.num_rows
                 for packet in pack_rows(table, task_of_row, level, Kind.VIEW, view):
+                    report.sent_bytes[f" {view}"] += len(packet.content)
                     yield packet._replace(origin=report.origin)
 
     def write_views(
@@ -252,6 +257,9 @@ class Report:
             copies.
         cell_steps: The number of cells that it has stepped.
         open_cells: How many of them had their circuit in the memory of the worker.
+        sent_rows: The number of rows, with copies, that it has sent to each stage, by number, and
+            to each view, by name after a space.
+        sent_bytes: The bytes of these rows.
     """
 
     origin: str
@@ -262,6 +270,8 @@ class Report:
     changed_rows: Counter[str] = field(default_factory=Counter)
     cell_steps: int = 0
     open_cells: int = 0
+    sent_rows: Counter[str] = field(default_factory=Counter)
+    sent_bytes: Counter[str] = field(default_factory=Counter)
 
     def to_json(self) -> bytes:
         """Return the report as JSON."""
@@ -276,7 +286,7 @@ class Report:
         True
         """
         values = json.loads(content)
-        counts = {name: Counter(values[name]) for name in ("rows", "digests", "changed_rows")}
+        counts = {name: Counter(v) for name, v in values.items() if isinstance(v, dict)}
         return Report(**{**values, **counts})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -492,6 +493,28 @@ def test_the_rows_of_some_circuits_are_read_by_the_driver_and_the_plan_says_so(t
         circuit = compile_sql(text, {"p": SCHEMAS["p"]}, **options)
         sink = ViewSink(circuit, state_dir=tmp_path / str(number), mode="distributed", cells=2)
         assert sink.explain().endswith(f"rows: read by the driver, because {reason}")
+
+
+def test_the_plan_shows_the_exchanges_of_a_job_and_the_rows_that_they_moved(tmp_path):
+    cluster, sink = LocalCluster(attempts=(1,)), distributed(tmp_path)
+    assert "moved" not in sink.explain()
+    edges = [{"relation": "e", "src": n, "dst": n} for n in range(3)]
+    sink(UnreadFrame(cluster.frame(rows_of(*edges), 1)), 0)
+    text = sink.explain()
+    assert re.search(r"\njob: 4 exchanges: before stages 0, .* and view loops; before ", text)
+    assert "; in the driver: stage 8\n" in text
+    assert re.search(r"view loops: from e\n  moved   3 rows and \d+ bytes in the last job", text)
+    assert re.search(r"aggregate .*\n.*\n.*\n.*\n.*\n.*\n  moved   ", text)
+
+
+def test_views_that_are_not_outputs_are_not_written(tmp_path):
+    circuit = compile_sql(VIEWS, SCHEMAS, outputs=["names"])
+    cluster, embedded = LocalCluster(), ViewSink(Circuit(circuit.spec))
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=3)
+    for number, table in enumerate(graph_batches(2, "outputs")):
+        embedded(Frame(None, table), number)
+        sink(UnreadFrame(cluster.frame(table)), number)
+        assert outputs(sink) == outputs(embedded)
 
 
 def check_random_sql(data: st.DataObject) -> None:

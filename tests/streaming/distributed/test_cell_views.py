@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from circuits import Circuit, InputOptions, UnknownViewError, compile_sql
 from streaming import Output, StreamingError, TargetError, ViewSink
 from streaming.data_source.stored_views import StoredViews
-from streaming.distributed import engine
+from streaming.distributed import engine, pipeline
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.planning.load_balance import count_loads
@@ -84,6 +84,28 @@ def test_upserts_whole_views_and_reads_are_those_of_one_process(tmp_path, cells,
                 assert sink.metrics[-1].replayed
                 check_same(sink, embedded, tmp_path)
     assert "rows of view 'names', r" in sink.explain()
+    sink.close()
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("most", [500, 0], ids=["few rows", "in one job"])
+def test_executors_publish_upserts_whole_views_and_recursive_views(
+    spark, tmp_path, monkeypatch, most
+):
+    monkeypatch.setattr(engine, "MAX_FEW_ROWS", most)
+    monkeypatch.setattr(pipeline, "MAX_DRIVER_ROWS", -1)
+    views = f"""{VIEWS} CREATE VIEW reach AS WITH RECURSIVE tc(src, dst) AS (
+        SELECT src, dst FROM e WHERE src < dst
+        UNION SELECT tc.src, e.dst FROM tc JOIN e ON e.src = tc.dst WHERE e.src < e.dst
+    ) SELECT src, dst FROM tc"""
+    kept = [*KEPT, "reach"]
+    given_outputs = [*OUTPUTS, Output("reach", mode="upsert", keys=["src", "dst"])]
+    embedded = ViewSink(compile_sql(views, SCHEMAS, materialize=kept), given_outputs)
+    sink = distributed(tmp_path, compile_sql(views, SCHEMAS, materialize=kept), given_outputs)
+    for number, table in enumerate(graph_batches(3, "executors")):
+        embedded(Frame(None, table), number)
+        sink(spark.createDataFrame(table), number)
+        check_same(sink, embedded, tmp_path)
     sink.close()
 
 
