@@ -65,7 +65,7 @@ def parts_of_source(stages: Stages, source: str | int | None) -> dict[str, Stage
 
     >>> from streaming.distributed.planning.stages import Stages
     >>> parts_of_source(Stages((), {"v": (StagePart("e", Scan(SOURCE, ())),)}), "e")
-    {'view v 0': StagePart(source='e', plan=Scan(relation='#source', fields=()))}
+    {'view v 0': StagePart(source='e', plan=Scan(relation='#source', fields=()), operator=0)}
     """
     parts_by_destination = {
         f"relation {relation.name}": relation.parts
