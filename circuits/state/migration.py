@@ -132,7 +132,7 @@ def export_recursion(circuit: Circuit, number: int) -> OperatorState:
         O(rows).
     """
     state: list[pa.Table | None] = []
-    for position, is_outside in recursion_nodes(circuit, number):
+    for position, is_outside in recursion_nodes(circuit.graph, number):
         node = circuit.graph.nodes[position]
         state.append(_relation_rows(circuit, node))
         if not is_outside:
@@ -140,12 +140,15 @@ def export_recursion(circuit: Circuit, number: int) -> OperatorState:
     return tuple(state)
 
 
-def recursion_nodes(circuit: Circuit, number: int) -> list[tuple[int, bool]]:
+def recursion_nodes(graph: Graph, number: int) -> list[tuple[int, bool]]:
     """Return the positions of the nodes of a recursion, and whether each is an input of it.
 
     The inputs are the relations and views that the recursion reads.
+
+    Args:
+        graph: The graph.
+        number: The position of the node of a relation of the recursion.
     """
-    graph = circuit.graph
     inputs = {node.name: n for n, node in enumerate(graph.nodes) if isinstance(node.plan, Scan)}
     read = read_relations(graph.nodes[number].plan)
     outside = {inputs[name] if name in inputs else graph.views[name] for name in read}
@@ -233,7 +236,7 @@ class StateImport:
             SnapshotError: The recursion has other operators, or another operator reads the same
                 relation and its state has other rows.
         """
-        nodes = recursion_nodes(self._circuit, number)
+        nodes = recursion_nodes(self._graph, number)
         counts = [0 if outside else len(_traces_of(self._graph.nodes[n])) for n, outside in nodes]
         if len(nodes) + sum(counts) != len(state):
             raise SnapshotError(

@@ -218,7 +218,7 @@ def _nodes_with_state(circuit: Circuit) -> Iterator[tuple[Node, bool]]:
     """
     nodes = circuit.graph.nodes
     if circuit.graph.nested_circuits:
-        for position, _ in recursion_nodes(circuit, min(circuit.graph.nested_circuits)):
+        for position, _ in recursion_nodes(circuit.graph, min(circuit.graph.nested_circuits)):
             yield nodes[position], True
         return
     pending = [find_stateful_operator(circuit)]

@@ -47,6 +47,8 @@ def test_every_part_without_spark_is_measured_and_compared_with_its_target(tmp_p
     assert graphs_with_target == {"real", "hub-11-600"}
     assert all(row["copies met"] for row in cells)
     assert all(row["met"] for row in cells if row["graph"] == "hub-11-600" and row["target"])
+    groups = {row["aggregates"]: row for row in tables["Groups of aggregates"]}
+    assert groups["count, sum, avg"]["rows sent"] < groups["min, max"]["rows sent"]
     shuffled = tables["Bytes shuffled for a changed row"]
     assert len(shuffled) == 4 and all(row["HyperCube"] < row["broadcast"] for row in shuffled)
     hubs = [row for row in tables["Speed-up, simulated"] if row["graph"] == "hub-11-600"]

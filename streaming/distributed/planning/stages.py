@@ -37,7 +37,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from circuits.plan.expressions import Column
+import pyarrow as pa
+
+from circuits.plan.expressions import Column, Literal
 from circuits.plan.fixpoint import Fixpoint
 from circuits.plan.nodes import Aggregate, Fields, Map, PlanNode, Scan, Union, Values
 from circuits.plan.physical_nodes import (
@@ -50,6 +52,8 @@ from circuits.plan.physical_nodes import (
 from circuits.plan.structural_hash import hash_values
 from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
+from circuits.runtime.read_columns import read_columns
+from circuits.state.migration import recursion_nodes
 from streaming.distributed.planning.shares import JoinAtom
 
 __all__ = ["Relation", "Stage", "StagePart", "Stages", "cut_stages"]
@@ -327,9 +331,10 @@ class _StageBuilder:
         nested = id(self._graph.nested_circuits[number])
         if nested not in self._recursions:
             scans = {}
+            readers = {position for position, _ in recursion_nodes(self._graph, number)}
             for name in sorted(read_relations(plan)):
                 position = self._inputs[name] if name in self._inputs else self._graph.views[name]
-                relation = self._relation(position, ())
+                relation = self._read_columns(position, readers)
                 scans[name] = Scan(relation.name, relation.fields)
             names = {scan.relation for scan in scans.values()}
             relations = tuple(r for r in self._relations.values() if r.name in names)
@@ -346,6 +351,37 @@ class _StageBuilder:
         assert isinstance(stage.plan, Fixpoint)
         operator = stage.plan.names.index(plan.names[plan.index])
         return StagePart(stage.number, Scan(SOURCE, plan.fields), operator)
+
+    def _read_columns(self, number: int, readers: Collection[int]) -> Relation:
+        """Return the relation of a node's rows for one cell, in which columns may be NULL.
+
+        Columns that no reader reads are NULL integers, so they are not sent.
+
+        Args:
+            number: The number of the node.
+            readers: The numbers of the nodes that read it.
+        """
+        fields = self._graph.nodes[number].plan.fields
+        read = read_columns(self._graph.nodes, (), number, readers)
+        if len(read) == len(fields):
+            return self._relation(number, ())
+        key = number, ("columns", *sorted(read))
+        if key not in self._relations:
+            null = pa.int64()
+            narrowed = tuple(
+                field if column in read else replace(field, type=null, nullable=True)
+                for column, field in enumerate(fields)
+            )
+            expressions = tuple(
+                Column(column, field.type) if column in read else Literal(None, null)
+                for column, field in enumerate(fields)
+            )
+            names = tuple(field.name for field in fields)
+            parts = tuple(
+                replace(p, plan=Map(p.plan, expressions, names)) for p in self.parts(number)
+            )
+            self._relations[key] = Relation(f"r{len(self._relations)}", narrowed, parts, ())
+        return self._relations[key]
 
     def _keyed_stage(
         self,

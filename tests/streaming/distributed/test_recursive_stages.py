@@ -125,6 +125,33 @@ def test_the_state_of_a_recursion_is_rescaled_and_changes_with_the_program(tmp_p
     sink.close()
 
 
+def test_columns_that_no_recursion_reads_are_not_sent(tmp_path):
+    """They may have types that cannot be sent, such as lists."""
+    schema = SCHEMAS["e"].append(pa.field("note", pa.string(), nullable=False))
+    schemas = {"e": schema.append(pa.field("list", pa.list_(pa.int64())))}
+    text = """WITH RECURSIVE tc(src, dst) AS (
+        SELECT src, dst FROM e UNION SELECT tc.src, e.dst FROM tc JOIN e ON e.src = tc.dst
+    ) SELECT src, dst FROM tc"""
+    circuit = compile_sql(text, schemas)
+    (stage,) = circuit_stages(circuit).stages
+    assert [field.type for field in stage.relations[0].fields] == [pa.int64()] * 4
+    cluster, embedded = LocalCluster(), ViewSink(Circuit(circuit.spec))
+    sink = distributed(tmp_path, circuit, 2)
+    for number in range(4):
+        edges = [(number, number + 1), (number + 1, number + 3)]
+        rows = [{"src": a, "dst": b, "note": "x", "list": [a]} for a, b in edges]
+        table = pa.Table.from_pylist(rows, schemas["e"])
+        if number == 2:
+            sink.close()
+            rescale_state(open_files(tmp_path), cells=None)
+            rescale_state(open_files(tmp_path), cells=3)
+            sink = distributed(tmp_path, Circuit(circuit.spec), 3)
+        embedded(Frame(None, table), number)
+        sink(UnreadFrame(cluster.frame(table)), number)
+        assert outputs(sink) == outputs(embedded)
+    sink.close()
+
+
 def test_relations_of_one_recursion_are_one_stage():
     circuit = compile_datalog(PROGRAMS["odd and even paths"], INPUTS)
     (stage,) = circuit_stages(circuit).stages
