@@ -20,14 +20,12 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from circuits import Circuit
-from streaming.distributed.cell_state import divide_circuit
-from streaming.distributed.cell_views import open_cell_view
+from streaming.distributed.cell_views import read_stored_view
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.manifest import LastChanges, Manifest, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
 from streaming.state.program_change import read_program
 from streaming.state.reader import load
-from streaming.state.verified_files import read_state
 from streaming.state.version_summary import read_summary
 from streaming.targets.output_mode import MODE_KEY
 
@@ -119,12 +117,8 @@ class StoredViews:
         circuit = self._circuit(manifest)
         circuit.views.trace(view)  # an error before the files are read
         try:
-            if manifest.cells is not None and view not in circuit.inputs:
-                return open_cell_view(self._files, circuit, manifest.cells, view).rows()
-            if manifest.cells is not None:  # the circuit of the driver keeps inputs
-                driver = Circuit(divide_circuit(circuit)[0])
-                driver.load(read_state(self._files, manifest))
-                return driver.views[view]
+            if manifest.cells is not None:
+                return read_stored_view(self._files, circuit, manifest, view)
             load(self._files, circuit, batch_id, lambda _: manifest)
         except (FileNotFoundError, StateDamagedError) as error:
             raise self._explained(batch_id, error) from error

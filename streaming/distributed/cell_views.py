@@ -19,17 +19,17 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.schema import Schema
-from streaming.distributed.cell_state import circuit_stages
+from streaming.distributed.cell_state import circuit_stages, divide_circuit
 from streaming.distributed.execution.cell import OPERATOR, cell_spec
 from streaming.distributed.execution.view_deltas import RenamedReader
 from streaming.errors import StateMismatchError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
-from streaming.state.manifest import read_cell_manifest
+from streaming.state.manifest import Manifest, read_cell_manifest
 from streaming.state.verified_files import read_state
 from streaming.targets.output_mode import PostStepReader
 
-__all__ = ["CellView", "open_cell_view"]
+__all__ = ["CellView", "open_cell_view", "read_stored_view"]
 
 
 @dataclass(frozen=True)
@@ -102,3 +102,27 @@ def open_cell_view(files: Files, circuit: Circuit, cells: CellVersions, view: st
     (stage,) = (stage for stage in stages.stages if stage.view == view)
     manifests = cells.stage_manifests(stage.number)
     return CellView(files, circuit.schema(view), cell_spec(stage, stages), manifests)
+
+
+def read_stored_view(files: Files, circuit: Circuit, manifest: Manifest, name: str) -> pa.Table:
+    """Return a materialized view or input of a version in cells.
+
+    Args:
+        files: The state directory.
+        circuit: The whole circuit of the version.
+        manifest: The version.
+        name: The view or input.
+
+    Raises:
+        UnknownViewError: It is unknown or not materialized.
+        StateError: As `CellView.rows`.
+
+    Complexity:
+        O(bytes of the cells of the view), or of the driver's state for an input.
+    """
+    assert manifest.cells is not None
+    if name not in circuit.inputs:
+        return open_cell_view(files, circuit, manifest.cells, name).rows()
+    driver = Circuit(divide_circuit(circuit)[0])
+    driver.load(read_state(files, manifest))
+    return driver.views[name]

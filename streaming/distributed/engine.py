@@ -51,7 +51,7 @@ from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.distributed.batch_job import UnreadableSourceError, find_driver_reason, read_digests
 from streaming.distributed.cell_backfill import CellBackfill, UnnamedCells, slice_inputs
 from streaming.distributed.cell_state import check_distributable, circuit_stages
-from streaming.distributed.cell_views import open_cell_view
+from streaming.distributed.cell_views import open_cell_view, read_stored_view
 from streaming.distributed.execution.cell import driver_spec, parts_of_source, source_spec
 from streaming.distributed.execution.job_tasks import SourcePlan
 from streaming.distributed.execution.view_deltas import (
@@ -81,6 +81,7 @@ from streaming.errors import StateDamagedError, StateMismatchError, StreamingErr
 from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy
 from streaming.state.cell_versions import CellVersions
+from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
 from streaming.state.program_change import (
@@ -89,6 +90,7 @@ from streaming.state.program_change import (
     PendingChange,
     check_allowed,
 )
+from streaming.state.reader import check_cells
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
@@ -341,6 +343,27 @@ class DistributedEngine(Engine):
                 return open_cell_view(self._files, circuit, cells, name).rows()
             except StateDamagedError:  # or a later version has replaced the files
                 if self._store.cells is cells:
+                    raise
+
+    def read_stored_view(self, name: str) -> pa.Table:
+        """Return a materialized view or input of the newest version, as `Engine.read_stored_view`.
+
+        Raises:
+            StateMismatchError: The directory belongs to other views, or is not in cells.
+        """
+        files, circuit = self._files, self._program.circuit
+        circuit.views.trace(name)  # an error if it is unknown or not materialized
+        read_identity(files, circuit)
+        while True:
+            newest = max(list_batch_ids(files), default=None)
+            if newest is None:
+                return circuit.schema(name).empty_table
+            try:
+                manifest = read_manifest(files, newest)
+                check_cells(files, manifest, self._max_cells)
+                return read_stored_view(files, circuit, manifest, name)
+            except (FileNotFoundError, StateDamagedError):  # or a later version has replaced it
+                if max(list_batch_ids(files), default=None) == newest:
                     raise
 
     @property

@@ -346,6 +346,16 @@ class Engine(ABC):
             StateDamagedError: A file of a cell cannot be read.
         """
 
+    def read_stored_view(self, name: str) -> pa.Table | None:
+        """Return a view from the newest version in the state directory, without its lock.
+
+        The errors are those of `read_view`.
+
+        Returns:
+            None if `read_view` can read the version after ``versions.load_newest()``.
+        """
+        return None
+
     @property
     def must_commit_change(self) -> bool:
         """True if the views cannot change before the next micro-batch commits an earlier change."""

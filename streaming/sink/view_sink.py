@@ -611,6 +611,9 @@ class ViewSink:
         while not self._is_current:
             if self._lock.acquire(timeout=LOAD_POLL_INTERVAL_S):
                 try:
+                    stored = self._engine.read_stored_view(name)
+                    if stored is not None:
+                        return stored
                     self._versions.load_newest()
                     return self._engine.read_view(name)
                 finally:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits import Circuit, InputOptions, UnknownViewError, compile_sql
-from streaming import Output, StreamingError, TargetError, ViewSink
+from streaming import Output, StateMismatchError, StreamingError, TargetError, ViewSink
 from streaming.data_source.stored_views import StoredViews
 from streaming.distributed import engine, pipeline
 from streaming.distributed.cell_state import circuit_stages
@@ -85,6 +85,26 @@ def test_upserts_whole_views_and_reads_are_those_of_one_process(tmp_path, cells,
                 check_same(sink, embedded, tmp_path)
     assert "rows of view 'names', r" in sink.explain()
     sink.close()
+
+
+def test_another_sink_reads_the_newest_version_without_the_lock(tmp_path):
+    options: Any = {"materialize": [*KEPT, "e"]}
+    cluster, embedded = LocalCluster(), ViewSink(make_circuit(**options))
+    sink = distributed(tmp_path, make_circuit(**options), [])
+    reader = distributed(tmp_path, make_circuit(**options), [])
+    assert reader.table("pairs").num_rows == 0
+    for number, table in enumerate(graph_batches(3, "readers")):
+        embedded(Frame(None, table), number)
+        sink(cluster.frame(table), number)
+        for view in [*KEPT, "e"]:
+            assert bag_of(reader.table(view)) == bag_of(embedded.table(view))
+    sink.close()
+    for view in [*KEPT, "e"]:
+        assert bag_of(sink.table(view)) == bag_of(embedded.table(view))
+    with pytest.raises(StateMismatchError, match=r"over 4 cells, .* over 3 cells"):
+        distributed(tmp_path, make_circuit(**options), [], 3).table("pairs")
+    with pytest.raises(StateMismatchError, match="belongs to another circuit"):
+        distributed(tmp_path, make_circuit(), []).table("pairs")
 
 
 @pytest.mark.spark
