@@ -74,6 +74,7 @@ class Writer:
         due_keys: The arrangements and dictionaries with parts that the compactor has to merge.
         dictionary_lengths: The number of codes that are written of each dictionary.
         output_files: The size and checksum of each file of the published tables.
+        unsynced_files: The names of the files that are not durable yet.
         bytes_written: The bytes of all files of the step, and of the compaction that it ends.
         bytes_added: The bytes of what the step adds: rows of arrangements, values of dictionaries,
             published tables and dead letters. Divided by it, ``bytes_written`` is the write
@@ -94,7 +95,7 @@ class Writer:
         self._new_files: dict[str, FileChecksum] = {}
         self._reader = PartReader(files, self._existing_files)
         self._written: list[str] = []  # all files of this attempt, to remove them if it fails
-        self._unsynced: list[str] = []  # files that are not durable yet
+        self.unsynced_files: list[str] = []
         self._written_elsewhere: set[str] = set()  # files of published tables, by executors
         # The parts of each arrangement and dictionary, oldest first.
         self._references: dict[StateKey, list[StagedReference]] = {}
@@ -170,7 +171,7 @@ class Writer:
         """Write a file, which `make_manifest` syncs; return its checksum."""
         self._written.append(name)
         self._files.write(name, chunks)
-        self._unsynced.append(name)
+        self.unsynced_files.append(name)
         checksum = FileChecksum.of(chunks)
         self.bytes_written += checksum.size
         return checksum
@@ -254,11 +255,11 @@ class Writer:
             files: Their directory.
             writers: The writers.
         """
-        names = [name for writer in writers for name in writer._unsynced]
+        names = [name for writer in writers for name in writer.unsynced_files]
         folders = {folder for writer in writers for folder in writer.folders}
         sync_all(files, names, sorted(folders))
         for writer in writers:
-            writer._unsynced.clear()
+            writer.unsynced_files.clear()
 
     def _list_files(self) -> dict[str, FileChecksum]:
         """Return the checksums of all files of the version."""
