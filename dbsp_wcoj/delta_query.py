@@ -530,7 +530,7 @@ class DeltaQuery:
         has_deadline = budget is not None and budget.has_deadline
         is_shared = self._can_be_shared(rows)
         is_divided = is_shared or (rows >= MIN_DIVIDED_ROWS and _reads_maps(bound_terms))
-        with bound_terms.prepared_lists(steps):
+        with bound_terms.prepared_lists(steps), bound_terms.merged_tails(steps):
             if bound_terms.is_sum and not has_deadline and not is_divided:
                 result = bound_terms.total()
                 if result is not None:
@@ -560,7 +560,7 @@ class DeltaQuery:
                     yield from term.physical.chunks(budget=budget)
             self._plan_cache.record_cost()
             return
-        with bound_terms.prepared_lists(steps):
+        with bound_terms.prepared_lists(steps), bound_terms.merged_tails(steps):
             terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
             # The run of a partial delta exists only until its readers have run.
             if is_shared and not bound_terms.reads_partial:

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
+from dbsp_wcoj.execution.merged_tails import MIN_MERGED_ROWS, MergedRelation, merge_tail
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.compilation import address_of as kernel_address
@@ -34,7 +35,7 @@ from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, TraceStep, build_run
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet, to_storable
 
-__all__ = ["BoundTerm", "BoundTerms", "CycleFactor", "Partial", "SplitDelta"]
+__all__ = ["BoundTerm", "BoundTerms", "CycleFactor", "Partial", "RelationFactor", "SplitDelta"]
 
 # The lists of a delta are prepared if it has at least this many rows,
 MIN_PREPARED_ROWS: Final = 4096
@@ -64,6 +65,22 @@ class SplitDelta(NamedTuple):
     order: ColumnOrder
 
 
+class RelationFactor(NamedTuple):
+    """A factor that reads a relation before or after the step.
+
+    Attributes:
+        factor: Its position among the factors of the plan.
+        name: The relation.
+        order: The column order.
+        spine: The relation before the step.
+    """
+
+    factor: int
+    name: str
+    order: ColumnOrder
+    spine: Spine
+
+
 class CycleFactor(NamedTuple):
     """A factor whose lists the join intersects: a delta, or a new relation, and its column order.
 
@@ -87,9 +104,8 @@ class BoundTerm:
         physical: Its compiled plan with the data that it reads.
         target: The index of the partial delta to which the result is added.
         joins: The number of binary joins in the term.
-        old: The spines of its old relations. If one is empty, the term is zero.
-        new: The spines of its new relations, with their names. If one is empty and the step does
-            not change the relation, the term is zero.
+        old: Its old relations. If one is empty, the term is zero.
+        new: Its new relations. If one was empty and the step does not change it, the term is zero.
         partial_slot: The slot of the partial delta that the term reads; None if it reads none.
         split: The delta whose rows can be divided among parallel tasks; None if there is none.
         driver: The delta from whose rows the join starts; None if it starts from no delta of a
@@ -104,22 +120,28 @@ class BoundTerm:
     physical: PhysicalTerm
     target: int
     joins: int
-    old: tuple[Spine, ...]
-    new: tuple[tuple[Spine, str], ...]
+    old: tuple[RelationFactor, ...]
+    new: tuple[RelationFactor, ...]
     partial_slot: int | None
     split: SplitDelta | None
     driver: SplitDelta | None
     closing: CycleFactor | None
     fixed: CycleFactor | None
 
+    @property
+    def relation_factors(self) -> Iterator[tuple[bool, RelationFactor]]:
+        """Whether each factor that reads a relation reads it after the step, and the factor."""
+        yield from ((False, factor) for factor in self.old)
+        yield from ((True, factor) for factor in self.new)
+
     def is_zero(self, changed: Collection[str], partial: Partial | None) -> bool:
         """Return whether the term is zero because a factor is empty."""
         # The run counts are read from the tables, because a property takes longer.
-        for spine in self.old:
-            if not spine.table[RUN_COUNT]:
+        for factor in self.old:
+            if not factor.spine.table[RUN_COUNT]:
                 return True
-        for spine, name in self.new:
-            if not spine.table[RUN_COUNT] and name not in changed:
+        for factor in self.new:
+            if not factor.spine.table[RUN_COUNT] and factor.name not in changed:
                 return True
         return self.partial_slot is not None and (partial is None or not len(partial.rows))
 
@@ -198,6 +220,45 @@ class BoundTerms:
             yield
         finally:
             self._buffers.set_lists(None)
+
+    @contextmanager
+    def merged_tails(self, steps: Mapping[str, TraceStep]) -> Iterator[None]:
+        """Let the terms read changed relations as fewer runs (`dbsp_wcoj.execution.merged_tails`).
+
+        Run the terms inside the ``with`` statement.
+
+        Args:
+            steps: The changed relations.
+
+        Complexity:
+            O(rows of the step), for each column order.
+        """
+        merged: dict[tuple[str, ColumnOrder], MergedRelation] = {}
+        left_out: set[str] = set()
+        replaced: list[tuple[PhysicalTerm, Int64Array]] = []
+        try:
+            for term in self.terms:
+                tables: dict[int, tuple[Int64Array, bool]] = {}
+                for is_new, (factor, name, order, spine) in term.relation_factors:
+                    if name in left_out or name not in steps or steps[name].rows < MIN_MERGED_ROWS:
+                        continue
+                    if (name, order) not in merged:
+                        found = merge_tail(spine, steps[name].run(order))
+                        if found is None:
+                            left_out.add(name)
+                            continue
+                        merged[name, order] = found
+                    relation = merged[name, order]
+                    if is_new and relation.new is not None:
+                        tables[factor] = relation.new, False
+                    else:
+                        tables[factor] = relation.old, is_new
+                if tables:
+                    replaced.append((term.physical, term.physical.read_tables(tables)))
+            yield
+        finally:
+            for physical, sources in replaced:
+                physical.restore_sources(sources)
 
     def total(self) -> tuple[int, int] | None:
         """Run all terms in one kernel call; call this only if `is_sum`.

@@ -28,6 +28,8 @@ Alternatives considered: bitmaps of hubs, which are vertices with edges to more 
 others. In steps of 1,000 edges on RMAT 20, three quarters of the time go to reading lists from
 memory. Only one vertex is a hub there, so its bitmap saves at most a tenth of that. To save a
 quarter, lists eight times shorter would need bitmaps, which take 40 % more memory.
+An edge between two hubs would gain: three intersections of about 8,500 values each take 19 us as
+lists, 11 us as lists tested in bitmaps of all 2**20 vertices, and 7 us as ANDs of such bitmaps.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import copy
 import ctypes
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -235,6 +235,26 @@ class PhysicalTerm:
         self._referenced = (sources, addresses, spines, run)
         self._arguments = (self._arguments[0], address_of(sources), address_of(addresses))
         self._full_arguments = ((), ())
+
+    def read_tables(self, tables: Mapping[int, tuple[Int64Array, bool]]) -> Int64Array:
+        """Read some factors from other tables of runs.
+
+        Args:
+            tables: For each such factor, a table like `Spine.table`, which the caller keeps alive,
+                and whether the factor also reads its delta.
+
+        Returns:
+            The sources before, for `restore_sources`.
+        """
+        source_table = self._referenced[0]
+        before = source_table.copy()
+        for factor, (table, reads_delta) in tables.items():
+            source_table[3 * factor : 3 * factor + 2] = address_of(table), reads_delta
+        return before
+
+    def restore_sources(self, sources: Int64Array) -> None:
+        """Read the sources again that `read_tables` has returned."""
+        self._referenced[0][:] = sources
 
     def link(self) -> None:
         """Compile or load the kernels that the program calls, before the first execution."""

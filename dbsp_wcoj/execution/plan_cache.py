@@ -24,7 +24,13 @@ from typing import Any, Final
 import numpy as np
 
 from dbsp_wcoj.errors import FormulaError
-from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms, CycleFactor, SplitDelta
+from dbsp_wcoj.execution.bound_terms import (
+    BoundTerm,
+    BoundTerms,
+    CycleFactor,
+    RelationFactor,
+    SplitDelta,
+)
 from dbsp_wcoj.execution.join_buffers import JoinBuffers
 from dbsp_wcoj.execution.physical_term import PhysicalTerm, Source
 from dbsp_wcoj.formulas import (
@@ -46,7 +52,6 @@ from dbsp_wcoj.planning.symmetry import find_symmetries
 from dbsp_wcoj.planning.term_planner import TermPlanner
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.relations import Relations
-from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, TraceStep
 from dbsp_wcoj.zset import Int64Array
 
@@ -442,8 +447,8 @@ class PlanCache:
         names, _ = self._planner.resolve_factors(term)
         plan = self._next_plans.get(term) or self._term_plan(term)
         sources: list[Source] = []
-        old: list[Spine] = []
-        new: list[tuple[Spine, str]] = []
+        old: list[RelationFactor] = []
+        new: list[RelationFactor] = []
         partial_slot = None
         split = None
         for name, factor, planned in zip(names, term.factors, plan.factors, strict=True):
@@ -457,9 +462,9 @@ class PlanCache:
             if isinstance(name, int):
                 partial_slot = slot
             elif factor.version is Version.old and spine is not None:
-                old.append(spine)
+                old.append(RelationFactor(len(sources) - 1, name, planned.order, spine))
             elif factor.version is Version.new and spine is not None:
-                new.append((spine, name))
+                new.append(RelationFactor(len(sources) - 1, name, planned.order, spine))
             elif plan.is_split_factor(planned):
                 split = SplitDelta(name, planned.order)
         deltas = [i for i, factor in enumerate(term.factors) if factor.version is Version.delta]
