@@ -24,21 +24,28 @@ Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
-from circuits.plan.expressions import Column, Expression, share_subexpressions
+from circuits.plan.expressions import Column, Expression, Literal, share_subexpressions
 from circuits.plan.nodes import Fields
 from circuits.runtime.code_evaluation import CodeEvaluator
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.predicates import true_rows
 from circuits.runtime.row_batch import RowBatch, Rows, UnsortedRows
 from circuits.types.codecs.codec import Codecs
-from dbsp_wcoj import ZSet
+from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.zset import Int64Array, accumulate, consolidated_rows
+from dbsp_wcoj.zset import Int64Array, accumulate, add_in_order, consolidated_rows
 
 __all__ = ["FilterOperator", "MapOperator", "NegateOperator", "UnionOperator"]
+
+# Z-sets of at least so many rows may be projected in slices.
+MIN_SLICED_ROWS: Final = 1 << 18
+SLICE_ROWS: Final = 1 << 15
+# The least number of rows per result for which slices pay off.
+MIN_ROWS_PER_RESULT: Final = 2
 
 
 class FilterOperator:
@@ -83,6 +90,7 @@ class MapOperator:
         copied = [e.index for e in self.expressions if isinstance(e, Column)]
         is_projection = bool(copied) and len(copied) == len(self.expressions)
         self.columns = np.array(copied, np.int64) if is_projection else None
+        self._can_be_sliced = all(isinstance(e, Column | Literal) for e in self.expressions)
         self._codecs = codecs
         self._columns = [codecs.codec(field.type) for field in fields]
         self._names = [field.name for field in fields]
@@ -115,9 +123,40 @@ class MapOperator:
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
+        if self._can_be_sliced and len(zset) >= MIN_SLICED_ROWS:
+            slices = self._map_slices(zset, budget)
+            if slices is not None:
+                return add_in_order(slices, len(self.expressions))
         return consolidated_rows(
             self.map_unsorted(zset, budget).row_array, zset.weight_array.copy()
         )
+
+    def _map_slices(self, zset: ZSet, budget: Budget | None) -> list[ZSet] | None:
+        """Map a large Z-set slice by slice, in arrays that fit in the cache.
+
+        Returns:
+            The results of the slices. None if those of one slice do not follow those before, as a
+            projection to the first columns does, or if the first slice has few equal results.
+        """
+        results: list[ZSet] = []
+        for start in range(0, len(zset), SLICE_ROWS):
+            rows = slice(start, start + SLICE_ROWS)
+            part = ZSet(zset.row_array[:, rows], zset.weight_array[rows])
+            unsorted = self.map_unsorted(part, budget)
+            try:
+                result = consolidated_rows(unsorted.row_array, part.weight_array.copy())
+            except WeightOverflowError:  # the sum of all slices may be smaller
+                return None
+            if not results and len(result) * MIN_ROWS_PER_RESULT > SLICE_ROWS:
+                return None
+            if not len(result):
+                continue
+            if results:
+                last = tuple(results[-1].row_array[:, -1].tolist())
+                if last > tuple(result.row_array[:, 0].tolist()):
+                    return None
+            results.append(result)
+        return results
 
     def compute(self, rows: Rows, budget: Budget | None) -> Int64Array:
         """Return a new array of the results for each row, in the order of the rows."""

@@ -12,6 +12,7 @@ from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import Field, Values
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.runtime.graph import Graph
+from circuits.runtime.operators import linear
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.aggregates.partial_aggregate import (
     FinalAggregateOperator,
@@ -325,3 +326,50 @@ def test_a_map_of_many_rows_equals_the_map_of_its_parts():
     for operator in LINEAR.values():
         results = [operator.evaluate([part]) for part in parts]
         assert operator.evaluate([all_rows]) == results[0] + results[1]
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 1)),
+        st.sampled_from([-1, 1, 2, 2**62, -(2**62)]),
+        max_size=24,
+    ),
+    st.lists(st.sampled_from([0, 1, 2, None]), min_size=1, max_size=3),
+    st.integers(1, 4),
+)
+def test_a_projection_in_slices_equals_the_projection_of_all_rows(rows, columns, ratio):
+    zset = ZSet.from_rows(rows.keys(), rows.values(), arity=3)
+    fields = tuple(Field(name, pa.int64()) for name in "abc")
+    operator = MapOperator(
+        [Literal(7, pa.int64()) if c is None else Column(c, pa.int64()) for c in columns],
+        fields,
+        Codecs(),
+    )
+    expected = result_or_error(operator, zset)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linear, "MIN_SLICED_ROWS", 1)
+        patch.setattr(linear, "SLICE_ROWS", 4)
+        patch.setattr(linear, "MIN_ROWS_PER_RESULT", ratio)
+        assert result_or_error(operator, zset) == expected
+
+
+def result_or_error(operator: MapOperator, zset: ZSet) -> ZSet | None:
+    try:
+        return operator.evaluate([zset])
+    except WeightOverflowError:
+        return None
+
+
+def test_a_projection_to_the_first_column_is_computed_in_slices(monkeypatch):
+    monkeypatch.setattr(linear, "MIN_SLICED_ROWS", 8)
+    monkeypatch.setattr(linear, "SLICE_ROWS", 4)
+    sizes = []
+    compute = MapOperator.compute
+    monkeypatch.setattr(
+        MapOperator, "compute", lambda self, r, b: sizes.append(len(r)) or compute(self, r, b)
+    )
+    zset = ZSet.from_rows([(k // 3, k) for k in range(10)])
+    fields = (Field("a", pa.int64()), Field("b", pa.int64()))
+    keys = MapOperator([Column(0, pa.int64()), Literal(0, pa.int64())], fields, Codecs())
+    assert keys.evaluate([zset]).to_dict() == {(0, 0): 3, (1, 0): 3, (2, 0): 3, (3, 0): 1}
+    assert sizes == [4, 4, 2]
