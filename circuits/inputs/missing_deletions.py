@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -66,6 +67,11 @@ class MissingRowCounter:
     node_count: int
     inputs: Mapping[str, int]
     traces: Mapping[str, Sequence[tuple[int, Trace]]]
+
+    @cached_property
+    def counted_nodes(self) -> frozenset[int]:
+        """The nodes whose deltas are looked up."""
+        return frozenset(number for traces in self.traces.values() for number, _ in traces)
 
     @staticmethod
     def of(

@@ -11,23 +11,19 @@ from collections.abc import Collection, Mapping, Sequence
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 
-__all__ = ["ReadersLeft"]
+__all__ = ["UnreadDeltas"]
 
 
-class ReadersLeft:
-    """For each node whose delta can be freed within a step, the nodes that have not read it yet.
+class UnreadDeltas:
+    """The deltas that can be freed within a step, and which nodes have not read them yet.
 
-    These are the nodes that only operators read. The deltas of inputs, views, and integrals are
-    needed after the step, and a recursion reads those of other nodes in each iteration.
+    These are the deltas that only operators read. Those of inputs, views, and integrals are needed
+    after the step, and a recursion reads those of other nodes in each iteration.
 
     Args:
         nodes: The nodes of the graph.
         readers: For each node, the nodes outside of recursions that read its delta.
-        views: The positions of the views.
-
-    >>> left = ReadersLeft([], [], {})
-    >>> left.end([])
-    []
+        views: The position of each view, by its name.
     """
 
     def __init__(
@@ -40,7 +36,7 @@ class ReadersLeft:
         for node in nodes:
             if node.is_nested:
                 kept.update(node.inputs)
-        self._left = {
+        self._readers_left = {
             position: set(readers[position])
             for position, node in enumerate(nodes)
             if node.operator is not None
@@ -51,14 +47,18 @@ class ReadersLeft:
         self._inputs = [node.inputs for node in nodes]
 
     def end(self, positions: Collection[int]) -> list[int]:
-        """Note that these nodes have run; return the inputs that nobody reads any more.
+        """Note that these nodes have run; return the nodes whose deltas nobody reads any more.
 
-        Several threads may call this: the last reader of a node returns it, perhaps two of them.
+        Several threads may call this. Two of them may then get the same node; to free its delta
+        twice does no harm.
+
+        Complexity:
+            O(inputs of these nodes).
         """
         unread = []
         for position in positions:
             for source in self._inputs[position]:
-                left = self._left.get(source)
+                left = self._readers_left.get(source)
                 if left is not None:
                     left.discard(position)
                     if not left:

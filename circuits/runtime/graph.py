@@ -41,7 +41,7 @@ from circuits.plan.nodes import (
 from circuits.plan.rewrite.iterated_rows import add_iterations
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import PlanHasher, hash_values, structural_hash
-from circuits.runtime.delta_release import ReadersLeft
+from circuits.runtime.delta_release import UnreadDeltas
 from circuits.runtime.filter_chain import FilterChain, find_chains
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.linear_stage import (
@@ -109,8 +109,9 @@ class GraphStep(Staged):
 
     Attributes:
         deltas: The delta of each node, without the deletions of rows that expired if their results
-            are kept (`circuits.runtime.publication`); empty for a node in a chain of filters, and
-            for a node whose rows need no order (`circuits.runtime.linear_stage`).
+            are kept (`circuits.runtime.publication`). It is empty for a node in a chain of filters,
+            for a node whose rows need no order (`circuits.runtime.linear_stage`), and if a large
+            step has freed it, which it does only for nodes that are no input, view, or integral.
         staged: The changes of the state, which `commit` applies.
         rows: The number of rows that each node has emitted, in all iterations of a recursion. Equal
             rows count separately if the delta is left out.
@@ -174,7 +175,8 @@ class Schedule(NamedTuple):
         stages: The inputs whose rows can be taken in slices, by name.
         unsorted_nodes: The nodes whose rows need no order (`find_unsorted_nodes`).
         task_order: Which nodes may run at the same time; None if all run one after the other.
-        can_release: True if the delta of a node may be freed once all nodes that read it have run.
+        can_release: True if the delta of a node may be freed once all nodes that read it have run;
+            `GraphStep.deltas` then has an empty delta instead.
     """
 
     readers: Sequence[Sequence[int]]
@@ -794,7 +796,7 @@ class _GraphStepExecution:
         self._pending = bytearray()
         # A backfill and observers need the delta of each node.
         self._leaves_out_deltas = backfill is None and graph.observer is None and not OBSERVERS
-        self._readers_left: ReadersLeft | None = None
+        self._unread_deltas: UnreadDeltas | None = None
 
     def run(self, workers: Workers | None = None) -> GraphStep:
         """Compute the deltas of all nodes, in execution order; or in task order, with workers."""
@@ -809,7 +811,7 @@ class _GraphStepExecution:
             pending[position] = 1
         is_large = sum(map(len, self._inputs.values())) >= MIN_PARALLEL_ROWS
         if is_large and self._leaves_out_deltas and schedule.can_release:
-            self._readers_left = ReadersLeft(graph.nodes, schedule.readers, graph.views)
+            self._unread_deltas = UnreadDeltas(graph.nodes, schedule.readers, graph.views)
         if workers is not None and schedule.task_order is not None:
             self._run_with(workers, schedule.task_order)
         else:
@@ -921,13 +923,14 @@ class _GraphStepExecution:
 
     def _release_inputs(self, positions: Collection[int]) -> None:
         """In a large step, free the deltas that only these nodes still had to read."""
-        if self._readers_left is None:
+        if self._unread_deltas is None:
             return
         graph = self._graph
-        for source in self._readers_left.end(positions):
-            delta = self._deltas[source]
-            # Those with negative weights are needed to count the deletions of missing rows.
-            if not len(delta.weight_array) or delta.weight_array.min() > 0:
+        counted = graph.missing_row_counter.counted_nodes
+        for source in self._unread_deltas.end(positions):
+            weights = self._deltas[source].weight_array
+            # Those with negative weights may be needed to count the deletions of missing rows.
+            if source not in counted or not len(weights) or weights.min() > 0:
                 self._deltas[source] = graph.nodes[source].empty
                 self._unsorted.pop(source, None)
                 step = self._shared.by_name.get(graph.nodes[source].name)

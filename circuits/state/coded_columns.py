@@ -9,7 +9,7 @@ are two kinds of coded columns, by what a code stands for::
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from circuits.plan.columns import Fields
@@ -18,6 +18,7 @@ from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.late_materialization import RowIdEncodeOperator
 from circuits.state.registry import operator_trace
 from circuits.types.codecs.codec import Codec, Codecs, dictionary_columns
+from dbsp_wcoj import Trace
 from dbsp_wcoj.values.interner import Interner
 
 __all__ = ["RowIds", "coded_traces", "field_codecs", "operator_coded_columns"]
@@ -55,12 +56,14 @@ def coded_traces(graph: Graph) -> dict[str, dict[int, Codec | RowIds]]:
 
 def operator_coded_columns(node: Node, codecs: Codecs) -> tuple[Mapping[int, Codec], ...]:
     """Return the coded columns of each trace of a node's operator, by position."""
-    if not len(getattr(node.operator, "traces", ())):
+    traces: Sequence[Trace] = getattr(node.operator, "traces", ())
+    if not traces:
         return ()
     columns = getattr(node.operator, "coded_columns", None)
     if columns is not None:
         return tuple(columns)
     # The operator has one trace, with the columns of its result (DISTINCT, EMIT ON WINDOW CLOSE).
+    assert [trace.arity for trace in traces] == [len(node.plan.fields)], node.name
     return (field_codecs(node.plan.fields, codecs),)
 
 

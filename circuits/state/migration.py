@@ -116,7 +116,7 @@ def export_state(circuit: Circuit, number: int) -> OperatorState:
     if isinstance(node.operator, JoinOperator):
         return tuple(_relation_rows(circuit, graph.nodes[position]) for position in node.inputs)
     coded = coded_columns(circuit, number)
-    return tuple(map(_trace_rows, _traces_of(node), coded))
+    return tuple(_trace_rows(*part) for part in zip(_traces_of(node), coded, strict=True))
 
 
 def export_recursion(circuit: Circuit, number: int) -> OperatorState:
@@ -136,7 +136,8 @@ def export_recursion(circuit: Circuit, number: int) -> OperatorState:
         node = circuit.graph.nodes[position]
         state.append(_relation_rows(circuit, node))
         if not is_outside:
-            state += map(_trace_rows, _traces_of(node), coded_columns(circuit, position))
+            coded = coded_columns(circuit, position)
+            state += [_trace_rows(*part) for part in zip(_traces_of(node), coded, strict=True)]
     return tuple(state)
 
 

@@ -25,6 +25,7 @@ from typing import Any, Final, NamedTuple
 
 import numba
 from llvmlite import binding
+from numba.core import config
 from numba.core.caching import IndexDataCacheFile
 
 __all__ = ["BASELINES", "FOLDER", "KernelCacheFile"]
@@ -58,7 +59,7 @@ BASELINES: Final[Mapping[str, Baseline]] = {
 # numba gives no types, and no public interface to its cache: its key of a cached function is
 # (signature, (triple, processor, features), hashes).
 class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
-    """The file of numba's cache for one kernel, and after it the precompiled file.
+    """The file of numba's cache for one kernel; what it lacks is read from the precompiled file.
 
     Args:
         file: The file of numba's cache.
@@ -89,7 +90,7 @@ class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
         if not resource.is_file():
             return {}
         content = io.BytesIO(resource.read_bytes())
-        # The rest may be readable only for the same numba.
+        # Compare before unpickling the rest, which may not be readable for another numba.
         if pickle.load(content) != (numba.__version__, self._source_stamp):
             return {}
         codes: Mapping[Any, bytes] = pickle.load(content)
@@ -115,11 +116,17 @@ class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
 
 @cache
 def _usable_baseline() -> Baseline | None:
-    """Return the baseline of this architecture if this processor can run its code."""
+    """Return the baseline of this architecture if its code may run.
+
+    It may if this processor has the instructions, and no variable of numba chooses a processor.
+    """
     baseline = BASELINES.get(platform.machine())
-    if baseline is None:
+    if baseline is None or not config.ENABLE_AVX or config.CPU_NAME or config.CPU_FEATURES:
         return None
-    features = binding.get_host_cpu_features()
+    try:
+        features = binding.get_host_cpu_features()
+    except RuntimeError:  # LLVM does not know the processor
+        return None
     return baseline if all(features.get(name) for name in baseline.features) else None
 
 

@@ -14,7 +14,7 @@ are those that pip finds within the bounds. The first use compiles the kernels i
 unless Python and numba are those of the checkout: then its compiled kernels are copied.
 
 A wheel with machine code (`dbsp_wcoj.kernels.precompiled`) is for this version of Python, this
-architecture, and the numba of constraints.txt. Its name says so. It is tried without a compiler.
+architecture, and the numba of this environment. Its name says so. It is tried without a compiler.
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ def compile_wheel(wheel: Path) -> Path:
 
 
 def try_compiled_wheel(wheel: Path) -> None:
-    """Try a wheel with machine code in an empty environment, and as an archive on the path."""
+    """Try a wheel with machine code in an empty environment."""
     with tempfile.TemporaryDirectory() as folder:
         python = str(link_environment(Path(folder, "venv"), wheel, kernels=False))
         run(python, "-I", "-c", TRY_COMPILED, cwd=folder, NUMBA_CACHE_DIR=f"{folder}/cache")
@@ -262,16 +262,16 @@ def try_wheel(python: str, packages: str, wheel: Path) -> None:
         bounds = {"pinned": ["--constraint", str(ROOT / "constraints.txt")], "newest": []}
         if packages == "oldest":
             Path(folder, "oldest.txt").write_text("\n".join(oldest_packages()))
-            bounds["oldest"] = ["--constraint", "{folder}/oldest.txt"]
-        run(python, "-m", "venv", "{folder}/venv")
-        venv_python = "{folder}/venv/bin/python"
+            bounds["oldest"] = ["--constraint", f"{folder}/oldest.txt"]
+        run(python, "-m", "venv", f"{folder}/venv")
+        venv_python = f"{folder}/venv/bin/python"
         pip = [venv_python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
         run(*pip, *bounds[packages], str(wheel))
-        check_refusal("{folder}/venv/bin/dbsp-wcoj")
+        check_refusal(f"{folder}/venv/bin/dbsp-wcoj")
         copy_kernels(Path(folder, "venv"))
         run(venv_python, "-I", "-c", TRY_WITHOUT_SPARK, cwd=folder)
         run(*pip, *bounds[packages], f"{wheel}[{EXTRAS}]")
-        run("{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
+        run(f"{folder}/venv/bin/dbsp-wcoj", "--help", stdout=subprocess.DEVNULL)
         run(venv_python, "-I", "-c", "import deltalake, psycopg", cwd=folder)
         run(venv_python, "-I", "-c", TRY_SPARK, cwd=folder)
         run(venv_python, "-m", "pip", "check", stdout=subprocess.DEVNULL)

@@ -13,6 +13,9 @@ the step (`circuits.runtime.operators.derivation_batches`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TypeVar
+
 import numpy as np
 
 from circuits.runtime.operators.derivation_batches import (
@@ -28,6 +31,8 @@ from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["CandidateOrder", "FirstCandidates"]
+
+T = TypeVar("T")
 
 
 class CandidateOrder:
@@ -69,6 +74,10 @@ class CandidateOrder:
         elif self._keeps_null:
             columns[-2] = columns[-2] - 1  # NULL, the least code, wraps around
         return RowPart(columns, weights)
+
+    def by_position(self, values: Mapping[int, T]) -> dict[int, T]:
+        """Return values of columns of the rows, by the positions of these columns in candidates."""
+        return {self._order.index(column): value for column, value in values.items()}
 
     @property
     def keeps_order(self) -> bool:

@@ -28,7 +28,7 @@ Values are compared by their codes, which have the order of the values
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -42,6 +42,7 @@ from circuits.runtime.operators.recursive_distinct import (
     presence_changes,
     running_sums,
 )
+from circuits.types.codecs.codec import Codec
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.row_parts import RowPart
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
@@ -74,22 +75,33 @@ class RecursiveMinMaxOperator:
 
     Attributes:
         order: The form of the rows of the trace.
+        coded_columns: The columns of the trace whose codes come from a dictionary.
 
     Args:
         arity: The number of columns, including the iteration.
         column: The position of the column of values.
         least: True for a minimum, False for a maximum.
         keeps_null: True if NULL is the worst candidate, False if it is ignored.
+        key_codecs: By position, the codecs of the other columns whose codes need a dictionary.
 
     >>> recursive_min = RecursiveMinMaxOperator(3, 1, least=True)
     >>> recursive_min.evaluate([ZSet.from_rows([(7, 9, 1), (7, 4, 3), (7, 5, 3)])]).to_dict()
     {(7, 4, 3): 1, (7, 9, 1): 1}
     """
 
-    def __init__(self, arity: int, column: int, *, least: bool, keeps_null: bool = False) -> None:
+    def __init__(
+        self,
+        arity: int,
+        column: int,
+        *,
+        least: bool,
+        keeps_null: bool = False,
+        key_codecs: Mapping[int, Codec] | None = None,
+    ) -> None:
         self.trace = Trace(arity)
         self.traces = (self.trace,)
         self.order = CandidateOrder(arity, column, least=least, keeps_null=keeps_null)
+        self.coded_columns = (self.order.by_position(key_codecs or {}),)
 
     def evaluate(self, inputs: Sequence[ZSet]) -> ZSet:
         """Compute the improvements of a Z-set, iteration by iteration."""

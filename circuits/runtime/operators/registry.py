@@ -72,7 +72,7 @@ from circuits.runtime.operators.unnest import UnnestOperator
 from circuits.runtime.operators.user_call import UserCallOperator
 from circuits.runtime.operators.values import ValuesOperator
 from circuits.runtime.operators.windows.window import WindowOperator
-from circuits.types.codecs.codec import Codecs
+from circuits.types.codecs.codec import Codecs, dictionary_columns
 from dbsp_wcoj import Relations
 
 __all__ = ["BUDGETED_OPERATORS", "OperatorContext", "OperatorRegistry", "builtin_operators"]
@@ -209,8 +209,14 @@ def _recursive_distinct(plan: RecursiveDistinct, context: OperatorContext) -> Op
     if mode.kind == "bag":
         return RecursiveBagOperator()
     assert mode.column is not None
+    # The codes of the values have the order of the values, so they need no dictionary.
+    key_codecs = dictionary_columns([context.codecs.codec(field.type) for field in plan.fields])
     return RecursiveMinMaxOperator(
-        len(plan.fields), mode.column, least=mode.kind == "min", keeps_null=mode.keeps_null
+        len(plan.fields),
+        mode.column,
+        least=mode.kind == "min",
+        keeps_null=mode.keeps_null,
+        key_codecs=key_codecs,
     )
 
 

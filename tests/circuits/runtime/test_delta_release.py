@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import circuits.runtime.graph
 from circuits import compile_sql
+from circuits.runtime.operators.linear import NegateOperator
 from tests.circuits.test_parallel_steps import outcome, state_of
 from tests.support.random_sql import compile_case, deltas, draw_case
 
@@ -63,3 +64,17 @@ def test_missing_deletions_are_counted_although_deltas_are_released():
     with released_steps():
         step = circuit.prepare({"e": changes})
     assert step.missing_deletions == {"e": 1}
+
+
+def test_a_delta_with_negative_weights_is_freed():
+    views = """CREATE VIEW lonely AS SELECT x.src FROM e x
+        WHERE NOT EXISTS (SELECT 1 FROM e y WHERE y.src = x.dst)"""
+    circuit = compile_sql(views, EDGE)
+    with released_steps():
+        step = circuit.prepare({"e": pa.table({"src": [1, 2, 3], "dst": [2, 3, 4]})})
+    graph, left = step.graph_step.graph, step.graph_step.deltas
+    assert any(isinstance(node.operator, NegateOperator) for node in graph.nodes)
+    filled = {position for position, delta in enumerate(left) if len(delta)}
+    inputs = {position for position, node in enumerate(graph.nodes) if node.operator is None}
+    assert filled <= {*graph.views.values(), *inputs}
+    assert step.outputs["lonely"].to_pylist() == [{"src": 3, "weight": 1}]

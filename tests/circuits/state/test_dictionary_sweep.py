@@ -177,6 +177,34 @@ def test_recursive_views_are_the_same_with_and_without_sweeps(history, min_work)
     assert bags(swept.views) == bags(expected.views)
 
 
+@settings(LAW)
+@given(
+    st.lists(st.lists(st.tuples(*[st.integers(0, 5)] * 2, st.booleans()), max_size=4), max_size=8),
+    st.sampled_from(["min", "max"]),
+    st.sampled_from([1, 10, 10**6]),
+)
+def test_a_recursive_minimum_before_a_text_is_the_same_with_and_without_sweeps(
+    history, function, min_work
+):
+    rules = (
+        f"best({function}(k), x) :- d(k, x). best({function}(k), x) :- best(j, x), k = least(j, 5)."
+    )
+    circuits = [compile_datalog(rules, {"d": "k long, x text"}) for _ in range(2)]
+    expected, swept = circuits
+    live: Counter = Counter()
+    for step in history:
+        changes: Counter = Counter()
+        for k, x, is_deleted in step:
+            row = (k, f"text {x}")
+            changes[row] += -1 if is_deleted and live[row] + changes[row] > 0 else 1
+        live.update(changes)
+        rows = [{"k": k, "x": x, "weight": n} for (k, x), n in changes.items() if n]
+        sweep_never()
+        output = bags(expected.step({"d": rows}))
+        sweep_always(min_work)
+        assert bags(swept.step({"d": rows})) == output
+
+
 def window_step(circuit: Circuit, step: int, rows: int, window: int) -> None:
     """Insert new rows, and delete those that were inserted ``window`` steps ago."""
     weights = np.ones(rows, np.int64)

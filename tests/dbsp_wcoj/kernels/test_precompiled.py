@@ -97,6 +97,11 @@ def test_a_processor_without_the_instructions_compiles(source, tmp_path):
         assert run(source, tmp_path / "cache", SCRIPT % lacks) == f"1 {RESULT}"
 
 
+def test_nothing_precompiled_is_used_if_the_processor_is_chosen(source, tmp_path):
+    result = run(source, tmp_path / "cache", SCRIPT % "", NUMBA_CPU_NAME="generic")
+    assert result == f"1 {RESULT}"
+
+
 def test_another_numba_compiles(source, tmp_path):
     script = "import numba; numba.__version__ += '.1'\n" + SCRIPT % ""
     assert run(source, tmp_path / "cache", script) == f"1 {RESULT}"
