@@ -268,6 +268,10 @@ def test_random_sql_is_kept_and_published_as_in_one_process(data):
                 break
             if number and data.draw(st.integers(0, 3), "restart") == 0:
                 sink.close()
+                if data.draw(st.booleans(), "rescale"):
+                    cells = data.draw(st.sampled_from([1, 2, 4]), "new cells")
+                    rescale_state(open_files(place), cells=None, spec=spec)
+                    rescale_state(open_files(place), cells=cells, spec=spec)
                 sink = distributed(place, Circuit(spec), [output], cells)
             sink(cluster.frame(table), number)
             check_same(sink, embedded, place)
