@@ -193,10 +193,10 @@ class DistributedEngine(Engine):
         )
         super().__init__(self._program.driver, self._store)
 
-    @property
-    def max_few_rows(self) -> int:
-        """As in `Engine`."""
-        return MAX_FEW_ROWS if self._program.driver_reason is None else 0
+    def max_few_rows(self, modes: Mapping[str, OutputMode]) -> int:
+        """As in `Engine`. Whole views stay on executors: they may be large."""
+        has_whole_views = any(mode.mode == "complete" for mode in modes.values())
+        return 0 if has_whole_views or self._program.driver_reason is not None else MAX_FEW_ROWS
 
     def evaluate(self, step: CircuitStep, batch: MicroBatch) -> StepOutput:
         """Step the cells; their files are written, but no manifest names them yet.
@@ -523,15 +523,22 @@ class DistributedEngine(Engine):
                 )
 
     def explain(self) -> str:
-        """Describe the stages, with the grids and the loads of the cells of the newest version.
+        """Describe the stages, with the grids and the loads of the cells of the state.
 
-        Without a version, the grids are those of relations without statistics.
+        This is the state in memory, or the newest version. Without a version, or with one of other
+        views, the grids are those of relations without statistics.
 
         Raises:
             StateDamagedError: The newest version cannot be read.
             StateMismatchError: It belongs to other stages.
         """
-        cells = read_newest_cells(self._files)
+        cells, pending = self._store.cells, ""
+        if not self._store.is_loaded:
+            newest = _read_newest(self._files)
+            cells = None if newest is None else newest.cells
+            if newest is not None and newest.fingerprint != self._program.circuit.fingerprint:
+                cells = None
+                pending = "\nstate: of other views; the next micro-batch changes it and its grids"
         program, layout, loads = self._program, self._program.default_layout, {}
         if cells is not None:
             layout = GridLayout.of_json(cells.layout, program.stages, cells.count)
@@ -543,7 +550,7 @@ class DistributedEngine(Engine):
         stages = explain_stages(program.stages, layout.grids, loads=loads, exchanged=exchanged)
         job = plan_job(program.stages, layout.grids, program.circuit.outputs)
         steps, found = self._steps["all"], self._steps["open"]
-        return f"{stages}\n{explain_job(job, program.driver_reason, steps, found)}"
+        return f"{stages}\n{explain_job(job, program.driver_reason, steps, found)}{pending}"
 
     def _pipeline_for(self, cells: CellVersions | None) -> Pipeline:
         """The cached pipeline for the grids of the state."""
@@ -594,8 +601,14 @@ def read_newest_cells(files: Files) -> CellVersions | None:
     Raises:
         StateDamagedError: Its manifest cannot be read.
     """
+    newest = _read_newest(files)
+    return None if newest is None else newest.cells
+
+
+def _read_newest(files: Files) -> Manifest | None:
+    """Read the newest version in a directory; None without version."""
     newest = max(list_batch_ids(files), default=None)
-    return None if newest is None else read_manifest(files, newest).cells
+    return None if newest is None else read_manifest(files, newest)
 
 
 def _check_cells(cells: CellVersions, pipeline: Pipeline) -> None:

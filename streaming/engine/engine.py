@@ -312,11 +312,14 @@ class Engine(ABC):
     #: True if `explain` reads the state directory, so that no micro-batch may run at the same time.
     explain_reads_state: ClassVar[bool] = False
 
-    @property
-    def max_few_rows(self) -> int:
-        """The most rows for which it is faster to read a micro-batch than to `prepare_unread` it.
+    def max_few_rows(self, modes: Mapping[str, OutputMode]) -> int:
+        """Return up to how many rows it is faster to read them than to call `prepare_unread`.
 
-        0 if this engine always reads the rows.
+        Args:
+            modes: The output mode of each view.
+
+        Returns:
+            0 if this engine never reads rows for this reason.
         """
         return 0
 

@@ -684,7 +684,7 @@ class ViewSink:
 
     def _read_few(self, df: DataFrame, watch: Stopwatch) -> pa.Table | None:
         """Read a micro-batch that probably has few rows, as the one before; None if it has many."""
-        most = self._engine.max_few_rows
+        most = self._engine.max_few_rows(self._output_modes())
         if (
             not most
             or self._last_rows is None
@@ -713,7 +713,8 @@ class ViewSink:
             counts = self._engine.count_unread(batch)
             if counts is None:
                 return None
-            committed.check_same_rows(counts.digests)
+            if committed.digests:  # else failing rows were isolated, as in `Engine.check_replay`
+                committed.check_same_rows(counts.digests)
             return BatchResult(committed, counts.rows, is_replay=True)
         with self._versions.guard_reads():
             staged = self._engine.prepare_unread(batch, bad_rows=self._bad_rows, timer=watch)

@@ -419,6 +419,11 @@ class Store:
         return None if self._current is None else self._current.batch_id
 
     @property
+    def is_loaded(self) -> bool:
+        """True if the circuit has the current version, with a change that is not committed yet."""
+        return self._is_loaded
+
+    @property
     def has_pending_change(self) -> bool:
         """True if the next version commits a change of the views."""
         return self._pending is not None

@@ -171,7 +171,9 @@ def source_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
     driver = driver_spec(spec, stages)
     constants = parts_of_source(stages, None)
     plans = {name: plan for name, plan in driver.plans.items() if name not in constants}
-    return replace(driver, plans=plans, options=replace(driver.options, outputs=tuple(plans)))
+    # A task of Spark has one core.
+    options = replace(driver.options, outputs=tuple(plans), threads=1)
+    return replace(driver, plans=plans, options=options)
 
 
 def _rename_by_position(plan: PlanNode) -> Map:

@@ -107,7 +107,8 @@ class Stage:
         relations: The relations that it reads, each once.
         atoms: For a join, the relation and the variables of each atom.
         node: The number of the operator in the circuit's graph.
-        hash: The structural hash of the operator in the circuit's graph.
+        hash: The structural hash of the operator in the circuit's graph; that of a recursion is the
+            same for all of its relations.
         view: The materialized view whose rows the cells keep, or empty. Its plan is a Scan.
     """
 
@@ -328,7 +329,8 @@ class _StageBuilder:
 
     def _recursion_part(self, number: int, plan: Fixpoint) -> StagePart:
         """Return the part that reads a relation of a recursion; all of them are one stage."""
-        nested = id(self._graph.nested_circuits[number])
+        circuit = self._graph.nested_circuits[number]
+        nested = id(circuit)
         if nested not in self._recursions:
             scans = {}
             readers = {position for position, _ in recursion_nodes(self._graph, number)}
@@ -343,7 +345,10 @@ class _StageBuilder:
                 _replace_scans(plan, scans, {}),
                 relations,
                 node=number,
-                hash=self._graph.nodes[number].hash,
+                # Not that of the relation that is read first, which depends on the views.
+                hash=hash_values(
+                    "recursion", sorted(self._graph.nodes[n].hash for n in circuit.references)
+                ),
             )
             self._recursions[nested] = stage.number
             self.stages.append(stage)

@@ -185,6 +185,30 @@ def test_rows_that_cannot_be_decoded_are_dead_letters_or_an_error_as_in_the_driv
     assert outputs(sink)["loops"] == {(1,): 1}
 
 
+def test_a_replay_is_not_compared_with_a_version_whose_failing_rows_were_isolated(tmp_path):
+    schema = {"r": pa.schema([("k", pa.int64()), ("s", pa.string())])}
+    text = "CREATE VIEW ns AS SELECT k, CAST(s AS BIGINT) AS n FROM r"
+    cluster = LocalCluster()
+
+    def new_sink() -> ViewSink:
+        circuit = compile_sql(text, schema)
+        options: Any = {"mode": "distributed", "cells": 2, "bad_rows": "dead_letter"}
+        return ViewSink(circuit, state_dir=tmp_path, **options)
+
+    sink = new_sink()
+    sink(cluster.frame(pa.table({"k": [1], "s": ["1"]})), 0)
+    failing = cluster.frame(pa.table({"k": [2, 3, 4], "s": ["2", "x", "4"]}))
+    sink(failing, 1)
+    assert sink.metrics[-1].dead_letters == 1
+    sink.close()
+    sink = new_sink()
+    sink(failing, 1)
+    assert sink.metrics[-1].replayed
+    sink(UnreadFrame(cluster.frame(pa.table({"k": [5], "s": ["5"]}))), 2)
+    assert outputs(sink) == {"ns": {(5, 5): 1}}
+    sink.close()
+
+
 def test_after_rows_that_only_the_driver_can_decode_it_reads_further_micro_batches(tmp_path):
     cluster, embedded = LocalCluster(), ViewSink(compile_sql(VIEWS, SCHEMAS))
     sink, decode = distributed(tmp_path), FeedReader.decode
@@ -505,6 +529,23 @@ def test_the_plan_shows_the_exchanges_of_a_job_and_the_rows_that_they_moved(tmp_
     assert "; in the driver: stage 8\n" in text
     assert re.search(r"view loops: from e\n  moved   3 rows and \d+ bytes in the last job", text)
     assert re.search(r"aggregate .*\n.*\n.*\n.*\n.*\n.*\n  moved   ", text)
+
+
+def test_the_plan_of_changed_views_is_explained_before_their_first_micro_batch(tmp_path):
+    cluster, sink = LocalCluster(), distributed(tmp_path)
+    table = graph_batches(1, "explain")[0]
+    sink(UnreadFrame(cluster.frame(table)), 0)
+    again = "CREATE VIEW again AS SELECT dst, count(*) AS n FROM e GROUP BY dst;"
+    sink.add_view(again)
+    assert re.search(r"kept .*\n(.*\n)*view again: from stage", sink.explain())
+    sink.close()
+    sink = distributed(tmp_path, VIEWS + again)
+    text = sink.explain()
+    assert "view again: from stage" in text and "  kept " not in text
+    assert text.endswith("\nstate: of other views; the next micro-batch changes it and its grids")
+    sink(cluster.frame(table), 1)
+    assert "  kept " in sink.explain()
+    sink.close()
 
 
 def test_views_that_are_not_outputs_are_not_written(tmp_path):

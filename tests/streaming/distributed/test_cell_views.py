@@ -29,6 +29,7 @@ from tests.streaming.distributed.test_batch_job import (
     LAW,
     SCHEMAS,
     VIEWS,
+    LimitedFrame,
     UnreadFrame,
     graph_batches,
     tagged,
@@ -147,6 +148,16 @@ def test_the_rows_of_views_stay_on_executors(tmp_path):
     loads = count_loads(stage, cells.stage_manifests(stage.number))
     assert len(loads) == 8 and sum(loads) == 29_000
     assert max(loads) < 1.1 * sum(loads) / 8
+
+
+def test_whole_views_stay_on_executors_in_small_micro_batches(tmp_path):
+    cluster = LocalCluster()
+    sink = distributed(tmp_path, make_circuit(), OUTPUTS)
+    for number, table in enumerate(graph_batches(3, "small")):
+        frame = LimitedFrame(cluster.frame(table))
+        sink(frame, number)
+        assert frame.limits == []
+    sink.close()
 
 
 def test_a_key_with_several_rows_is_an_error_and_changes_nothing(tmp_path):

@@ -158,6 +158,15 @@ def test_relations_of_one_recursion_are_one_stage():
     assert len(stage.operators) == 2 and stage.is_recursive
 
 
+def test_the_hash_of_a_recursion_does_not_depend_on_the_views():
+    text = PROGRAMS["odd and even paths"]
+    hashes = set()
+    for more in ("", " a(x) :- odd(x, _).", " a(x) :- even(x, _)."):
+        stages = circuit_stages(compile_datalog(text + more, INPUTS)).stages
+        hashes |= {stage.hash for stage in stages if stage.is_recursive}
+    assert len(hashes) == 1
+
+
 def test_a_recursion_that_does_not_converge_changes_nothing(tmp_path):
     text = """WITH RECURSIVE tc(src, dst) AS (
         SELECT src, dst FROM e UNION ALL SELECT tc.src, e.dst FROM tc JOIN e ON e.src = tc.dst

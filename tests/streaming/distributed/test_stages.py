@@ -119,6 +119,7 @@ def test_tasks_send_few_rows_of_a_hub_for_sums_and_means():
     text = "SELECT src, count(*) AS n, sum(dst) AS s, avg(dst) AS a FROM e GROUP BY src"
     stages = circuit_stages(compile_sql(text, {"e": schema}))
     spec = cell.source_spec(compile_sql(text, {"e": schema}).spec, stages)
+    assert spec.options.threads == 1
     sources = [0] * 1000 + [*range(1, 11)]
     edges = pa.table({"src": sources, "dst": range(len(sources))}, schema)
     (sent,) = Circuit(spec).step({"e": edges}).values()
