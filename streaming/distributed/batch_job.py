@@ -27,7 +27,6 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -53,11 +52,12 @@ from streaming.distributed.planning.skew import Counts, add_counts
 from streaming.distributed.planning.stages import Stages
 from streaming.distributed.spark_settings import use_settings
 from streaming.distributed.task_errors import parse_error
-from streaming.errors import StateDamagedError, StreamingError
+from streaming.distributed.unused_files import remove_unused_files
+from streaming.errors import StreamingError
 from streaming.sources.dead_letters import DeadLetters
-from streaming.state.files import Files, remove_files
-from streaming.state.manifest import FileChecksum, read_cell_manifest
-from streaming.state.version_summary import PublishedTable, StoredTable
+from streaming.state.files import Files
+from streaming.state.manifest import FileChecksum
+from streaming.state.version_summary import PublishedTable
 
 log = logging.getLogger(__name__)
 
@@ -111,22 +111,11 @@ class JobResult:
     def remove_files(self, files: Files, previous: Mapping[tuple[int, int], bytes]) -> None:
         """Remove the files that the tasks have written, because the result is not used.
 
-        Files that cannot be removed remain until the directory is opened again.
-
         Args:
             files: The state directory.
             previous: The manifests of all cells before the job.
         """
-        names: set[str] = set()
-        for cell, manifest in self.manifests.items():
-            names |= read_cell_manifest(manifest).files.keys()
-            if cell in previous:
-                names -= read_cell_manifest(previous[cell]).files.keys()
-        for table in self.tables.values():
-            if isinstance(table, StoredTable):
-                names |= table.checksums.keys()
-        with suppress(OSError, StateDamagedError):
-            remove_files(files, sorted(names))
+        remove_unused_files(files, previous, self.manifests, tables=self.tables.values())
 
 
 def find_driver_reason(circuit: Circuit, stages: Stages) -> str | None:

@@ -66,6 +66,7 @@ from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
+from streaming.distributed.unused_files import remove_unused_files
 from streaming.engine.engine import (
     Engine,
     MicroBatch,
@@ -212,14 +213,19 @@ class DistributedEngine(Engine):
             self._first_job = batch_id + BATCHES_WITHOUT_JOB
         session = self._last_session = _session_of(batch.frame)
         views = self._view_outputs(batch.modes)
-        previous = pipeline.rebalance(batch_id, {} if cells is None else cells.manifests, views)
+        kept = {} if cells is None else cells.manifests
+        previous = pipeline.rebalance(batch_id, kept, views)
         changed = self._store.pending_outputs  # rows that views publish because they have changed
         published = {
             view: output
             for view, output in views.items()
             if output.mode.needs_view and view not in changed
         }
-        result = pipeline.step(session, step.outputs, batch_id, previous, published)
+        try:
+            result = pipeline.step(session, step.outputs, batch_id, previous, published)
+        except BaseException:
+            remove_unused_files(self._files, kept, previous)
+            raise
         deltas = {
             view: sum_tables(
                 output.schema,
@@ -237,6 +243,7 @@ class DistributedEngine(Engine):
                 view: concat_published(output, result.outputs[view])
                 for view, output in published.items()
             },
+            discard=lambda: remove_unused_files(self._files, kept, previous, result.cells),
         )
 
     def prepare_unread(
@@ -255,25 +262,33 @@ class DistributedEngine(Engine):
         pipeline = self._pipeline_for(cells)
         self._last_session = _session_of(batch.frame)
         views = self._view_outputs(batch.modes)
+        kept = {} if cells is None else cells.manifests
         with timer.phase("cells", "decoding and the steps of the cells"):
-            manifests = {} if cells is None else cells.manifests
-            previous = pipeline.rebalance(batch.batch_id, manifests, views)
+            previous = pipeline.rebalance(batch.batch_id, kept, views)
             try:
                 frame, source = batch.reader.select(batch.frame), self._source_plan(batch.reader)
                 result = pipeline.run_job(frame, source, views, batch.batch_id, previous)
-            except UnreadableSourceError as error:
+            except BaseException as error:
+                remove_unused_files(self._files, kept, previous)
+                if not isinstance(error, UnreadableSourceError):
+                    raise
                 log.info("the driver reads micro-batch %d: %s", batch.batch_id, error)
                 if error.__cause__ is not None:  # else the micro-batch had no rows
                     self._undecoded_batch = batch.batch_id
                 return None
         self._steps.update(all=result.cell_steps, open=result.open_cells)
         batch_id = batch.batch_id
+
+        def discard() -> None:
+            tables = result.tables.values()
+            remove_unused_files(self._files, kept, previous, result.manifests, tables=tables)
+
         try:
             dead_letters = apply_policy(result.dead_letters, bad_rows=bad_rows, batch_id=batch_id)
+            step = self.circuit.prepare({})
         except BaseException:
-            result.remove_files(self._files, previous)
+            discard()
             raise
-        step = self.circuit.prepare({})
         assert not any(table.num_rows for table in step.outputs.values())
         prepared = PreparedBatch(step, {}, dead_letters, result.digests)
         manifests = {**previous, **result.manifests}
@@ -284,6 +299,7 @@ class DistributedEngine(Engine):
             published={
                 view: result.tables.get(view, output.empty_table) for view, output in views.items()
             },
+            discard=discard,
         )
         return StagedBatch(batch, prepared, output, self.versions, result.rows)
 

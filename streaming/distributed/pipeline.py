@@ -75,8 +75,10 @@ from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_errors import parse_error
+from streaming.distributed.unused_files import remove_unused_files
 from streaming.state.files import Files
 from streaming.state.manifest import read_cell_manifest
+from streaming.state.writer import Writer
 
 __all__ = ["CellManifests", "Pipeline", "PipelineResult"]
 
@@ -183,10 +185,11 @@ class Pipeline:
             StateError: Cells cannot be read or written.
         """
         cells = dict(previous)
+        writers: list[Writer] = []  # of all stages, to undo them if a later one fails
         for stage in self._running:
             manifests = _stage_manifests(stage, cells)
             spec, grid = self.specs[stage.number], self.grids[stage.number]
-            stage_cells = StageCells(self._files, self._state_id, stage, spec)
+            stage_cells = StageCells(self._files, self._state_id, stage, spec, writers)
             grid_of_keys = self._grid_of_keys(stage, views.get(stage.view))
             try:
                 if grid_of_keys is not None and manifests:
@@ -210,7 +213,7 @@ class Pipeline:
                 else:
                     continue
             except BaseException:
-                for writer in stage_cells.writers:
+                for writer in writers:
                     writer.undo()
                 raise
             self._set_grid(stage, grid)
@@ -246,18 +249,42 @@ class Pipeline:
             published: The materialized views of which the result has the published tables of the
                 cells instead of their deltas.
 
+        If a cell fails, the files of all other cells are removed.
+
         Raises:
             DbspWcojError: The step of a cell failed.
             PySparkException: A task failed, also after Spark's retries.
         """
-        tables_by_destination: dict[str, list[pa.Table]] = group_by_destination(inputs)
         cells = dict(previous)
+        try:
+            outputs = self._step_stages(session, inputs, batch_id, cells, published)
+        except BaseException:
+            remove_unused_files(self._files, previous, cells)
+            raise
+        return PipelineResult(outputs, cells)
+
+    def _step_stages(
+        self,
+        session: SparkSession,
+        inputs: Mapping[str, pa.Table],
+        batch_id: int,
+        cells: dict[tuple[int, int], bytes],
+        published: Mapping[str, ViewOutput],
+    ) -> dict[str, list[pa.Table]]:
+        """Run the stages one after another; replace the manifests of the cells that step.
+
+        The other arguments are those of `step`.
+
+        Returns:
+            For each view, tables that sum up to its delta.
+        """
+        tables_by_destination: dict[str, list[pa.Table]] = group_by_destination(inputs)
         for stage in self._running:
             tables = {
                 relation.name: tables_by_destination.get(f"relation {relation.name}", [])
                 for relation in stage.relations
             }
-            manifests = _stage_manifests(stage, previous)
+            manifests = _stage_manifests(stage, cells)
             # The first step of a cell may produce output without any input row.
             has_new_cells = len(manifests) < self.grids[stage.number].cells
             has_rows = any(
@@ -269,19 +296,20 @@ class Pipeline:
             step = StageStep(self._stage_plan(stage), batch_id, manifests, output)
             if not has_new_cells and not has_rows and not step.steps_all:
                 continue
-            for cell, name, content in self._run_stage(session, stage, tables, step):
+            result = list(self._run_stage(session, stage, tables, step))
+            cells.update(
+                ((stage.number, cell), content)
+                for cell, name, content in result
+                if name == MANIFEST
+            )
+            for cell, name, content in result:
                 if name == ERROR:
                     raise _name_view(parse_error(content), self.stages, stage.number, cell)
-                if name == MANIFEST:
-                    cells[stage.number, cell] = content
-                else:
+                if name != MANIFEST:
                     tables_by_destination.setdefault(destination_of(name), []).append(
                         read_table(content)
                     )
-        outputs = {
-            name: tables_by_destination.get(f"view {name}", []) for name in self.stages.outputs
-        }
-        return PipelineResult(outputs, cells)
+        return {name: tables_by_destination.get(f"view {name}", []) for name in self.stages.outputs}
 
     def run_job(
         self,

@@ -147,12 +147,14 @@ class StepOutput:
         published: The published tables of the other outputs, which executors have written.
         after: Returns a reader of a materialized view as it is after the step.
         cells: The versions that the cells have written, if there are any.
+        discard: Removes what executors have written, if the step is not committed.
     """
 
     deltas: Mapping[str, pa.Table]
     after: Callable[[str], PostStepReader]
     cells: CellVersions | None = None
     published: Mapping[str, PublishedTable] = field(default_factory=dict)
+    discard: Callable[[], None] = lambda: None
 
 
 class ViewBackfill(Protocol):
@@ -220,6 +222,7 @@ class StagedBatch:
         self._prepared = prepared
         self._output = output
         self._versions = versions
+        self._has_begun_commit = False
 
     @property
     def batch_id(self) -> int:
@@ -280,16 +283,19 @@ class StagedBatch:
             StateError: The state directory cannot be written; see `streaming.state.store.Store`.
         """
         dead_letters = self._prepared.dead_letters.table
-        return self._versions.write(
-            self._batch.batch_id,
-            self._batch.query_id,
-            self._prepared.step,
-            outputs={**tables, **self._output.published},
-            digests=self._prepared.digests,
-            dead_letters=dead_letters if dead_letters.num_rows else None,
-            cells=self._output.cells,
-            begun=begun,
-        )
+        try:
+            return self._versions.write(
+                self._batch.batch_id,
+                self._batch.query_id,
+                self._prepared.step,
+                outputs={**tables, **self._output.published},
+                digests=self._prepared.digests,
+                dead_letters=dead_letters if dead_letters.num_rows else None,
+                cells=self._output.cells,
+                begun=begun,
+            )
+        finally:
+            self._has_begun_commit = self._versions.has_begun_commit
 
     def commit(self) -> None:
         """Make the step the state in memory, after `write`."""
@@ -297,8 +303,13 @@ class StagedBatch:
         self._versions.confirm_commit()
 
     def abandon(self) -> None:
-        """Discard the step; the state in memory does not change. No effect after `commit`."""
+        """Discard the step; the state in memory does not change. No effect after `commit`.
+
+        Files of the step remain if a version may name them, because `write` has begun its commit.
+        """
         self._prepared.step.abandon()
+        if not self._has_begun_commit:
+            self._output.discard()
 
 
 class Engine(ABC):

@@ -44,6 +44,8 @@ class InMemoryStore:
         #: As `Store.pending_outputs` and `Store.has_pending_change`.
         self.pending_outputs: Mapping[str, pa.Table] = {}
         self.has_pending_change = False
+        #: As `Store.has_begun_commit`.
+        self.has_begun_commit = False
 
     @property
     def last_batch_id(self) -> int | None:
@@ -104,7 +106,7 @@ class InMemoryStore:
         total = 0 if self._last is None else self._last.dead_letters
         if dead_letters is not None:
             total += dead_letters.num_rows
-        self._is_circuit_behind = True
+        self._is_circuit_behind = self.has_begun_commit = True
         self._query = query_id
         previous = {
             view: -1 if view in begun else self._last_changes.get(view, -1) for view in outputs

@@ -269,7 +269,7 @@ def test_an_error_of_a_cell_or_of_an_output_mode_changes_nothing(tmp_path):
         "CREATE VIEW ks AS SELECT DISTINCT k FROM r",
         schema,
     )
-    cluster = LocalCluster()
+    cluster = LocalCluster(attempts=(1,))
     outputs_of_sink = [Output("ks", mode="append")]
     options: Any = {"state_dir": tmp_path, "mode": "distributed", "cells": 2}
     sink = ViewSink(circuit, outputs_of_sink, **options)
@@ -279,8 +279,12 @@ def test_an_error_of_a_cell_or_of_an_output_mode_changes_nothing(tmp_path):
         return cluster.frame(pa.table({"k": k, "x": x, "weight": weight}))
 
     sink(UnreadFrame(frame_of((1, 2**62, 1), (2, 5, 1))), 0)
-    with pytest.raises(EvaluationError, match="beyond int64"):
-        sink(UnreadFrame(frame_of((1, 2**62, 1), (2, 5, 1))), 1)
+    failing = frame_of((1, 2**62, 1), (2, 5, 1), (3, 5, 1), (4, 5, 1))
+    table = pa.table({"k": [1, 2, 3, 4], "x": [2**62, 5, 5, 5], "weight": [1] * 4})
+    for frame in (UnreadFrame(failing), Frame(failing.sparkSession, table)):
+        with pytest.raises(EvaluationError, match="beyond int64"):
+            sink(frame, 1)
+        assert not unnamed_files(tmp_path)
     with pytest.raises(TargetError, match="mode 'append' only adds rows"):
         sink(UnreadFrame(frame_of((2, 5, -1))), 1)
     sink(UnreadFrame(frame_of((3, 5, 1))), 1)

@@ -12,15 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits import Circuit, InputOptions, UnknownViewError, compile_sql
-from streaming import Output, StateMismatchError, StreamingError, TargetError, ViewSink
+from streaming import (
+    Output,
+    RowError,
+    StateMismatchError,
+    StreamingError,
+    TargetError,
+    ViewSink,
+)
 from streaming.data_source.stored_views import StoredViews
-from streaming.distributed import engine, pipeline
+from streaming.distributed import batch_job, engine, pipeline
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.rescaling import rescale_state
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
+from streaming.state.writer import Writer
 from tests.circuits.sql.test_sql_circuits import SCHEMAS as SQL_SCHEMAS
 from tests.circuits.sql.test_sql_circuits import World
 from tests.generators.sql_generator import selects
@@ -32,9 +40,11 @@ from tests.streaming.distributed.test_batch_job import (
     LimitedFrame,
     UnreadFrame,
     graph_batches,
+    rows_of,
     tagged,
 )
 from tests.streaming.distributed.test_engine import Frame, outputs
+from tests.streaming.distributed.test_task import unnamed_files
 from tests.support.tables import bag_of
 
 KEPT = ["names", "pairs", "sources", "triangles"]
@@ -177,6 +187,41 @@ def test_a_key_with_several_rows_is_an_error_and_changes_nothing(tmp_path):
             sink(frame_of((1, 7)), 1)
     sink(frame_of((3, 7)), 1)
     assert bag_of(sink.table("view")) == {(1, 5): 1, (2, 6): 1, (3, 7): 1}
+
+
+@pytest.mark.parametrize("failure", ["rows", "commit", "source"])
+@pytest.mark.parametrize("is_job", [True, False])
+def test_the_moved_rows_of_a_micro_batch_that_is_not_committed_are_removed(
+    tmp_path, failure, is_job
+):
+    cluster, tables = LocalCluster(attempts=(1,)), graph_batches(2, "moved")
+    sink = distributed(tmp_path, make_circuit(), [])
+    sink(cluster.frame(tables[0]), 0)
+    sink.close()
+    sink = distributed(tmp_path, make_circuit(), [Output("names", mode="upsert", keys="name")])
+
+    def feed(table: pa.Table) -> None:
+        frame: Any = cluster.frame(table)
+        sink(frame if is_job else Frame(frame.sparkSession, table), 1)
+
+    if failure == "rows":
+        bad = rows_of({"relation": "f", "src": 1, "dst": 1})
+        with pytest.raises(RowError):
+            feed(pa.concat_tables([tables[1], bad], promote_options="permissive"))
+    elif failure == "commit":
+        with (
+            patch.object(Writer, "stage", side_effect=OSError(28, "No space left on device")),
+            pytest.raises(StreamingError, match="No space left"),
+        ):
+            feed(tables[1])
+    else:
+        error = batch_job.UnreadableSourceError("unreadable")
+        with patch.object(pipeline, "run_job", side_effect=error):
+            feed(tables[1])
+    assert unnamed_files(tmp_path) == set()
+    feed(tables[1])
+    assert unnamed_files(tmp_path) == set()
+    sink.close()
 
 
 def test_other_keys_of_an_output_move_the_rows_of_a_view(tmp_path):
