@@ -137,10 +137,15 @@ class DerivationBatches:
         else:
             are_ones = all(int(weights.max()) == 1 for _, weights in parts)
             payload = NO_WEIGHTS if are_ones else np.concatenate([w for _, w in parts])
+            bits = self.layout.total_bits
             try:
-                keys, weights = sort_keys(keys, payload, self.layout.total_bits)
+                sorted_keys, weights = sort_keys(keys, payload, bits)
             except OverflowError:
                 return None
+            # Narrow keys are copied by `append`. Others must not be a part of a larger array, which
+            # their batch would keep.
+            is_whole = len(sorted_keys) == len(keys) and np.may_share_memory(sorted_keys, keys)
+            keys = sorted_keys if is_whole or bits <= NARROW_KEY_BITS else sorted_keys.copy()
             if not len(weights):
                 weights = np.ones(len(keys), np.int64)
         if weights.max() > MAX_WEIGHT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,28 @@ def test_rows_and_state_equal_those_of_the_operator(sorted_rows, data):
     if step is not None:
         step.commit()
     assert trace.to_zset() == operator.trace.to_zset()
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize("bits", [33, 40, 48, 56, 62])
+def test_a_batch_keeps_the_memory_of_its_keys_alone(bits, copies):
+    rows = 20_000
+    values = np.random.default_rng(bits).integers(0, 1 << bits, rows)
+    values[0] = (1 << bits) - 1
+    columns = [np.tile(values, copies), np.full(copies * rows, 1)]
+    part = RowPart(columns, np.ones(copies * rows, np.int64))
+    batches = derivation_batches.DerivationBatches(Trace(2))
+    tracemalloc.start()
+    try:
+        packed = batches.pack([part], is_sorted=False)
+        assert packed is not None
+        batches.append(packed)
+        del packed
+        allocated, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    bytes_per_row = 8 if copies == 1 else 9  # with a weight of one byte
+    assert allocated < (bytes_per_row + 1) * rows
 
 
 @pytest.mark.parametrize(
