@@ -4,22 +4,22 @@ To count the 4-cliques of a whole graph, the join computes for each edge (a, b):
 
     S = list(a) AND list(b)        sum over c in S of  | list(c) AND S |
 
-All S of one vertex a are subsets of list(a). So the join numbers the values of list(a), the *base
-list*, from 0 on, and represents S and each ``list(c) AND list(a)`` by one bit for each of these
-numbers. The second bitmap is the *row* of c in the adjacency matrix of the induced subgraph. It
+All S of one vertex a are subsets of list(a), the *base list*. The *index* of a value is its
+position in the base list. The join represents S and each ``list(c) AND list(a)`` by one bit for
+each index. The second bitmap is the *row* of c in the adjacency matrix of the induced subgraph. It
 does not depend on b, so it is computed once for all b, and each term of the sum is the bit count of
 an AND. S itself is the row of b. In larger cliques, S is the AND of several rows.
 
 A list becomes the base list when it takes part in two products, one after the other, and is a list
-of the same run as list(c). A row is computed when the intersections without it have taken about as
-long as its computation.
+of the same run as list(c). The rows whose AND is S are computed at their first use. Any other row
+is computed when the intersections without it have taken about as long as its computation.
 
 Cost of ``| list(c) AND S |``: the words between the first and the last bit of S, or the number of
-values of S if they are fewer. Cost of a row: the length of list(c), or a binary search for each
-value of a much shorter base list.
+values of S if they are far fewer. Cost of a row: the length of list(c), or a search for each value
+of a much shorter base list.
 
 The state is one int64 array, whose words are zero at first: the header below; a bitmap of the base
-list, and for each word of it the number of the first value in it; the state of each row; the rows.
+list, and for each word of it the index of the first value in it; the state of each row; the rows.
 """
 
 import numpy as np
@@ -45,18 +45,18 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUE,
     VALUES,
 )
-from dbsp_wcoj.kernels.join.lists import find_only_list
+from dbsp_wcoj.kernels.join.lists import find_only_list, leaf_values
 from dbsp_wcoj.kernels.memory import count_ones, increment, load, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_find, seek
-from dbsp_wcoj.kernels.values.arithmetic import multiply
+from dbsp_wcoj.kernels.values.arithmetic import multiply, wrapping_subtract
 
 # The header of the array.
 CLOSING_RUN = 0  # address of the run with the lists of c, which are also the base lists
 CAPACITY = 1  # maximum number of values of a base list
 BASE_LIST = 2  # address of the first value of the base list, 0 if there is none
 BASE_SIZE = 3  # number of its values
-BASE_NUMBER = 4  # number of base lists so far
+BASE_GENERATION = 4  # number of base lists so far
 LAST_LISTS = 5  # for each participant of the last product: address and number of values
 MAX_PARTICIPANTS = 4
 MARKS = LAST_LISTS + 2 * MAX_PARTICIPANTS
@@ -64,7 +64,7 @@ RANKS = MARKS + BITMAP_WORDS
 ROW_STATES = RANKS + BITMAP_WORDS
 
 # row_state[...]
-ROW_BASE_NUMBER = 0  # the BASE_NUMBER for which the other words are valid
+ROW_GENERATION = 0  # the BASE_GENERATION for which the other words are valid
 FIRST_VALUE = 1  # position of the first value of list(c)
 LAST_VALUE = 2  # position after its last value
 COST = 3  # number of values read so far without the row; `COMPUTED` if the row is computed
@@ -104,9 +104,15 @@ def mark_base_list(subgraph, is_erasing):
 
 
 @subroutine
-def number_of(subgraph, word, value):
-    """Return the number of a value of the base list, which is marked in ``word``."""
-    below = load(subgraph, MARKS + word) & ((np.int64(1) << (value & 63)) - 1)
+def bits_below(bit):
+    """Return a word whose bits before ``bit``, which is less than 64, are set."""
+    return wrapping_subtract(np.int64(1) << bit, np.int64(1))
+
+
+@subroutine
+def index_of(subgraph, word, value):
+    """Return the index of a value of the base list, which is marked in ``word``."""
+    below = load(subgraph, MARKS + word) & bits_below(value & 63)
     return load(subgraph, RANKS + word) + count_ones(below)
 
 
@@ -117,13 +123,15 @@ def set_base_list(subgraph, base, size):
         mark_base_list(subgraph, True)
     store(subgraph, BASE_LIST, base)
     store(subgraph, BASE_SIZE, size)
-    store(subgraph, BASE_NUMBER, load(subgraph, BASE_NUMBER) + 1)
+    store(subgraph, BASE_GENERATION, load(subgraph, BASE_GENERATION) + 1)
     mark_base_list(subgraph, False)
 
 
 @subroutine
-def has_base_list(program, state, cursors, block, subgraph):
-    """Return whether a list of a product is the base list; it may become the base list now.
+def choose_base_list(program, state, cursors, block, subgraph):
+    """Replace the base list if a list of a product should become it.
+
+    Returns whether a list of the product is the base list then.
 
     ``block`` is the block of the innermost variable without the closing atom.
     """
@@ -171,14 +179,14 @@ def compute_row(subgraph, row, row_words, values, first, last):
     for word in range(row_words):
         store(row, word, 0)
     if size * SEARCH_COST < last - first:
-        for number in range(size):
-            value = load(base, number)
+        for index in range(size):
+            value = load(base, index)
             first = seek(values, first, last, value)
             if first >= last:
                 return
             if load(values, first) == value:
-                word = number >> 6
-                store(row, word, load(row, word) | (np.int64(1) << (number & 63)))
+                word = index >> 6
+                store(row, word, load(row, word) | (np.int64(1) << (index & 63)))
         return
     lowest, highest = load(base, 0), load(base, size - 1)
     if load(values, first) < lowest:
@@ -190,25 +198,25 @@ def compute_row(subgraph, row, row_words, values, first, last):
         value = load(values, position)
         word = (value >> 6) - lowest
         if (load(subgraph, MARKS + word) >> (value & 63)) & 1 != 0:
-            number = number_of(subgraph, word, value)
-            word = number >> 6
-            store(row, word, load(row, word) | (np.int64(1) << (number & 63)))
+            index = index_of(subgraph, word, value)
+            word = index >> 6
+            store(row, word, load(row, word) | (np.int64(1) << (index & 63)))
 
 
 @subroutine
-def open_row(subgraph, run, number, row_state):
-    """Find the list of a number, if this is the first use of its row for the base list."""
-    base_number = load(subgraph, BASE_NUMBER)
-    if load(row_state, ROW_BASE_NUMBER) == base_number:
+def find_list_of_row(subgraph, run, index, row_state):
+    """Find the list of the value at ``index``, if its row is used for the first time."""
+    generation = load(subgraph, BASE_GENERATION)
+    if load(row_state, ROW_GENERATION) == generation:
         return
     nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
-    value = load(load(subgraph, BASE_LIST), number)
+    value = load(load(subgraph, BASE_LIST), index)
     node, is_found = root_find(run, np.int64(0), nodes, value)
     first = last = np.int64(0)
     if is_found:
         offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
         first, last = load(offsets, node), load(offsets, node + 1)
-    store(row_state, ROW_BASE_NUMBER, base_number)
+    store(row_state, ROW_GENERATION, generation)
     store(row_state, FIRST_VALUE, first)
     store(row_state, LAST_VALUE, last)
     store(row_state, COST, 0)
@@ -228,7 +236,7 @@ def find_first_value(program, state, level_states, level, atom):
 
 @subroutine
 def intersect_rows(program, state, cursors, level_states, level, block, subgraph, values, bits):
-    """Write the product of the lists of a block as numbers of the base list, one bit for each.
+    """Write the product of the lists of a block as one bit for each index of the base list.
 
     Returns whether this was possible: each of the lists is the base list, or a list of
     `CLOSING_RUN` below a value of the base list, and not so short that a bitmap does not pay off.
@@ -242,9 +250,9 @@ def intersect_rows(program, state, cursors, level_states, level, block, subgraph
     for word in range(row_words):
         store(bits, word, -1)
     if base_size & 63 != 0:
-        store(bits, row_words - 1, (np.int64(1) << (base_size & 63)) - 1)
-    for index in range(load(program, block + PARTICIPANTS)):
-        participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+        store(bits, row_words - 1, bits_below(base_size & 63))
+    for other in range(load(program, block + PARTICIPANTS)):
+        participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other
         cursor = find_only_list(program, state, cursors, participant)
         first, last = load(cursor, LOW), load(cursor, HIGH)
         if load(cursor, VALUES) + 8 * first == base and last - first == base_size:
@@ -261,10 +269,10 @@ def intersect_rows(program, state, cursors, level_states, level, block, subgraph
         word = (value >> 6) - (lowest >> 6)
         if (load(subgraph, MARKS + word) >> (value & 63)) & 1 == 0:
             return False
-        number = number_of(subgraph, word, value)
-        row_state = row_states + 8 * ROW_STATE_WORDS * number
-        row = rows + 8 * row_words * number
-        open_row(subgraph, run, number, row_state)
+        index = index_of(subgraph, word, value)
+        row_state = row_states + 8 * ROW_STATE_WORDS * index
+        row = rows + 8 * row_words * index
+        find_list_of_row(subgraph, run, index, row_state)
         if load(row_state, COST) != COMPUTED:
             compute_row(subgraph, row, row_words, values, first, last)
             store(row_state, COST, COMPUTED)
@@ -274,27 +282,27 @@ def intersect_rows(program, state, cursors, level_states, level, block, subgraph
 
 
 @subroutine
-def list_numbers(bits, words, numbers):
-    """Write the numbers whose bits are set; return how many there are."""
+def list_indexes(bits, words, indexes):
+    """Write the indexes whose bits are set; return how many there are."""
     size = np.int64(0)
     for word in range(words):
         rest = load(bits, word)
         while rest != 0:
-            lowest_bit = rest & -rest
-            store(numbers, size, (word << 6) + count_ones(lowest_bit - 1))
+            before_lowest = wrapping_subtract(rest, np.int64(1))
+            store(indexes, size, (word << 6) + count_ones(before_lowest & ~rest))
             size += 1
-            rest ^= lowest_bit
+            rest &= before_lowest
     return size
 
 
 @subroutine
-def count_in_row(row, bits, numbers, size, first_word, last_word):
-    """Return how many of the numbers are in the row; ``bits`` has them as well."""
+def count_in_row(row, bits, indexes, size, first_word, last_word):
+    """Return how many of the indexes are in the row; ``bits`` has them as well."""
     common = np.int64(0)
     if last_word - first_word > MAX_WORDS_PER_VALUE * size:
-        for index in range(size):
-            number = load(numbers, index)
-            common += (load(row, number >> 6) >> (number & 63)) & 1
+        for position in range(size):
+            index = load(indexes, position)
+            common += (load(row, index >> 6) >> (index & 63)) & 1
     else:
         for word in range(first_word, last_word):
             common += count_ones(load(row, word) & load(bits, word))
@@ -311,7 +319,7 @@ def sum_subgraph(
     block,
     participant,
     product,
-    numbers,
+    indexes,
     bits,
     subgraph,
     counters,
@@ -327,14 +335,15 @@ def sum_subgraph(
         block: The block of the second one without the closing atom.
         participant: The participant of the closing atom.
         product: Space for the values of both variables.
-        numbers: Space for their numbers in the base list.
+        indexes: Space for their indexes.
         bits: Space for a bit for each value of the base list.
         subgraph: The array.
         counters: The counters of the level.
 
     Returns:
-        ``(is_computed, sum)``; the first is False if the closing atom is not exactly the run
-        `CLOSING_RUN`, or if the lists are not those of `intersect_rows`.
+        ``(is_computed, sum)``. The sum may be `OVERFLOWED`. ``is_computed`` is False if the closing
+        atom is not exactly the run `CLOSING_RUN`, or if the lists are not those of
+        `intersect_rows`.
     """
     zero = np.int64(0)
     run = load(subgraph, CLOSING_RUN)
@@ -347,11 +356,9 @@ def sum_subgraph(
         return False, zero
     if load(cursors + CURSOR_BYTES * slot * load(program, MAX_ATOM_DEPTH), RUN) != run:
         return False, zero
-    if not has_base_list(program, state, cursors, block, subgraph):
+    if not choose_base_list(program, state, cursors, block, subgraph):
         return False, zero
-    values = run + 8 * load(
-        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
-    )
+    values = leaf_values(run)
     if not intersect_rows(
         program, state, cursors, level_states, level, block, subgraph, values, bits
     ):
@@ -360,27 +367,27 @@ def sum_subgraph(
     row_words = (base_size + 63) >> 6
     row_states = subgraph + 8 * ROW_STATES
     rows = row_states + 8 * ROW_STATE_WORDS * load(subgraph, CAPACITY)
-    size = list_numbers(bits, row_words, numbers)
-    for index in range(size):
-        store(product, index, load(base, load(numbers, index)))
+    size = list_indexes(bits, row_words, indexes)
+    for position in range(size):
+        store(product, position, load(base, load(indexes, position)))
     common = np.int64(0)
     inner_proposals = np.int64(0)
     first_word = last_word = zero
     if size > 0:
-        first_word, last_word = load(numbers, 0) >> 6, (load(numbers, size - 1) >> 6) + 1
-    for index in range(size):
-        later = load(numbers, min(index + PREFETCH_DISTANCE, size - 1))
+        first_word, last_word = load(indexes, 0) >> 6, (load(indexes, size - 1) >> 6) + 1
+    for position in range(size):
+        later = load(indexes, min(position + PREFETCH_DISTANCE, size - 1))
         prefetch(row_states, ROW_STATE_WORDS * later)
         prefetch(rows, row_words * later + first_word)
-        number = load(numbers, index)
-        row_state = row_states + 8 * ROW_STATE_WORDS * number
-        open_row(subgraph, run, number, row_state)
+        index = load(indexes, position)
+        row_state = row_states + 8 * ROW_STATE_WORDS * index
+        find_list_of_row(subgraph, run, index, row_state)
         first, last = load(row_state, FIRST_VALUE), load(row_state, LAST_VALUE)
         length = last - first
         inner_proposals += min(length, size)
         if length == 0:
             continue
-        row = rows + 8 * row_words * number
+        row = rows + 8 * row_words * index
         cost = load(row_state, COST)
         if cost != COMPUTED:
             cost += min(length + size, SEARCH_COST * min(length, size))
@@ -390,14 +397,14 @@ def sum_subgraph(
                 continue
             compute_row(subgraph, row, row_words, values, first, last)
             store(row_state, COST, COMPUTED)
-        common += count_in_row(row, bits, numbers, size, first_word, last_word)
+        common += count_in_row(row, bits, indexes, size, first_word, last_word)
     # One proposal per value of the shortest list of the product for each of its other lists.
     shortest = base_size
     participants = load(program, block + PARTICIPANTS)
     weight = load(run, run_layout.UNIFORM_WEIGHT)
     factor = weight
-    for index in range(participants):
-        other = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
+    for position in range(participants):
+        other = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * position
         cursor = find_only_list(program, state, cursors, other)
         shortest = min(shortest, load(cursor, HIGH) - load(cursor, LOW))
         factor = multiply(factor, multiply(weight, weight))

@@ -134,6 +134,14 @@ def drop_excluded(program, state, block, level_states, product, size):
 
 
 @subroutine
+def leaf_values(run):
+    """Return the address of the values of the second column of a run."""
+    return run + 8 * load(
+        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
+    )
+
+
+@subroutine
 def find_only_list(program, state, cursors, participant):
     """Return the cursor of a participant's only list if it has uniform weight, else 0."""
     max_depth = load(program, MAX_ATOM_DEPTH)

@@ -12,8 +12,8 @@ intersections are deferred, and then sorted by b, so that marking list(b) once s
     list(b) not longer than list(a):   mark list(a), scan list(b)
     longer:                            defer; later mark list(b), scan each such list(a)
 
-A list is marked only if the lists to scan are not much shorter together (`MIN_GALLOP_RATIO`).
-Otherwise their values are searched in it by galloping.
+A list is marked only if the lists to scan are not much shorter together
+(`MAX_MARKED_PER_SCANNED`). Otherwise their values are searched in it by galloping.
 
 The values are numbers of 32 bits, counted from the least value of all lists, because reading them
 from memory is most of the work. The deferred intersections are computed when there are `CAPACITY`
@@ -23,16 +23,17 @@ of them, when they have `MAX_DEFERRED_VALUES` values to scan, and at the end of 
 Cost: the sum of the lengths of the shorter lists; O(1) for each edge, and O(nodes) each time that
 deferred intersections are computed.
 
-The lists of a and of b may be of two runs. They are described by one int64 array: the header below;
-a counter for each node of the root and one more; the deferred intersections, two words each: node
-of the marked list and length of the scanned one in one word, and the position of the scanned list;
-then space to sort them.
+The list of a is called the *fixed list*; it may be of another run than the lists of b. All of them
+are described by one int64 array: the header below; a counter for each node of the root and one
+more; the deferred intersections, two words each: node of the marked list and length of the scanned
+one in one word, and the position of the scanned list; then space to sort them.
 """
 
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.intersect import count_common
+from dbsp_wcoj.kernels.join.lists import leaf_values
 from dbsp_wcoj.kernels.join.packed_lists import LOOKUP_BATCH_VALUES, PREFETCH_DISTANCE, find_nodes
 from dbsp_wcoj.kernels.memory import load, load_half, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
@@ -57,21 +58,13 @@ LENGTH_MASK = (1 << LENGTH_BITS) - 1
 # Deferred intersections are computed when they have this many values to scan, so that a join that
 # pauses does not take much longer than `dbsp_wcoj.kernels.join.join_layout.MAX_WORK_PER_CALL` says.
 MAX_DEFERRED_VALUES = 1 << 26
-# A list is marked if the lists to scan have together at least one value for this many of its own.
-MIN_GALLOP_RATIO = 8
+# A list is marked if it has at most this many values for each value of the lists to scan.
+MAX_MARKED_PER_SCANNED = 8
 
 
 def narrow_words(nodes: int, capacity: int) -> int:
     """Return the number of words of the array."""
     return FIRST_COUNTER + nodes + 1 + DEFERRED_WORDS * (2 * capacity + PREFETCH_DISTANCE)
-
-
-@subroutine
-def leaves_of(run):
-    """Return the address of the values of the second column of a run."""
-    return run + 8 * load(
-        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
-    )
 
 
 @subroutine
@@ -126,7 +119,7 @@ def compute_deferred(lists, bitmap):
     """Return the sum of all deferred intersections, of which none is left then."""
     run, values, fixed_values = load(lists, RUN), load(lists, VALUES), load(lists, FIXED_VALUES)
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
-    leaves, fixed_leaves = leaves_of(run), leaves_of(load(lists, FIXED_RUN))
+    leaves, fixed_leaves = leaf_values(run), leaf_values(load(lists, FIXED_RUN))
     counters = lists + 8 * FIRST_COUNTER
     deferred = counters + 8 * (load(lists, NODES) + 1)
     by_node = deferred + 8 * DEFERRED_WORDS * load(lists, CAPACITY)
@@ -141,7 +134,7 @@ def compute_deferred(lists, bitmap):
         scanned_values = np.int64(0)
         for later in range(place, end):
             scanned_values += load(by_node, DEFERRED_WORDS * later + 1)
-        if scanned_values * MIN_GALLOP_RATIO < last - first:
+        if scanned_values * MAX_MARKED_PER_SCANNED < last - first:
             for later in range(place, end):
                 start = load(by_node, DEFERRED_WORDS * later)
                 stop = start + load(by_node, DEFERRED_WORDS * later + 1)
@@ -173,13 +166,13 @@ def sum_deferred(lists, bitmap):
 
 
 @subroutine
-def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low, high, weight):
+def sum_narrow(lists, bitmap, nodes, first, last, values, start, end, low, high, weight):
     """Count the common values of a fixed list and the list of each node; some are deferred.
 
     Args:
         lists: Address of the array.
         bitmap: Bitmap, all zero before and after.
-        node_entries: Scratch of `LOOKUP_BATCH_VALUES` words.
+        nodes: Scratch of `LOOKUP_BATCH_VALUES` words.
         first: Position of the first value of the fixed list.
         last: Position after its last value; it is not empty.
         values: The values of the nodes.
@@ -199,7 +192,7 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
         load(lists, FIXED_VALUES),
     )
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
-    leaves, fixed_leaves = leaves_of(run), leaves_of(load(lists, FIXED_RUN))
+    leaves, fixed_leaves = leaf_values(run), leaf_values(load(lists, FIXED_RUN))
     counters = lists + 8 * FIRST_COUNTER
     deferred = counters + 8 * (load(lists, NODES) + 1)
     length = last - first
@@ -215,13 +208,13 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
     while position < end:
         size = min(end - position, LOOKUP_BATCH_VALUES)
         count = find_nodes(
-            run, offsets, np.int64(0), np.int64(1), values, position, size, low, high, node_entries
+            run, offsets, np.int64(0), np.int64(1), values, position, size, low, high, nodes
         )
         position += size
         for index in range(count):
-            later = load(node_entries, min(index + PREFETCH_DISTANCE, count - 1))
+            later = load(nodes, min(index + PREFETCH_DISTANCE, count - 1))
             prefetch(narrow_values, load(offsets, later) >> 1)
-            node = load(node_entries, index)
+            node = load(nodes, index)
             child, child_end = load(offsets, node), load(offsets, node + 1)
             if child_end - child > length:
                 proposals += length
@@ -240,7 +233,7 @@ def sum_narrow(lists, bitmap, node_entries, first, last, values, start, end, low
             proposals += child_end - child
             if not is_marked:
                 searched_values += child_end - child
-                if searched_values * MIN_GALLOP_RATIO < length:
+                if searched_values * MAX_MARKED_PER_SCANNED < length:
                     common += count_common(leaves, child, child_end, fixed_leaves, first, last)
                     continue
                 mark_narrow(bitmap, fixed_values, first, last, False)

@@ -27,6 +27,7 @@ import numpy as np
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.intersect import count_common
 from dbsp_wcoj.kernels.join.join_layout import BITMAP_WORDS
+from dbsp_wcoj.kernels.join.lists import leaf_values
 from dbsp_wcoj.kernels.memory import count_ones, load, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import bisect
@@ -66,9 +67,7 @@ def pack_run(run, packed):
         return False
     nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
-    leaves = run + 8 * load(
-        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
-    )
+    leaves = leaf_values(run)
     store(packed, RUN, run)
     end = FIRST_NODE + NODE_WORDS * (nodes + 1)
     child = load(offsets, 0)
@@ -205,9 +204,7 @@ def sum_packed(packed, bitmap, node_entries, fixed, first, last, values, start, 
     if np.uint64(highest) - np.uint64(lowest) >= np.uint64(BITMAP_WORDS - 1):
         return np.int64(-1), np.int64(0)
     run = load(packed, RUN)
-    leaves = run + 8 * load(
-        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
-    )
+    leaves = leaf_values(run)
     mark_words(bitmap, fixed, first, last, lowest, False)
     length = last - first
     common = np.int64(0)

@@ -10,6 +10,7 @@ So the first key of a group in sorted keys has the least value of the group.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
+from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 
 # The group of an empty slot.
 EMPTY = -1
@@ -41,7 +42,7 @@ def lower_least_values(keys, begin, value_bits, groups, values, count, improved)
     size = keys.shape[0]
     slots = groups.shape[0]
     mask = slots - 1
-    value_mask = (np.int64(1) << value_bits) - 1
+    value_mask = wrapping_subtract(np.int64(1) << value_bits, np.int64(1))
     written = np.int64(0)
     # No group is negative, so the first key begins a group.
     last = np.int64(EMPTY)

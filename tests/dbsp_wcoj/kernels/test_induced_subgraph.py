@@ -17,12 +17,18 @@ from dbsp_wcoj.execution import bound_terms
 from dbsp_wcoj.execution.join_buffers import CliqueLists
 from dbsp_wcoj.execution.list_packing import clique_lists
 from dbsp_wcoj.kernels.join.induced_subgraph import (
-    BASE_NUMBER,
+    BASE_GENERATION,
+    BASE_SIZE,
     COMPUTED,
     COST,
+    FIRST_VALUE,
+    LAST_VALUE,
+    MAX_WORDS_PER_VALUE,
     MIN_BASE_VALUES,
+    ROW_GENERATION,
     ROW_STATE_WORDS,
     ROW_STATES,
+    SEARCH_COST,
 )
 from dbsp_wcoj.kernels.join.join_layout import BITMAP_BITS
 from dbsp_wcoj.storage.trace import build_run
@@ -143,8 +149,89 @@ def test_the_neighbours_of_each_vertex_become_the_base_list_once(query, is_view,
     result = DeltaQuery(query).step(deltas) if is_view else generic_join(query, deltas)
     assert result.to_dict() == evaluate(query, matrix)
     (subgraph,) = subgraphs
-    assert subgraph[BASE_NUMBER] == VERTICES - MIN_BASE_VALUES
+    assert subgraph[BASE_GENERATION] == VERTICES - MIN_BASE_VALUES
     assert computed_rows(subgraph) >= MIN_BASE_VALUES - 2
+
+
+def count_cliques(matrix: np.ndarray) -> int:
+    """The number of cliques of four vertices, as triangles among the neighbours of each vertex."""
+    total = 0.0
+    for row in matrix:
+        neighbours = np.flatnonzero(row)
+        edges = matrix[np.ix_(neighbours, neighbours)].astype(float)
+        total += float((edges @ edges * edges).sum())
+    return int(total)
+
+
+def count_in_subgraph(matrix: np.ndarray, subgraphs: list[np.ndarray], step: int = 1) -> np.ndarray:
+    """Check the cliques of a graph; return the states of the rows of the last base list.
+
+    The vertices are ``step`` apart. The last one has the last base list.
+    """
+    source, target = np.nonzero(matrix)
+    edges = ZSet.from_columns([step * source, step * target])
+    with working_threads(1):
+        result = generic_join(f"n() :- {FOUR}", {"e": edges}).to_dict()
+    assert result == {(): count_cliques(matrix)}
+    (subgraph,) = subgraphs
+    size = int(matrix[-1].sum())
+    assert subgraph[BASE_SIZE] == size
+    states = subgraph[ROW_STATES:][: size * ROW_STATE_WORDS].reshape(-1, ROW_STATE_WORDS)
+    return np.where(states[:, [ROW_GENERATION]] == subgraph[BASE_GENERATION], states, 0)
+
+
+def star(neighbours: int) -> np.ndarray:
+    """A graph whose last vertex has edges to all others."""
+    matrix = np.zeros((neighbours + 1, neighbours + 1), np.int64)
+    matrix[-1, :-1] = 1
+    return matrix
+
+
+@pytest.mark.parametrize("step", [1, 64])
+@pytest.mark.parametrize("density", [0.1, 0.8])
+@pytest.mark.parametrize("size", [63, 64, 65, 128, 200])
+def test_a_row_has_a_bit_for_each_value_of_a_long_base_list(size, density, step, subgraphs):
+    matrix = star(size)
+    matrix[:-1, :-1] = np.random.default_rng(size).random((size, size)) < density
+    matrix[: size // 2, size - 1] = 1
+    states = count_in_subgraph(matrix, subgraphs, step)
+    assert (states[:, COST] == COMPUTED).all()
+
+
+def test_a_short_base_list_is_searched_in_a_long_list(subgraphs):
+    long_list = 2 * SEARCH_COST * MIN_BASE_VALUES
+    matrix = np.zeros((long_list + 2, long_list + 2), np.int64)
+    base = np.linspace(3, long_list - 3, MIN_BASE_VALUES).astype(int)
+    matrix[-1, base] = 1
+    matrix[base, :-1] = 1
+    matrix[base[::2], base[1::2]] = 0
+    matrix[base[2], base[-1] :] = 0  # the search ends before the last value of the base list
+    states = count_in_subgraph(matrix, subgraphs)
+    lengths = states[:, LAST_VALUE] - states[:, FIRST_VALUE]
+    is_searched = (states[:, COST] == COMPUTED) & (lengths > SEARCH_COST * len(base))
+    assert is_searched.all()
+
+
+def test_few_values_that_are_far_apart_are_tested_one_by_one_in_a_row(subgraphs):
+    matrix = star(64 * (2 * MAX_WORDS_PER_VALUE + 2))
+    last = len(matrix) - 2
+    matrix[2, : last + 1] = 1
+    for short in (0, 1, 300, 400):  # the row of 2 is computed before those of 300 and 400
+        matrix[short, [2, last]] = 1
+    states = count_in_subgraph(matrix, subgraphs)
+    assert (states[[2, 300, 400], COST] == COMPUTED).all()
+    words = (last >> 6) + 1
+    assert words > MAX_WORDS_PER_VALUE * len([2, last])
+
+
+def test_a_list_far_shorter_than_a_row_is_not_read_as_a_bitmap(subgraphs):
+    matrix = star(64 * SEARCH_COST + 1)
+    matrix[9, 9:40] = 1
+    matrix[10:40, 9:11] = 1
+    matrix[500, 9] = 1
+    states = count_in_subgraph(matrix, subgraphs)
+    assert (states[9:40, COST] == COMPUTED).all()
+    assert states[500, ROW_GENERATION] == 0
 
 
 def test_all_ways_to_count_cliques_count_the_same_proposals(subgraphs, monkeypatch):
@@ -165,7 +252,7 @@ def test_a_base_list_has_a_maximum_length(subgraphs, monkeypatch):
     query = f"n() :- {FOUR}"
     assert generic_join(query, {"e": to_zset(matrix)}).to_dict() == evaluate(query, matrix)
     (subgraph,) = subgraphs
-    assert subgraph[BASE_NUMBER] == 10 + 1 - MIN_BASE_VALUES  # those of 8, 9 and 10 values
+    assert subgraph[BASE_GENERATION] == 10 + 1 - MIN_BASE_VALUES  # those of 8, 9 and 10 values
 
 
 def test_only_runs_of_two_columns_and_one_weight_with_a_long_list_induce_subgraphs():
