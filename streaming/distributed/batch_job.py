@@ -91,7 +91,6 @@ class JobResult:
         changed_rows: The number of changed rows of each relation of a stage.
         exchanged: The rows and bytes that tasks have sent to stages and views.
         dead_letters: The rows that could not be decoded.
-        bytes_received: The bytes that the driver has received.
         cell_steps: The number of steps of cells on executors.
         open_cells: How many of them found the circuit of the cell in the memory of their worker.
     """
@@ -104,7 +103,6 @@ class JobResult:
     changed_rows: Counter[str] = field(default_factory=Counter)
     exchanged: ExchangedRows = field(default_factory=ExchangedRows)
     dead_letters: DeadLetters = field(default_factory=DeadLetters.empty)
-    bytes_received: int = 0
     cell_steps: int = 0
     open_cells: int = 0
 
@@ -281,7 +279,7 @@ def _is_consistent(reports: list[Report]) -> bool:
 
 
 def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobResult:
-    result = JobResult(bytes_received=table.nbytes)
+    result = JobResult()
     for packet in _packets(table, Kind.MANIFEST):
         result.manifests[int(packet.name), packet.cell] = bytes(packet.content)
     checksums: dict[str, dict[str, FileChecksum]] = {}

@@ -37,6 +37,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from threading import Lock
 from typing import Any, Final, NoReturn
 
 import pyarrow as pa
@@ -178,6 +179,8 @@ class DistributedEngine(Engine):
         self._uncommitted: tuple[ChangeOptions, Collection[str]] = (ChangeOptions(), ())
         self._has_sliced_change = False  # True if the last change was computed in slices
         self._last_session: SparkSession | None = None
+        # Held while the program and its cells are replaced, so that readers get both or neither.
+        self._change_lock = Lock()
         # The steps of cells in jobs: all, and those whose circuit was in the memory of the worker.
         self._steps: Counter[str] = Counter()
         # The last micro-batch that executors could not decode, and the first one to be a job again.
@@ -345,19 +348,21 @@ class DistributedEngine(Engine):
     def read_view(self, name: str) -> pa.Table:
         """Return a materialized view from its cells, or an input from the driver's circuit.
 
-        The files of all cells of the view are read.
+        The files of all cells of the view are read. Other threads may run micro-batches and change
+        the views meanwhile.
         """
-        circuit = self._program.circuit
-        circuit.views.trace(name)  # an error if it is unknown or not materialized
-        if name in circuit.inputs:
-            return self.circuit.views[name]
         while True:
-            cells = self._store.cells
+            with self._change_lock:
+                program, cells = self._program, self._store.cells
+            circuit = program.circuit
+            circuit.views.trace(name)  # an error if it is unknown or not materialized
+            if name in circuit.inputs:
+                return program.driver.views[name]
             if cells is None:
                 return circuit.schema(name).empty_table
             try:
                 return open_cell_view(self._files, circuit, cells, name).rows()
-            except StateDamagedError:  # or a later version has replaced the files
+            except (FileNotFoundError, StateDamagedError):  # or a later version has replaced it
                 if self._store.cells is cells:
                     raise
 
@@ -471,16 +476,17 @@ class DistributedEngine(Engine):
             view: ZSet.empty(program.driver.schema(view).arity) for view in program.driver.outputs
         }
         driver_change.finish(ComputedRows(deltas, {}, None))
-        self._store.continue_with_cells(
-            driver_change,
-            AppliedChange(backfill.change, outputs, backfill.emitted_views),
-            moved,
-            convert,
-            replace(options, allow_drop=True),
-        )
-        backfill.cells.release()
-        self._uncommitted, self._has_sliced_change = (options, ()), True
-        self._continue_with_program(program)
+        with self._change_lock:
+            self._store.continue_with_cells(
+                driver_change,
+                AppliedChange(backfill.change, outputs, backfill.emitted_views),
+                moved,
+                convert,
+                replace(options, allow_drop=True),
+            )
+            backfill.cells.release()
+            self._uncommitted, self._has_sliced_change = (options, ()), True
+            self._continue_with_program(program)
 
     def compute_change(
         self,
@@ -511,9 +517,10 @@ class DistributedEngine(Engine):
         def make() -> None:
             # The losses are checked, also if the change has to be made again.
             repeated = replace(options, allow_drop=True)
-            self._store.change_cells(program.driver, circuit, pending, convert, repeated)
-            self._uncommitted, self._has_sliced_change = (options, dropped), False
-            self._continue_with_program(program)
+            with self._change_lock:
+                self._store.change_cells(program.driver, circuit, pending, convert, repeated)
+                self._uncommitted, self._has_sliced_change = (options, dropped), False
+                self._continue_with_program(program)
 
         return make
 
@@ -523,8 +530,9 @@ class DistributedEngine(Engine):
 
     def undo_change(self, settings: Mapping[str, Any]) -> None:
         """Go back to the views before a change, as `Engine.undo_change`."""
-        super().undo_change(settings)
-        self._continue_with_program(settings["program"])
+        with self._change_lock:
+            super().undo_change(settings)
+            self._continue_with_program(settings["program"])
 
     def _continue_with_program(self, program: DividedProgram) -> None:
         self._program, self.circuit, self._pipeline = program, program.driver, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tempfile import TemporaryDirectory
+from threading import Thread
 from typing import Any
 from unittest.mock import patch
 
@@ -28,6 +29,7 @@ from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.rescaling import rescale_state
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
+from streaming.state.store import Store
 from streaming.state.writer import Writer
 from tests.circuits.sql.test_sql_circuits import SCHEMAS as SQL_SCHEMAS
 from tests.circuits.sql.test_sql_circuits import World
@@ -221,6 +223,29 @@ def test_the_moved_rows_of_a_micro_batch_that_is_not_committed_are_removed(
     assert unnamed_files(tmp_path) == set()
     feed(tables[1])
     assert unnamed_files(tmp_path) == set()
+    sink.close()
+
+
+def test_a_read_during_a_change_of_the_views_has_the_cells_of_its_plan(tmp_path):
+    cluster, sink = LocalCluster(), distributed(tmp_path, make_circuit(), [])
+    sink(cluster.frame(graph_batches(1, "during")[0]), 0)
+    expected, results = bag_of(sink.table("pairs")), []
+    change_cells = Store.change_cells
+
+    def read_after_change(store: Store, *arguments: Any) -> None:
+        change_cells(store, *arguments)
+        thread = Thread(target=lambda: results.append(bag_of(sink.table("pairs"))))
+        thread.start()
+        threads.append(thread)
+        thread.join(0.3)
+
+    threads: list[Thread] = []
+    with patch.object(Store, "change_cells", read_after_change):
+        text = "CREATE VIEW again AS SELECT dst, count(*) AS n FROM e GROUP BY dst"
+        sink.add_view(text, materialize=["again"])
+    for thread in threads:
+        thread.join()
+    assert results == [expected]
     sink.close()
 
 
