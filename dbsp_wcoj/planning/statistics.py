@@ -1,8 +1,9 @@
 """Statistics: estimates of the number of distinct values of columns, for the planner.
 
-A relation is represented by its largest run (immutable sorted piece), or by the delta of the step
-if that has more rows. From many rows, every k-th one is sampled. With n rows, of which r are in the
-sample, the estimated number of distinct values is [1]::
+A relation is represented by its largest run (immutable sorted piece), which may be of an earlier
+iteration of a recursion; or by the delta of the step if that has more rows. From many rows, every
+k-th one is sampled. With n rows, of which r are in the sample, the estimated number of distinct
+values is [1]::
 
     sqrt(n / r) * (values that occur once in the sample)  +  (values that occur more than once)
 
@@ -96,7 +97,7 @@ def sample_largest_run(trace: Trace, step: TraceStep | None) -> Sample:
     arrangement = trace.arrangements[0] if trace.arrangements else None
     largest = None
     if arrangement is not None:
-        largest = max(arrangement.spine.runs, key=lambda run: run.rows, default=None)
+        largest = max(arrangement.spine.visible_runs, key=lambda run: run.rows, default=None)
     if step is not None and len(step.delta) > (0 if largest is None else largest.rows):
         return sample_rows(step.delta.row_array)
     if arrangement is None or largest is None:

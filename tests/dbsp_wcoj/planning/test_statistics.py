@@ -7,9 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp_wcoj import DeltaQuery, Relations, ZSet
+from dbsp_wcoj import DeltaQuery, Relations, Trace, ZSet
 from dbsp_wcoj.execution import plan_cache
-from dbsp_wcoj.planning.statistics import MAX_SAMPLE_ROWS, Statistics, sample_rows
+from dbsp_wcoj.planning.statistics import (
+    MAX_SAMPLE_ROWS,
+    Statistics,
+    sample_largest_run,
+    sample_rows,
+)
 from dbsp_wcoj.storage import arrangement_build, trace
 from dbsp_wcoj.storage.trace import build_run
 from tests.dbsp_wcoj.test_laws import integrate
@@ -25,6 +30,18 @@ def frequent_replanning(monkeypatch):
     monkeypatch.setattr(trace, "MAX_ROWS_ARRANGED_AT_ONCE", 2)
     monkeypatch.setattr(arrangement_build, "COPIED_ROWS_PER_ROW", 1)
     monkeypatch.setattr(arrangement_build, "MIN_COPIED_ROWS", 1)
+
+
+def test_a_relation_in_its_first_step_is_represented_by_its_overlay():
+    trace = Trace(2)
+    trace.arrange((1, 0))
+    first = ZSet.from_rows([(n, 2 * n) for n in range(9)])
+    trace.push_overlay(trace.prepare(first))  # the rows of an earlier iteration of a recursion
+    sample = sample_largest_run(trace, trace.prepare(ZSet.from_rows([(50, 60)])))
+    assert sample.total_rows == 9
+    assert {*zip(*sample.columns.tolist(), strict=True)} == {(n, 2 * n) for n in range(9)}
+    trace.pop_overlay()
+    assert sample_largest_run(trace, None).total_rows == 0
 
 
 @pytest.mark.thorough
