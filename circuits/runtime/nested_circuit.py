@@ -140,7 +140,8 @@ class NestedCircuit:
                 recursive.add(position)
                 order.append(position)
         # A body without a recursive reference runs in this circuit, too, in the first iteration.
-        order += [position for position in results if position not in recursive]
+        # Relations with equal bodies share a node.
+        order += {position for position in results if position not in recursive}
         self.results, self.order = tuple(results), tuple(sorted(order))
         inner = {*self.order, *self.references}
         inputs = {i for position in self.order for i in nodes[position].inputs}

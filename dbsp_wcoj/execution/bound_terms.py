@@ -240,10 +240,13 @@ class BoundTerms:
             for term in self.terms:
                 tables: dict[int, tuple[Int64Array, bool]] = {}
                 for is_new, (factor, name, order, spine) in term.relation_factors:
-                    if name in left_out or name not in steps or steps[name].rows < MIN_MERGED_ROWS:
+                    step = steps.get(name)
+                    if name in left_out or step is None or step.rows < MIN_MERGED_ROWS:
+                        continue
+                    if step.must_compact:  # sums of only some runs may leave int64
                         continue
                     if (name, order) not in merged:
-                        found = merge_tail(spine, steps[name].run(order))
+                        found = merge_tail(spine, step.run(order))
                         if found is None:
                             left_out.add(name)
                             continue

@@ -220,7 +220,7 @@ class ChainProducts:
         if not self.is_large(step):
             return None
         tags = delta.row_array[-1]
-        if 2 in chain.head and (tags != tags[0]).any():
+        if len(chain.orders[chain.delta]) == 3 and (tags != tags[0]).any():
             return None
         self._delta_rows += len(delta)
         factors = []

@@ -60,7 +60,7 @@ def merge_tail(spine: Spine, delta: Run) -> MergedRelation | None:
         The relation; None if it is better to read the spine and the delta.
 
     Complexity:
-        O(rows of the delta).
+        O(rows of the delta · log(runs of the tail)).
     """
     runs = spine.visible_runs
     first, tail_rows = len(runs), 0
@@ -73,7 +73,7 @@ def merge_tail(spine: Spine, delta: Run) -> MergedRelation | None:
     tail = _merge_all(runs[first:])
     if tail is None:
         return None
-    # The delta comes last: if it only cancels rows, the sum has the one weight of the tail.
+    # The tail first: the sum then has its one weight, if the delta only cancels rows.
     merged = _merge_all((tail, delta))
     if merged is None:
         if first == len(runs) - 1:
@@ -85,9 +85,7 @@ def merge_tail(spine: Spine, delta: Run) -> MergedRelation | None:
 
 def _merge_all(runs: tuple[Run, ...]) -> Run | None:
     """Return the sum of some runs; None if it has several weights although each run has one."""
-    merged = runs[0]
-    for run in runs[1:]:
-        merged = Run.merged(merged, run)
+    merged = Run.merged(*runs) if len(runs) == 2 else Run.sum_of(runs, Run.merged)
     has_weights = any(_has_weights(run) for run in runs)
     return merged if has_weights or not _has_weights(merged) else None
 

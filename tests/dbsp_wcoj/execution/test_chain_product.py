@@ -128,6 +128,16 @@ def test_other_deltas_are_left_to_the_generic_join(edges, delta):
     assert view.evaluate(staged, chain_products=products).to_dict() == expected
 
 
+@settings(max_examples=40, deadline=None)
+@given(data=st.data())
+def test_rows_that_differ_only_in_a_tag_that_the_head_drops_are_added_up(data):
+    relations = Relations()
+    view = DeltaQuery("q(x, z) :- e(x, y), d(y, z, i)", relations=relations)
+    relations.stage({"e": zset(data.draw(rows(2, min_size=1)), 2)}).commit()
+    staged = relations.stage({"d": zset(data.draw(rows(3, min_size=1)), 3)})
+    assert view.evaluate(staged, chain_products=ChainProducts()) == view.evaluate(staged)
+
+
 def test_large_weights_are_left_to_the_generic_join():
     relations = Relations()
     text = "q(x, z) :- e(x, y), d(y, z)"

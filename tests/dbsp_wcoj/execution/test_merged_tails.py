@@ -156,3 +156,16 @@ def test_runs_of_several_weights_are_merged_to_one_of_several_weights():
     assert result is not None
     assert result.new is not None
     assert table_rows(result.new, [*spine.runs, *result.runs]) == [20]
+
+
+def test_sums_of_some_runs_that_leave_int64_are_not_computed():
+    view = DeltaQuery("q(x, z) :- e(x, y), f(y, z)")
+
+    def rows(first: int, count: int, weight: int) -> ZSet:
+        """Return rows that join with nothing, and one row of this weight that does."""
+        return rows_from(first, count) + ZSet.from_rows([(-1, -1)], [weight])
+
+    view.step({"e": rows(1, 9000, -(2**62)), "f": ZSet.from_rows([(-1, 5)])})
+    view.step({"e": rows(20_000, 500, 2**62 - 1)})
+    changes = {"e": rows(30_000, 1100, 2**63 - 1), "f": ZSet.from_rows([(-1, 6)])}
+    assert view.step(changes).to_dict() == {(-1, 5): 2**63 - 1, (-1, 6): 2**63 - 2}
