@@ -7,9 +7,11 @@ outside of the plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
@@ -25,20 +27,54 @@ SETTINGS: Final = {
 }
 
 
+@dataclass
+class _Use:
+    """The use of one session.
+
+    Attributes:
+        before: The settings of the session that have other values; None if they are not set.
+        jobs: The number of jobs that run.
+    """
+
+    before: dict[str, str | None] = field(default_factory=dict)
+    jobs: int = 0
+
+
+#: The sessions of running jobs. Each micro-batch may have another Python object for a session of
+#: the JVM, which has the settings.
+_USES: Final[dict[Any, _Use]] = {}
+_LOCK: Final = Lock()
+
+
 @contextmanager
 def use_settings(session: SparkSession) -> Iterator[None]:
-    """Use `SETTINGS` in the context; restore those of the session after it."""
-    before: dict[str, str | None] = {}  # each call is a request to the JVM
+    """Use `SETTINGS` in the context; restore those of the session after it.
+
+    If several threads run jobs in a session, its settings are restored after the last job.
+    """
+    session_id: Any = session._jsparkSession
+    with _LOCK:
+        use = _USES.setdefault(session_id, _Use())
+        use.jobs += 1
     try:
-        for name, value in SETTINGS.items():
-            old = session.conf.get(name, None)
-            if old != value:
-                before[name] = old
-                session.conf.set(name, value)
+        with _LOCK:
+            for name, value in SETTINGS.items():  # each call is a request to the JVM
+                old = session.conf.get(name, None)
+                if old != value:
+                    use.before.setdefault(name, old)
+                    session.conf.set(name, value)
         yield
     finally:
-        for name, old in before.items():
-            if old is None:
-                session.conf.unset(name)
-            else:
-                session.conf.set(name, old)
+        with _LOCK:
+            use.jobs -= 1
+            if not use.jobs:
+                del _USES[session_id]
+                _restore(session, use.before)
+
+
+def _restore(session: SparkSession, before: Mapping[str, str | None]) -> None:
+    for name, old in before.items():
+        if old is None:
+            session.conf.unset(name)
+        else:
+            session.conf.set(name, old)

@@ -75,7 +75,7 @@ class LocalFrame:
         conf = SimpleNamespace(
             get=lambda name, default: default, set=lambda name, value: None, unset=lambda name: None
         )
-        self.sparkSession = SimpleNamespace(sparkContext=cluster, conf=conf)
+        self.sparkSession = SimpleNamespace(sparkContext=cluster, conf=conf, _jsparkSession=cluster)
 
     @property
     def columns(self) -> list[str]:
