@@ -571,8 +571,14 @@ class DistributedEngine(Engine):
                 for stage in program.stages.stages
             }
         exchanged = None if self._pipeline is None else self._pipeline.exchanged
-        stages = explain_stages(program.stages, layout.grids, loads=loads, exchanged=exchanged)
         job = plan_job(program.stages, layout.grids, program.circuit.outputs)
+        stages = explain_stages(
+            program.stages,
+            layout.grids,
+            loads=loads,
+            exchanged=exchanged,
+            layout=job if program.driver_reason is None else None,
+        )
         steps, found = self._steps["all"], self._steps["open"]
         return f"{stages}\n{explain_job(job, program.driver_reason, steps, found)}{pending}"
 

@@ -58,6 +58,7 @@ def explain_stages(
     rows: Mapping[str, float] | None = None,
     loads: Mapping[int, Sequence[int]] = MappingProxyType({}),
     exchanged: ExchangedRows | None = None,
+    layout: JobLayout | None = None,
 ) -> str:
     """Describe the stages of a circuit and their grids.
 
@@ -67,6 +68,7 @@ def explain_stages(
         rows: The number of rows of each relation, if available; otherwise loads are fractions.
         loads: For each stage the number of rows of each cell, if there is a state.
         exchanged: The rows that the last job has exchanged, if there was one.
+        layout: Where the stages run in a job; None if the driver reads all rows.
 
     >>> import pyarrow as pa
     >>> from circuits import compile_sql
@@ -96,9 +98,10 @@ def explain_stages(
     count = len(stages.stages)
     lines = [f"{count} stage{'s' * (count != 1)}"]
     for stage, grid in zip(stages.stages, grids, strict=True):
-        lines += _describe_stage(stage, grid, rows or {})
+        in_job = layout is not None and layout.levels[stage.number] is not None
+        lines += _describe_stage(stage, grid, rows or {}, in_job=in_job)
         lines += _describe_actual_loads(loads.get(stage.number, ()))
-        if exchanged is not None and not stage.is_small:
+        if exchanged is not None and in_job:
             lines.append(_format_line("moved", exchanged.describe(str(stage.number))))
         lines += [_format_line("heavy", _describe_heavy(heavy, grid)) for heavy in grid.heavy]
     for name, parts in stages.outputs.items():
@@ -161,7 +164,9 @@ def _join_members(layout: JobLayout, level: int | None) -> str:
     return " and ".join(texts)
 
 
-def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list[str]:
+def _describe_stage(
+    stage: Stage, grid: Grid, rows: Mapping[str, float], *, in_job: bool
+) -> list[str]:
     operator = type(stage.plan).__name__.lower().removeprefix("final")
     fields = {relation.name: relation.fields for relation in stage.relations}
     if stage.atoms:
@@ -188,7 +193,9 @@ def _describe_stage(stage: Stage, grid: Grid, rows: Mapping[str, float]) -> list
         for name, parts in grid.shares.parts.items()
         if parts > 1
     ]
-    cells = f"{grid.cells} cell{'s' * (grid.cells != 1)}{', in the driver' * stage.is_small}"
+    cells = f"{grid.cells} cell{'s' * (grid.cells != 1)}"
+    if stage.is_small:
+        cells += f", in the driver{' if it reads the rows' * in_job}"
     lines.append(_format_line("grid", f"{cells}: {' × '.join(shares)}" if shares else cells))
     for relation in stage.relations:
         copies = grid.shares.copies(relation.name)

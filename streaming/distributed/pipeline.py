@@ -44,7 +44,6 @@ from streaming.distributed.execution.job_tasks import JobPlan, SourcePlan
 from streaming.distributed.execution.routing import CELL, route_rows
 from streaming.distributed.execution.stage_rows import (
     columns_of,
-    count_relations,
     pack_relations,
     replicate_rows,
     split_columns,
@@ -279,6 +278,7 @@ class Pipeline:
             For each view, tables that sum up to its delta.
         """
         tables_by_destination: dict[str, list[pa.Table]] = group_by_destination(inputs)
+        changed_rows: dict[str, int] = {}  # several stages may read the same relation
         for stage in self._running:
             tables = {
                 relation.name: tables_by_destination.get(f"relation {relation.name}", [])
@@ -297,6 +297,11 @@ class Pipeline:
             if not has_new_cells and not has_rows and not step.steps_all:
                 continue
             result = list(self._run_stage(session, stage, tables, step))
+            if manifests:
+                changed_rows |= {
+                    relation: sum(table.num_rows for table in tables_of_relation)
+                    for relation, tables_of_relation in tables.items()
+                }
             cells.update(
                 ((stage.number, cell), content)
                 for cell, name, content in result
@@ -309,6 +314,7 @@ class Pipeline:
                     tables_by_destination.setdefault(destination_of(name), []).append(
                         read_table(content)
                     )
+        self._load_balance.record(changed_rows)
         return {name: tables_by_destination.get(f"view {name}", []) for name in self.stages.outputs}
 
     def run_job(
@@ -417,9 +423,7 @@ class Pipeline:
     ) -> Iterable[tuple[int, str, bytes]]:
         """Step the cells of a stage; return their result rows."""
         rows = pack_relations(stage, tables)
-        if step.manifests:
-            self._load_balance.record(count_relations(stage, rows))
-        elif self._chooses_grids and stage.atoms:
+        if not step.manifests and self._chooses_grids and stage.atoms:
             self._choose_grid(stage, rows)
             step = replace(step, plan=self._stage_plan(stage))
         if stage.is_small:

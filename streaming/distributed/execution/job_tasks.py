@@ -178,6 +178,7 @@ class JobPlan:
             partition: The number of this task, through which the driver receives its rows.
         """
         levels = self.layout.levels
+        changed_rows: dict[str, int] = {}  # several stages may read the same relation
         for plan, grid, level in zip(self.stages, self.grids, levels, strict=True):
             stage = plan.stage
             tables_of_stage = {
@@ -187,7 +188,7 @@ class JobPlan:
             if not any(table.num_rows for tables in tables_of_stage.values() for table in tables):
                 continue
             rows = pack_relations(stage, tables_of_stage)
-            report.changed_rows.update(count_relations(stage, rows))
+            changed_rows |= count_relations(stage, rows)
             if level is None:
                 content, name = write_table(rows), str(stage.number)
                 yield _to_driver(partition, Kind.STAGE, name, 0, report.origin, content)
@@ -199,6 +200,7 @@ class JobPlan:
             for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, number):
                 report.sent_bytes[number] += len(packet.content)
                 yield packet._replace(origin=report.origin)
+        report.changed_rows.update(changed_rows)
         for view, level in self.layout.exchanged_views.items():
             for table in tables.get(f"view {view}", []):
                 task_of_row = find_tasks(table, self.tasks)
@@ -253,7 +255,7 @@ class Report:
         received: The sum of the checksums of the packets that it has received.
         rows: The number of rows of each input that it has decoded.
         digests: The checksums of these rows, by input.
-        changed_rows: The number of rows of each relation of a stage that it has sent, without
+        changed_rows: The number of rows of each relation that it has sent to stages, without
             copies.
         cell_steps: The number of cells that it has stepped.
         open_cells: How many of them had their circuit in the memory of the worker.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -27,6 +28,7 @@ from streaming import (
     ViewSink,
 )
 from streaming.distributed import batch_job, engine
+from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.execution import packets as packets_module
 from streaming.distributed.execution.packets import Kind, Packet, pack_rows, write_packets
@@ -531,8 +533,27 @@ def test_the_plan_shows_the_exchanges_of_a_job_and_the_rows_that_they_moved(tmp_
     text = sink.explain()
     assert re.search(r"\njob: 4 exchanges: before stages 0, .* and view loops; before ", text)
     assert "; in the driver: stage 8\n" in text
+    assert "1 cell, in the driver\n" in text
     assert re.search(r"view loops: from e\n  moved   3 rows and \d+ bytes in the last job", text)
     assert re.search(r"aggregate .*\n.*\n.*\n.*\n.*\n.*\n  moved   ", text)
+
+
+@pytest.mark.parametrize("is_job", [True, False], ids=["in one job", "in the driver"])
+def test_the_changed_rows_of_a_relation_that_two_stages_read_count_once(tmp_path, is_job):
+    cluster, sink = LocalCluster(attempts=(1,)), distributed(tmp_path)
+    edges = tagged({"e": pa.table({"src": range(1000), "dst": range(1000)})})
+    changed_rows: Counter[str] = Counter()
+    with patch.object(
+        load_balance.LoadBalance, "record", lambda _, rows: changed_rows.update(rows)
+    ):
+        for number in range(2):  # the rows of the first micro-batch are those that are stored
+            frame: Any = cluster.frame(edges)
+            sink(UnreadFrame(frame) if is_job else Frame(frame.sparkSession, edges), number)
+    stages = circuit_stages(sink.circuit).stages
+    relations = [r for stage in stages for r in stage.relations]
+    of_input = [r.name for r in relations if {part.source for part in r.parts} == {"e"}]
+    assert len(of_input) > len(set(of_input))
+    assert {changed_rows[name] for name in of_input} == {1000}
 
 
 def test_the_plan_of_changed_views_is_explained_before_their_first_micro_batch(tmp_path):
