@@ -178,7 +178,7 @@ class ChainProducts:
 
     def is_large(self, step: TraceStep) -> bool:
         """Return whether a delta has enough rows for a chain product."""
-        return len(step.delta) >= MIN_DELTA_ROWS
+        return step.rows >= MIN_DELTA_ROWS
 
     def multiply(
         self,
@@ -216,9 +216,9 @@ class ChainProducts:
             source, however many paths lead to it. Plus one word per 4096 numbers of the target
             range.
         """
-        delta = step.delta
         if not self.is_large(step):
             return None
+        delta = step.delta
         tags = delta.row_array[-1]
         if len(chain.orders[chain.delta]) == 3 and (tags != tags[0]).any():
             return None

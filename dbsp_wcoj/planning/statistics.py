@@ -98,7 +98,7 @@ def sample_largest_run(trace: Trace, step: TraceStep | None) -> Sample:
     largest = None
     if arrangement is not None:
         largest = max(arrangement.spine.visible_runs, key=lambda run: run.rows, default=None)
-    if step is not None and len(step.delta) > (0 if largest is None else largest.rows):
+    if step is not None and step.rows > (0 if largest is None else largest.rows):
         return sample_rows(step.delta.row_array)
     if arrangement is None or largest is None:
         return Sample(np.empty((trace.arity, 0), np.int64), 0)
