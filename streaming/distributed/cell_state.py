@@ -14,7 +14,9 @@ Memory: the state in one process, and once more the state of one stage.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
@@ -111,13 +113,21 @@ class CellState:
                 state_import.add_operator(_node_of(stage, circuit), state)
         return state_import.finish()
 
-    def scatter(self, count: int, batch_id: int, steps: int) -> tuple[StateStep, CellVersions]:
+    def scatter(
+        self,
+        count: int,
+        batch_id: int,
+        steps: int,
+        columns_of_views: Mapping[str, Collection[str]] = MappingProxyType({}),
+    ) -> tuple[StateStep, CellVersions]:
         """Write the state of the circuit to cells.
 
         Args:
             count: The maximum number of cells of a stage.
             batch_id: The version.
             steps: The number of steps that produced the state.
+            columns_of_views: The columns that assign the rows of a materialized view to cells
+                (`columns_of_views`); by default, and if the view lacks one of them, all columns.
 
         Returns:
             The state of the driver's circuit, to write it, and the cells.
@@ -134,7 +144,8 @@ class CellState:
                 state = export_recursion(circuit, stage.node)
             else:
                 state = export_state(circuit, _node_of(stage, circuit))
-            grids.append(_choose_grid(stage, count, state))
+            columns = _find_columns(stage, columns_of_views.get(stage.view, ()))
+            grids.append(_choose_grid(stage, count, state, columns))
             written = stage_cells.write(grids[-1], state, batch_id=batch_id, steps=steps)
             manifests |= {(stage.number, cell): data for cell, data in written.items()}
         driver = import_dictionaries(self._driver, export_dictionaries(circuit))
@@ -142,6 +153,23 @@ class CellState:
         _import_inputs(state_import, circuit, driver)
         layout = GridLayout(count, tuple(grids)).json_values
         return state_import.finish(), CellVersions(count, layout, manifests)
+
+    def columns_of_views(self, manifest: Manifest) -> dict[str, list[str]]:
+        """Return the columns that assign the rows of each materialized view to cells.
+
+        Args:
+            manifest: A version in cells.
+        """
+        cells = manifest.cells
+        assert cells is not None
+        layout = GridLayout.of_json(cells.layout, self._stages, cells.count)
+        return {
+            stage.view: [
+                stage.relations[0].fields[column].name for column in _columns_of_grid(grid)
+            ]
+            for stage, grid in zip(self._stages.stages, layout.grids, strict=True)
+            if stage.view
+        }
 
     def repartition(self, manifest: Manifest, count: int) -> CellVersions:
         """Convert the cells of a version to another number of cells.
@@ -162,7 +190,7 @@ class CellState:
             stage = stage_cells.stage
             new_grid, written = stage_cells.repartition(
                 grid,
-                partial(_choose_grid, stage, count, old_grid=grid),
+                partial(_choose_grid, stage, count, view_columns=_columns_of_grid(grid)),
                 cells.stage_manifests(stage.number),
                 batch_id=manifest.batch_id,
                 steps=manifest.steps,
@@ -251,16 +279,30 @@ def _node_of(stage: Stage, circuit: Circuit) -> int:
     return find_integral(circuit, stage.view) if stage.view else stage.node
 
 
+def _columns_of_grid(grid: Grid) -> list[int]:
+    """Return the columns that assign the rows of a relation to cells; none for a join."""
+    atoms = grid.shares.atoms
+    return [*atoms[0].columns.values()] if len(atoms) == 1 else []
+
+
+def _find_columns(stage: Stage, names: Collection[str]) -> list[int]:
+    """Return the positions of columns of a view; none if it lacks one of them."""
+    if not stage.view:
+        return []
+    fields = stage.relations[0].fields
+    columns = [number for number, field in enumerate(fields) if field.name in names]
+    return columns if len(columns) == len(names) else []
+
+
 def _choose_grid(
-    stage: Stage, count: int, state: OperatorState, *, old_grid: Grid | None = None
+    stage: Stage, count: int, state: OperatorState, view_columns: Collection[int]
 ) -> Grid:
     """Choose the grid of a stage from the rows in its state.
 
-    The grid of a view has the columns of the old grid, if there is one.
+    The grid of a view has the given columns, if there are some.
     """
-    if stage.view and old_grid is not None:
-        (atom,) = old_grid.shares.atoms
-        return view_grid(stage, count, atom.columns.values())
+    if stage.view and view_columns:
+        return view_grid(stage, count, view_columns)
     tables = relation_tables(stage, state)
     has_rows = any(table.num_rows for table in tables.values())
     return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)

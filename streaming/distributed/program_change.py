@@ -78,13 +78,21 @@ def change_cells(
         StateError: A file is damaged, or the disk failed. Nothing remains of the new files.
     """
     assert manifest.cells is not None
-    load = _gather(files, manifest)
+    columns_of_views: dict[str, list[str]] = {}  # the keys of their outputs, so no row moves again
+
+    def load(old: Circuit) -> None:
+        cell_state = CellState(files, manifest.state_id, old)
+        cell_state.gather(manifest, manifest.steps + 1)
+        columns_of_views.update(cell_state.columns_of_views(manifest))
+
     pending = change_program(files, manifest, circuit, options, None, load=load, dropped=dropped)
     cell_state = CellState(files, manifest.state_id, circuit)
     stem = f"{DATA}/{manifest.batch_id:020}-{uuid.uuid4().hex[:12]}"
     writer = Writer(files, None, stem)
     try:
-        step, cells = cell_state.scatter(manifest.cells.count, manifest.batch_id, manifest.steps)
+        step, cells = cell_state.scatter(
+            manifest.cells.count, manifest.batch_id, manifest.steps, columns_of_views
+        )
         writer.add(step)
         written = writer.make_manifest(step, manifest.batch_id, state_id="", fingerprint="")
     except BaseException:

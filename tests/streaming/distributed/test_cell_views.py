@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from tempfile import TemporaryDirectory
 from threading import Thread
 from typing import Any
@@ -27,6 +28,7 @@ from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.distributed.rescaling import rescale_state
+from streaming.distributed.stage_cells import StageCells
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.state.store import Store
@@ -268,6 +270,27 @@ def test_other_keys_of_an_output_move_the_rows_of_a_view(tmp_path):
         sink(cluster.frame(table), number)
         check_same(sink, embedded, tmp_path / "cells")
         sink.close()
+
+
+def test_a_change_of_the_views_leaves_the_rows_of_each_key_in_one_cell(tmp_path):
+    cluster, embedded = LocalCluster(), ViewSink(make_circuit(), OUTPUTS)
+    sink, written = distributed(tmp_path, make_circuit(), OUTPUTS), Counter[str]()
+    write = StageCells.write
+
+    def count_and_write(cells: StageCells, *arguments: Any, **options: Any) -> Any:
+        written[cells.stage.view] += 1
+        return write(cells, *arguments, **options)
+
+    for number, table in enumerate(graph_batches(4, "change")):
+        with patch.object(StageCells, "write", count_and_write):
+            if number == 2:
+                for each in (embedded, sink):
+                    each.add_view("CREATE VIEW again AS SELECT dst FROM e WHERE src > 0")
+            embedded(Frame(None, table), number)
+            sink(cluster.frame(table), number)
+        check_same(sink, embedded, tmp_path)
+    assert {view: written[view] for view in KEPT} == dict.fromkeys(KEPT, 1)
+    sink.close()
 
 
 def test_materialized_inputs_and_inputs_with_options_are_read_as_well(tmp_path):
