@@ -25,8 +25,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -72,6 +72,9 @@ __all__ = [
 
 #: How often a job is run whose tasks have received rows of different attempts of a task.
 MAX_RUNS: Final = 3
+
+#: The packets that the driver receives, by kind; a kind without packets has an empty list.
+Packets = defaultdict[str, list[Packet]]
 
 
 class UnreadableSourceError(StreamingError):
@@ -202,9 +205,9 @@ def read_digests(frame: DataFrame, plan: JobPlan) -> JobResult:
     Raises:
         UnreadableSourceError: As `run_job`.
     """
-    result = _collect(frame, [DigestTask(plan)])
-    _raise_errors(result)
-    return _read_result(result, _read_reports(result), plan)
+    packets = _collect(frame, [DigestTask(plan)])
+    _raise_errors(packets)
+    return _read_result(packets, _read_reports(packets), plan)
 
 
 def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
@@ -215,10 +218,10 @@ def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
     Raises:
         UnreadableSourceError: As `run_job`.
     """
-    result = _collect(frame, [CountTask(plan)])
-    _raise_errors(result)
+    packets = _collect(frame, [CountTask(plan)])
+    _raise_errors(packets)
     parts: dict[int, dict[tuple[int, str], list[Counts]]] = {}
-    for packet in _packets(result, Kind.COUNTS):
+    for packet in packets[Kind.COUNTS]:
         number, position, name = packet.name.split(" ", 2)
         by_variable = parts.setdefault(int(number), {})
         counts = Counts.of_table(read_table(packet.content))
@@ -229,25 +232,23 @@ def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
     }
 
 
-def _collect(frame: DataFrame, tasks: list[JobTask]) -> pa.Table:
-    """Run the tasks as one job; return the packets for the driver."""
+def _collect(frame: DataFrame, tasks: list[JobTask]) -> Packets:
+    """Run the tasks as one job; return the packets for the driver, by kind."""
     with use_settings(frame.sparkSession):
         packets = frame.mapInArrow(tasks[0].run, PACKET_SCHEMA)
         for task in tasks[1:]:
             exchanged = packets.repartitionById(task.plan.tasks, "task")
             packets = exchanged.mapInArrow(task.run, PACKET_SCHEMA)
-        return packets.toArrow()
-
-
-def _packets(table: pa.Table, kind: Kind) -> Iterator[Packet]:
-    for batch in table.to_batches():
+        result = packets.toArrow()
+    by_kind: Packets = defaultdict(list)
+    for batch in result.to_batches():
         for packet in read_packets(batch):
-            if packet.kind == kind:
-                yield packet
+            by_kind[packet.kind].append(packet)
+    return by_kind
 
 
 def _raise_errors(
-    result: pa.Table,
+    packets: Packets,
     name_view: Callable[[Exception, int, int], Exception] = lambda error, stage, cell: error,
 ) -> None:
     """Raise the error of a task, if there is one.
@@ -261,7 +262,7 @@ def _raise_errors(
         is_of_view = packet.cell < 0
         return bool(packet.name), is_of_view, 0 if is_of_view else int(packet.name or 0)
 
-    for packet in sorted(_packets(result, Kind.ERROR), key=order)[:1]:
+    for packet in sorted(packets[Kind.ERROR], key=order)[:1]:
         error = parse_error(bytes(packet.content))
         if not packet.name:
             raise UnreadableSourceError(str(error)) from error
@@ -269,8 +270,8 @@ def _raise_errors(
         raise error if is_of_view else name_view(error, int(packet.name), packet.cell)
 
 
-def _read_reports(result: pa.Table) -> list[Report]:
-    return [Report.of_json(bytes(packet.content)) for packet in _packets(result, Kind.REPORT)]
+def _read_reports(packets: Packets) -> list[Report]:
+    return [Report.of_json(bytes(packet.content)) for packet in packets[Kind.REPORT]]
 
 
 def _is_consistent(reports: list[Report]) -> bool:
@@ -278,13 +279,13 @@ def _is_consistent(reports: list[Report]) -> bool:
     return sum(report.sent for report in reports) == sum(report.received for report in reports)
 
 
-def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobResult:
+def _read_result(packets: Packets, reports: list[Report], plan: JobPlan) -> JobResult:
     result = JobResult()
-    for packet in _packets(table, Kind.MANIFEST):
+    for packet in packets[Kind.MANIFEST]:
         result.manifests[int(packet.name), packet.cell] = bytes(packet.content)
     checksums: dict[str, dict[str, FileChecksum]] = {}
     rows: Counter[str] = Counter()
-    for packet in _packets(table, Kind.FILES):
+    for packet in packets[Kind.FILES]:
         body = json.loads(bytes(packet.content))
         rows[packet.name] += body["rows"]
         checksums.setdefault(packet.name, {}).update(
@@ -292,9 +293,9 @@ def _read_result(table: pa.Table, reports: list[Report], plan: JobPlan) -> JobRe
         )
     for view, of_view in checksums.items():
         result.tables[view] = plan.views[view].stored(plan.files, of_view, rows[view])
-    for packet in _packets(table, Kind.STAGE):
+    for packet in packets[Kind.STAGE]:
         result.driver_rows.setdefault(int(packet.name), []).append(read_table(packet.content))
-    for packet in _packets(table, Kind.DEAD_LETTERS):
+    for packet in packets[Kind.DEAD_LETTERS]:
         result.dead_letters += DeadLetters(read_table(packet.content))
     digests: Counter[str] = Counter()
     for report in reports:

@@ -30,13 +30,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from circuits import Circuit
@@ -56,6 +55,7 @@ from streaming.distributed.execution.packets import (
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import (
     count_relations,
+    divide_by_cell,
     pack_relations,
     replicate_rows,
     split_columns,
@@ -477,11 +477,12 @@ class CellsTask(JobTask):
         with TaskFiles(self.plan.files) as task_files:
             for plan in self.plan.stages_of(self.level):
                 number = plan.stage.number
-                table = pa.concat_tables(rows.pop(number)) if number in rows else None
+                tables = rows.pop(number, [])
+                rows_of_cells = divide_by_cell(pa.concat_tables(tables)) if tables else {}
                 outputs: dict[str, list[pa.Table]] = {}
-                for cell in self._cells_to_step(plan, partition, table):
+                for cell in self._cells_to_step(plan, partition, rows_of_cells):
                     try:
-                        result = self._step(plan, cell, table, task_files)
+                        result = self._step(plan, cell, rows_of_cells.pop(cell, None), task_files)
                     except DbspWcojError as error:
                         task_files.undo()
                         content = format_error(error)
@@ -500,27 +501,25 @@ class CellsTask(JobTask):
             yield from self.plan.write_views(self.batch_id, views, report, partition, task_files)
             task_files.sync()
 
-    def _cells_to_step(self, plan: StagePlan, partition: int, rows: pa.Table | None) -> list[int]:
+    def _cells_to_step(
+        self, plan: StagePlan, partition: int, with_rows: Collection[int]
+    ) -> list[int]:
         """Return the cells of this task that have rows, or take their first step."""
         own_cells = range(partition, plan.cells, self.plan.tasks)
         output = self.plan.published_by(plan.stage)
         if output is not None and output.mode.mode == "complete":
             return list(own_cells)
         new = {cell for cell in own_cells if (plan.stage.number, cell) not in self.manifests}
-        with_rows = set() if rows is None else set(pc.unique(rows.column(CELL)).to_pylist())
-        return sorted(new | with_rows)
+        return sorted(new.union(with_rows))
 
     def _step(
-        self, plan: StagePlan, cell: int, table: pa.Table | None, task_files: TaskFiles
+        self, plan: StagePlan, cell: int, rows: pa.Table | None, task_files: TaskFiles
     ) -> CellStep:
         manifest = self.manifests.get((plan.stage.number, cell))
         manifests = {} if manifest is None else {cell: manifest}
         output = self.plan.published_by(plan.stage)
         step = StageStep(plan, self.batch_id, manifests, output)
-        tables: Mapping[str, pa.Table] = {}
-        if table is not None:
-            rows = table.filter(pc.equal(table.column(CELL), cell))
-            tables = split_relations(plan.stage, rows)
+        tables = {} if rows is None else split_relations(plan.stage, rows)
         return step.step_cell(cell, tables, task_files)
 
 

@@ -30,6 +30,7 @@ from streaming.distributed.planning.stages import Relation, Stage, atom_name
 __all__ = [
     "columns_of",
     "count_relations",
+    "divide_by_cell",
     "pack_relations",
     "place_relation",
     "replicate_rows",
@@ -136,6 +137,34 @@ def place_relation(relation: str, columns: Columns, grid: Grid, rows: int) -> Pl
     positions = np.repeat(np.arange(rows), grid.cells)
     roles = np.full(len(positions), (1 << atom_count) - 1)  # a bit for each atom
     return PlacedRows(positions, np.tile(np.arange(grid.cells), rows), roles)
+
+
+def divide_by_cell(rows: pa.Table) -> dict[int, pa.Table]:
+    """Return the rows of each cell, by its number; cells without rows are left out.
+
+    Batches are sorted one by one, because a sorted table could have more than 2 GiB of texts in one
+    array.
+
+    Args:
+        rows: Rows with `CELL`.
+
+    Complexity:
+        O(rows · log rows), for any number of cells.
+
+    >>> rows = divide_by_cell(pa.table({CELL: pa.array([2, 0, 2], pa.int32()), "x": [5, 6, 7]}))
+    >>> {cell: of_cell.column("x").to_pylist() for cell, of_cell in rows.items()}
+    {0: [6], 2: [5, 7]}
+    """
+    parts: dict[int, list[pa.RecordBatch]] = {}
+    for batch in rows.to_batches():
+        cells = batch.column(CELL).to_numpy()
+        order = np.argsort(cells, kind="stable")
+        found, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
+        if len(found) > 1:
+            batch = batch.take(pa.array(order))
+        for cell, start, count in zip(found.tolist(), starts, counts, strict=True):
+            parts.setdefault(cell, []).append(batch.slice(start, count))
+    return {cell: pa.Table.from_batches(batches) for cell, batches in parts.items()}
 
 
 def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:

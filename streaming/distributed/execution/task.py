@@ -31,7 +31,7 @@ from circuits.circuit_spec import CircuitSpec
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.execution.routing import CELL
-from streaming.distributed.execution.stage_rows import split_relations
+from streaming.distributed.execution.stage_rows import divide_by_cell, split_relations
 from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, publish_view
@@ -213,10 +213,10 @@ class StageTask:
     def _step_cells(self, number: int, table: pa.Table | None) -> Iterator[ResultRows]:
         with cheap_collection(), TaskFiles(self.step.plan.files) as task_files:
             plan = self.step.plan
+            rows_of_cells = {} if table is None else divide_by_cell(table)
             for cell in range(number, plan.cells, self.tasks):
-                rows = None if table is None else table.filter(pc.equal(table.column(CELL), cell))
-                has_rows = rows is not None and rows.num_rows
-                if not has_rows and cell in self.step.manifests and not self.step.steps_all:
+                rows = rows_of_cells.pop(cell, None)
+                if rows is None and cell in self.step.manifests and not self.step.steps_all:
                     continue
                 tables = {} if rows is None else split_relations(plan.stage, rows)
                 try:

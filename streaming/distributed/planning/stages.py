@@ -188,7 +188,9 @@ def cut_stages(graph: Graph, materialized: Collection[str] = ()) -> Stages:
     # The state stores the numbers of stages, so they must not depend on the order of the views.
     views = sorted(graph.views.items())
     outputs = {name: builder.parts(number) for name, number in views}
-    outputs |= {name: builder.keep(name, number) for name, number in views if name in materialized}
+    outputs |= {
+        name: builder.add_view_stage(name, number) for name, number in views if name in materialized
+    }
     return Stages(tuple(builder.stages), outputs)
 
 
@@ -214,7 +216,7 @@ class _StageBuilder:
             self._parts[number] = self._cut(number)
         return self._parts[number]
 
-    def keep(self, view: str, number: int) -> tuple[StagePart, ...]:
+    def add_view_stage(self, view: str, number: int) -> tuple[StagePart, ...]:
         """Add the stage that keeps the rows of a view; return the part that reads it."""
         node = self._graph.nodes[number]
         fields = node.plan.fields

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +31,9 @@ from streaming.distributed import batch_job, engine
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.execution import packets as packets_module
-from streaming.distributed.execution.packets import Kind, Packet, pack_rows, write_packets
+from streaming.distributed.execution.packets import Kind, Packet, pack_rows
+from streaming.distributed.execution.routing import CELL
+from streaming.distributed.execution.stage_rows import divide_by_cell
 from streaming.distributed.execution.transport import read_table
 from streaming.distributed.execution.view_deltas import find_tasks
 from streaming.distributed.planning import grid_planning, load_balance
@@ -247,9 +249,21 @@ def test_of_several_errors_of_a_job_the_first_cause_is_raised():
         ]
     ]
     for count, message in ((4, "of the source"), (3, "of a cell"), (2, "later"), (1, "view")):
-        table = pa.Table.from_batches(write_packets(packets[:count]))
+        by_kind: defaultdict[str, list[Packet]] = defaultdict(list)
+        by_kind[Kind.ERROR] += packets[:count]
         with pytest.raises(DbspWcojError, match=message):
-            batch_job._raise_errors(table)
+            batch_job._raise_errors(by_kind)
+
+
+@given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=2)), max_size=6)))
+def test_rows_are_divided_by_their_cells_in_their_order(batches):
+    schema = pa.schema([(CELL, pa.int32()), ("x", pa.string())])
+    parts = [pa.table([*zip(*rows, strict=True)], schema) for rows in batches if rows]
+    table = pa.concat_tables([schema.empty_table(), *parts])
+    divided = divide_by_cell(table)
+    assert divided.keys() == {*table.column(CELL).to_pylist()}
+    for cell, rows in divided.items():
+        assert rows.equals(table.filter(pc.equal(table.column(CELL), cell)))
 
 
 @given(st.lists(st.text(max_size=40), max_size=20), st.integers(1, 60))
