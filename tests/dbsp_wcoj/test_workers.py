@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
@@ -263,6 +264,7 @@ def test_interrupts_at_any_moment_leave_no_lock_task_or_thread_behind(interrupts
         remaining[0] = 0
         signal.setitimer(signal.ITIMER_REAL, 0)
         unused.__exit__()  # an interrupt may have come before that of ``workers``
+        time.sleep(0.01)  # a late signal is handled here, not by the default handler
         signal.signal(signal.SIGALRM, before)
 
 
