@@ -38,8 +38,11 @@ _MAX_UNFOLDED_ROWS = 12  # a longer table is folded
 _MAX_ROWS = 300  # a longer table is in the result file only
 # The facts in the line about the machine, with the words after each value.
 _MACHINE = {"processor": "", "cores": "cores", "memory GB": "GB of memory"}
-# The facts in the line about the run below the tables of a result.
-_FACTS = ("commit", "date", "processor", "cores", "memory GB")
+# The facts in the line about the run below the tables of a result, and the words before them.
+_FACTS = {
+    **{"commit": "commit ", "date": "", "processor": "", "cores": "cores "},
+    "memory GB": "memory GB ",
+}
 
 
 class MarkerError(Exception):
@@ -225,7 +228,9 @@ def _conditions(name: str, result: Result, table: str = "") -> Iterator[str]:
     origins = _origins(machine)
     command = format_cell(machine.get("command") or f"python -m benchmarks.{result.benchmark}")
     facts = [
-        f"{name} {format_cell(machine[name])}" for name in _FACTS if machine.get(name) is not None
+        f"{_FACTS[name]}{format_cell(machine[name])}"
+        for name in _FACTS
+        if machine.get(name) is not None
     ]
     if table:
         command, *origin = origins[table].split(", commit ")
