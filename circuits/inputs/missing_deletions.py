@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -38,6 +37,7 @@ from circuits.plan.physical_nodes import RowIdEncode
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import Operator
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.zset import to_storable
 
 __all__ = ["MissingRowCounter", "count_missing_rows"]

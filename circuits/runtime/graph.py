@@ -900,11 +900,13 @@ class _GraphStepExecution:
             chain = schedule.chains[position]
             if chain is not None:
                 self._run_chain(chain, context)
-                self._release_inputs(chain.positions)
+                if self._unread_deltas is not None:
+                    self._release_inputs(chain.positions, self._unread_deltas)
                 return
             if position in schedule.unsorted_nodes:
                 self._run_unsorted(position, node, context)
-                self._release_inputs((position,))
+                if self._unread_deltas is not None:
+                    self._release_inputs((position,), self._unread_deltas)
                 return
         # An input of a plain operator has changed, or this is the first step.
         if schedule.is_plain[position] and not is_in_stage and self._backfill is None:
@@ -919,15 +921,14 @@ class _GraphStepExecution:
         self._deltas[position] = delta
         emitted = len(delta.weight_array)
         self._emit(position, stage_rows.get(position, emitted) if stage_rows else emitted)
-        self._release_inputs((position,))
+        if self._unread_deltas is not None:
+            self._release_inputs((position,), self._unread_deltas)
 
-    def _release_inputs(self, positions: Collection[int]) -> None:
+    def _release_inputs(self, positions: Collection[int], unread: UnreadDeltas) -> None:
         """In a large step, free the deltas that only these nodes still had to read."""
-        if self._unread_deltas is None:
-            return
         graph = self._graph
         counted = graph.missing_row_counter.counted_nodes
-        for source in self._unread_deltas.end(positions):
+        for source in unread.end(positions):
             weights = self._deltas[source].weight_array
             # Those with negative weights may be needed to count the deletions of missing rows.
             if source not in counted or not len(weights) or weights.min() > 0:

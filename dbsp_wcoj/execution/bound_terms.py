@@ -130,7 +130,7 @@ class BoundTerm:
 
     @property
     def relation_factors(self) -> Iterator[tuple[bool, RelationFactor]]:
-        """Whether each factor that reads a relation reads it after the step, and the factor."""
+        """The factors that read a relation; True before those that read it after the step."""
         yield from ((False, factor) for factor in self.old)
         yield from ((True, factor) for factor in self.new)
 

@@ -106,8 +106,8 @@ log = logging.getLogger(__name__)
 # Each level of stages in a job of Spark takes about 0.1 s, also without rows. If the driver reads
 # the rows, only stages with changed rows run. So many rows take some ten kilobytes in the driver.
 MAX_FEW_ROWS: Final = 500
-# If only the driver could decode a micro-batch, it also reads so many micro-batches after it: each
-# job that fails to decode its rows leaves files that are removed when the state is opened again.
+# If only the driver could decode a micro-batch, it also reads so many micro-batches after it: a job
+# that cannot decode its rows is run in vain.
 BATCHES_WITHOUT_JOB: Final = 100
 
 

@@ -1,4 +1,4 @@
-"""What a task leaves in its worker and in the state directory."""
+"""After a task has ended: which objects of its worker, and which files of the state, are left."""
 
 from __future__ import annotations
 
