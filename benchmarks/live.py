@@ -1,10 +1,10 @@
 """Measures LIVE: the count of triangles, maintained under inserts and deletes.
 
-Target: 10 times the edges per CPU second of dogsdogsdogs, one thread, at every batch size and graph
-of its published figures. Other goals: deletes within 15 % of inserts; loading 90 % of the edges in
-one step takes at most a twentieth of the CPU time of dogsdogsdogs; at most 40 bytes per edge; a
-step of one row on 8 million edges takes 0.3 ms (median), 2 ms (99 %) and never 50 ms; its cost
-follows the delta, not the state (`benchmarks.growth`).
+Target: 20 times the edges per CPU second of dogsdogsdogs, one thread, at every batch size and graph
+of its published figures; 15 times in steps of one edge. Other goals: deletes within 15 % of
+inserts; loading 90 % of the edges in one step takes at most a twentieth of the CPU time of
+dogsdogsdogs; at most 40 bytes per edge; a step of one row on 8 million edges takes 0.3 ms (median),
+2 ms (99 %) and never 50 ms; its cost follows the delta, not the state (`benchmarks.growth`).
 
 Inputs: web and social graphs, an RMAT graph of scale 20 with 8 million samples, and with
 ``--place`` one of scale 18 with 2 million; distinct loop-free edges in random order by seed. One
@@ -37,12 +37,13 @@ from benchmarks.verdict import Verdict
 from dbsp_wcoj import DeltaQuery
 
 CLAIM = (
-    "LIVE: one thread maintains the count of triangles. Target: 10 times the edges per CPU second "
-    "of dogsdogsdogs at every batch size and graph of its published figures, scaled to this "
-    "machine by the time of Kùzu on both"
+    "LIVE: one thread maintains the count of triangles. Target: 20 times the edges per CPU second "
+    "of dogsdogsdogs at every batch size and graph of its published figures (15 times in steps of "
+    "one edge), scaled to this machine by the time of Kùzu on both"
 )
 
-_TARGET = 10.0
+_TARGET = 20.0
+_TARGET_OF_ONE_ROW = 15.0
 _MIN_STEPS = 20  # of each batch size
 
 
@@ -200,6 +201,7 @@ def _row(
     published = PUBLISHED.get(graph.name)
     rate = None if published is None else published.rates.get(batch)
     scaled_rate = None if rate is None or machine_speed is None else rate * machine_speed
+    target = _TARGET_OF_ONE_ROW if batch == 1 else _TARGET
     return {
         "graph": graph.name,
         "threads": threads,
@@ -214,8 +216,8 @@ def _row(
         "deletes/inserts": delete_speed,
         "dogsdogsdogs here": scaled_rate,
         "times faster": None if scaled_rate is None else phase.cpu_rate / scaled_rate,
-        "target": None if scaled_rate is None else _TARGET,
-        "met": None if scaled_rate is None else phase.cpu_rate / scaled_rate >= _TARGET,
+        "target": None if scaled_rate is None else target,
+        "met": None if scaled_rate is None else phase.cpu_rate / scaled_rate >= target,
     }
 
 
