@@ -573,11 +573,11 @@ class _TableWrite:
         self.found_committed = self.dialect.changed_row_count(cursor) <= 0
         if self.found_committed:
             return False
-        if delta.mode == "complete":  # the others find that they are not the only writer
-            self._delete_records(cursor, others)
         # Checked after the wait, because a transaction with a lost connection may have committed.
         if is_first:
             self._check_empty(cursor)
+        if last_batch == NO_BATCH or delta.mode == "complete":
+            self._delete_records(cursor, others)  # their next write finds that it lost its rows
         return True
 
     def _delete_records(self, cursor: Any, records: Iterable[tuple[str, str, int]]) -> None:

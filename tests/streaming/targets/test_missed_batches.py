@@ -264,6 +264,29 @@ def test_two_state_directories_that_replace_one_view_in_turns_are_detected(kind,
         write("b", 3, ONE, 2)
 
 
+@pytest.mark.parametrize("mode", ["delta", "upsert"])
+def test_a_table_that_was_emptied_for_another_job_refuses_the_first_one(mode, tmp_path):
+    place = Place("sqlite", tmp_path)
+
+    def write(state_id, batch_id, rows, previous):
+        delta = replace(change(batch_id, rows, previous, mode), state_id=state_id)
+        place.target().write(delta)
+
+    write("a", 0, ONE, NO_BATCH)
+    with pytest.raises(TargetError, match="are not from view 'v' of this state directory"):
+        write("b", 0, TWO, NO_BATCH)
+    with contextlib.closing(sqlite3.connect(place.folder / "t.db")) as connection:
+        connection.execute("DELETE FROM v")
+        connection.commit()
+    write("b", 0, TWO, NO_BATCH)
+    with pytest.raises(MissedBatchesError, match="holds no micro-batch"):
+        write("a", 1, THREE, 0)
+    with pytest.raises(TargetError, match="are not from view 'v' of this state directory"):
+        write("a", 1, THREE, NO_BATCH)
+    write("b", 1, ONE, 0)
+    assert place.rows() == Counter({(n, "a", 0.5): 1 for n in (1, 2)})
+
+
 def test_a_delta_table_knows_its_writer_after_other_commits(tmp_path):
     deltalake = pytest.importorskip("deltalake")
     target = DeltaTarget(str(tmp_path / "v"))
