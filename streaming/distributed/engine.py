@@ -36,6 +36,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 from typing import Any, Final, NoReturn
@@ -84,7 +85,7 @@ from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy
 from streaming.state.cell_versions import CellVersions
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import Files
+from streaming.state.files import Files, remove_files
 from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
 from streaming.state.program_change import (
     AppliedChange,
@@ -176,7 +177,7 @@ class DistributedEngine(Engine):
         self._pipeline: Pipeline | None = None
         self._pipeline_id = ""
         # The options, and the dropped views, of the changes that the next micro-batch commits.
-        self._uncommitted: tuple[ChangeOptions, Collection[str]] = (ChangeOptions(), ())
+        self._uncommitted: tuple[ChangeOptions, Collection[str]] = (change or ChangeOptions(), ())
         self._has_sliced_change = False  # True if the last change was computed in slices
         self._last_session: SparkSession | None = None
         # Held while the program and its cells are replaced, so that readers get both or neither.
@@ -229,23 +230,28 @@ class DistributedEngine(Engine):
         except BaseException:
             remove_unused_files(self._files, kept, previous)
             raise
-        deltas = {
-            view: sum_tables(
-                output.schema,
-                [*result.outputs[view], *([changed[view]] if view in changed else [])],
-            )
-            for view, output in views.items()
-            if view not in published
-        }
+        try:
+            deltas = {
+                view: sum_tables(
+                    output.schema,
+                    [*result.outputs[view], *([changed[view]] if view in changed else [])],
+                )
+                for view, output in views.items()
+                if view not in published
+            }
+            published_tables = {
+                view: concat_published(output, result.outputs[view])
+                for view, output in published.items()
+            }
+        except BaseException:
+            remove_unused_files(self._files, kept, previous, result.cells)
+            raise
         versions = CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells))
         return StepOutput(
             deltas,
             after=lambda view: open_cell_view(self._files, circuit, versions, view),
             cells=versions,
-            published={
-                view: concat_published(output, result.outputs[view])
-                for view, output in published.items()
-            },
+            published=published_tables,
             discard=lambda: remove_unused_files(self._files, kept, previous, result.cells),
         )
 
@@ -511,8 +517,14 @@ class DistributedEngine(Engine):
 
         version = self._store.newest
         pending = None if version is None else convert(version, options)
-        if pending is not None:
-            program.driver.load(read_state(files, pending.manifest))
+        if pending is not None and version is not None:
+            try:
+                program.driver.load(read_state(files, pending.manifest))
+            except BaseException:
+                written = pending.manifest.all_files.keys() - version.all_files.keys()
+                with suppress(OSError):  # they remain until the directory is opened again
+                    remove_files(files, sorted(written))
+                raise
 
         def make() -> None:
             # The losses are checked, also if the change has to be made again.
@@ -526,12 +538,18 @@ class DistributedEngine(Engine):
 
     def settings(self) -> Mapping[str, Any]:
         """Return what a change of the views changes, as `Engine.settings`."""
-        return {**super().settings(), "program": self._program}
+        uncommitted = self._uncommitted, self._has_sliced_change
+        return {**super().settings(), "program": self._program, "uncommitted": uncommitted}
+
+    def must_undo_change(self, settings: Mapping[str, Any]) -> bool:
+        """Return True: the store may have changed, although no circuit has moved its state."""
+        return True
 
     def undo_change(self, settings: Mapping[str, Any]) -> None:
         """Go back to the views before a change, as `Engine.undo_change`."""
         with self._change_lock:
             super().undo_change(settings)
+            self._uncommitted, self._has_sliced_change = settings["uncommitted"]
             self._continue_with_program(settings["program"])
 
     def _continue_with_program(self, program: DividedProgram) -> None:

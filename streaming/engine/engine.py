@@ -478,6 +478,15 @@ class Engine(ABC):
         """Return what a change of the views changes, for `undo_change`."""
         return {"circuit": self.circuit, "versions": self.versions.settings()}
 
+    def must_undo_change(self, settings: Mapping[str, Any]) -> bool:
+        """Return True if a change that failed may have changed something.
+
+        Args:
+            settings: The result of `settings` before the change.
+        """
+        circuit: Circuit = settings["circuit"]
+        return circuit.is_ended
+
     def undo_change(self, settings: Mapping[str, Any]) -> None:
         """Go back to the views before a change that failed or was interrupted.
 

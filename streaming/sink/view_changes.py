@@ -342,6 +342,10 @@ class ChangeableSink(Protocol):
         """Make a change whose rows are computed: its circuit takes over the state."""
         ...
 
+    def report_views(self) -> None:
+        """Tell the observers if the views have changed, which may call the sink."""
+        ...
+
 
 class MadeChange(NamedTuple):
     """A change that is made and not committed yet.
@@ -431,7 +435,8 @@ class ViewChanges:
             try:
                 self._make(request)
             except BaseException:
-                self._running = None
+                if self._running is not None:
+                    self._end_backfill(self._running)
                 raise
             return
         if self._running is not None:
@@ -554,7 +559,10 @@ class ViewChanges:
             del self._uncommitted[first:]
             self._requests.extendleft(made.request for made in reversed(lost))
 
-        run_uninterrupted(undo)
+        try:
+            run_uninterrupted(undo)
+        finally:
+            self._sink.report_views()
 
     def confirm(self, batch_id: int) -> None:
         """Set the futures of the changes that a micro-batch has committed."""
@@ -589,12 +597,16 @@ class ViewChanges:
             self._finish(change)
 
     def _finish(self, change: RunningBackfill | ComputedChange) -> None:
-        """Make a change whose rows are computed, without interruption."""
+        """Make a change whose rows are computed, without interruption, unless it was cancelled."""
         undo = self._sink.remember_views()
         if isinstance(change, RunningBackfill):
             change.undo = undo
 
         def finish() -> None:
+            if not _can_be_set(change.request.committed):
+                if isinstance(change, RunningBackfill):
+                    self._end_backfill(change)
+                return
             try:
                 self._sink.finish_change(change)
             except Exception:
@@ -604,13 +616,14 @@ class ViewChanges:
             self._add_made(change, undo)
             self._running = None
 
-        run_uninterrupted(finish)
+        try:
+            run_uninterrupted(finish)
+        finally:
+            self._sink.report_views()  # in this thread, which has the lock of the sink
 
     def _add_made(self, change: RunningBackfill | ComputedChange, undo: Callable[[], None]) -> None:
         is_sliced = isinstance(change, RunningBackfill)
         self._uncommitted.append(MadeChange(change.request, undo, is_sliced))
-        if not change.request.committed.running():
-            change.request.committed.set_running_or_notify_cancel()
 
     def _is_made(self, request: RequestedChange) -> bool:
         return any(made.request is request for made in self._uncommitted)

@@ -266,6 +266,7 @@ class ViewSink:
         # True if the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
         self._watch: Stopwatch | None = None  # of the micro-batch that is being applied
+        self._has_new_views = False  # True until the observers get them
         unordered_inputs = {  # no column says which of two upserts of a key is the newer one
             name
             for name, options in self._circuit.input_options.items()
@@ -501,8 +502,7 @@ class ViewSink:
             change()
             self._continue_with(circuit, routing)
         except BaseException as error:
-            is_moved = old_circuit.is_ended
-            if is_moved or not isinstance(error, Exception):
+            if not isinstance(error, Exception) or self._engine.must_undo_change(settings):
                 self._engine.undo_change(settings)
                 self._circuit, self._routing = old_circuit, old_routing
                 self._recorder.state_names = StateNames(old_circuit.graph)
@@ -517,8 +517,15 @@ class ViewSink:
         self._circuit, self._routing = circuit, routing
         self._recorder.state_names = StateNames(circuit.graph)
         FROZEN_OBJECTS.release(self)  # so that the state that was dropped can be freed
-        last = self._versions.last_batch_id
-        self._notify(lambda observer: observer.views_changed(circuit), -1 if last is None else last)
+        self._has_new_views = True
+
+    def report_views(self) -> None:
+        """Send the views to the observers if they have changed; `ViewChanges` calls this."""
+        if self._has_new_views:
+            self._has_new_views = False
+            circuit, last = self._circuit, self._versions.last_batch_id
+            batch_id = -1 if last is None else last
+            self._notify(lambda observer: observer.views_changed(circuit), batch_id)
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Apply one micro-batch. A call in a second thread waits for the first.
@@ -652,6 +659,7 @@ class ViewSink:
             "_changes",
             "_circuit",
             "_engine",
+            "_has_new_views",
             "_is_current",
             "_lock",
             "_order",

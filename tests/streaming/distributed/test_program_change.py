@@ -31,6 +31,7 @@ from streaming.distributed.rescaling import rescale_state
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_cell_manifest, read_manifest
 from streaming.state.offline_compaction import compact_state
+from streaming.state.store import Store
 from streaming.state.writer import Writer
 from tests.support.local_cells import LocalFrame, local_cells
 from tests.support.program_schedules import play
@@ -226,6 +227,36 @@ def test_a_change_that_is_not_possible_leaves_the_running_views_as_they_are(stat
     assert dropped.result(0) == 3
     assert list(sink.last.outputs) == ["paths"]
     assert {k: v for k, v in before.items() if k not in files_of(state)}.keys() <= before.keys()
+    sink.close()
+
+
+def test_a_change_that_fails_half_way_leaves_the_running_views_as_they_are(state, monkeypatch):
+    sink, targets = sink_of(state, PATHS)
+    feed(sink, 2, ("d", "a"))
+    with monkeypatch.context() as patches, pytest.raises(OSError, match="stopped"):
+        patches.setattr(Store, "_continue_from_cells", Mock(side_effect=OSError("stopped")))
+        sink.add_view(COUNTS)
+    feed(sink, 3, ("d", "b"))
+    assert list(sink.last.outputs) == ["paths"]
+    edges = [*EDGES, ("d", "a"), ("d", "b")]
+    assert targets["paths"] == bags(PATHS, *edges)["paths"] - bags(PATHS, *EDGES)["paths"]
+    sink.close()
+
+
+def test_a_change_that_waits_keeps_the_options_of_the_start(state):
+    text = PATHS.replace("VIEW paths", "VIEW ways")
+    sink, _targets = sink_of(state, text, renames={"ways": "paths"})
+    committed = sink.add_view(COUNTS, Rows())
+    feed(sink, 2, ("d", "a"))
+    assert committed.result(0) == 2
+    assert bag_of(sink.last.outputs["ways"]) == {("d", "b"): 1, ("b", "a"): 1}
+    sink.close()
+    sink, targets = sink_of(state, "CREATE VIEW ends AS SELECT dst FROM e", allow_drop=True)
+    ends = Rows()
+    committed = sink.add_view("CREATE VIEW starts AS SELECT src FROM e", ends)
+    feed(sink, 3, ("d", "b"))
+    assert committed.result(0) == 3
+    assert ends.total() == targets["ends"].total() == len(EDGES) + 2
     sink.close()
 
 

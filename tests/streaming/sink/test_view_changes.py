@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 
 import pytest
 
@@ -17,6 +18,7 @@ from circuits import (
 from streaming import (
     ChangeOptions,
     Output,
+    SinkObserver,
     StateMismatchError,
     StreamingError,
     TargetError,
@@ -62,6 +64,55 @@ def test_the_metrics_name_the_state_of_the_old_views_after_a_change_that_failed(
     feed(sink, 1)
     assert sink.metrics[-1].arrangements.keys() == names
     assert list(sink.last.outputs) == ["paths", "counts"]
+    sink.close()
+
+
+@pytest.mark.parametrize("change", [None, ChangeOptions(rows_per_batch=99)])
+def test_a_change_that_is_cancelled_while_it_is_computed_is_not_made(
+    state_dir, monkeypatch, change
+):
+    sink, counts, begin = make_sink(state_dir=state_dir), Target(), ViewSink.begin_change
+    feed(sink, 0)
+    sink.close()
+
+    def begin_and_cancel(sink, request):
+        made = begin(sink, request)
+        assert request.committed.cancel()
+        return made
+
+    committed = sink.add_view(COUNTS, counts, change=change)
+    with monkeypatch.context() as patch:
+        patch.setattr(ViewSink, "begin_change", begin_and_cancel)
+        feed(sink, 1)
+    feed(sink, 2, 3, 4)
+    assert committed.cancelled()
+    assert not counts.batches
+    assert not sink.is_changing
+    assert list(sink.last.outputs) == ["paths"]
+    sink.close()
+
+
+def test_an_observer_may_change_the_views_when_they_have_changed(state_dir):
+    sink, ends = make_sink(state_dir=state_dir), Target()
+
+    class Adder(SinkObserver):
+        def views_changed(self, circuit):
+            if "ends" not in circuit.outputs:
+                sink.add_view("SELECT dst FROM e", ends, name="ends")
+
+    sink.add_observer(Adder())
+    feed(sink, 0)
+
+    def change_views():
+        sink.add_view(COUNTS, Target())
+        feed(sink, 1)
+
+    thread = Thread(target=change_views, daemon=True)
+    thread.start()
+    thread.join(100)
+    assert not thread.is_alive()
+    assert ends.rows == Counter({(2,): 1, (3,): 1, (1,): 1})
+    assert list(sink.last.outputs) == ["paths", "counts", "ends"]
     sink.close()
 
 
