@@ -46,9 +46,9 @@ class GivenInputs:
         self._rows: Mapping[str, GivenRows] = {
             name: GivenRows(circuit.inputs[name], table) for name, table in tables.items()
         }
-        self.options = replace(options, backfill=self._rows)
-        self._is_assigned = False
-        self._batch_id: int | None = None
+        self.options = replace(options, backfill=self._rows, backfill_batch_id=None)
+        self._is_assigned = options.backfill_batch_id is not None
+        self._batch_id = options.backfill_batch_id
 
     def assign_batch(self, batch_id: int | None) -> None:
         """Assign the rows to the micro-batch after which they are; later calls check that it is so.

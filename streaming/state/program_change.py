@@ -99,6 +99,9 @@ class ChangeOptions:
             DataFrame or an Arrow table per input, with exactly the rows that the input has after
             the last micro-batch. It is read once, when the sink starts or `ViewSink.add_view` is
             called.
+        backfill_batch_id: The micro-batch after which the rows of ``backfill`` are; None to rely on
+            the caller. It is required if the views have not changed and only a target has lost
+            their rows, because a job may start again with the rows of an earlier change.
         renames: New names of views, each with the old name: the view goes on under its new name. A
             renamed view that is not listed counts as a removed one and a new one.
         rows_per_batch: With this limit, new views are computed in slices, those of
@@ -116,6 +119,7 @@ class ChangeOptions:
     renames: Mapping[str, str] = field(default_factory=dict)
     rows_per_batch: int | None = None
     seconds_per_batch: float | None = None
+    backfill_batch_id: int | None = None
 
     def __post_init__(self) -> None:
         for name, types in (("rows_per_batch", int), ("seconds_per_batch", (int, float))):
@@ -471,9 +475,9 @@ def check_allowed(
                 f"computed: {reasons}"
             )
         raise ProgramChangeError(
-            f"{where}: {reasons}: give the rows once as "
-            f"of micro-batch {batch_id}, ChangeOptions(backfill={{{first!r}: frame}}), "
-            f"--backfill {first}=FILE on the command line; "
+            f"{where}: {reasons}: give the rows once as of micro-batch {batch_id}, "
+            f"ChangeOptions(backfill={{{first!r}: frame}}, backfill_batch_id={batch_id}), "
+            f"--backfill {first}=FILE --backfill-batch-id {batch_id} on the command line; "
             'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
             "for later views"
         )

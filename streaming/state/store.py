@@ -145,7 +145,8 @@ class Store:
         self.bytes_written = 0
         #: The number of bytes that it added to the state, without those of merges.
         self.bytes_added = 0
-        #: True if the last `write` has begun its commit; if that failed, its outcome is unknown.
+        #: True if a `write` after the last `find` has begun its commit; if that failed, its outcome
+        #: is unknown.
         self.has_begun_commit = False
         self._cell_count = cells
         self._change = change or ChangeOptions()
@@ -191,12 +192,16 @@ class Store:
             StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
             StateError: The file system failed.
         """
+        self.has_begun_commit = False
         self._open()
         if self._memory is not None and self._is_loaded:
             try:
                 self._memory.check()
-            except OSError as error:
-                raise self._unreadable(error) from error
+            except (OSError, StateDamagedError) as error:
+                self._is_loaded = False  # the next `find` reads the files again
+                if isinstance(error, OSError):
+                    raise self._unreadable(error) from error
+                raise
         while True:
             newest = self._versions.newest
             check_order(self._versions, batch_id, self.files.location)
@@ -339,6 +344,7 @@ class Store:
         self._compactor.remove(self._versions.add(manifest))
         self._directory.remove_unreferenced()
         self._dead_letters.after_commit(batch_id, dead_letter_file, dead_letter_size)
+        self._change = ChangeOptions()  # a later change may do only what its own options allow
         if self._pending is not None:
             self._pending = None
             self._directory.try_to_describe_circuit()
@@ -679,6 +685,8 @@ class Store:
             cells=self._cell_count,
             map_files=None if self._memory is None else self._memory.map_files,
         )
+        if manifest is not None:
+            self._change = ChangeOptions()  # the version has the views already
         self._compactor.check_all(self._current)
         self._is_loaded = True
 
@@ -692,13 +700,28 @@ class Store:
             and is_of_same_plan(manifest, self.circuit)
         )
 
+    def _options_for(self, manifest: Manifest) -> ChangeOptions:
+        """Return the options, without those of a change that the version has committed already.
+
+        A job may start again with the options of its last change. Given rows without a batch id are
+        used only if the version has other views, because they may be those of an earlier version.
+        """
+        change = self._change
+        if manifest.fingerprint == self._directory.circuit.fingerprint:
+            change = replace(change, renames={})
+            if change.backfill_batch_id is None:
+                change = replace(change, backfill={})
+        if change.backfill_batch_id not in (None, manifest.batch_id):
+            change = replace(change, backfill={})
+        return change
+
     def _find_unwritten(self, manifest: Manifest, batch_id: int | None) -> dict[str, str]:
         """Find the views of which their targets hold nothing, with their names in a version."""
         if self._cell_count is not None or manifest.cells is not None:
             return {}
         return self._versions.find_unwritten(
             self.circuit.outputs,
-            self._change.renames,
+            self._options_for(manifest).renames,
             batch_id=batch_id,
             last_batch=self._last_batch,
         )
@@ -708,7 +731,7 @@ class Store:
         if self._cell_count is not None or manifest.cells is not None:
             self._load_changed_cells(manifest)
             return
-        change = self._change
+        change = self._options_for(manifest)
         if self._backfill is not None:
             change = replace(change, backfill=self._backfill(manifest))
             check_backfill(change, self.circuit.inputs)
@@ -730,7 +753,7 @@ class Store:
         """Do the same for a distributed circuit, whose state is written to new files."""
         check_cells(self.files, manifest, self._cell_count)
         assert self._change_cells is not None
-        pending = self._change_cells(manifest, self._change)
+        pending = self._change_cells(manifest, self._options_for(manifest))
         self.circuit.load(read_state(self.files, pending.manifest))
         self._continue_from_cells(pending)
 

@@ -211,6 +211,15 @@ def run(
             "new views need and the state does not keep; plan-change lists them.",
         ),
     ] = None,
+    backfill_batch_id: Annotated[
+        int | None,
+        optional(
+            metavar="NUMBER",
+            min=0,
+            help="The last micro-batch whose rows --backfill has; needed if the views are the same "
+            "and only a target has lost their rows.",
+        ),
+    ] = None,
     allow_drop: Annotated[
         bool,
         typer.Option(

@@ -66,6 +66,7 @@ class RunOptions:
     allow_drop: bool = False
     slice_seconds: float | None = None
     backfill: list[str] | None = None
+    backfill_batch_id: int | None = None
     dead_letter_days: float = 30.0
     dead_letter_size: str = "1G"
     memory_limit: str | None = None
@@ -125,7 +126,12 @@ class RunOptions:
         rows = {name: read_rows(source) for name, source in sources.items()}
         seconds = self.slice_seconds
         is_limit = seconds is not None and seconds > 0
-        return ChangeOptions(self.allow_drop, rows, seconds_per_batch=seconds if is_limit else None)
+        return ChangeOptions(
+            self.allow_drop,
+            rows,
+            seconds_per_batch=seconds if is_limit else None,
+            backfill_batch_id=self.backfill_batch_id,
+        )
 
     def label(self, option: str) -> str:
         """Return the name of an option in messages: its key in the job file, or ``--option``."""

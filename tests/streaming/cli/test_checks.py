@@ -166,11 +166,11 @@ def test_a_state_of_other_views_or_input_options_is_reported(tmp_path: Path) -> 
     state = write_state(tmp_path)
     message = check_error(tmp_path, "--state", state, query=QUERY.replace("count(*)", "sum(dst)"))
     assert "input 'e': new or changed views need the rows of its columns (src, dst)" in message
-    assert "--backfill e=FILE" in message
+    assert "--backfill e=FILE --backfill-batch-id 0" in message
     pq.write_table(edges((1, 2)), tmp_path / "rows.parquet")
     status, _, errors = run_check(
         tmp_path,
-        *("--state", state, f"--backfill=e={tmp_path}/rows.parquet"),
+        *("--state", state, f"--backfill=e={tmp_path}/rows.parquet", "--backfill-batch-id=0"),
         query=QUERY.replace("count(*)", "max(dst)"),
     )
     assert status == 0, errors

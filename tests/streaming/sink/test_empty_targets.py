@@ -24,6 +24,7 @@ from streaming import (
     Output,
     ParquetTarget,
     SqlTarget,
+    StateMismatchError,
     TargetError,
     ViewSink,
 )
@@ -250,11 +251,71 @@ def test_a_view_whose_rows_are_not_kept_is_refused_until_they_are_given(job):
         job.run({"counts": job.sql()}, 2, text=text)
     rows = [row for batch in BATCHES[:2] for row in batch]
     given = pa.table({"src": [a for a, _ in rows], "dst": [b for _, b in rows]})
-    change = ChangeOptions(backfill={"e": given})
+    with pytest.raises(ProgramChangeError, match="backfill_batch_id=1"):
+        job.run({"counts": job.sql()}, 2, text=text, change=ChangeOptions(backfill={"e": given}))
+    change = ChangeOptions(backfill={"e": given}, backfill_batch_id=1)
     job.run({"counts": job.sql()}, 2, text=text, change=change)
     job.run({"counts": job.sql()}, 3, text=text)
     large = [row for batch in BATCHES[:4] for row in batch if row[1] > 2]
     assert job.rows("counts") == Counter(Counter(src for src, _ in large).items())
+
+
+@pytest.mark.parametrize("starts_again", [False, True])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_given_rows_are_not_used_again_after_their_change_is_committed(job, starts_again, is_new):
+    text = "CREATE VIEW counts AS SELECT src, count(*) AS n FROM e WHERE dst > 2 GROUP BY src"
+    old = "CREATE VIEW others AS SELECT dst FROM e WHERE src > 5;"
+    if is_new:
+        job.run({}, 0, 1, text=old)
+        text, batch_id = old + text, None
+    else:
+        job.run({}, 0, 1, text=text)
+        batch_id = 1
+    tables = {"counts": job.sql()}
+    first = ChangeOptions(backfill={"e": edges(2)}, backfill_batch_id=batch_id)
+    sink = job.run(tables, 2, text=text, change=first, stop=False)
+    feed(sink, 3)
+    with contextlib.closing(job.connect()) as connection:
+        connection.execute("DROP TABLE counts")
+    with pytest.raises(MissedBatchesError):
+        feed(sink, 4)
+    if starts_again:
+        sink = job.run(tables, text=text, change=first, stop=False)
+    for _ in range(2):
+        with pytest.raises(ProgramChangeError, match="backfill_batch_id=4"):
+            feed(sink, 5)
+    sink.close()
+    job.run(
+        tables, 5, text=text, change=ChangeOptions(backfill={"e": edges(5)}, backfill_batch_id=4)
+    )
+    large = [row for batch in BATCHES[:6] for row in batch if row[1] > 2]
+    assert job.rows("counts") == Counter(Counter(src for src, _ in large).items())
+
+
+def edges(batches: int) -> pa.Table:
+    rows = [row for batch in BATCHES[:batches] for row in batch]
+    return pa.table({"src": [a for a, _ in rows], "dst": [b for _, b in rows]})
+
+
+def test_a_renamed_view_whose_table_is_dropped_is_written_again(job):
+    job.run({"counts": job.sql("t")}, 0, 1)
+    text = VIEWS.replace("VIEW counts", "VIEW numbers")
+    change = ChangeOptions(renames={"numbers": "counts"})
+    job.run({"numbers": MemoryTarget()}, 2, text=text, change=change)
+    job.run({"numbers": job.sql("u")}, 3, text=text, change=change)
+    job.run({"numbers": job.sql("u")}, 4, text=text)
+    assert job.rows("u") == expected("counts", 5)
+
+
+def test_a_committed_change_permits_no_later_one(job):
+    sink = job.run({}, 0, text=VIEWS, stop=False)
+    sink.drop_view("counts")
+    feed(sink, 1)
+    sink.close()
+    job.run({}, 2, text=VIEWS)
+    with pytest.raises(StateMismatchError, match="would drop view 'counts'"):
+        feed(sink, 3)
+    sink.close()
 
 
 def test_a_target_in_memory_does_not_stop_a_job_that_starts_again(job):

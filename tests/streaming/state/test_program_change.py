@@ -318,7 +318,7 @@ def test_rows_that_the_state_does_not_keep_are_read_once_from_a_backfill(job):
     text = COUNTS + "CREATE VIEW names AS SELECT name, count(*) AS n FROM e GROUP BY name"
     with pytest.raises(ProgramChangeError) as error:
         run(job, text, 2)
-    assert "ChangeOptions(backfill={'e': frame})" in str(error.value)
+    assert "ChangeOptions(backfill={'e': frame}, backfill_batch_id=1)" in str(error.value)
     assert 'InputOptions(keep="all")' in str(error.value)
     rows = [dict(zip(SCHEMA.names, row, strict=True)) for b in BATCHES[:2] for row in b]
 

@@ -116,9 +116,9 @@ def test_rows_that_are_not_kept_are_named_with_the_remedies(change, tmp_path):
     with pytest.raises(ProgramChangeError) as error:
         job.run(COUNTS, 2)
     assert "computes the views by another plan" in str(error.value)
-    assert "ChangeOptions(backfill={'e': frame})" in str(error.value)
+    assert "ChangeOptions(backfill={'e': frame}, backfill_batch_id=1)" in str(error.value)
     assert 'InputOptions(keep="all")' in str(error.value)
-    job.run(COUNTS, 2, change=ChangeOptions(backfill={"e": table_of(0, 1)}))
+    job.run(COUNTS, 2, change=ChangeOptions(backfill={"e": table_of(0, 1)}, backfill_batch_id=1))
     job.check(COUNTS, 0, 1, 2)
 
 
