@@ -160,6 +160,8 @@ class Database:
         self._store: Store | None = None
         self._version: int | None = None  # of the state in memory; None before the first step
         self._is_current = path is None  # False if the state has to be read from the directory
+        # The step that the directory may have although its commit raised an error.
+        self._unconfirmed: int | None = None
         self._is_closed = False
         if isinstance(views, Circuit):
             self._circuit = views
@@ -222,7 +224,9 @@ class Database:
         Raises:
             CircuitError: The rows do not fit the input, or a view has no value for them, as for
                 `Circuit.step`. Nothing has changed.
-            StateError: The directory cannot be written. Nothing has changed.
+            StateError: The directory cannot be written. Nothing has changed, unless the outcome of
+                the commit is unknown, as the message then says: the next call reads the directory,
+                and subscriptions get the changes if the step is in it.
         """
         return self._change(relation, self._table(relation, rows))
 
@@ -264,7 +268,8 @@ class Database:
                 inserts a row so often, a negative one deletes it.
 
         Returns:
-            As `insert`. The step of ``{}`` only advances the time of ``now()``.
+            As `insert`. The step of ``{}`` advances the time of ``now()``, and commits a change of
+            the views that is not committed yet.
 
         Raises:
             CircuitError, MissingRowError, StateError: As `insert` and `delete`.
@@ -477,16 +482,19 @@ class Database:
                 if store is not None:
                     store.change_views(new, applied, options)
                 self._circuit = new
+                outputs = applied.outputs if store is None else self._step({})
             except BaseException:
                 if store is not None and settings is not None:
-                    store.undo_change(settings)
                     self._is_current = False
+                    if store.has_begun_commit:  # the next step finds out if it took effect
+                        self._end_subscriptions(old, new)
+                    else:
+                        store.undo_change(settings)
+                        self._circuit = old
                 raise
             self._end_subscriptions(old, new)
-            if store is not None:
-                return self.apply({})
-            self._deliver(applied.outputs)
-            return applied.outputs
+            self._deliver(outputs)
+            return outputs
 
     def subscribe(
         self, view: str, callback: Callable[[pa.Table], object], *, initial: bool = False
@@ -511,6 +519,7 @@ class Database:
         self._check_view(view)
         with self._lock:
             self._check_open()
+            self._wait_until_current()
             subscription = Subscription(view, callback, self._unsubscribe)
             if initial:
                 self._deliver_to([subscription], self.circuit.views[view])
@@ -605,7 +614,11 @@ class Database:
         store = self._store
         if store is None:
             return
-        if not self._is_current:
+        if self._is_current:
+            store.find(self.version, None)
+            return
+        is_next = False
+        while not is_next:  # until `find` has the lock, another process may commit a version
             try:
                 newest = newest_version(store.files)
             except OSError as error:
@@ -614,8 +627,13 @@ class Database:
                     "and try again"
                 ) from error
             self._version = None if newest is None else newest.batch_id
-        store.find(self.version, None)
-        self._is_current = True
+            is_next = store.find(self.version, None) is None
+        committed = None
+        if self._unconfirmed is not None and self._unconfirmed == self._version:
+            committed = store.find(self._unconfirmed, None)
+        self._unconfirmed, self._is_current = None, True
+        if committed is not None:  # the commit took effect, and nobody got its changes
+            self._deliver(committed.outputs)
 
     def _wait_until_current(self) -> None:
         """Read the state again if an error left it behind the directory; no effect otherwise."""
@@ -658,7 +676,9 @@ class Database:
                 store.confirm_commit()
         except BaseException:
             step.abandon()
-            self._is_current = store is None
+            if store is not None:
+                self._is_current = False
+                self._unconfirmed = version if store.has_begun_commit else None
             raise
         self._version = version
         if len(late):
@@ -668,17 +688,22 @@ class Database:
         return outputs
 
     def _deliver(self, outputs: Mapping[str, pa.Table]) -> None:
-        for view, changes in outputs.items():
-            if changes.num_rows:
-                self._deliver_to(tuple(self._subscriptions.get(view, ())), changes)
+        # A callback may subscribe to another view: it then gets the rows after this step.
+        deliveries = [
+            (tuple(self._subscriptions.get(view, ())), changes)
+            for view, changes in outputs.items()
+            if changes.num_rows
+        ]
+        for subscriptions, changes in deliveries:
+            self._deliver_to(subscriptions, changes)
 
     def _deliver_to(self, subscriptions: Collection[Subscription], changes: pa.Table) -> None:
-        self._delivering_thread = get_ident()
+        outer, self._delivering_thread = self._delivering_thread, get_ident()
         try:
             for subscription in subscriptions:
                 subscription.deliver(changes)
         finally:
-            self._delivering_thread = None
+            self._delivering_thread = outer
 
     def _end_subscriptions(self, old: Circuit, new: Circuit) -> None:
         """End the subscriptions to views that are dropped, or have other columns now."""

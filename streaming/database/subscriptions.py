@@ -50,9 +50,12 @@ class Subscription:
         self.view = view
         self._callback = callback
         self._remove = remove
+        self._is_closed = False
 
     def deliver(self, changes: pa.Table) -> None:
         """Call the function; an error of it is logged, because the step has taken effect."""
+        if self._is_closed:  # by the callback of another subscription
+            return
         try:
             self._callback(changes)
         except Exception:
@@ -60,6 +63,7 @@ class Subscription:
 
     def close(self) -> None:
         """End the subscription; the function gets no further changes. No effect if it has ended."""
+        self._is_closed = True
         self._remove(self)
 
     def __enter__(self) -> Subscription:

@@ -36,6 +36,7 @@ from streaming import (
     StateLockedError,
     StateMismatchError,
 )
+from streaming.database import database
 
 SHOP = """
     CREATE TABLE orders (nr BIGINT PRIMARY KEY, item TEXT, price BIGINT);
@@ -391,3 +392,28 @@ def test_the_file_of_views_must_be_text(tmp_path: Path):
     file.write_bytes(b"\xff\xfe")
     with pytest.raises(DatabaseError, match=r"views\.sql"):
         Database(file)
+
+
+def test_a_version_that_another_process_commits_while_the_state_is_opened_is_read(
+    tmp_path, monkeypatch
+):
+    text = "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t"
+    with Database(text, path=tmp_path) as db:
+        db.insert("t", [{"a": 1}])
+    read, calls = database.newest_version, []
+
+    def read_too_early(files):
+        newest = read(files)
+        calls.append(newest)
+        if len(calls) == 1:
+            monkeypatch.setattr(database, "newest_version", read)
+            with Database(text, path=tmp_path) as other:
+                other.insert("t", [{"a": 2}])
+            monkeypatch.setattr(database, "newest_version", read_too_early)
+        return newest
+
+    monkeypatch.setattr(database, "newest_version", read_too_early)
+    with Database(text, path=tmp_path) as db:
+        db.insert("t", [{"a": 3}])
+        assert sorted(row["a"] for row in db.view("v").to_pylist()) == [1, 2, 3]
+    assert len(calls) == 2

@@ -111,6 +111,51 @@ def test_a_type_is_known_to_the_tables_after_it(tmp_path):
         assert db.view("v").to_pylist() == [{"m": "sad"}]
 
 
+STATEMENTS_OF_VIEWS = [
+    "CREATE VIEW a AS SELECT s FROM t",
+    "DROP VIEW b",
+    "CREATE OR REPLACE VIEW b AS SELECT s || s AS s FROM t",
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS_OF_VIEWS)
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_statement_that_failed_takes_no_effect_later(when, statement):
+    for calls in range(60):
+        disk = SimulatedDisk(calls)
+        db = Database(f"{TABLES}; CREATE VIEW b AS SELECT s FROM t", path=disk.files())
+        db.execute("INSERT INTO t VALUES (1, 'x')")
+        seen = Counter()
+
+        def add(changes, seen=seen):
+            for row in changes.to_pylist():
+                seen[row["s"]] += row["weight"]
+
+        db.subscribe("b", add, initial=True)
+        before = db.circuit.spec.source.text
+        disk.plan(Fault(calls, "error", when))
+        has_failed = False
+        try:
+            db.execute(statement)
+        except StreamingError as error:
+            has_failed = "outcome of the commit" not in str(error)
+        has_struck = not disk.has_planned_fault
+        disk.plan(None)
+        db.execute("INSERT INTO t VALUES (2, 'y')")
+        if has_failed:
+            assert db.circuit.spec.source.text == before
+            db.execute(statement)
+            db.execute("INSERT INTO t VALUES (3, 'z')")
+        if "b" in db.circuit.plans:
+            rows = Counter(row["s"] for row in db.view("b").to_pylist())
+            assert Counter({s: n for s, n in seen.items() if n}) == rows
+        db.close()
+        if not has_struck:
+            break
+    else:
+        pytest.fail("the statement makes more than 60 calls")
+
+
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_an_error_of_the_disk_leaves_the_program_before_or_after_the_statement(when):
     for calls in range(60):

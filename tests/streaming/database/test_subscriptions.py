@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
 from threading import Thread
 
 import pytest
 
-from streaming import Database, DatabaseError
+from streaming import Database, DatabaseError, StateError
 from streaming.database.subscriptions import MAX_WAITING_TABLES
+from tests.support.simulated_files import Fault, SimulatedDisk
 
 TEXT = """
     CREATE TABLE t (a INT);
@@ -40,6 +43,66 @@ def test_a_callback_can_begin_with_all_rows(db):
     with db.subscribe("big", lambda changes: seen.append(changes.to_pylist()), initial=True):
         db.delete("t", [{"a": 10}])
     assert seen == [[{"a": 10, "weight": 2}], [{"a": 10, "weight": -1}]]
+
+
+def test_a_callback_that_subscribes_to_another_view_gets_each_change_once(db):
+    seen, errors = [], []
+
+    def callback(changes):
+        if not seen:
+            db.subscribe("big", lambda changes: seen.append(changes.to_pylist()), initial=True)
+        try:
+            db.insert("t", [{"a": 12}])
+        except DatabaseError as error:
+            errors.append(str(error))
+
+    db.subscribe("v", callback)
+    db.insert("t", [{"a": 10}])
+    assert seen == [[{"a": 10, "weight": 1}]]
+    assert len(errors) == 1
+    db.insert("t", [{"a": 11}])
+    assert seen[1:] == [[{"a": 11, "weight": 1}]]
+    assert len(errors) == 2
+
+
+def test_a_subscription_that_another_callback_closes_gets_nothing_more(db):
+    seen = []
+    db.subscribe("v", lambda changes: second.close())
+    second = db.subscribe("big", seen.append)
+    db.insert("t", [{"a": 10}])
+    assert seen == []
+
+
+@pytest.mark.parametrize("when", ["before", "during", "after"])
+def test_a_step_whose_commit_raised_an_error_is_delivered_if_it_took_effect(when):
+    for calls in range(60):
+        disk = SimulatedDisk(calls)
+        db = Database(TEXT, path=disk.files())
+        first, second = Counter(), Counter()
+
+        def subscribe(total, db=db):
+            def add(changes):
+                for row in changes.to_pylist():
+                    total[row["a"]] += row["weight"]
+
+            db.subscribe("v", add, initial=True)
+
+        db.insert("t", [{"a": 1}])
+        subscribe(first)
+        disk.plan(Fault(calls, "error", when))
+        with contextlib.suppress(StateError):
+            db.insert("t", [{"a": 2}])
+        has_struck = not disk.has_planned_fault
+        disk.plan(None)
+        subscribe(second)
+        db.insert("t", [{"a": 3}])
+        rows = Counter(row["a"] for row in db.view("v").to_pylist())
+        assert first == second == rows
+        db.close()
+        if not has_struck:
+            break
+    else:
+        pytest.fail("the step makes more than 60 calls")
 
 
 def test_an_error_of_a_callback_is_logged_and_the_others_are_called(db, caplog):
