@@ -26,7 +26,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from threading import RLock, get_ident
 from types import TracebackType
@@ -63,6 +63,7 @@ from circuits.sql import (
 )
 from circuits.state.program_change import ProgramChange
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
+from streaming.clock import utc_now
 from streaming.database.result import Result
 from streaming.database.statements import Outcome, row_changes
 from streaming.database.subscriptions import ChangeStream, Subscription
@@ -73,6 +74,7 @@ from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.open_files import open_files
 from streaming.state.program_change import (
     ChangeOptions,
+    add_outputs,
     compute_change,
     finish_change,
     newest_version,
@@ -86,11 +88,6 @@ __all__ = ["Database"]
 SQL_SUFFIX: Final = ".sql"
 
 log = logging.getLogger(__name__)
-
-
-def utc_now() -> datetime:
-    """Return the current time."""
-    return datetime.now(UTC)
 
 
 class Database:
@@ -661,8 +658,7 @@ class Database:
             late = _check_rows(step).with_batch_id(version)
             outputs = dict(step.outputs)
             if store is not None:
-                for view, change in store.pending_outputs.items():
-                    outputs[view] = circuit.add_tables(view, [change, outputs[view]])
+                outputs = add_outputs(circuit, outputs, store.pending_outputs)
                 store.write(
                     version,
                     None,

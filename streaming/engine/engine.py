@@ -44,6 +44,7 @@ from streaming.state.memory_store import InMemoryStore
 from streaming.state.program_change import (
     AppliedChange,
     ChangeOptions,
+    add_outputs,
     check_allowed,
     compute_change,
     finish_change,
@@ -270,14 +271,16 @@ class StagedBatch:
         """Return a reader of a materialized view as it is after the step."""
         return self._output.after(view)
 
-    def write(self, tables: Mapping[str, pa.Table], begun: Collection[str] = ()) -> VersionSummary:
+    def write(
+        self, tables: Mapping[str, pa.Table], first_slices: Collection[str] = ()
+    ) -> VersionSummary:
         """Make the step the next durable version, with the published tables of the views.
 
         After this call the version exists, even if the process ends before `commit`.
 
         Args:
             tables: The published tables of `deltas`.
-            begun: As for `streaming.state.store.Store.write`.
+            first_slices: As for `streaming.state.store.Store.write`.
 
         Raises:
             StateError: The state directory cannot be written; see `streaming.state.store.Store`.
@@ -292,7 +295,7 @@ class StagedBatch:
                 digests=self._prepared.digests,
                 dead_letters=dead_letters if dead_letters.num_rows else None,
                 cells=self._output.cells,
-                begun=begun,
+                first_slices=first_slices,
             )
         finally:
             self._has_begun_commit = self._versions.has_begun_commit
@@ -586,9 +589,7 @@ class EmbeddedEngine(Engine):
 
     def evaluate(self, step: CircuitStep, batch: MicroBatch) -> StepOutput:
         """Return the deltas of the step itself, and of a change of the views that it commits."""
-        deltas = dict(step.outputs)
-        for view, change in self.versions.pending_outputs.items():
-            deltas[view] = self.circuit.add_tables(view, [change, deltas[view]])
+        deltas = add_outputs(self.circuit, step.outputs, self.versions.pending_outputs)
         return StepOutput(deltas, step.after)
 
     def read_view(self, name: str) -> pa.Table:

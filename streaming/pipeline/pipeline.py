@@ -29,7 +29,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Final
@@ -40,6 +40,7 @@ import pyarrow.compute as pc
 from circuits import Circuit, CircuitStep
 from circuits.schema import WEIGHT
 from circuits.types.codecs.codec import Codecs
+from streaming.clock import utc_now
 from streaming.data_source.stored_views import StoredViews
 from streaming.database.positions import POSITIONS, position_changes, read_positions
 from streaming.errors import RowError, SourceTableError, StateDamagedError, StateLockedError
@@ -52,7 +53,7 @@ from streaming.state.checksums import decode_checked, encode_checked, parse_coun
 from streaming.state.files import Files, read_small_file, replace_atomically
 from streaming.state.manifest import Manifest
 from streaming.state.open_files import open_files
-from streaming.state.program_change import ChangeOptions, newest_version
+from streaming.state.program_change import ChangeOptions, add_outputs, newest_version
 from streaming.state.store import Store
 from streaming.state.version_summary import VersionSummary
 from streaming.state.view_definitions import check_definition
@@ -117,7 +118,7 @@ class Pipeline:
         definition: PipelineDefinition,
         *,
         allow_drop: bool = False,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
     ) -> None:
         self._tables = definition.tables
         self._clock = clock
@@ -340,9 +341,7 @@ class Pipeline:
         step = circuit.prepare(rows, now=self._clock() if circuit.reads_now else None)
         try:
             _check_accepted(step)
-            deltas = dict(step.outputs)
-            for view, change in store.pending_outputs.items():
-                deltas[view] = circuit.add_tables(view, [change, deltas[view]])
+            deltas = add_outputs(circuit, step.outputs, store.pending_outputs)
             summary = store.write(
                 number,
                 None,

@@ -6,6 +6,15 @@
     between micro-batches   a circuit of the edited program takes over the state
     next micro-batch        its manifest commits the change; the targets receive the new views
 
+============== ================== ================= =======================================
+state          class              held by           ended by
+============== ================== ================= =======================================
+requested      `RequestedChange`  ``_requests``     `make_all`, or ``cancel()``
+computed       `ComputedChange`   nobody: one call  the same call makes it
+in slices      `RunningBackfill`  ``_running``      `finish`, ``cancel()``, or an error
+made           `MadeChange`       ``_uncommitted``  `confirm`, after the commit
+============== ================== ================= =======================================
+
 A change has three stages. The caller *requests* it. The sink *makes* it when no micro-batch runs:
 the circuit of the edited program takes over the state. The sink does this at once, in the thread of
 the caller, if it has loaded its state; otherwise when the next micro-batch has loaded it. The next

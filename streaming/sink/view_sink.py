@@ -47,7 +47,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from datetime import datetime
 from threading import RLock
 from time import perf_counter
 from typing import Any, Final
@@ -59,6 +59,7 @@ from circuits import Circuit, ProgramChangeError, UnknownInputError
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.runtime.state_names import StateNames
 from circuits.user_functions import UserFunction
+from streaming.clock import utc_now
 from streaming.engine.engine import MicroBatch, StagedBatch, UnreadBatch
 from streaming.errors import (
     MissedBatchesError,
@@ -107,11 +108,6 @@ __all__ = ["ViewSink"]
 LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader checks whether the state is loaded
 
 log = logging.getLogger(__name__)
-
-
-def utc_now() -> datetime:
-    """Return the current time."""
-    return datetime.now(UTC)
 
 
 class ViewSink:

@@ -301,7 +301,7 @@ def next_changes(
     rows: Mapping[str, int],
     manifest: Manifest | None,
     link: ProgramLink | None,
-    begun: Collection[str] = (),
+    first_slices: Collection[str] = (),
 ) -> dict[str, LastChanges]:
     """Return the last changes of the next version.
 
@@ -310,8 +310,8 @@ def next_changes(
         rows: The number of rows of each published table.
         manifest: The version before; None if there is none.
         link: The views that the next version continues; None if it has the same views.
-        begun: The views of which the next version publishes the first rows, whatever an earlier
-            version has published under their names.
+        first_slices: The views of which the next version publishes the first rows, whatever an
+            earlier version has published under their names.
 
     >>> next_changes(0, {"v": 1, "w": 0}, None, None)
     {'v': LastChanges(previous=-1, last=0), 'w': LastChanges(previous=-1, last=-1)}
@@ -319,7 +319,7 @@ def next_changes(
 
     def previous_of(view: str) -> int | None:
         old_view = view if link is None else link.views.get(view)
-        if manifest is None or old_view is None or view in begun:
+        if manifest is None or old_view is None or view in first_slices:
             return -1
         return manifest.changes[old_view].last if old_view in manifest.changes else None
 

@@ -100,7 +100,7 @@ class InMemoryStore:
         digests: Mapping[str, int],
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
-        begun: Collection[str] = (),
+        first_slices: Collection[str] = (),
     ) -> VersionSummary:
         """Keep the output of a step; it replaces the output of the previous step."""
         total = 0 if self._last is None else self._last.dead_letters
@@ -109,7 +109,8 @@ class InMemoryStore:
         self._is_circuit_behind = self.has_begun_commit = True
         self._query = query_id
         previous = {
-            view: -1 if view in begun else self._last_changes.get(view, -1) for view in outputs
+            view: -1 if view in first_slices else self._last_changes.get(view, -1)
+            for view in outputs
         }
         self._last_changes |= {view: batch_id for view, rows in outputs.items() if rows.num_rows}
         tables = PublishedTables(outputs)

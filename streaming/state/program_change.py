@@ -63,6 +63,7 @@ __all__ = [
     "AppliedChange",
     "ChangeOptions",
     "PendingChange",
+    "add_outputs",
     "apply_change",
     "change_program",
     "check_allowed",
@@ -168,13 +169,13 @@ class AppliedChange:
     Attributes:
         change: The change.
         outputs: The rows that views publish because of the change, besides the micro-batch.
-        begun_views: The new views of which earlier micro-batches have published a part.
+        views_with_slices: The new views of which earlier micro-batches have published a part.
         early: The state of the new views that is in files already; None if there is none.
     """
 
     change: ProgramChange
     outputs: Mapping[str, pa.Table]
-    begun_views: Collection[str] = ()
+    views_with_slices: Collection[str] = ()
     early: EarlyFiles | None = None
 
     @property
@@ -185,7 +186,7 @@ class AppliedChange:
             for view in self.change.views
             if view.old_view is not None and view.kind != "replaced"
         }
-        continued |= {view: view for view in self.begun_views}
+        continued |= {view: view for view in self.views_with_slices}
         return ProgramLink(continued, self.change.has_same_inputs)
 
     def outputs_after(self, earlier: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
@@ -239,6 +240,20 @@ class PendingChange:
             self.link.then(applied.link),
             self.old_fingerprint,
         )
+
+
+def add_outputs(
+    circuit: Circuit, deltas: Mapping[str, pa.Table], changed: Mapping[str, pa.Table]
+) -> dict[str, pa.Table]:
+    """Return the deltas of a step together with the rows of views that have changed.
+
+    Args:
+        circuit: The circuit of the step.
+        deltas: The deltas of the step.
+        changed: The outputs of a `PendingChange`, which the step commits.
+    """
+    added = {view: circuit.add_tables(view, [rows, deltas[view]]) for view, rows in changed.items()}
+    return {**deltas, **added}
 
 
 def plan_change(

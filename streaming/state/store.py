@@ -38,7 +38,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -47,6 +47,7 @@ from circuits import Circuit, CircuitStep
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.state.program_change import ProgramChange
 from dbsp_wcoj.observer import observed
+from streaming.clock import utc_now
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.batch_order import check_order, check_query, fall_back
 from streaming.state.cell_versions import CellVersions
@@ -130,7 +131,7 @@ class Store:
         change: ChangeOptions | None = None,
         backfill: Callable[[Manifest], Mapping[str, Any]] | None = None,
         change_cells: Callable[[Manifest, ChangeOptions], PendingChange] | None = None,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = utc_now,
         dead_letters: DeadLetterRetention = DEFAULT_RETENTION,
         last_batch: LastBatch = lambda view: None,
         memory_limit: int | None = None,
@@ -159,7 +160,7 @@ class Store:
         self._versions = Versions(files, keep)
         self._directory = WritableDirectory(files, self._versions, directory_circuit or circuit)
         self._reader = Reader(files, circuit)
-        self._current: Manifest | None = None  # the version that the circuit has loaded
+        self._current: Manifest | None = None  # the version that the next one is written on
         # True if the circuit has the state of `_current`, while the directory is open.
         self._is_loaded = False
         self._durable_folders: set[str] = set()  # folders whose names were synced
@@ -237,7 +238,7 @@ class Store:
         digests: Mapping[str, int],
         dead_letters: pa.Table | None = None,
         cells: CellVersions | None = None,
-        begun: Collection[str] = (),
+        first_slices: Collection[str] = (),
     ) -> VersionSummary:
         """Make a prepared step the next version; the circuit does not change.
 
@@ -252,12 +253,13 @@ class Store:
             digests: A checksum of the rows of each input, to compare a replay with.
             dead_letters: The rejected rows; None if there are none.
             cells: The versions that the cells have written for the step.
-            begun: The views whose initial content begins with this version.
+            first_slices: The views whose initial content begins with this version.
 
         Raises:
             StateError: The file system failed; nothing has changed. If the last rename failed, its
                 effect is unknown, and the next `find` checks it.
-            StateLockedError: Another sink has taken over the directory; nothing has changed.
+            StateLockedError: Another sink has taken over the directory. Nothing has changed, unless
+                `has_begun_commit` is True: then the next `find` checks the effect.
             StateDamagedError: An older file that the step merges is damaged, or the directory was
                 deleted.
         """
@@ -300,7 +302,7 @@ class Store:
                 parent=parent,
                 dead_letter_file=dead_letter_file,
                 link=link,
-                changes=next_changes(batch_id, rows, self._current, link, begun),
+                changes=next_changes(batch_id, rows, self._current, link, first_slices),
             )
             if self._pending is not None:
                 self._directory.check_owner()

@@ -477,7 +477,8 @@ class _TableWrite:
             records = []
             if dialect.shape_of(connection, self._batches_name, self.schema) is not None:
                 records = self._read_records(cursor)
-            if self._last_batch(records) == NO_BATCH and delta.mode != "complete":
+            self._check_only_view(records)
+            if self._find_batch(records) == NO_BATCH and delta.mode != "complete":
                 self._check_empty(cursor)
 
     def read_last_batch(self, connection: Any) -> int:
@@ -508,11 +509,11 @@ class _TableWrite:
         records: list[tuple[str, str, int]] = cursor.fetchall()
         return records
 
-    def _last_batch(self, records: Sequence[tuple[str, str, int]]) -> int:
-        """Return the last micro-batch of the view, or `NO_BATCH`.
+    def _check_only_view(self, records: Sequence[tuple[str, str, int]]) -> None:
+        """Check that no other view is written to the table.
 
         Raises:
-            TargetError: The table has rows of another view.
+            TargetError: The table has the record of another view.
         """
         others = sorted({view for _, view, _ in records} - {self.delta.view})
         if others:
@@ -522,7 +523,6 @@ class _TableWrite:
                 "table, with {view} in the name. If the other view is no longer written, drop "
                 "the table; the target then creates it again with the whole view"
             )
-        return self._find_batch(records)
 
     def _check_empty(self, cursor: Any) -> None:
         """Check that a table without a recorded micro-batch is empty."""
@@ -550,7 +550,8 @@ class _TableWrite:
             cursor.execute(self._create_statement(), ())
             self._delete_records(cursor, records)  # of the table before it was dropped
             records = []
-        last_batch = self._last_batch(records)
+        self._check_only_view(records)
+        last_batch = self._find_batch(records)
         if last_batch >= delta.batch_id:
             self.found_committed = True
             return False
