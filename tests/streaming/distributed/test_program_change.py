@@ -25,6 +25,7 @@ from streaming import (
     ViewSink,
     stored_circuit,
 )
+from streaming.distributed import engine
 from streaming.distributed.cell_state import divide_circuit
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.rescaling import rescale_state
@@ -241,6 +242,12 @@ def test_a_change_that_fails_half_way_leaves_the_running_views_as_they_are(state
     edges = [*EDGES, ("d", "a"), ("d", "b")]
     assert targets["paths"] == bags(PATHS, *edges)["paths"] - bags(PATHS, *EDGES)["paths"]
     sink.close()
+    assert list(stored_circuit(state).plans) == ["paths"]
+    sink, _ = sink_of(state, PATHS)
+    feed(sink, 4, ("a", "d"))
+    assert read_manifest(LocalFiles(state), 4).fingerprint == sink.circuit.fingerprint
+    assert read_manifest(LocalFiles(state), 4).link is None
+    sink.close()
 
 
 def test_a_change_that_waits_keeps_the_options_of_the_start(state):
@@ -359,6 +366,24 @@ def test_an_error_while_the_cells_are_written_leaves_no_file(state):
     }
     feed(sink, 2, ("d", "a"))
     assert targets["counts"][("b", 2)] == 1
+
+
+@pytest.mark.parametrize("function", ["sum_tables", "read_state"])
+def test_an_error_after_the_cells_are_written_leaves_no_file(state, function):
+    sink, _ = sink_of(state, PATHS)
+    feed(sink, 2, ("d", "a"))
+    before = {name for name in files_of(state) if name.parts[0] == "data"}
+    with (
+        patch.object(engine, function, side_effect=OSError("stopped")),
+        pytest.raises(OSError, match="stopped"),
+    ):
+        if function == "sum_tables":
+            feed(sink, 3, ("d", "b"))
+        else:
+            sink.add_view(COUNTS)
+    assert {name for name in files_of(state) if name.parts[0] == "data"} == before
+    feed(sink, 3, ("d", "b"))
+    sink.close()
 
 
 @pytest.mark.parametrize("is_cached", [True, pytest.param(False, marks=pytest.mark.slow)])
