@@ -1,19 +1,21 @@
 """Row parts: rows in any order, as parts whose columns are not copied.
 
 A projection of row parts copies no column, and a union of them copies no row. So the rows of a join
-that only a recursive operator reads are stored once until it packs or sorts them.
+that only a recursive operator reads are stored once until it packs or sorts them. They may also
+have a source, which computes them when they are read; a reader that understands the source need not
+read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from dbsp_wcoj.zset import Int64Array, ZSet, consolidated_rows
 
-__all__ = ["RowPart", "RowParts"]
+__all__ = ["RowPart", "RowParts", "RowSource"]
 
 
 class RowPart(NamedTuple):
@@ -28,25 +30,56 @@ class RowPart(NamedTuple):
     weights: Int64Array
 
 
+class RowSource(Protocol):
+    """Rows that are computed when they are read."""
+
+    def compute_parts(self) -> Sequence[RowPart]:
+        """Return the parts; none of them is empty."""
+
+    def project(self, columns: Sequence[int]) -> tuple[RowSource, bool] | None:
+        """Return the source of the rows with these columns, and whether they are sorted.
+
+        None if they must be computed first.
+        """
+
+
 class RowParts:
     """Rows in any order; a row may occur more than once.
 
     Args:
         arity: The number of columns.
-        parts: The parts; none of them is empty.
+        parts: The parts, none of which is empty; or the source that computes them.
         is_sorted: True if the rows of all parts are sorted and distinct.
+
+    Attributes:
+        source: The source of the rows, as long as they are not computed.
 
     >>> rows = RowParts.of(ZSet.from_rows([(1, 5), (2, 4)]))
     >>> RowParts.union([rows, rows.project([1, 0])], 2).sorted()
     ZSet({(1, 5): 1, (2, 4): 1, (4, 2): 1, (5, 1): 1})
     """
 
-    __slots__ = ("arity", "is_sorted", "parts")
+    __slots__ = ("_parts", "arity", "is_sorted", "source")
 
-    def __init__(self, arity: int, parts: Sequence[RowPart], *, is_sorted: bool = False) -> None:
+    def __init__(
+        self, arity: int, parts: Sequence[RowPart] | RowSource, *, is_sorted: bool = False
+    ) -> None:
         self.arity = arity
-        self.parts = parts
         self.is_sorted = is_sorted
+        self._parts: Sequence[RowPart] = ()
+        self.source: RowSource | None = None
+        if isinstance(parts, Sequence):
+            self._parts = parts
+        else:
+            self.source = parts
+
+    @property
+    def parts(self) -> Sequence[RowPart]:
+        """The parts; the first reader computes them."""
+        if self.source is not None:
+            self._parts = self.source.compute_parts()
+            self.source = None
+        return self._parts
 
     @staticmethod
     def of(rows: ZSet) -> RowParts:
@@ -55,9 +88,10 @@ class RowParts:
         return RowParts(rows.arity, parts, is_sorted=True)
 
     @staticmethod
-    def union(inputs: Iterable[RowParts], arity: int) -> RowParts:
+    def union(inputs: Sequence[RowParts], arity: int) -> RowParts:
         """Return the rows of all inputs."""
-        inputs = [rows for rows in inputs if rows.parts]
+        if len(inputs) > 1:
+            inputs = [rows for rows in inputs if rows.parts]
         if len(inputs) == 1:
             return inputs[0]
         return RowParts(arity, [part for rows in inputs for part in rows.parts])

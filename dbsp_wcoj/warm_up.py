@@ -17,7 +17,12 @@ from __future__ import annotations
 import numpy as np
 
 from dbsp_wcoj.delta_query import DeltaQuery
-from dbsp_wcoj.execution.chain_product import MIN_DELTA_ROWS, ChainProducts, find_chain
+from dbsp_wcoj.execution.chain_product import (
+    MIN_DELTA_ROWS,
+    ChainProduct,
+    ChainProducts,
+    find_chain,
+)
 from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.execution.semijoins import FIRST_CHOICE_ROWS
 from dbsp_wcoj.generic_join import generic_join, parse_query
@@ -91,7 +96,15 @@ def _warm_up_joins() -> None:
     chain = find_chain(parse_query("q(a, c) :- e(a, b), d(b, c)"), "d")
     assert chain is not None
     delta = ZSet.from_columns([np.arange(MIN_DELTA_ROWS)] * 2)
-    ChainProducts().multiply(chain, Trace(2).prepare(delta), {"e": trace})
+    product = ChainProducts().multiply_parts(chain, Trace(2).prepare(delta), {"e": trace})
+    assert product is not None and isinstance(product.source, ChainProduct)
+    layout, key_set = KeyLayout((1, 0), (2, 10)), RowKeySet(12)
+    bitmap = key_set.bitmap(1 << 12)
+    assert bitmap is not None
+    for keys in product.source.derive_keys(layout, bitmap):
+        key_set.count_added(keys.new_rows.shape[1])
+    key_set.rows(layout)
+    product.sorted()
     trace.weights_of(rows)
     NearestRows(trace).before(rows.row_array)
     RankSearch([trace]).find(rows.row_array[:1, :1], np.zeros(1, np.int64))

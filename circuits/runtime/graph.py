@@ -142,6 +142,7 @@ class GraphStep(Staged):
 
     def commit(self) -> None:
         """Apply the step to the state of all operators."""
+        self.graph.restore_traces()
         if sum([change.rows for change in self.changes]) >= MIN_PARALLEL_ROWS:
             for change in self.staged:
                 if isinstance(change, RelationsStep):
@@ -446,6 +447,7 @@ class Graph:
         Raises:
             LimitError: The step exceeds a limit; ``budget.operator`` is the node that did.
         """
+        self.restore_traces()
         budget = Budget(StepLimits.off()) if budget is None else budget
         arguments = self, inputs, source_watermarks or {}, budget, now
         workers = current_workers()
@@ -709,6 +711,11 @@ class Graph:
             for node in self.nodes
             if isinstance(node.operator, JoinOperator)
         }
+
+    def restore_traces(self) -> None:
+        """Remove what a step that was interrupted several times has left in the traces."""
+        for circuit in self._recursions.values():
+            circuit.restore_traces()
 
     @property
     def recursions(self) -> tuple[NestedCircuit, ...]:

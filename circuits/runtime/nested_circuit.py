@@ -61,7 +61,7 @@ from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
-from dbsp_wcoj.execution.chain_product import ChainProducts
+from dbsp_wcoj.execution.chain_product import ChainProduct, ChainProducts
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage.trace import PoppedOverlay, Staged, TraceStep
@@ -118,6 +118,7 @@ class NestedCircuit:
         unsorted: The positions of joins, projections and unions whose rows need no order, because
             only projections and unions of this kind read them, and recursive distinct, min and max,
             which sort them.
+        shared_nodes: The positions of nodes that several nodes read, or one node several times.
     """
 
     names: tuple[str, ...]
@@ -130,6 +131,9 @@ class NestedCircuit:
     outside_names: frozenset[str] = frozenset()
     unread_names: frozenset[str] = frozenset()
     unsorted: frozenset[int] = frozenset()
+    shared_nodes: frozenset[int] = frozenset()
+    # The execution that may have pushed overlays, from before the first one until all are popped.
+    _running: _StepExecution | None = None
 
     def find_nodes(self, nodes: Sequence[Node], results: Sequence[int]) -> None:
         """Find the nodes that depend on the references; call this once all are built."""
@@ -155,13 +159,16 @@ class NestedCircuit:
         self.unread_names = frozenset(nodes[position].name for position in inner - joined)
         for position in inner:
             nodes[position].is_nested = True
-        self.unsorted = self._find_unsorted(nodes)
-
-    def _find_unsorted(self, nodes: Sequence[Node]) -> frozenset[int]:
         readers: dict[int, list[int]] = {}
         for position, node in enumerate(nodes):
             for i in node.inputs:
                 readers.setdefault(i, []).append(position)
+        self.shared_nodes = frozenset(i for i, positions in readers.items() if len(positions) > 1)
+        self.unsorted = self._find_unsorted(nodes, readers)
+
+    def _find_unsorted(
+        self, nodes: Sequence[Node], readers: Mapping[int, Sequence[int]]
+    ) -> frozenset[int]:
         found: set[int] = set()
         for position in reversed(self.order):  # readers first
             node = nodes[position]
@@ -207,7 +214,7 @@ class NestedCircuit:
             LimitError: The step exceeds a limit of the budget.
             CircuitError, DbspWcojError: An operator rejects the rows.
         """
-        run = _StepExecution(self, nodes, relations, budget, clock)
+        run = self._running = _StepExecution(self, nodes, relations, budget, clock)
         changes = {i: deltas[i] for i in self.outside if len(deltas[i])}
         try:
             if changes:
@@ -233,6 +240,7 @@ class NestedCircuit:
                 # In this frame: an interrupt comes before a called function begins, too.
                 try:
                     overlays = run.pop_overlays()
+                    self._running = None
                     break
                 except KeyboardInterrupt:
                     was_interrupted = True
@@ -246,7 +254,7 @@ class NestedCircuit:
         for reference, total in zip(self.references, emitted, strict=True):
             # The delay has fed all rows back by now.
             if nodes[reference].is_arranged and nodes[reference].name in self.unread_names:
-                shared.add(nodes[reference].name, total.fed_back())
+                total.stage_fed_back(nodes[reference].name, shared)
         for inner_name, zsets in run.unread_deltas.items():
             shared.add(inner_name, accumulate(zsets, zsets[0].arity))
         for name, overlay in overlays:
@@ -256,6 +264,15 @@ class NestedCircuit:
             elif step is not None:
                 private.append(step)
         return NestedCircuitStep(outputs, run.rows, run.seconds, private)
+
+    def restore_traces(self) -> None:
+        """Pop the overlays of a step that was interrupted, if an interrupt of that was missed.
+
+        Call this before the traces are read or changed after a step.
+        """
+        if self._running is not None:
+            self._running.pop_overlays()
+            self._running = None
 
     def evaluate_semi_naive(
         self,
@@ -353,6 +370,10 @@ class _StepExecution:
         # By the ``id`` of a trace of this circuit: the trace, and its name if joins share it.
         self._inner_traces: dict[int, tuple[Trace, str | None]] = {}
         self._chain_products = ChainProducts()
+        # By the ``id`` of the source of rows that are not computed: the nodes that have emitted it.
+        self._uncounted: dict[int, list[int]] = {}
+        # Rows that a product has derived last; no other Z-set has their arrays.
+        self._unshared: ZSet | None = None
         # The rows of each relation, unless they can be computed from `_derivations`.
         self._emitted: list[list[ZSet]] = [[] for _ in circuit.references]
         self._reference_names = {nodes[i].name for i in circuit.references}
@@ -363,6 +384,10 @@ class _StepExecution:
         self._best_changes: dict[Trace, list[ZSet]] = {}
         # For the operators whose traces are empty.
         self._derivations: dict[Trace, FirstDerivations | FirstCandidates] = {}
+        # Kernels that know the addresses of these traces read them in this step.
+        for reference in circuit.references:
+            if nodes[reference].name in relations:
+                relations.traces[nodes[reference].name].sort_deferred()
         for position in circuit.order:
             match nodes[position].operator:
                 case RecursiveSetOperator(trace=trace) if trace.is_empty:
@@ -407,7 +432,7 @@ class _StepExecution:
                     if i in unsorted or i in deltas
                 ]
                 rows = self._run_unsorted(position, parts, context)
-                if len(rows):
+                if rows.source is not None or len(rows):
                     unsorted[position] = rows
                 self.seconds[position] += self._clock() - start
                 continue
@@ -416,6 +441,7 @@ class _StepExecution:
             if self._derivations:
                 prepare = self._prepare_in_bulk(position, unsorted.get(source, deltas.get(source)))
             if prepare is None and source in unsorted:
+                self._compute(unsorted[source])
                 deltas[source] = unsorted[source].sorted()
             inputs = [deltas.get(i, nodes[i].empty) for i in node.inputs]
             delta, staged = prepare_node(
@@ -429,7 +455,11 @@ class _StepExecution:
             self.seconds[position] += self._clock() - start
         for k, position in enumerate(self._circuit.results):
             if position in deltas:
-                self.pending.add(k, deltas[position])
+                # Large rows are fed back without a copy if nobody reads them any more.
+                is_unread = not nodes[position].is_arranged
+                is_only = self._circuit.results.count(position) == 1
+                in_place = deltas[position] is self._unshared and is_unread and is_only
+                self.pending.add(k, deltas[position], in_place=in_place)
                 if self._derivations_of(nodes[position]) is None:
                     self._emitted[k].append(deltas[position])
         for name, step in shared.by_name.items():
@@ -453,11 +483,12 @@ class _StepExecution:
             node = nodes[position]
             derivations = self._derivations_of(node)
             best = self._best_rows(node)
-            if derivations is not None:
-                rows.append(_EmittedRows(derivations.rows_fed_back(), True, best))
-            else:
+            if isinstance(derivations, FirstDerivations):
+                best = derivations.known_rows()
+            emitted = None
+            if derivations is None:
                 emitted = accumulate(self._emitted[k], node.empty.arity)
-                rows.append(_EmittedRows(emitted, False, best))
+            rows.append(_EmittedRows(emitted, derivations, best))
         return rows
 
     def _best_rows(self, node: Node) -> ZSet | None:
@@ -484,20 +515,71 @@ class _StepExecution:
     def _run_unsorted(
         self, position: int, inputs: Sequence[RowParts], context: StepContext
     ) -> RowParts:
-        """Compute the rows of a join, projection or union in any order."""
+        """Return the rows of a join, projection or union in any order; they may be uncomputed."""
         operator, budget, before = self._nodes[position].operator, self._budget, self.rows[position]
         budget.start_operator(position, before)
         if isinstance(operator, UnionOperator):
+            if len(inputs) > 1:
+                for rows in inputs:
+                    self._compute(rows)
             rows = RowParts.union(inputs, self._nodes[position].empty.arity)
         elif isinstance(operator, JoinOperator):
             rows = operator.prepare_parts(context)
         else:
             assert isinstance(operator, MapOperator) and operator.columns is not None
-            rows = inputs[0].project(operator.columns.tolist())
+            rows = self._project(inputs[0], operator.columns.tolist())
+        if rows.source is not None:
+            self._uncounted.setdefault(id(rows.source), []).append(position)
+            return rows
         count = len(rows)
         budget.finish_operator(before + count, rows.arity, count)
         self.rows[position] += count
         return rows
+
+    def _project(self, rows: RowParts, columns: Sequence[int]) -> RowParts:
+        """Return rows with these columns; they stay uncomputed if that is possible."""
+        source, projected = rows.source, None
+        if source is not None and self._has_one_reader(source):
+            projected = source.project(columns)
+        if source is None or projected is None:
+            self._compute(rows)
+            return rows.project(columns)
+        new_source, is_sorted = projected
+        self._uncounted[id(new_source)] = self._uncounted.pop(id(source))
+        return RowParts(len(columns), new_source, is_sorted=is_sorted)
+
+    def _has_one_reader(self, source: object) -> bool:
+        """Return whether only one node reads rows that are not computed."""
+        return self._circuit.shared_nodes.isdisjoint(self._uncounted[id(source)])
+
+    def _compute(self, rows: RowParts) -> None:
+        """Compute rows that have a source, and count them."""
+        source = rows.source
+        if source is not None:
+            self._start_counting(source)
+            self._count_rows(source, rows.arity, len(rows))
+
+    def _start_counting(self, source: object) -> None:
+        """Start to count the rows of a source for the first node that has emitted it."""
+        position = self._uncounted[id(source)][0]
+        self._budget.start_operator(position, self.rows[position])
+
+    def _count_rows(self, source: object, arity: int, count: int) -> None:
+        """Count the rows of a source for all nodes that have emitted it."""
+        for position in self._uncounted.pop(id(source)):
+            self._budget.finish_operator(self.rows[position] + count, arity, count)
+            self.rows[position] += count
+
+    def _add_product(
+        self, position: int, derivations: FirstDerivations, product: ChainProduct
+    ) -> Result:
+        """Add a product to the derivations of the node at a position; return the new rows."""
+        self._start_counting(product)
+        delta, count = derivations.add_product(product)
+        self._unshared = delta
+        self._count_rows(product, delta.arity, count)
+        self._budget.start_operator(position, self.rows[position])
+        return delta, None
 
     def _prepare_in_bulk(
         self, position: int, rows: ZSet | RowParts | None
@@ -507,7 +589,19 @@ class _StepExecution:
         From a delta on that its derivations do not accept, the trace is read instead.
         """
         derivations = self._derivations_of(self._nodes[position])
-        if derivations is None or rows is None or not len(rows):
+        if derivations is None or rows is None:
+            return None
+        if isinstance(rows, RowParts):
+            product = rows.source
+            if (
+                isinstance(product, ChainProduct)
+                and isinstance(derivations, FirstDerivations)
+                and self._has_one_reader(product)
+                and derivations.accepts_product(product)
+            ):
+                return lambda deltas, context: self._add_product(position, derivations, product)
+            self._compute(rows)
+        if not len(rows):
             return None
         if derivations.accepts(rows):
             return lambda deltas, context: (derivations.add(rows), None)
@@ -544,11 +638,16 @@ class _PendingRows:
         self._arities = arities
         self._by_iteration: dict[int, list[list[ZSet]]] = {}
 
-    def add(self, k: int, rows: ZSet) -> None:
-        """Add rows of relation ``k``, to feed them back one iteration later."""
+    def add(self, k: int, rows: ZSet, *, in_place: bool = False) -> None:
+        """Add rows of relation ``k``, to feed them back one iteration later.
+
+        With ``in_place``, their arrays may be changed.
+        """
         for iteration, part in _split_by_iteration(rows):
             pending = self._by_iteration.setdefault(iteration + 1, [[] for _ in self._arities])
-            pending[k].append(_delay(part))
+            if in_place:
+                part.row_array[-1] += 1
+            pending[k].append(part if in_place else _delay(part))
 
     def pop_iteration(self) -> tuple[int, list[ZSet]] | None:
         """Remove and return the least iteration with its rows of each relation.
@@ -569,30 +668,33 @@ class _PendingRows:
 
 @dataclass(frozen=True)
 class _EmittedRows:
-    """The rows of a relation in all iterations of a step, with their iterations.
+    """The rows of a relation in all iterations of a step.
 
     Attributes:
-        rows: The rows.
-        are_fed_back: True if the iterations are those that read the rows, and each row occurs in
-            only one of them; False if they are those that emitted the rows.
-        best: For a recursive min or max, the change of the final best values, without iterations;
-            the rows are its improvements. None for other relations.
+        rows: The rows, with the iterations that emitted them; None if there are derivations.
+        derivations: They have the rows of a relation that was empty before the step.
+        best: The change of the relation, without iterations, if it was computed already: by the
+            derivations, or by a recursive min or max, whose rows are its improvements.
     """
 
-    rows: ZSet
-    are_fed_back: bool
+    rows: ZSet | None
+    derivations: FirstDerivations | FirstCandidates | None
     best: ZSet | None
 
-    def fed_back(self) -> ZSet:
-        """Return the rows with the iterations that read them."""
-        return self.rows if self.are_fed_back else _delay(self.rows)
+    def stage_fed_back(self, name: str, shared: RelationsStep) -> None:
+        """Stage the rows of a trace: each row with the iteration that reads it."""
+        if self.rows is not None:
+            shared.add(name, _delay(self.rows))
+        elif self.derivations is not None:
+            deferred = self.derivations.deferred_rows_fed_back()
+            if deferred is not None:
+                shared.add_deferred(name, deferred)
 
     def without_iteration(self) -> ZSet:
         """Return the change of the relation: the rows without their iterations."""
         if self.best is not None:
             return self.best
-        if self.are_fed_back and self.rows.arity > 1:
-            return ZSet(self.rows.row_array[:-1], self.rows.weight_array)
+        assert self.rows is not None
         return _without_iteration(self.rows)
 
 

@@ -15,27 +15,32 @@ larger than the number of rows. The weights must be so small that no sum overflo
 
 The delta may have a third column, the *tag*, with the same value in all rows: the iteration of a
 recursion. The tag is copied to the result.
+
+A `ChainProduct` is computed when its rows are read. A reader that needs only the keys of the rows,
+and the rows that are new in a set, calls `ChainProduct.derive_keys` instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dbsp_wcoj.execution.join_buffers import address_of
-from dbsp_wcoj.kernels.join.chain import map_values, multiply_chain
+from dbsp_wcoj.kernels.join.chain import derive_chain_keys, map_values, multiply_chain
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.query import Query, Variable
 from dbsp_wcoj.row_parts import RowPart, RowParts
+from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace, TraceStep
 from dbsp_wcoj.zset import MAX_INT64, Int64Array, ZSet
 
-__all__ = ["Chain", "ChainProducts", "find_chain"]
+__all__ = ["Chain", "ChainProduct", "ChainProducts", "DerivedKeys", "find_chain"]
 
 # Smaller deltas are computed by generic joins.
 MIN_DELTA_ROWS: Final = 1 << 10
@@ -164,6 +169,145 @@ class _Factor:
         return len(self.run.level_values(0))
 
 
+class DerivedKeys(NamedTuple):
+    """Some rows of a product, packed into keys.
+
+    Attributes:
+        keys: The keys, uint32, ascending; they follow those before.
+        weights: Their weights, uint32.
+        new_rows: The sources and targets of the keys that are new in the set; shape ``(2, n)``.
+    """
+
+    keys: npt.NDArray[np.uint32]
+    weights: npt.NDArray[np.uint32]
+    new_rows: Int64Array
+
+
+@dataclass(frozen=True, eq=False)
+class ChainProduct:
+    """A chain product that is not computed yet: the source of its rows.
+
+    Attributes:
+        factors: The factors, in the order of the path.
+        lowest: The lowest target.
+        highest: The highest target.
+        tag: The value of the tag, as an array of one number.
+        head: As `Chain.head`.
+        budget: Limits the rows and the time.
+
+    Complexity:
+        For each source, O(rows of the factors that its paths reach): a row is read once per source,
+        however many paths lead to it. Plus one word per 4096 numbers of the range of the targets.
+    """
+
+    factors: tuple[_Factor, ...]
+    lowest: int
+    highest: int
+    tag: Int64Array
+    head: tuple[int, ...]
+    budget: Budget | None
+
+    @property
+    def weight_bound(self) -> int:
+        """An upper bound of the absolute weights of the rows."""
+        largest = prod([factor.run.max_abs_weight for factor in self.factors])
+        return largest * prod([factor.source_count for factor in self.factors[1:]])
+
+    @property
+    def has_positive_weights(self) -> bool:
+        """True if the weights of each factor are equal and positive."""
+        return all(factor.run.has_equal_positive_weights for factor in self.factors)
+
+    @property
+    def extremes(self) -> Int64Array:
+        """The lowest and the highest source, and target, that a row may have; shape ``(2, 2)``."""
+        sources = self.factors[0].run.level_values(0)
+        return np.array([[sources[0], sources[-1]], [self.lowest, self.highest]], np.int64)
+
+    def compute_parts(self) -> Sequence[RowPart]:
+        """Return the rows, sorted.
+
+        Raises:
+            LimitError: They are more, or take longer, than the budget allows.
+        """
+        parts = []
+        out = np.empty((3, self._capacity), np.int64)
+        for written, _ in self._run(multiply_chain, (out,)):
+            columns, weights = out[:2, :written].copy(), out[2, :written]
+            # Neither a tag nor weights of 1 take memory.
+            tag = np.broadcast_to(self.tag, written)
+            rows = [columns[k] if k < 2 else tag for k in self.head]
+            if (weights == 1).all():
+                parts.append(RowPart(rows, np.broadcast_to(ONE, written)))
+            else:
+                parts.append(RowPart(rows, weights.copy()))
+        return parts
+
+    def project(self, columns: Sequence[int]) -> tuple[ChainProduct, bool] | None:
+        """Return the product with its columns in another order, and whether its rows are sorted.
+
+        None if these are not all columns.
+        """
+        if sorted(columns) != [*range(len(self.head))]:
+            return None
+        head = tuple(self.head[k] for k in columns)
+        return replace(self, head=head), head.index(0) < head.index(1)
+
+    def derive_keys(
+        self, layout: KeyLayout, known: npt.NDArray[np.uint64]
+    ) -> Iterator[DerivedKeys]:
+        """Yield the keys of the rows without their tag, and the new ones; add them to a set.
+
+        The weights must be positive and fit in uint32. The next chunk overwrites all arrays.
+
+        Args:
+            layout: A layout of (source, target) with at most 32 bits that fits `extremes`.
+            known: One bit per key: the set.
+
+        Raises:
+            LimitError: They are more, or take longer, than the budget allows.
+        """
+        words = np.array([*layout.lowest, layout.bits[1]], np.int64)
+        keys = np.empty(self._capacity, np.uint32)
+        weights = np.empty(self._capacity, np.uint32)
+        new_rows = np.empty((2, self._capacity), np.int64)
+        for written, added in self._run(derive_chain_keys, (words, known, keys, weights, new_rows)):
+            yield DerivedKeys(keys[:written], weights[:written], new_rows[:, :added])
+
+    @property
+    def _capacity(self) -> int:
+        """The rows of a chunk: the kernel begins no source whose rows might not fit."""
+        return CHUNK_ROWS + self.highest - self.lowest + 1
+
+    def _run(self, kernel: Any, arguments: tuple[Any, ...]) -> Iterator[list[int]]:
+        """Run a kernel until it has read all sources; yield what it returns, without the source.
+
+        The results are those of calls that have written rows.
+        """
+        factors, budget = self.factors, self.budget
+        factor_words = np.array([factor.kernel_words for factor in factors], np.int64)
+        nodes = max([factor.source_count for factor in factors])
+        scratch = np.empty((2, nodes), np.int64), np.zeros((len(factors), nodes), np.int64)
+        weights = np.empty((len(factors), nodes), np.int64)
+        span = self.highest - self.lowest + 1
+        words = (span >> 6) + 1
+        targets = (
+            np.zeros(span, np.int64),
+            np.zeros(words, np.int64),
+            np.zeros((words >> 6) + 1, np.int64),
+        )
+        source, source_count = 0, factors[0].source_count
+        while source < source_count:
+            source, written, *rest = kernel(
+                factor_words, source, self.lowest, *scratch, weights, *targets, *arguments
+            )
+            if budget is not None:
+                budget.add_rows(written, len(self.head))
+                budget.check_time()
+            if written:
+                yield [written, *(rest or [0])]
+
+
 class ChainProducts:
     """Computes chain products, and caches the factors of relations until these change.
 
@@ -200,21 +344,16 @@ class ChainProducts:
     ) -> RowParts | None:
         """Return the result of a chain; None if a generic join should compute it.
 
-        The rows are sorted and distinct.
+        The rows are sorted and distinct. They are computed when they are read.
 
         Args:
             chain: The chain.
             step: The staged step of its delta.
             traces: The relations, by name. No relation of the chain but the delta has changes.
-            budget: Limits the rows and the time.
-
-        Raises:
-            LimitError: The result is larger, or takes longer, than the budget allows.
+            budget: Limits the rows and the time; computing the rows then raises `LimitError`.
 
         Complexity:
-            For each source, O(rows of the factors that its paths reach): a row is read once per
-            source, however many paths lead to it. Plus one word per 4096 numbers of the target
-            range.
+            O(rows of the factors), at most; see `ChainProduct` for computing the rows.
         """
         if not self.is_large(step):
             return None
@@ -237,25 +376,15 @@ class ChainProducts:
             factors.append(factor)
         rows_before = sum([factor.run.rows for factor in factors[: chain.delta]])
         lowest, highest = factors[-1].target_range
-        span = highest - lowest + 1
-        largest = prod([factor.run.max_abs_weight for factor in factors])
+        product = ChainProduct(tuple(factors), lowest, highest, tags[:1], chain.head, budget)
         if (
             rows_before > MAX_ROWS_PER_DELTA_ROW * len(delta)
             or any(factor.positions is None for factor in factors[1:])
-            or not _is_dense(span, factors[-1].run.rows)
-            or largest * prod([factor.source_count for factor in factors[1:]]) > MAX_INT64
+            or not _is_dense(highest - lowest + 1, factors[-1].run.rows)
+            or product.weight_bound > MAX_INT64
         ):
             return None
-        parts = []
-        for columns, weights in _multiply(factors, lowest, span, len(chain.head), budget):
-            # Neither a tag nor weights of 1 take memory.
-            tag = np.broadcast_to(tags[:1], len(columns[0]))
-            rows = [columns[k] if k < 2 else tag for k in chain.head]
-            if (weights == 1).all():
-                parts.append(RowPart(rows, np.broadcast_to(ONE, len(weights))))
-            else:
-                parts.append(RowPart(rows, weights.copy()))
-        return RowParts(len(chain.head), parts, is_sorted=True)
+        return RowParts(len(chain.head), product, is_sorted=True)
 
     def _factor(self, relation: str, order: ColumnOrder, trace: Trace) -> _Factor | None:
         """Return the factor of a relation; None if it has no rows or too many for the deltas."""
@@ -277,41 +406,3 @@ class ChainProducts:
 
 def _is_dense(size: int, rows: int) -> bool:
     return size <= DENSE_SIZE + DENSE_FACTOR * rows
-
-
-def _multiply(
-    factors: Sequence[_Factor], lowest: int, span: int, columns: int, budget: Budget | None
-) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Yield the rows of the product in chunks: sources and targets, and weights; in row order.
-
-    The next chunk overwrites the weights.
-
-    Args:
-        factors: The factors, in the order of the path.
-        lowest: The lowest target.
-        span: The size of the range of the targets.
-        columns: The number of columns of the result, for the budget.
-        budget: Limits the rows and the time.
-    """
-    factor_words = np.array([factor.kernel_words for factor in factors], np.int64)
-    nodes = max([factor.source_count for factor in factors])
-    scratch = np.empty((2, nodes), np.int64), np.zeros((len(factors), nodes), np.int64)
-    weights = np.empty((len(factors), nodes), np.int64)
-    words = (span >> 6) + 1
-    targets = (
-        np.zeros(span, np.int64),
-        np.zeros(words, np.int64),
-        np.zeros((words >> 6) + 1, np.int64),
-    )
-    capacity = CHUNK_ROWS + span
-    source, source_count = 0, factors[0].source_count
-    out = np.empty((3, capacity), np.int64)
-    while source < source_count:
-        source, written = multiply_chain(
-            factor_words, source, lowest, *scratch, weights, *targets, out
-        )
-        if budget is not None:
-            budget.add_rows(written, columns)
-            budget.check_time()
-        if written:
-            yield out[:2, :written].copy(), out[2, :written]

@@ -68,8 +68,8 @@ class KeyRunBuilder:
         self.first_rows: Int64Array = np.empty((columns + 1, first_rows), np.int64)
         self._first_count = 0
         self._lowest = np.array(layout.lowest, np.int64)
-        self._shifts = np.cumsum([0, *layout.bits[:0:-1]])[::-1].astype(np.int64)
-        self._masks = (np.int64(1) << np.array(layout.bits, np.int64)) - 1
+        self._shifts = layout.shifts
+        self._masks = layout.masks
         self._last_column_offset = last_column_offset
         self._state: Int64Array = np.zeros(STATE_WORDS, np.int64)
         # Reserve the maximum size of each section. The system assigns no memory to unwritten pages.

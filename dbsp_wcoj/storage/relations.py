@@ -17,6 +17,7 @@ from threading import Lock
 
 from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, DbspWcojError, UnknownRelationError
+from dbsp_wcoj.storage.deferred_rows import DeferredRows
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks
 from dbsp_wcoj.zset import ZSet, to_storable
@@ -186,6 +187,10 @@ class RelationsStep(Staged):
         if len(delta.weight_array):
             rows = delta if len(delta.row_array) else to_storable(delta)
             self.by_name[name] = self._relations.traces[name].prepare(rows)
+
+    def add_deferred(self, name: str, rows: DeferredRows) -> None:
+        """Stage the first rows of a declared relation, which are sorted when they are read."""
+        self.by_name[name] = TraceStep(self._relations.traces[name], None, deferred=rows)
 
     def sort(self, names: Iterable[str]) -> None:
         """Put the staged deltas in the order of these names; all others come after them."""

@@ -15,7 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from dbsp_wcoj.kernels.storage.key_sets import add_absent_bits, mark_absent_keys, merge_keys
+from dbsp_wcoj.kernels.storage.key_sets import (
+    add_absent_bits,
+    decode_bits,
+    mark_absent_keys,
+    merge_keys,
+)
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["KeyLayout", "RowKeySet"]
@@ -27,6 +32,7 @@ GROWTH_FACTOR: Final = 4
 # A set is a bitmap if that takes at most this many bits per key, or this many bits.
 MAX_BITS_PER_KEY: Final = 64
 MAX_SMALL_BITS: Final = 1 << 16
+NO_KEYS: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -75,6 +81,16 @@ class KeyLayout:
     def total_bits(self) -> int:
         """The number of bits of a key."""
         return sum(self.bits)
+
+    @property
+    def shifts(self) -> Int64Array:
+        """The position of the lowest bit of each column in a key."""
+        return np.cumsum([0, *self.bits[:0:-1]])[::-1].astype(np.int64)
+
+    @property
+    def masks(self) -> Int64Array:
+        """For each column, the mask of its bits after the shift."""
+        return (np.int64(1) << np.array(self.bits, np.int64)) - 1
 
     def fits(self, rows: Int64Array) -> bool:
         """Return whether every value of some rows is in the range of its column."""
@@ -153,13 +169,9 @@ class RowKeySet:
         """
         is_absent = np.ones(len(keys), np.bool_)
         bound = max(MAX_BITS_PER_KEY * (self._size + len(keys)), MAX_SMALL_BITS)
-        if self._bitmap is None and 1 << self._key_bits <= bound:
-            bitmap = np.zeros(((1 << self._key_bits) >> 6) + 1, np.uint64)
-            for known in self._arrays:
-                add_absent_bits(known, bitmap, np.empty(len(known), np.bool_))
-            self._bitmap, self._arrays = bitmap, []
-        if self._bitmap is not None:
-            add_absent_bits(keys, self._bitmap, is_absent)
+        bitmap = self.bitmap(bound)
+        if bitmap is not None:
+            add_absent_bits(keys, bitmap, is_absent)
             self._size += int(np.count_nonzero(is_absent))
             return is_absent
         for known in self._arrays:
@@ -177,13 +189,34 @@ class RowKeySet:
             merge_keys(older, newer, self._arrays[-1])
         return is_absent
 
+    def bitmap(self, max_bits: int) -> npt.NDArray[np.uint64] | None:
+        """Return the set as a bitmap, which becomes its form if it has at most ``max_bits`` bits.
+
+        Whoever sets bits calls `count_added`. None if the set stays as arrays.
+        """
+        if self._bitmap is None and 1 << self._key_bits <= max_bits:
+            bitmap = np.zeros(((1 << self._key_bits) >> 6) + 1, np.uint64)
+            for known in self._arrays:
+                add_absent_bits(known, bitmap, np.empty(len(known), np.bool_))
+            self._bitmap, self._arrays = bitmap, []
+        return self._bitmap
+
+    def count_added(self, keys: int) -> None:
+        """Count keys whose bits were set in the bitmap."""
+        self._size += keys
+
+    def rows(self, layout: KeyLayout) -> Int64Array:
+        """Return the rows of all keys, sorted, given the layout of the keys."""
+        if self._bitmap is None:
+            return layout.decode(np.sort(np.concatenate([NO_KEYS, *self._arrays])))
+        rows: Int64Array = np.empty((len(layout.bits), self._size), np.int64)
+        lowest = np.array(layout.lowest, np.int64)
+        decode_bits(self._bitmap, lowest, layout.shifts, layout.masks, rows)
+        return rows
+
     def translated(self, old: KeyLayout, new: KeyLayout) -> RowKeySet:
         """Return the set with the keys of another layout for the same rows."""
         result = RowKeySet(new.total_bits)
-        arrays = self._arrays
-        if self._bitmap is not None:
-            bits = np.unpackbits(self._bitmap.astype("<u8").view(np.uint8), bitorder="little")
-            arrays = [np.flatnonzero(bits)]
-        for keys in arrays:
-            result.add_absent(new.encode(old.decode(keys)))
+        if self._size:
+            result.add_absent(new.encode(self.rows(old)))
         return result

@@ -41,6 +41,7 @@ from dbsp_wcoj.errors import ArityError, DbspWcojError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.arrangement_build import ArrangementBuild
+from dbsp_wcoj.storage.deferred_rows import DeferredRows
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
 from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks
@@ -149,7 +150,15 @@ class Trace:
     [3, 1, 0]
     """
 
-    __slots__ = ("_arena", "_arrangements", "_builds", "_overlay_steps", "arity", "version")
+    __slots__ = (
+        "_all_arrangements",
+        "_arena",
+        "_builds",
+        "_deferred",
+        "_overlay_steps",
+        "arity",
+        "version",
+    )
 
     def __init__(self, arity: int, orders: Iterable[ColumnOrder] | None = None) -> None:
         """Create an empty trace.
@@ -167,7 +176,9 @@ class Trace:
             raise ArityError(f"a trace has from 1 to {MAX_ARITY} columns, not {arity}")
         self.arity = arity
         self.version = 0
-        self._arrangements: dict[ColumnOrder, Arrangement] = {}
+        self._all_arrangements: dict[ColumnOrder, Arrangement] = {}
+        # All rows of the trace, if they are not in its arrangements yet.
+        self._deferred: DeferredRows | None = None
         # The arrangements that do not have all rows yet.
         self._builds: dict[ColumnOrder, ArrangementBuild] = {}
         # None until it is needed, and after a change of the arrangements.
@@ -177,6 +188,49 @@ class Trace:
             self.arrange(order)
 
     @property
+    def _arrangements(self) -> dict[ColumnOrder, Arrangement]:
+        """The arrangements by column order, with all rows."""
+        if self._deferred is not None:
+            self.sort_deferred()
+        return self._all_arrangements
+
+    def defer(self, rows: DeferredRows) -> bool:
+        """Make rows the content of the trace, but put off sorting them until somebody reads it.
+
+        Kernels that know the address of a spine do not see the rows before `sort_deferred`.
+
+        Returns:
+            False, without a change, if the trace has rows or no arrangement.
+        """
+        arrangements = self._all_arrangements
+        if self._deferred is not None or self._builds or self._overlay_steps or not arrangements:
+            return False
+        if not self.is_empty:
+            return False
+        self._deferred = rows
+        return True
+
+    def sort_deferred(self) -> None:
+        """Sort the rows of `defer` into the arrangements; nothing if there are none.
+
+        If this fails, it can be called again.
+
+        Complexity:
+            O(n log n) once, then O(1).
+        """
+        deferred = self._deferred
+        if deferred is None:
+            return
+        for order, arrangement in self._all_arrangements.items():
+            arrangement.spine.load([deferred.run(order)])
+        self._deferred = None
+
+    @property
+    def deferred(self) -> DeferredRows | None:
+        """All rows of the trace, if nobody has read them since `defer`."""
+        return self._deferred
+
+    @property
     def arrangements(self) -> tuple[Arrangement, ...]:
         """All arrangements, in the order of their creation."""
         return tuple(self._arrangements.values())
@@ -184,7 +238,7 @@ class Trace:
     @property
     def orders(self) -> tuple[ColumnOrder, ...]:
         """The column orders of the arrangements, in the order of their creation."""
-        return tuple(self._arrangements)
+        return tuple(self._all_arrangements)
 
     @property
     def arena(self) -> Arena | None:
@@ -195,24 +249,29 @@ class Trace:
         """
         if self._builds:
             return None
-        if self._arena is None and self._arrangements:
-            self._arena = Arena({order: a.spine for order, a in self._arrangements.items()})
+        arrangements = self._arrangements
+        if self._arena is None and arrangements:
+            self._arena = Arena({order: a.spine for order, a in arrangements.items()})
         return self._arena
 
     @property
     def rows(self) -> int:
         """The number of rows of all runs; a row that is in two runs counts twice. O(runs)."""
+        if self._deferred is not None:
+            return self._deferred.rows
         arrangements = self.arrangements
         return arrangements[0].spine.rows if arrangements else 0
 
     @property
     def is_empty(self) -> bool:
         """Return whether the trace has no runs."""
-        return all(arrangement.spine.is_empty for arrangement in self._arrangements.values())
+        if self._deferred is not None:
+            return False
+        return all(a.spine.is_empty for a in self._all_arrangements.values())
 
     def has_arrangement(self, order: ColumnOrder) -> bool:
         """Return whether the trace is arranged in this column order."""
-        return order in self._arrangements
+        return order in self._all_arrangements
 
     def arrange(self, order: ColumnOrder) -> Arrangement:
         """Return the arrangement in a column order; build it from the current rows if it is new.
@@ -326,11 +385,13 @@ class Trace:
                         "load the runs that were stored for this trace"
                     )
         loaded: dict[ColumnOrder, Arrangement] = {}
+        if arrangements:
+            self._deferred = None
         for order, runs in arrangements.items():
-            loaded[order] = self._arrangements.get(order) or Arrangement(order)
+            loaded[order] = self._all_arrangements.get(order) or Arrangement(order)
             loaded[order].spine.load(runs)
         if loaded:
-            self._arrangements = loaded
+            self._all_arrangements = loaded
         self._builds.clear()
         self._arena = None
         self.version += 1
@@ -362,10 +423,11 @@ class Trace:
         [(1, 0)]
         """
         kept_orders = set(orders)
-        remaining = {order: a for order, a in self._arrangements.items() if order in kept_orders}
+        arrangements = self._all_arrangements
+        remaining = {order: a for order, a in arrangements.items() if order in kept_orders}
         self._builds = {order: b for order, b in self._builds.items() if order in kept_orders}
         if remaining:
-            self._arrangements = remaining
+            self._all_arrangements = remaining
             self._arena = None
 
     def add_to_builds(self, step: TraceStep) -> None:
@@ -551,6 +613,7 @@ class TraceStep(Staged):
 
     __slots__ = (
         "_arena",
+        "_deferred",
         "_delta",
         "_runs",
         "_version",
@@ -562,7 +625,11 @@ class TraceStep(Staged):
     )
 
     def __init__(
-        self, trace: Trace, delta: ZSet | None, runs: dict[ColumnOrder, Run] | None = None
+        self,
+        trace: Trace,
+        delta: ZSet | None,
+        runs: dict[ColumnOrder, Run] | None = None,
+        deferred: DeferredRows | None = None,
     ) -> None:
         """Stage a delta of ``trace``.
 
@@ -570,8 +637,11 @@ class TraceStep(Staged):
             trace: The trace.
             delta: At least one row; None to read it from ``runs`` when it is needed.
             runs: The delta's run in each column order of the trace; None to build them.
+            deferred: The delta of an empty trace, instead of the other two. It is sorted when it is
+                read, which may be long after the commit. Its weights must not need a check.
         """
         self._delta = delta
+        self._deferred = deferred
         self.lookups: int | None = None
         self.must_compact = False
         self.trace = trace
@@ -579,6 +649,10 @@ class TraceStep(Staged):
         # The arena that holds the runs, if any.
         self._arena: Arena | None = None
         self.fits_weight_bounds = False
+        if deferred is not None:
+            self._runs = {}
+            self.rows = deferred.rows
+            return
         if runs is not None:
             self._runs = runs
             self.rows = next(iter(runs.values())).rows
@@ -603,6 +677,8 @@ class TraceStep(Staged):
     def delta(self) -> ZSet:
         """The rows of the step."""
         if self._delta is None:
+            if not self._runs and self._deferred is not None:
+                self._runs = {order: self._deferred.run(order) for order in self.trace.orders[:1]}
             order, run = next(iter(self._runs.items()))
             columns, weights = run.read()
             rows = np.empty_like(columns)
@@ -618,7 +694,9 @@ class TraceStep(Staged):
     def run(self, order: ColumnOrder) -> Run:
         """The delta's run in a column order, built on the first call."""
         run = self._runs.get(order)
-        if run is None:
+        if run is None and self._deferred is not None:
+            run = self._runs[order] = self._deferred.run(order)
+        elif run is None:
             run = self._runs[order] = build_run(self.delta, order)
         return run
 
@@ -653,6 +731,8 @@ class TraceStep(Staged):
         self.check_version()
         trace = self.trace
         trace.version += 1
+        if self._deferred is not None and not self._runs and trace.defer(self._deferred):
+            return
         arena = None if self.must_compact else self._arena
         # While an arrangement is being built, the trace has no arena.
         if arena is not None and arena is trace.arena and arena.add(self._runs):
@@ -719,16 +799,20 @@ class TraceVersion:
     (ZSet({(7,): 1}), ZSet({(7,): 1, (8,): 1}))
     """
 
-    __slots__ = ("_arity", "_snapshot", "_trace")
+    __slots__ = ("_arity", "_deferred", "_orders", "_snapshot", "_trace")
 
     def __init__(self, trace: Trace) -> None:
         self._arity = trace.arity
-        self._snapshot = trace.snapshot()
+        self._deferred = trace.deferred
+        self._orders = trace.orders
+        self._snapshot = trace.snapshot() if self._deferred is None else []
         self._trace: Trace | None = None
 
     @property
     def rows(self) -> int:
         """The number of rows of all runs; a row that is in two runs counts twice. O(runs)."""
+        if self._deferred is not None:
+            return self._deferred.rows
         for _, (runs, tail) in self._snapshot:
             return sum([run.rows for run in runs]) + (0 if tail is None else tail[2])
         return 0
@@ -740,6 +824,9 @@ class TraceVersion:
         if trace is None:
             # Two threads may both build one; either result is right.
             trace = Trace(self._arity, ())
-            trace.load({order: snapshot_runs(snapshot) for order, snapshot in self._snapshot})
+            if self._deferred is not None:
+                trace.load({order: [self._deferred.run(order)] for order in self._orders})
+            else:
+                trace.load({order: snapshot_runs(snapshot) for order, snapshot in self._snapshot})
             self._trace = trace
         return trace

@@ -33,6 +33,7 @@ from circuits import (
     compile_datalog,
     compile_sql,
 )
+from circuits.runtime import nested_circuit
 from dbsp_wcoj.storage.spine import Spine
 from tests.support.tables import bag_of
 
@@ -537,3 +538,66 @@ def test_an_interrupt_while_a_recursion_restores_its_traces_changes_nothing(monk
         assert bag_of(step.outputs["p"]) == expected, interrupts
         step.abandon()
     assert interrupts > 2
+
+
+OVERLAY_FILES = (
+    "circuits/runtime/nested_circuit.py",
+    "dbsp_wcoj/storage/trace.py",
+    "dbsp_wcoj/storage/spine.py",
+)
+
+
+def test_a_second_interrupt_while_a_recursion_is_rolled_back_changes_nothing(monkeypatch):
+    """The first interrupt comes in an iteration; the second one before any line after that."""
+    rules = "p(a, b) :- e(a, b). p(a, c) :- p(a, b), e(b, c)."
+    circuit = compile_datalog(rules, {"e": "a bigint, b bigint"}, materialize=True)
+    circuit.step({"e": [{"a": n, "b": n + 1} for n in range(6)]})
+    more = {"e": [{"a": 6, "b": 0, "weight": 1}, {"a": 2, "b": 3, "weight": -1}]}
+    waiting = circuit.prepare(more)
+    expected = bag_of(waiting.outputs["p"])
+    prepare_node = nested_circuit.prepare_node
+
+    def interrupt_twice(call: int, line: int) -> int:
+        """Interrupt a step in this call, and before this line; return the lines after the call."""
+        calls = lines = 0
+
+        def trace_call(frame, event, argument):
+            return trace_line if frame.f_code.co_filename.endswith(OVERLAY_FILES) else None
+
+        def trace_line(frame, event, argument):
+            nonlocal lines
+            if event == "line" and calls == call:
+                lines += 1
+                if lines == line:
+                    raise Interrupted
+            return trace_line
+
+        def prepare_or_interrupt(*arguments):
+            nonlocal calls
+            calls += 1
+            if calls == call:
+                raise KeyboardInterrupt
+            return prepare_node(*arguments)
+
+        before = sys.gettrace()
+        with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+            patch.setattr(nested_circuit, "prepare_node", prepare_or_interrupt)
+            sys.settrace(trace_call)
+            try:
+                circuit.prepare({"e": [{"a": 6, "b": 0}]}).abandon()
+            finally:
+                sys.settrace(before)
+        return lines
+
+    for call in (1, 4, 9):
+        line, lines = 1, interrupt_twice(call, 0)
+        assert lines > 10
+        while line <= lines:
+            interrupt_twice(call, line)
+            step = circuit.prepare(more)
+            assert bag_of(step.outputs["p"]) == expected, (call, line)
+            step.abandon()
+            line += 1
+    interrupt_twice(4, 5)
+    waiting.commit()
+    assert circuit.views["p"].num_rows == 21 + expected.total()

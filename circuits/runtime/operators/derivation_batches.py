@@ -3,12 +3,12 @@
 A recursive distinct, minimum or maximum stores the rows that it receives, with their iterations and
 weights. In the first step its trace is empty, and its input has only insertions, of one later
 iteration after the other. So each iteration appends a batch, and the run of the trace is built once
-at the end of the step, in ranges::
+when a later step needs it, in ranges::
 
     state = Σ_i Z[., i]
 
 Rows are packed into keys (`dbsp_wcoj.storage.row_keys`), so a batch of rows in any order is sorted
-as keys. Until the end of the step a derivation takes 4 bytes, or 8 if a key has more than 32 bits,
+as keys. Until the run is built a derivation takes 4 bytes, or 8 if a key has more than 32 bits,
 and up to 8 for a weight if not all are 1. The run is built from the keys, a range of them at a time
 (`dbsp_wcoj.storage.key_runs`).
 """
@@ -26,7 +26,7 @@ from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sort_half
 from dbsp_wcoj.row_parts import RowPart
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.row_keys import KeyLayout
-from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["DerivationBatches", "PackedRows", "sort_keys"]
@@ -118,13 +118,17 @@ class DerivationBatches:
             not fit in a key, or a weight is too large.
         """
         iteration = int(parts[0].columns[-1][0])
-        if self._batches and iteration <= self._batches[-1].iteration:
+        if not self.is_later(iteration):
             return None
         if any(weights.min() < 1 for _, weights in parts):
             return None
         if any((columns[-1] != iteration).any() for columns, _ in parts):
             return None
-        if not self._fit_layout(parts):
+        extremes = np.empty((self._trace.arity - 1, 2 * len(parts)), np.int64)
+        for k in range(len(extremes)):
+            extremes[k, ::2] = [part.columns[k].min() for part in parts]
+            extremes[k, 1::2] = [part.columns[k].max() for part in parts]
+        if not self.fit_layout(extremes):
             return None
         keys = np.empty(sum([len(weights) for _, weights in parts]), np.int64)
         begin = 0
@@ -157,17 +161,49 @@ class DerivationBatches:
         bits = self.layout.total_bits
         self._batches.append(_Batch.of(rows.iteration, rows.keys, rows.weights, bits))
 
-    def build(self, rows: int | None = None) -> tuple[TraceStep, Int64Array]:
-        """Return all derivations as a staged step of the trace, and the first ones.
+    def append_chunks(
+        self,
+        iteration: int,
+        keys: Sequence[npt.NDArray[np.uint32]],
+        weights: Sequence[npt.NDArray[np.uint32]],
+    ) -> None:
+        """Append the derivations of an iteration, later than all before, in the present layout.
+
+        Args:
+            iteration: The iteration.
+            keys: The keys, strictly ascending over all chunks, of which there is at least one.
+            weights: Their weights, positive.
+        """
+        largest = max([int(chunk.max()) for chunk in weights])
+        narrow = np.min_scalar_type(largest)
+        self._batches.append(
+            _Batch(
+                iteration,
+                np.concatenate(keys),
+                None if largest == 1 else np.concatenate(weights, dtype=narrow, casting="unsafe"),
+            )
+        )
+
+    def is_later(self, iteration: int) -> bool:
+        """Return whether an iteration is later than all whose derivations are known."""
+        return not self._batches or iteration > self._batches[-1].iteration
+
+    @property
+    def size(self) -> int:
+        """The number of derivations; a row counts once per iteration that derives it."""
+        return sum([len(batch.keys) for batch in self._batches])
+
+    def build(self, rows: int | None = None) -> tuple[Run, Int64Array]:
+        """Return all derivations as a run, in the column order of the rows, and the first ones.
 
         Args:
             rows: The number of distinct rows, not counting their iterations; None if it is unknown.
 
         Returns:
-            The step; and for each row the iteration that reads its first derivation, the one after
+            The run; and for each row the iteration that reads its first derivation, the one after
             it, as an array of rows; empty if ``rows`` is None.
         """
-        size = sum([len(batch.keys) for batch in self._batches])
+        size = self.size
         # No two derivations have the same row and iteration, so nothing is added up.
         builder = KeyRunBuilder(
             self.layout,
@@ -181,9 +217,7 @@ class DerivationBatches:
         for slices in self._key_ranges(size):
             parts = [batch.part(rows) for batch, rows in zip(self._batches, slices, strict=True)]
             builder.append([keys for keys, _ in parts], iterations, [w for _, w in parts])
-        order = tuple(range(self._trace.arity))
-        step = TraceStep(self._trace, None, {order: builder.finish()})
-        return self._trace.check_step(step), builder.first_rows
+        return builder.finish(), builder.first_rows
 
     def _key_ranges(self, size: int) -> Iterator[list[slice]]:
         """Yield the slices of the derivations of each iteration, for ascending ranges of keys.
@@ -200,13 +234,12 @@ class DerivationBatches:
         for part in range(parts):
             yield [slice(*ends) for ends in bounds[:, part : part + 2].tolist()]
 
-    def _fit_layout(self, parts: Sequence[RowPart]) -> bool:
-        """Change the layout if rows do not fit; return False if no layout fits all rows."""
-        columns = self._trace.arity - 1
-        extremes = np.empty((columns, 2 * len(parts)), np.int64)
-        for k in range(columns):
-            extremes[k, ::2] = [part.columns[k].min() for part in parts]
-            extremes[k, 1::2] = [part.columns[k].max() for part in parts]
+    def fit_layout(self, extremes: Int64Array) -> bool:
+        """Change the layout if rows do not fit; return False if no layout fits all rows.
+
+        Args:
+            extremes: Values of each column but the last, among them the lowest and the highest.
+        """
         old = self._layout
         if old is not None and old.fits(extremes):
             return True

@@ -7,8 +7,8 @@ the best value of a key so far is enough to find the improvements, and no histor
     improved[key, v, i]   = [v = best_i[key]] [v ≠ best_{i-1}[key]]
 
 `FirstCandidates` replaces the lookups of `RecursiveMinMaxOperator` while this holds. The state is
-the same as that of the operator, so later steps can delete any candidate; it is built at the end of
-the step (`circuits.runtime.operators.derivation_batches`).
+the same as that of the operator, so later steps can delete any candidate; it is built when a later
+step reads it (`circuits.runtime.operators.derivation_batches`, `dbsp_wcoj.storage.deferred_rows`).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from circuits.runtime.operators.derivation_batches import (
 from circuits.types.codecs.arrow_buffers import NULL
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.row_parts import RowPart, RowParts
+from dbsp_wcoj.storage.deferred_rows import DeferredRows
 from dbsp_wcoj.storage.least_values import LeastValues
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, consolidated_rows
@@ -155,8 +156,19 @@ class FirstCandidates:
         return self._rows(improved, packed.iteration)
 
     def total(self) -> TraceStep | None:
-        """Return all candidates as a staged step of the trace; None if there are none."""
-        return self._batches.build()[0] if self._batches else None
+        """Return all candidates as a staged step of the trace; None if there are none.
+
+        No more candidates may be added. They are sorted only when the step is read.
+        """
+        if not self._batches:
+            return None
+        rows = DeferredRows(self._batches.size, lambda: self._batches.build()[0])
+        return TraceStep(self.trace, None, deferred=rows)
+
+    def deferred_rows_fed_back(self) -> DeferredRows | None:
+        """Return `rows_fed_back`, computed when they are read; None if there are none."""
+        size = sum([len(keys) for _, keys in self._improved])
+        return DeferredRows(size, self.rows_fed_back) if size else None
 
     def first_rows(self) -> ZSet:
         """Return the output so far: all improvements."""

@@ -6,22 +6,38 @@ a row is new exactly if no earlier iteration has derived it, and no history need
     new_i   = {x : Z[x, i] > 0} - known         known := known + new_i
 
 `FirstDerivations` replaces the lookups of `RecursiveSetOperator` while this holds. The state is the
-same as that of the operator, so later steps can delete any row; it is built at the end of the step
-(`circuits.runtime.operators.derivation_batches`).
+same as that of the operator, so later steps can delete any row; it is built when a later step
+reads it (`circuits.runtime.operators.derivation_batches`, `dbsp_wcoj.storage.deferred_rows`).
+
+A chain product gives its rows as keys, and compares them with the known rows in the same pass.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
-from circuits.runtime.operators.derivation_batches import DerivationBatches, PackedRows
+from circuits.runtime.operators.derivation_batches import (
+    MAX_WEIGHT,
+    NARROW_KEY_BITS,
+    DerivationBatches,
+    PackedRows,
+)
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.execution.chain_product import ChainProduct
 from dbsp_wcoj.row_parts import RowParts
+from dbsp_wcoj.storage.deferred_rows import DeferredRows
 from dbsp_wcoj.storage.row_keys import RowKeySet
+from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["FirstDerivations", "first_positions_of_rows"]
+
+# The keys of a product are added to a bitmap if there are at most this many possible keys. The
+# system assigns no memory to the pages of the bitmap without keys.
+MAX_PRODUCT_KEYS: Final = 1 << 27
 
 
 class FirstDerivations:
@@ -39,7 +55,7 @@ class FirstDerivations:
         # The delta that was accepted last, as keys.
         self._accepted: PackedRows | None = None
         # The results of `_build`, until more derivations are added.
-        self._built: tuple[TraceStep, ZSet] | None = None
+        self._built: tuple[Run, ZSet] | None = None
 
     def accepts(self, delta: ZSet | RowParts) -> bool:
         """Return whether `add` may be called with this delta.
@@ -49,11 +65,54 @@ class FirstDerivations:
         """
         rows = delta if isinstance(delta, RowParts) else RowParts.of(delta)
         self._accepted = self._batches.pack(rows.parts, is_sorted=rows.is_sorted)
-        layout = self._batches.layout
-        if layout != self._layout:
-            self._known = self._known.translated(self._layout, layout)
-            self._layout = layout
+        self._translate_known()
         return self._accepted is not None
+
+    def accepts_product(self, product: ChainProduct) -> bool:
+        """Return whether `add_product` may be called with this product; see `accepts`.
+
+        Besides, its columns are those of the rows, and there is a bitmap of all possible keys. If
+        not, its rows can still be a delta of `accepts`.
+        """
+        if (
+            product.head != (0, 1, 2)
+            or not self._batches.is_later(int(product.tag[0]))
+            or not product.has_positive_weights
+            or product.weight_bound > MAX_WEIGHT
+            or not self._batches.fit_layout(product.extremes)
+        ):
+            return False
+        self._translate_known()
+        if self._layout.total_bits > NARROW_KEY_BITS:
+            return False
+        return self._known.bitmap(MAX_PRODUCT_KEYS) is not None
+
+    def add_product(self, product: ChainProduct) -> tuple[ZSet, int]:
+        """Add the rows of a product that was accepted last.
+
+        Returns:
+            The rows that no earlier iteration has derived; and the number of rows of the product.
+
+        Raises:
+            LimitError: As `ChainProduct.derive_keys`.
+        """
+        known = self._known.bitmap(MAX_PRODUCT_KEYS)
+        assert known is not None
+        keys, weights, new_rows = [], [], [np.empty((2, 0), np.int64)]
+        for chunk in product.derive_keys(self._layout, known):
+            keys.append(chunk.keys.copy())
+            weights.append(chunk.weights.copy())
+            new_rows.append(chunk.new_rows.copy())
+            self._known.count_added(chunk.new_rows.shape[1])
+        if not keys:
+            return ZSet.empty(3), 0
+        iteration = int(product.tag[0])
+        self._batches.append_chunks(iteration, keys, weights)
+        self._built = None
+        rows: Int64Array = np.empty((3, sum([part.shape[1] for part in new_rows])), np.int64)
+        np.concatenate(new_rows, axis=1, out=rows[:2])
+        rows[2] = iteration
+        return ZSet(rows, np.ones(rows.shape[1], np.int64)), sum(map(len, keys))
 
     def add(self, delta: ZSet | RowParts) -> ZSet:
         """Add the delta accepted last; return the rows that no earlier iteration has derived."""
@@ -71,8 +130,21 @@ class FirstDerivations:
         return ZSet(rows, np.ones(len(keys), np.int64))
 
     def total(self) -> TraceStep | None:
-        """Return all derivations as a staged step of the trace; None if there are none."""
-        return self._build()[0] if self._batches else None
+        """Return all derivations as a staged step of the trace; None if there are none.
+
+        No more derivations may be added. Many rows are sorted only when the step is read.
+        """
+        if not self._batches:
+            return None
+        rows = DeferredRows(self._batches.size, lambda: self._build()[0])
+        return TraceStep(self.trace, None, deferred=rows)
+
+    def known_rows(self) -> ZSet:
+        """Return the output so far, without iterations."""
+        if not self._batches:
+            return ZSet.empty(self.trace.arity - 1)
+        rows = self._known.rows(self._layout)
+        return ZSet(rows, np.ones(rows.shape[1], np.int64))
 
     def first_rows(self) -> ZSet:
         """Return the output so far: each row with the iteration of its first derivation."""
@@ -85,12 +157,23 @@ class FirstDerivations:
         """Return the output so far, each row with the iteration that reads it: the next one."""
         return self._build()[1] if self._batches else ZSet.empty(self.trace.arity)
 
-    def _build(self) -> tuple[TraceStep, ZSet]:
-        """Return the results of `total` and `rows_fed_back`."""
+    def deferred_rows_fed_back(self) -> DeferredRows | None:
+        """Return `rows_fed_back`, computed when they are read; None if there are none."""
+        return DeferredRows(len(self._known), self.rows_fed_back) if self._batches else None
+
+    def _build(self) -> tuple[Run, ZSet]:
+        """Return the rows of `total` as a run, and the result of `rows_fed_back`."""
         if self._built is None:
-            step, first_rows = self._batches.build(len(self._known))
-            self._built = step, ZSet(first_rows, np.ones(len(self._known), np.int64))
+            run, first_rows = self._batches.build(len(self._known))
+            self._built = run, ZSet(first_rows, np.ones(len(self._known), np.int64))
         return self._built
+
+    def _translate_known(self) -> None:
+        """Translate the known keys if the layout has changed."""
+        layout = self._batches.layout
+        if layout != self._layout:
+            self._known = self._known.translated(self._layout, layout)
+            self._layout = layout
 
 
 def first_positions_of_rows(rows: Int64Array) -> Int64Array:

@@ -9,6 +9,9 @@ written, nothing is sorted, and a value of a middle variable is extended once pe
 many paths lead to it. The targets of a source are listed in ascending order by a bitmap of two
 levels.
 
+`derive_chain_keys` packs the rows into keys instead, and finds those that are not in a set yet. So
+an iteration of a recursion takes one pass over its rows.
+
 The values are positions in arrays, so they must be dense. `dbsp_wcoj.execution.chain_product`
 checks this, and that no weight can leave int64.
 """
@@ -27,6 +30,13 @@ MAP = 1
 LOWEST = 2
 MAP_SIZE = 3
 FACTOR_WORDS = 4
+
+# The words that describe the keys: the value of the source and the target of key 0, and the number
+# of bits of the target.
+KEY_SOURCE = 0
+KEY_TARGET = 1
+KEY_SHIFT = 2
+KEY_WORDS = 3
 
 FIRST_LEVEL = run_layout.LEVEL_HEADERS
 SECOND_LEVEL = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS
@@ -54,6 +64,76 @@ def leaf_weight(run, sums, uniform, leaf):
     return load(run, sums + leaf + 1) - load(run, sums + leaf)
 
 
+@subroutine
+def add_targets(factors, source, lowest, nodes, marks, weights, target_weights, bits, summary):
+    """Add up the weights of all targets of a source.
+
+    Args:
+        source: The position of the source in the first level of the first run.
+        factors, lowest, nodes, marks, weights, target_weights, bits, summary: As in
+            `multiply_chain`. The last three receive the targets.
+
+    Returns:
+        ``(begin, end)``: the range of the words of ``summary`` that are not 0.
+    """
+    last = factors.shape[0] - 1
+    begin = summary.shape[0]
+    end = np.int64(0)
+    # The nodes of the factor that the source reaches, and their weights.
+    current = 0
+    count = np.int64(1)
+    nodes[0, 0] = source
+    weights[0, source] = 1
+    for k in range(last):
+        run = factors[k, RUN]
+        offsets = load(run, FIRST_LEVEL + run_layout.LEVEL_OFFSETS)
+        values = load(run, SECOND_LEVEL + run_layout.LEVEL_VALUES)
+        sums = load(run, run_layout.WEIGHT_SUMS)
+        uniform = load(run, run_layout.UNIFORM_WEIGHT)
+        positions = factors[k + 1, MAP]
+        map_lowest = factors[k + 1, LOWEST]
+        map_size = factors[k + 1, MAP_SIZE]
+        reached = np.int64(0)
+        for i in range(count):
+            node = nodes[current, i]
+            weight = weights[k, node]
+            for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
+                value = load(run, values + leaf) - map_lowest
+                if value < 0 or value >= map_size:
+                    continue
+                position = load(positions, value)
+                if position < 0:
+                    continue
+                change = weight * leaf_weight(run, sums, uniform, leaf)
+                if marks[k + 1, position] == source + 1:
+                    weights[k + 1, position] += change
+                else:
+                    marks[k + 1, position] = source + 1
+                    weights[k + 1, position] = change
+                    nodes[1 - current, reached] = position
+                    reached += 1
+        current = 1 - current
+        count = reached
+    run = factors[last, RUN]
+    offsets = load(run, FIRST_LEVEL + run_layout.LEVEL_OFFSETS)
+    values = load(run, SECOND_LEVEL + run_layout.LEVEL_VALUES)
+    sums = load(run, run_layout.WEIGHT_SUMS)
+    uniform = load(run, run_layout.UNIFORM_WEIGHT)
+    for i in range(count):
+        node = nodes[current, i]
+        weight = weights[last, node]
+        for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
+            target = load(run, values + leaf) - lowest
+            target_weights[target] += weight * leaf_weight(run, sums, uniform, leaf)
+            word = target >> 6
+            bits[word] |= np.int64(1) << (target & 63)
+            block = word >> 6
+            summary[block] |= np.int64(1) << (word & 63)
+            begin = min(begin, block)
+            end = max(end, block + 1)
+    return begin, end
+
+
 @kernel
 def multiply_chain(
     factors, first, lowest, nodes, marks, weights, target_weights, bits, summary, out
@@ -77,61 +157,16 @@ def multiply_chain(
     Returns:
         ``(next, written)``: the position of the next source, and the number of rows.
     """
-    last = factors.shape[0] - 1
-    run = factors[0, RUN]
-    source_count = load(run, FIRST_LEVEL + run_layout.LEVEL_NODES)
-    source_values = load(run, FIRST_LEVEL + run_layout.LEVEL_VALUES)
+    source_count = load(factors[0, RUN], FIRST_LEVEL + run_layout.LEVEL_NODES)
+    source_values = load(factors[0, RUN], FIRST_LEVEL + run_layout.LEVEL_VALUES)
     written = np.int64(0)
     source = first
     while source < source_count and written + target_weights.shape[0] <= out.shape[1]:
-        # The nodes of the factor that the source reaches, and their weights.
-        current = 0
-        count = np.int64(1)
-        nodes[0, 0] = source
-        weights[0, source] = 1
-        for k in range(last + 1):
-            run = factors[k, RUN]
-            offsets = load(run, FIRST_LEVEL + run_layout.LEVEL_OFFSETS)
-            values = load(run, SECOND_LEVEL + run_layout.LEVEL_VALUES)
-            sums = load(run, run_layout.WEIGHT_SUMS)
-            uniform = load(run, run_layout.UNIFORM_WEIGHT)
-            if k == last:
-                for i in range(count):
-                    node = nodes[current, i]
-                    weight = weights[k, node]
-                    for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
-                        target = load(run, values + leaf) - lowest
-                        target_weights[target] += weight * leaf_weight(run, sums, uniform, leaf)
-                        word = target >> 6
-                        bits[word] |= np.int64(1) << (target & 63)
-                        summary[word >> 6] |= np.int64(1) << (word & 63)
-                continue
-            positions = factors[k + 1, MAP]
-            map_lowest = factors[k + 1, LOWEST]
-            map_size = factors[k + 1, MAP_SIZE]
-            reached = np.int64(0)
-            for i in range(count):
-                node = nodes[current, i]
-                weight = weights[k, node]
-                for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
-                    value = load(run, values + leaf) - map_lowest
-                    if value < 0 or value >= map_size:
-                        continue
-                    position = load(positions, value)
-                    if position < 0:
-                        continue
-                    change = weight * leaf_weight(run, sums, uniform, leaf)
-                    if marks[k + 1, position] == source + 1:
-                        weights[k + 1, position] += change
-                    else:
-                        marks[k + 1, position] = source + 1
-                        weights[k + 1, position] = change
-                        nodes[1 - current, reached] = position
-                        reached += 1
-            current = 1 - current
-            count = reached
+        begin, end = add_targets(
+            factors, source, lowest, nodes, marks, weights, target_weights, bits, summary
+        )
         source_value = load(factors[0, RUN], source_values + source)
-        for block in range(summary.shape[0]):
+        for block in range(begin, end):
             words = summary[block]
             summary[block] = 0
             while words != 0:
@@ -151,3 +186,76 @@ def multiply_chain(
                     target_weights[target] = 0
         source += 1
     return source, written
+
+
+@kernel
+def derive_chain_keys(
+    factors,
+    first,
+    lowest,
+    nodes,
+    marks,
+    weights,
+    target_weights,
+    bits,
+    summary,
+    layout,
+    known,
+    keys,
+    key_weights,
+    new_rows,
+):
+    """Write the keys of the rows of as many sources as surely fit; add them to a set.
+
+    Args:
+        factors, first, lowest, nodes, marks, weights, target_weights, bits, summary: As in
+            `multiply_chain`. All weights are positive.
+        layout: int64, `KEY_WORDS` words; a key has the target in its lowest bits.
+        known: uint64, one bit per key: the set.
+        keys: uint32; receives the keys, ascending.
+        key_weights: uint32, as long as ``keys``; receives their weights.
+        new_rows: int64, shape ``(2, capacity)``, as long as ``keys``; receives the sources and the
+            targets of the keys that the set did not contain.
+
+    Returns:
+        ``(next, written, added)``: the position of the next source, the number of keys, and how
+        many of them are new.
+    """
+    source_count = load(factors[0, RUN], FIRST_LEVEL + run_layout.LEVEL_NODES)
+    source_values = load(factors[0, RUN], FIRST_LEVEL + run_layout.LEVEL_VALUES)
+    written = np.int64(0)
+    added = np.int64(0)
+    source = first
+    while source < source_count and written + target_weights.shape[0] <= keys.shape[0]:
+        begin, end = add_targets(
+            factors, source, lowest, nodes, marks, weights, target_weights, bits, summary
+        )
+        source_value = load(factors[0, RUN], source_values + source)
+        first_key = ((source_value - layout[KEY_SOURCE]) << layout[KEY_SHIFT]) + (
+            lowest - layout[KEY_TARGET]
+        )
+        for block in range(begin, end):
+            words = summary[block]
+            summary[block] = 0
+            while words != 0:
+                lowest_bit = words & -words
+                word = (block << 6) + count_ones(lowest_bit - 1)
+                words ^= lowest_bit
+                rest = bits[word]
+                bits[word] = 0
+                while rest != 0:
+                    lowest_bit = rest & -rest
+                    target = (word << 6) + count_ones(lowest_bit - 1)
+                    rest ^= lowest_bit
+                    key = first_key + target
+                    keys[written] = key
+                    key_weights[written] = target_weights[target]
+                    target_weights[target] = 0
+                    written += 1
+                    bit = np.uint64(1) << np.uint64(key & 63)
+                    new_rows[0, added] = source_value
+                    new_rows[1, added] = lowest + target
+                    added += known[key >> 6] & bit == 0
+                    known[key >> 6] |= bit
+        source += 1
+    return source, written, added

@@ -8,6 +8,7 @@ set between them.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
+from dbsp_wcoj.kernels.memory import count_ones
 
 
 @kernel
@@ -76,3 +77,26 @@ def add_absent_bits(keys, bits, is_absent):
         bit = np.uint64(1) << np.uint64(keys[i] & 63)
         is_absent[i] = bits[word] & bit == 0
         bits[word] |= bit
+
+
+@kernel
+def decode_bits(bits, lowest, shifts, masks, rows):
+    """Write the rows of the keys whose bits are set, in ascending order of the keys.
+
+    Args:
+        bits: uint64, with 64 keys per word.
+        lowest: int64, the lowest value of each column of a key.
+        shifts: int64, the position of the lowest bit of each column in a key.
+        masks: int64, for each column, the mask of its bits after the shift.
+        rows: int64, shape ``(columns, keys)``.
+    """
+    row = np.int64(0)
+    for word in range(bits.shape[0]):
+        rest = np.int64(bits[word])
+        while rest != 0:
+            lowest_bit = rest & -rest
+            rest ^= lowest_bit
+            key = (word << 6) + count_ones(lowest_bit - 1)
+            for k in range(rows.shape[0]):
+                rows[k, row] = ((key >> shifts[k]) & masks[k]) + lowest[k]
+            row += 1

@@ -51,8 +51,9 @@ def lower_least_values(keys, begin, value_bits, groups, values, count, improved)
         if group == last:
             continue
         last = group
-        product = np.uint64(group) * _FACTOR
-        slot = np.int64(product >> np.uint64(32)) & mask
+        # A block of 64 groups is in 64 slots side by side, because the keys are sorted.
+        product = np.uint64(group >> 6) * _FACTOR
+        slot = (group ^ np.int64(product >> np.uint64(32))) & mask
         while groups[slot] != group and groups[slot] != EMPTY:
             slot = (slot + 1) & mask
         value = keys[i] & value_mask

@@ -137,6 +137,53 @@ def test_the_first_step_of_a_closure_reads_no_histories(monkeypatch):
     assert reads
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        CLOSURE,
+        "tc(a, b) :- e(a, b). tc(a, c) :- e(a, b), tc(b, c).",
+        "tc(a, min(b)) :- e(a, b). tc(a, min(c)) :- e(a, b), tc(b, c).",
+    ],
+)
+def test_a_load_sorts_the_state_only_when_a_change_reads_it(rules, monkeypatch):
+    builds = []
+    build = derivation_batches.DerivationBatches.build
+    monkeypatch.setattr(
+        derivation_batches.DerivationBatches,
+        "build",
+        lambda self, *arguments: builds.append(1) or build(self, *arguments),
+    )
+    circuit = compile_datalog(rules, {"e": SCHEMAS["e"]}, materialize=["tc"])
+    circuit.step({"e": table(SCHEMAS["e"], [((n, n + 1), 1) for n in range(9)])})
+    circuit.views["tc"]
+    assert not builds
+    circuit.step({"e": table(SCHEMAS["e"], [((0, 1), -1), ((3, 0), 1)])})
+    assert len(builds) == 1
+    other = compile_datalog(rules, {"e": SCHEMAS["e"]}, materialize=["tc"])
+    edges = [((n, n + 1), 1) for n in range(1, 9)]
+    other.step({"e": table(SCHEMAS["e"], [*edges, ((3, 0), 1)])})
+    assert rows(circuit.views["tc"]) == rows(other.views["tc"])
+
+
+def test_a_closure_counts_the_rows_of_products_that_are_not_computed(monkeypatch):
+    """Each pair is compared with the known ones once per iteration that derives it."""
+    monkeypatch.setattr(chain_product, "MIN_DELTA_ROWS", 1)
+    monkeypatch.setattr(nested_circuit, "MIN_UNSORTED_ROWS", 0)
+    computed = []
+    monkeypatch.setattr(
+        chain_product.ChainProduct, "compute_parts", lambda self: computed.append(1)
+    )
+    circuit = compile_datalog(CLOSURE, {"e": SCHEMAS["e"]})
+    edges = [(n, n + 1) for n in range(9)] + [(n, n + 2) for n in range(8)]
+    circuit.step({"e": table(SCHEMAS["e"], [(edge, 1) for edge in edges])})
+    assert not computed
+    counted = sum(circuit.graph.rows)
+    monkeypatch.undo()
+    other = compile_datalog(CLOSURE, {"e": SCHEMAS["e"]})
+    other.step({"e": table(SCHEMAS["e"], [(edge, 1) for edge in edges])})
+    assert counted == sum(other.graph.rows)
+
+
 def iteration_of(delta: ZSet | RowParts) -> int:
     rows = delta if isinstance(delta, RowParts) else RowParts.of(delta)
     return int(rows.parts[0].columns[-1][0])

@@ -11,6 +11,7 @@ from dbsp_wcoj import DeltaQuery, LimitError, Query, Relations, ZSet
 from dbsp_wcoj.execution import chain_product
 from dbsp_wcoj.execution.chain_product import ChainProducts, find_chain
 from dbsp_wcoj.limits import Budget, StepLimits
+from dbsp_wcoj.storage.row_keys import KeyLayout, RowKeySet
 
 CHAINS = [
     "q(x, z) :- e(x, y), d(y, z)",
@@ -69,6 +70,50 @@ def test_the_product_equals_the_generic_join(text, data):
         assert product == view.evaluate(staged)
         assert product == view.evaluate(staged, chain_products=products)
         staged.commit()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_the_keys_of_a_product_are_those_of_its_rows(data):
+    relations = Relations()
+    query = Query.parse("q(x, z, i) :- e(x, y), d(y, z, i)")
+    DeltaQuery(query, relations=relations)
+    uniform = data.draw(st.sampled_from([1, 3]))
+    edges = data.draw(st.sets(st.tuples(VALUE, VALUE), min_size=1, max_size=8))
+    relations.stage({"e": ZSet.from_rows(edges, [uniform] * len(edges))}).commit()
+    delta = ZSet.from_rows(
+        {(*row, 7) for row in data.draw(st.sets(st.tuples(VALUE, VALUE), min_size=1))}
+    )
+    staged = relations.stage({"d": delta})
+    chain = find_chain(query, "d")
+    assert chain is not None
+    rows = ChainProducts().multiply_parts(chain, staged.by_name["d"], relations.traces)
+    assert rows is not None
+    product = rows.source
+    assert isinstance(product, chain_product.ChainProduct) and product.has_positive_weights
+    layout = KeyLayout.covering(product.extremes)
+    assert layout is not None
+    known_keys = data.draw(st.sets(st.integers(0, (1 << layout.total_bits) - 1)))
+    known = RowKeySet(layout.total_bits)
+    bitmap = known.bitmap(1 << 16)
+    assert bitmap is not None
+    known.add_absent(np.array(sorted(known_keys), np.int64))
+    chunks = [[array.copy() for array in chunk] for chunk in product.derive_keys(layout, bitmap)]
+    total = rows.sorted()
+    assert rows.source is None
+    keys = layout.encode(total.row_array[:2]).tolist()
+    assert [key for chunk in chunks for key in chunk[0].tolist()] == keys
+    assert [w for chunk in chunks for w in chunk[1].tolist()] == total.weights.tolist()
+    new_rows = [row for chunk in chunks for row in zip(*chunk[2].tolist(), strict=True)]
+    expected = [
+        (x, z)
+        for (x, z, _), key in zip(total.to_dict(), keys, strict=True)
+        if key not in known_keys
+    ]
+    assert new_rows == expected
+    known.count_added(len(new_rows))
+    all_rows = known.rows(layout)
+    assert layout.encode(all_rows).tolist() == sorted(known_keys | set(keys))
 
 
 def test_rows_of_an_overlay_are_read():

@@ -71,6 +71,10 @@ def test_a_key_is_absent_exactly_when_it_is_added_for_the_first_time(largest, ke
         assert absent.tolist() == [number not in added for number in numbers]
         added.update(numbers)
         assert len(keys) == len(added)
+    layout = KeyLayout((0,), (key_bits,))
+    assert keys.rows(layout).tolist() == [sorted(added)]
+    if keys.bitmap(1 << 20) is not None:
+        assert keys.rows(layout).tolist() == [sorted(added)]
 
 
 @pytest.mark.parametrize("max_small_bits", [0, 1 << 16], ids=["arrays", "bitmap"])
