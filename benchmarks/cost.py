@@ -1,4 +1,4 @@
-"""Measures seconds of wall time, and CPU seconds of all threads of this process."""
+"""Measures seconds of wall time, and CPU seconds of all threads and memory of this process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -46,3 +47,23 @@ def median(costs: Sequence[Cost]) -> Cost:
         statistics.median(cost.wall for cost in costs),
         statistics.median(cost.cpu for cost in costs),
     )
+
+
+class PeakResidentMemory:
+    """The largest resident memory of this process since the object was created.
+
+    It includes the memory that the process had before. There is one such object at a time.
+
+    >>> PeakResidentMemory().read() > 0
+    True
+    """
+
+    def __init__(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")
+
+    def read(self) -> int:
+        """Return the bytes."""
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
+        raise OSError("the system does not tell the peak memory of a process")
