@@ -304,3 +304,23 @@ def edges_of(rows: list[tuple[int, int]]) -> pa.Table:
     """Return edges without names."""
     src, dst = zip(*rows, strict=True)
     return pa.table({"src": src, "dst": dst, "name": pa.nulls(len(rows), pa.string())})
+
+
+@pytest.mark.parametrize("rows_per_batch", [None, 2])
+def test_rows_that_name_another_micro_batch_are_refused(state_dir, rows_per_batch):
+    counts, names = Target(), Target()
+    sink = make_sink(state_dir, counts)
+    feed(sink, 0, 1)
+    for number in (0, 2):
+        options = ChangeOptions(
+            backfill={"e": table_of(0, 1)}, backfill_batch_id=number, rows_per_batch=rows_per_batch
+        )
+        with pytest.raises(ProgramChangeError, match=f"after micro-batch {number}, and .* micro-batch 1:"):
+            sink.add_view(NAMES, names, change=options)
+    options = ChangeOptions(
+        backfill={"e": table_of(0, 1)}, backfill_batch_id=1, rows_per_batch=rows_per_batch
+    )
+    done = sink.add_view(NAMES, names, change=options).done
+    fed = feed_until(done, sink, 2)
+    check_rows({"counts": counts, "names": names}, COUNTS + NAMES, table_of(0, 1), *fed)
+    sink.close()
