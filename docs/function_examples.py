@@ -128,6 +128,7 @@ MORE_EXAMPLES: Final[dict[str, dict[str, str]]] = {
         "bitmap_and": "spark: bitmap_count(bitmap_and_agg(X'03'))",
         "spark_integer_text": "spark: TRY_CAST('1.5' AS INT)",
         "spark_float_text": "spark: CAST('1.5d' AS DOUBLE)",
+        "spark_decimal_text": "spark: TRY_CAST('1_000' AS DECIMAL(10, 2))",
         "spark_boolean_text": "spark: CAST(' yes ' AS BOOLEAN)",
         "gcd": "gcd(12, 18)",
         "lcm": "lcm(4, 6)",

@@ -84,6 +84,7 @@ _PARTS: Final = frozenset(
         "list_distinct",
         "list_distinct_with_null",
         "list_element",
+        "list_element_not_zero",
         "list_element_strict",
         "list_except",
         "list_filter",
@@ -180,7 +181,7 @@ def _kind(expression: Expression, kind_of_column: KindOfColumn) -> str:
         return field_json_kind(_kind(arguments[0], kind_of_column), _field_index(*arguments))
     if name == "make_map":
         return _kind(arguments[1], kind_of_column)
-    if name == "map_from_entries":
+    if name in ("map_from_entries", "map_from_entries_or_null"):
         return field_json_kind(_kind(arguments[0], kind_of_column), 1)
     if name == "map_entries":
         return struct_json_kind({1: _kind(arguments[0], kind_of_column)})

@@ -125,7 +125,8 @@ def _read_average(reader: AggregateReader) -> Expression:
     divisor = _divisor(reader, value)
     precision, scale = value.type.precision, value.type.scale
     target = pa.decimal128(min(38, precision + 4), min(38, scale + 4))
-    return reader.cast(reader.call("divide_ansi", total, divisor), target)
+    # A cast of the quotient in its usual type would lose digits: that has six after the point.
+    return reader.clause.call(reader.function, "divide_ansi", total, divisor, type=target)
 
 
 def _mean_time(reader: AggregateReader, value: Expression) -> Expression:

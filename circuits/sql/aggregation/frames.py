@@ -20,6 +20,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Final, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 from sqlglot import exp
 
@@ -96,6 +97,8 @@ def read_frame(
     # A window without varying keys needs no order, except for an offset of RANGE: it is added to
     # the one key, even if that is a constant.
     keys = varying_keys or all_keys
+    if mode == "range":
+        keys = tuple(_as_range_key(clause, spec, key) for key in keys)
     start, end = (
         None if name in computed else _read_bound(clause, node, spec, name, mode, keys)
         for name in ("start", "end")
@@ -133,6 +136,22 @@ def _depends_on_row(clause: Clause, bound: object) -> bool:
         and not clause.source.is_spark
         and bound.find(*_VARYING) is not None
     )
+
+
+def _as_range_key(clause: Clause, spec: exp.WindowSpec, key: SortKey) -> SortKey:
+    """Return a sort key of a RANGE frame in the type in which its offsets are added.
+
+    A FLOAT stays a FLOAT in Spark. It is a DOUBLE in PostgreSQL, and in DuckDB if an offset is one.
+    """
+    source = clause.source
+    if source.is_spark or not pa.types.is_float32(key.expression.type):
+        return key
+    bounds = [spec.args.get(name) for name in ("start", "end")]
+    offsets = [read_constant(clause, part) for part in bounds if isinstance(part, exp.Expr)]
+    is_double = any(pa.types.is_float64(offset.type) for offset in offsets)
+    if not is_double and not (offsets and source.is_postgres):
+        return key
+    return replace(key, expression=clause.call(spec, "cast", key.expression, type=pa.float64()))
 
 
 def _compute_offset(clause: Clause, mode: str, bound: exp.Expr, side: str) -> Expression:
@@ -253,6 +272,10 @@ def _range_offset(
     if number < 0:
         raise source.error(bound, f"offset {number}: write a number that is not negative")
     if pa.types.is_floating(type_):
+        with np.errstate(over="ignore"):
+            is_finite = np.isfinite(np.asarray(number, np.float64).astype(type_.to_pandas_dtype()))
+        if source.is_spark and not is_finite:
+            raise source.unsupported(bound, f"offset {number} over {type_}", "write UNBOUNDED")
         return float(number)
     if pa.types.is_date(type_):
         number = number * (86_400_000 if pa.types.is_date64(type_) else 1)

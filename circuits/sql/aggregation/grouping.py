@@ -61,7 +61,7 @@ from circuits.types import functions
 __all__ = [
     "FIRST_WINDOW",
     "ONE_ROW",
-    "ROW_NUMBER_VALUE",
+    "ROW_NUMBER_COLUMN",
     "Grouping",
     "aggregate_call",
     "has_aggregate",
@@ -81,7 +81,7 @@ FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
 FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
 #: The placeholder of a row_number() of which a condition keeps a range, as in
 #: ``QUALIFY row_number() OVER (...) <= 3``. A TopK keeps the rows, a Window computes their numbers.
-ROW_NUMBER_VALUE: Final = Column(7 * FIRST_OUTER_COLUMN, pa.int64())
+ROW_NUMBER_COLUMN: Final = 7 * FIRST_OUTER_COLUMN
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
@@ -132,7 +132,7 @@ def is_group_value(column: int) -> bool:
 
 def is_window_value(column: int) -> bool:
     """Return whether a column number is the placeholder of a window function."""
-    return FIRST_WINDOW <= column < FIRST_GROUPING or column == ROW_NUMBER_VALUE.index
+    return FIRST_WINDOW <= column < FIRST_GROUPING or column == ROW_NUMBER_COLUMN
 
 
 class Grouping:
@@ -297,7 +297,7 @@ class Grouping:
             return Column(len(self.keys) + index - FIRST_AGGREGATE, type_)
         if index < FIRST_WINDOW:
             return self._subquery_values[index - FIRST_SUBQUERY]
-        if index < FIRST_GROUPING or expression == ROW_NUMBER_VALUE:
+        if index < FIRST_GROUPING or index == ROW_NUMBER_COLUMN:
             return expression
         return Column(len(self.keys) + len(self._aggregates) + index - FIRST_GROUPING, type_)
 

@@ -1,12 +1,22 @@
 """CAST, TRY_CAST and ``::``, with the rules of DuckDB or, in dialect spark, of Spark 4.
 
-Spark differs from DuckDB in these rules: a cast to an integer cuts off the fraction; a string with
-a fraction or an exponent is not an integer; a float is formatted differently as a string; and it is
-cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a DECIMAL(5, 2).
+Spark differs from DuckDB in these rules (`_apply_spark_rules`, `dialect_text`):
 
-PostgreSQL differs in these: a whole float has no fraction as a text, ``1`` and not ``1.0``, and a
-cast to VARCHAR(n) or CHAR(n) keeps the first n characters. A numeric is rounded half away from zero
-to an integer, also a quotient of numerics, which is a float here (`postgres.numbers.is_numeric`).
+- A cast to an integer cuts off the fraction.
+- A float is cast to a decimal by its shortest decimal text, so that 1.005 is 1.01 as a
+  DECIMAL(5, 2). NaN and infinity are NULL as a decimal.
+- A DOUBLE beyond the largest FLOAT is infinite as a FLOAT.
+- A timestamp is a number of seconds since 1970, and the reverse.
+- Texts of numbers, booleans, dates and timestamps have other notations
+  (`circuits.types.functions.texts.spark_notation`).
+- Floats, decimals, dates, timestamps, intervals and nested values are other texts
+  (`circuits.types.functions.nested.nested_texts`).
+- The fields of structs are cast by position.
+
+PostgreSQL differs in these: a whole float has no fraction as a text, ``1`` and not ``1.0``, a
+decimal has a digit before its point, and a cast to VARCHAR(n) or CHAR(n) keeps the first n
+characters. A numeric is rounded half away from zero to an integer, also a quotient of numerics,
+which is a float here (`postgres.numbers.is_numeric`).
 """
 
 from __future__ import annotations
@@ -109,7 +119,7 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
     if source.dialect == "duckdb" and is_nested(value.type) and pa.types.is_string(target):
         return clause.call(node, "nested_text", value)
     if source.is_postgres and is_list(value.type) and pa.types.is_string(target):
-        return _limit_length(clause, node, clause.call(node, "postgres_list_text", value))
+        return _limit_postgres_length(clause, node, clause.call(node, "postgres_list_text", value))
     if source.is_postgres and is_list(target) and is_text(value.type):
         levels = integer_literal(_levels_of(target))
         value = clause.call(node, "postgres_list", value, levels)
@@ -139,7 +149,7 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
     if not source.is_spark:
         cast = _with_json_kind(clause, node, value, cast, lenient=is_lenient)
     if source.is_postgres and pa.types.is_string(target):
-        cast = _limit_length(clause, node, cast)
+        cast = _limit_postgres_length(clause, node, cast)
     type_in_text, fix = "JSON" if is_json else str(target), "correct it, or use TRY_CAST"
     if source.dialect == "duckdb" and is_nested(target):
         type_in_text = node.to.sql("duckdb")
@@ -224,7 +234,7 @@ def _cast_to_spark_interval(
     return clause.call(node, "make_interval", amount, integer_literal(0), integer_literal(0))
 
 
-def _limit_length(clause: Clause, node: exp.Cast, text: Expression) -> Expression:
+def _limit_postgres_length(clause: Clause, node: exp.Cast, text: Expression) -> Expression:
     """Return the first characters of a text that is cast to VARCHAR(n), CHAR(n) or CHAR.
 
     Blanks at the end of a CHAR have no meaning in PostgreSQL, so they are left out.
@@ -348,12 +358,15 @@ def _apply_spark_rules(
     """Return the value to cast, so that the result is that of Spark."""
     is_fractional = pa.types.is_floating(value.type) or pa.types.is_decimal(value.type)
     if pa.types.is_integer(target) and is_fractional:
+        is_long = pa.types.is_decimal(value.type) and value.type.precision > _LONG_DIGITS
+        if is_long and not pa.types.is_int64(target):
+            # Spark rounds such a decimal to a double: 0.99999999999999999999 is 1.
+            value = clause.call(node, "cast", value, type=pa.float64())
         return clause.call(node, "trunc", value)
     if pa.types.is_decimal(target) and pa.types.is_floating(value.type):
-        if lenient:
-            limit = Literal(float(f"1e{38 - target.scale}"), pa.float64())
-            is_in_range = clause.call(node, "lt", clause.call(node, "abs", value), limit)
-            value = clause.call(node, "case", is_in_range, value, Literal(None, value.type))
+        limit = Literal(float(f"1e{38 - target.scale}") if lenient else math.inf, pa.float64())
+        is_in_range = clause.call(node, "lt", clause.call(node, "abs", value), limit)
+        value = clause.call(node, "case", is_in_range, value, Literal(None, value.type))
         return clause.call(node, "shortest_decimal", value, integer_literal(target.scale))
     if pa.types.is_string(target):
         return dialect_text(clause, node, value)
@@ -369,6 +382,8 @@ def _apply_spark_rules(
         return clause.call(node, "spark_integer_text", value)
     if is_text(value.type) and pa.types.is_floating(target):
         return clause.call(node, "spark_float_text", value)
+    if is_text(value.type) and pa.types.is_decimal(target):
+        return clause.call(node, "spark_decimal_text", value)
     if is_text(value.type) and pa.types.is_boolean(target):
         return clause.call(node, "spark_boolean_text", value)
     if pa.types.is_float64(value.type) and pa.types.is_float32(target):
@@ -417,20 +432,23 @@ def dialect_text(clause: Clause, node: exp.Expr, value: Expression) -> Expressio
     """Return a value in a form whose cast to text is that of the dialect.
 
     A float is ``1.0E10`` in Spark, ``10000000000`` in PostgreSQL, and ``10000000000.0`` in DuckDB.
-    Bytes are hexadecimal digits after ``\\x`` in PostgreSQL.
+    Bytes are hexadecimal digits after ``\\x`` in PostgreSQL. A DECIMAL(2, 2) is ``.05`` in DuckDB
+    only, and ``0.05`` in the others. The day after 9999-12-31 is ``+10000-01-01`` in Spark.
     """
     if clause.source.is_postgres and pa.types.is_floating(value.type):
         return clause.call(node, "postgres_float", value)
     if clause.source.is_postgres and is_binary(value.type):
         return clause.call(node, "postgres_bytes_text", value)
+    is_fraction = pa.types.is_decimal(value.type) and value.type.scale == value.type.precision
+    if is_fraction and (clause.source.is_spark or clause.source.is_postgres):
+        return clause.call(node, "spark_text", value)
     if not clause.source.is_spark:
         return value
     if pa.types.is_floating(value.type):
         return clause.call(node, "java_float", value)
-    if is_nested(value.type):
+    is_day = pa.types.is_date(value.type) or pa.types.is_timestamp(value.type)
+    if is_day or is_nested(value.type):
         return clause.call(node, "spark_text", value)
-    if pa.types.is_timestamp(value.type) and value.type.tz is not None:
-        return clause.call(node, "cast", value, type=pa.timestamp("us"))
     if is_interval(value.type):
         units = _units_in_text(clause, node, value)
         return clause.call(node, "interval_text", value, *map(string_literal, units))
@@ -466,7 +484,7 @@ def _units_in_text(clause: Clause, node: exp.Expr, value: Expression) -> tuple[s
         is_days = any(all(pa.types.is_date(side.type) for side in pair) for pair in sides)
         return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
     if isinstance(value, Call) and value.function in _INTERVAL_FUNCTIONS:
-        is_days = value.function == "subtract" and any(map(_is_cast_date, value.arguments))
+        is_days = value.function == "subtract" and any(map(_is_cast_of_date, value.arguments))
         return ("DAY", "DAY") if is_days else ("DAY", "SECOND")
     raise clause.source.unsupported(
         node,
@@ -498,7 +516,7 @@ def _month_fields(node: exp.Expr) -> tuple[str, str] | None:
     return None
 
 
-def _is_cast_date(value: Expression) -> bool:
+def _is_cast_of_date(value: Expression) -> bool:
     return (
         isinstance(value, Call)
         and value.function == "cast"
@@ -506,6 +524,8 @@ def _is_cast_date(value: Expression) -> bool:
     )
 
 
+#: The digits of a decimal that Spark stores as an integer of 64 bits.
+_LONG_DIGITS: Final = 18
 #: The least float64 that is rounded to an infinite float32.
 _FLOAT_OVERFLOW: Final = 2.0**128 - 2.0**103
 

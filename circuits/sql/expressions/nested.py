@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.duckdb_lists import join_texts
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
@@ -28,7 +29,7 @@ from circuits.sql.expressions.spark.sequences import read_sequence
 from circuits.sql.expressions.time_series import is_time_series, read_time_series
 from circuits.sql.expressions.variants.paths import read_variant_subscript
 from circuits.sql.syntax.parsing import parse_by_name
-from circuits.types.arrow_types import VARIANT
+from circuits.types.arrow_types import VARIANT, is_nested
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
@@ -62,8 +63,9 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
         if isinstance(part, exp.PropertyEQ):
             clause.source.allow_arguments(part, "this", "expression")
             name, value = part.this.name, part.expression
-            # sqlglot gives the names col1, col2, ... to the fields of struct(a, b, ...).
-            is_unnamed = name == f"col{number}" and clause.source.name_in_text(node) == "struct"
+            # sqlglot gives the names col1, col2, ... to the fields of struct(a, b, ...). Such a
+            # name has no position in the text.
+            is_unnamed = not part.this.meta and clause.source.name_in_text(node) == "struct"
             if isinstance(value, exp.Dot) and is_unnamed:
                 name = value.expression.name  # as in Spark, the name of the field
         elif isinstance(part, exp.Star):
@@ -80,8 +82,6 @@ def _read_row(clause: Clause, node: exp.Tuple | exp.Anonymous) -> Expression:
     prefix = "f" if clause.source.is_postgres else "element"
     prefix = "col" if clause.source.is_spark else prefix
     arguments: list[Expression] = []
-    prefix = "f" if clause.source.is_postgres else "element"
-    prefix = "col" if clause.source.is_spark else prefix
     for number, part in enumerate(node.expressions, 1):
         name, value = f"{prefix}{number}", part
         if clause.source.is_spark and isinstance(part, exp.Column):
@@ -152,7 +152,7 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
             node, f"a subscript of a value of type {value.type}", "subscript a list, struct or map"
         )
     if node.args.get("offset"):  # element_at and try_element_at of Spark
-        name = "list_element" if node.args.get("safe") else "list_element_strict"
+        name = "list_element_not_zero" if node.args.get("safe") else "list_element_strict"
     else:
         name = "list_get_strict" if clause.source.is_spark else "list_element"
     return clause.call(node, name, value, index)
@@ -241,6 +241,11 @@ def _read_sort(clause: Clause, node: exp.ArraySort) -> Expression:
     name = "list_sort" + ("" if flags["asc"] else "_desc")
     name += "_nulls_first" if flags["nulls_first"] else ""
     return clause.call(node, name, clause.read(node.this))
+
+
+def _reader_of(function: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
+    """Return the reader of a node that calls one function in all dialects."""
+    return _reader_by_dialect(function, function, *names, ignored=ignored)
 
 
 def _reader_by_dialect(duckdb: str, spark: str, *names: str, ignored: Sequence[str] = ()) -> Reader:
@@ -460,8 +465,15 @@ def _read_intersection(clause: Clause, node: exp.Expr) -> Expression:
 def _read_join(clause: Clause, node: exp.ArrayToString) -> Expression:
     values, *others = clause.read_arguments(node, "this", "expression", "null")
     if clause.source.is_spark:
-        return clause.call(node, "list_join", values, *others)
+        return clause.call(node, "list_join", _texts_of_elements(clause, node, values), *others)
     return join_texts(clause, node, values, *others, empty=string_literal(""))
+
+
+def _texts_of_elements(clause: Clause, node: exp.Expr, values: Expression) -> Expression:
+    """Return a list with the texts that its elements have in Spark."""
+    if not is_list(values.type) or is_nested(values.type.value_type):
+        return values
+    return spark_cast(clause, node, values, pa.list_(pa.string()))
 
 
 def _split_reader(function: str) -> Reader:
@@ -487,7 +499,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.ArrayAppend: _reader_by_dialect(
         "list_append", "list_append_or_null", "this", "expression", ignored=["null_propagation"]
     ),
-    exp.ArrayCompact: _reader_by_dialect("list_compact", "list_compact", "this"),
+    exp.ArrayCompact: _reader_of("list_compact", "this"),
     exp.ArrayConcat: _reader_by_dialect(
         "list_concat",
         "list_concat_or_null",
@@ -505,10 +517,10 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.ArrayDistinct: _reader_by_dialect(
         "list_distinct", "list_distinct_with_null", "this", ignored=["check_null"]
     ),
-    exp.ArrayExcept: _reader_by_dialect("list_except", "list_except", "this", "expression"),
+    exp.ArrayExcept: _reader_of("list_except", "this", "expression"),
     exp.ArrayIntersect: _read_intersection,
-    exp.ArrayMax: _reader_by_dialect("list_max", "list_max", "this"),
-    exp.ArrayMin: _reader_by_dialect("list_min", "list_min", "this"),
+    exp.ArrayMax: _reader_of("list_max", "this"),
+    exp.ArrayMin: _reader_of("list_min", "this"),
     exp.ArrayOverlaps: _reader_by_dialect(
         "list_overlaps", "list_overlaps_or_null", "this", "expression"
     ),
@@ -519,9 +531,7 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
         ignored=["zero_based"],
     ),
     exp.ArrayPrepend: _read_prepend,
-    exp.ArrayRemove: _reader_by_dialect(
-        "list_remove", "list_remove", "this", "expression", ignored=["null_propagation"]
-    ),
+    exp.ArrayRemove: _reader_of("list_remove", "this", "expression", ignored=["null_propagation"]),
     exp.ArraySize: _read_array_size,
     exp.ArraySlice: _read_array_slice,
     exp.ArraySort: _read_sort,
@@ -532,14 +542,14 @@ READERS: Final[dict[type[exp.Expr], Reader]] = {
     exp.Flatten: _reader_by_dialect("list_flatten", "list_flatten_or_null", "this"),
     exp.GenerateSeries: _read_series,
     exp.Map: _read_map,
-    exp.MapContainsKey: _reader_by_dialect("map_contains", "map_contains", "this", "key"),
-    exp.MapFromEntries: _reader_by_dialect("map_from_entries", "map_from_entries", "this"),
-    exp.MapKeys: _reader_by_dialect("map_keys", "map_keys", "this"),
+    exp.MapContainsKey: _reader_of("map_contains", "this", "key"),
+    exp.MapFromEntries: _reader_by_dialect("map_from_entries", "map_from_entries_or_null", "this"),
+    exp.MapKeys: _reader_of("map_keys", "this"),
     exp.RegexpSplit: _split_reader("split_regex"),
     exp.Split: _split_reader("split"),
     exp.StringToArray: _read_string_to_array,
     exp.Struct: _read_struct,
-    exp.StructExtract: _reader_by_dialect("struct_field", "struct_field", "this", "expression"),
+    exp.StructExtract: _reader_of("struct_field", "this", "expression"),
     exp.ToMap: _read_map_literal,
     exp.Tuple: _read_row,
     exp.VarMap: _read_map,

@@ -36,7 +36,7 @@ from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Va
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.aggregation.grouping import (
     ONE_ROW,
-    ROW_NUMBER_VALUE,
+    ROW_NUMBER_COLUMN,
     Grouping,
     has_aggregate,
     is_group_value,
@@ -383,8 +383,8 @@ class _SelectReader:
         def is_item(key: exp.Expr) -> bool:
             if _is_number(key):
                 items = self.node.expressions
-                position = int(key.this)
-                return position <= len(items) and bool(
+                position = int(key.this) if key.this.isdecimal() else 0
+                return 1 <= position <= len(items) and bool(
                     strip_parentheses(items[position - 1].unalias()) == item
                 )
             is_alias = isinstance(key, exp.Column) and key.name.casefold() == name.casefold()
@@ -399,9 +399,11 @@ class _SelectReader:
             return _Item(name, node, clause.read(node))
         if node is not self.row_number:
             self.source.mark_read(node)
+        type_ = pa.int32() if self.source.is_spark else pa.int64()
         if self.kept_numbers.first == self.kept_numbers.last:
-            return _Item(name, node, integer_literal(self.kept_numbers.first))
-        return _Item(name, node, ROW_NUMBER_VALUE)
+            number = functions.call("cast", integer_literal(self.kept_numbers.first), type=type_)
+            return _Item(name, node, number)
+        return _Item(name, node, Column(ROW_NUMBER_COLUMN, type_))
 
     def _read_group_by(self) -> None:
         group, grouping = self.node.args.get("group"), self.grouping
@@ -643,7 +645,7 @@ def finish_selection(selection: Selection) -> DerivedTable:
         for condition in selection.filters:
             plan = _filter(selection, plan, condition)
     # `_select_numbered_rows` replaces this 0 by the row number.
-    values = [integer_literal(0) if v == ROW_NUMBER_VALUE else v for v in expressions]
+    values = [Literal(0, v.type) if _is_row_number(v) else v for v in expressions]
     plan = _map_columns(plan, values, _column_names(selection))
     if row_number is not None:
         plan = _select_numbered_rows(plan, expressions, row_number, domain_keys)
@@ -702,6 +704,11 @@ def _over_kept(
     return substitute(condition, replace_column)
 
 
+def _is_row_number(value: Expression) -> bool:
+    """Return whether a value is the placeholder of a bounded row_number()."""
+    return isinstance(value, Column) and value.index == ROW_NUMBER_COLUMN
+
+
 def _select_numbered_rows(
     plan: PlanNode,
     expressions: list[Expression],
@@ -714,7 +721,8 @@ def _select_numbered_rows(
     order = order_columns(row_number.order_by, expressions)
     first, last = row_number.kept_numbers.first, row_number.kept_numbers.last
     plan = TopK(plan, keys, order, max(0, last - first + 1), first - 1)
-    if ROW_NUMBER_VALUE not in expressions:
+    numbers = [index for index, value in enumerate(expressions) if _is_row_number(value)]
+    if not numbers:
         return plan
     names = tuple(field.name for field in plan.fields)
     values: list[Expression] = list(columns(plan))
@@ -722,7 +730,8 @@ def _select_numbered_rows(
     number: Expression = columns(plan)[-1]
     if first > 1:
         number = functions.call("add", number, integer_literal(first - 1))
-    values[expressions.index(ROW_NUMBER_VALUE)] = number
+    for index in numbers:
+        values[index] = functions.call("cast", number, type=expressions[index].type)
     return Map(plan, tuple(values), names)
 
 

@@ -38,7 +38,7 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.sql.aggregation.grouping import ONE_ROW
-from circuits.sql.binding.clause import call_function
+from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.environment import (
     NO_BOUNDS,
     DerivedTable,
@@ -457,7 +457,8 @@ class _FromReader:
         if kind in ("right", "full") and self.domain is not None:
             joined.domain_columns = self._domain_columns_of_join(kind, left, right)
         using = self._read_using(join, left.scope_columns, right.scope_columns)
-        equalities, merged_columns = self._merge_using(using, kind, joined.scope_columns)
+        clause = self.environment.clause("USING", joined.read_column)
+        equalities, merged_columns = _merge_using(clause, using, kind, joined.scope_columns)
         if system_time is not None or _is_asof(join):
             joined.plan = self._plan_asof_join(left, right, joined, join, system_time, equalities)
             joined.scope_columns = merged_columns
@@ -673,31 +674,6 @@ class _FromReader:
             )
         return matches[0]
 
-    def _merge_using(
-        self, using: list[_UsingColumn], kind: str, joined: tuple[ScopeColumn, ...]
-    ) -> tuple[list[Expression], tuple[ScopeColumn, ...]]:
-        """Return the equalities of USING, and the columns of the join with the merged ones."""
-        equalities = []
-        merged = list(joined)
-        first_rank = 0
-        if self.source.is_spark or self.source.is_postgres:
-            first_rank = max((column.star_rank for column in joined), default=0) + len(using)
-        for position, (node, left_index, right_index) in enumerate(using):
-            left, right = joined[left_index], joined[right_index]
-            left_value, right_value = left.unqualified_value, right.unqualified_value
-            equalities.append(call_function(self.source, node, "eq", left_value, right_value))
-            merged_value = left_value
-            if kind == "right":
-                merged_value = right_value
-            elif kind == "full":
-                merged_value = call_function(self.source, node, "coalesce", left_value, right_value)
-            rank = max(first_rank - position, 0)
-            merged[left_index] = replace(left, merged_value=merged_value, star_rank=rank)
-            merged[right_index] = replace(
-                right, merged_value=None, is_shadowed=True, star_rank=rank
-            )
-        return equalities, tuple(merged)
-
 
 # The readers of the items of FROM. Joins in parentheses are read before.
 FROM_ITEM_READERS: Final[
@@ -708,6 +684,30 @@ FROM_ITEM_READERS: Final[
     exp.Subquery: _FromReader.read_query,
     exp.Values: _FromReader.read_values,
 }
+
+
+def _merge_using(
+    clause: Clause, using: list[_UsingColumn], kind: str, joined: tuple[ScopeColumn, ...]
+) -> tuple[list[Expression], tuple[ScopeColumn, ...]]:
+    """Return the equalities of USING, and the columns of the join with the merged ones."""
+    equalities = []
+    merged = list(joined)
+    first_rank = 0
+    if clause.source.is_spark or clause.source.is_postgres:
+        first_rank = max((column.star_rank for column in joined), default=0) + len(using)
+    for position, (node, left_index, right_index) in enumerate(using):
+        left, right = joined[left_index], joined[right_index]
+        left_value, right_value = left.unqualified_value, right.unqualified_value
+        equalities.append(clause.call(node, "eq", left_value, right_value))
+        merged_value = left_value
+        if kind == "right":
+            merged_value = right_value
+        elif kind == "full":
+            merged_value = clause.call(node, "coalesce", left_value, right_value)
+        rank = max(first_rank - position, 0)
+        merged[left_index] = replace(left, merged_value=merged_value, star_rank=rank)
+        merged[right_index] = replace(right, merged_value=None, is_shadowed=True, star_rank=rank)
+    return equalities, tuple(merged)
 
 
 def _have_same_values(left: Sequence[Column], right: Sequence[Column]) -> Expression:

@@ -27,6 +27,8 @@ __all__ = ["call", "conjunction"]
 # Names that mean one function of a text and another one of a list.
 _OVERLOADED = {"length": "list_length", "reverse": "list_reverse", "contains": "list_contains"}
 _SHORTHANDS = ("if", "nullif")
+# The functions whose result has the type that the caller gives.
+_WITH_TARGET = ("cast", "try_cast", "divide_ansi")
 
 
 def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> Expression:
@@ -35,7 +37,8 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     Args:
         name: The name of a function in `TABLE`.
         arguments: Expressions over the same row.
-        type: The target type of ``cast`` and ``try_cast``; None for other functions.
+        type: The target type of ``cast`` and ``try_cast``, or the decimal type of the quotient of
+            ``divide_ansi``; None for other functions.
 
     Raises:
         FunctionError: The function does not exist, or does not accept this number of arguments or
@@ -58,7 +61,7 @@ def call(name: str, *arguments: Expression, type: pa.DataType | None = None) -> 
     function = TABLE.get(name)
     if function is None:
         raise _unknown(name, len(arguments))
-    if type is not None and name not in ("cast", "try_cast"):
+    if type is not None and name not in _WITH_TARGET:
         raise FunctionError(f"{name} has no parameter 'type'; cast its result to {type}")
     if name in _NOT_OF_VARIANT:
         for data_type in (argument.type for argument in arguments):

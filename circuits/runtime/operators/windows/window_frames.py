@@ -103,8 +103,9 @@ class RangeOrder:
     """The order column of a frame of mode ``range`` with an offset.
 
     Attributes:
-        values: Numbers that ascend within each partition where ``present`` is true; int64 or
-            float64. NaN is the greatest value of the column, so it is last, or first if descending.
+        values: Numbers that ascend within each partition where ``present`` is true; int64 or a
+            type of floats. An offset is rounded to this type, and added in it. NaN is the greatest
+            value of the column, so it is last, or first if descending.
         present: A mask of the rows whose value is not NULL.
         descending: True if the values are the negated values of the column.
     """
@@ -201,7 +202,8 @@ def _bound(
         if shift is not None:  # it replaces the offset
             wanted, beyond = _shift_months(values, shift, descending=range_order.descending)
         elif values.dtype.kind == "f":
-            wanted = np.asarray(values) + float(offset or 0)
+            with np.errstate(over="ignore", invalid="ignore"):
+                wanted = values + np.asarray(float(offset or 0)).astype(values.dtype)
         else:
             wanted, beyond = _add_saturating(values, int(offset or 0))
         row_bounds = RowBounds(wanted, range_order.present, beyond)

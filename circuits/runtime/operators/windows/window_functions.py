@@ -178,7 +178,7 @@ class WindowFunctions:
         value_type = codec.type.value_type if hasattr(codec.type, "value_type") else codec.type
         values: np.ndarray = np.where(present, column, 0)
         if str(value_type) in ("float", "double", "halffloat"):
-            values = values_of(values, np.dtype(f"f{value_type.bit_width // 8}")).astype(np.float64)
+            values = values_of(values, np.dtype(f"f{value_type.bit_width // 8}"))
         return RangeOrder(
             -values if order.descending else values, present, descending=order.descending
         )

@@ -10,16 +10,10 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import string_literal
-from circuits.sql.expressions.named_functions import (
-    Builder,
-    as_text,
-    call_of,
-    check_count,
-)
-from circuits.sql.expressions.spark.operands import (
-    INSTANT,
-)
+from circuits.sql.expressions.named_functions import Builder, call_of, check_count
+from circuits.sql.expressions.spark.operands import INSTANT
 from circuits.types.arrow_types import VARIANT, is_nested
 
 __all__ = ["BUILDERS", "type_name"]
@@ -78,13 +72,7 @@ def _cast_builder(target: pa.DataType) -> Builder:
     """Return the builder of ``int(x)``, ``string(x)`` or another cast by the name of the type."""
 
     def convert(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
-        if arrow.is_string(target):
-            return as_text(clause, node, value)
-        if arrow.is_integer(target) and (
-            arrow.is_floating(value.type) or arrow.is_decimal(value.type)
-        ):
-            value = clause.call(node, "trunc", value)
-        return clause.call(node, "cast", value, type=target)
+        return spark_cast(clause, node, value, target)
 
     return check_count(1, convert)
 

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.sql.expressions.named_functions import (
     Arguments,
@@ -249,7 +250,7 @@ def _concat_ws(clause: Clause, node: exp.Anonymous, arguments: Arguments) -> Exp
         if not is_list(part.type):
             texts.append(as_text(clause, node, part))
             continue
-        values = clause.call(node, "cast", part, type=pa.list_(pa.string()))
+        values = spark_cast(clause, node, part, pa.list_(pa.string()))
         joined = clause.call(node, "list_join", values, separator)
         count = clause.call(node, "length", clause.call(node, "list_compact", values))
         is_empty = clause.call(node, "eq", count, integer_literal(0))

@@ -22,23 +22,34 @@ from circuits.types.functions.argument_rows import unscaled_digits
 from circuits.types.functions.casting.interval_texts import write_intervals
 from circuits.types.functions.casting.time_units import PER_SECOND, is_infinite, ticks_of
 
-__all__ = ["format_scalar", "format_unrepresentable", "write_text"]
+__all__ = ["format_scalar", "format_unrepresentable", "with_whole_digit", "write_text"]
 
 _FIRST_DAY: Final = -719_162  # 0001-01-01
 _LAST_DAY: Final = 2_932_896  # 9999-12-31
 
 
-def write_text(values: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return values as text of type ``target``; ArrowInvalid for bytes that are not UTF-8."""
+def write_text(values: pa.Array, target: pa.DataType, *, signed_years: bool = False) -> pa.Array:
+    """Return values as text.
+
+    Args:
+        values: Values that are not nested.
+        target: The type of the texts.
+        signed_years: True for the years of Spark and Java: 0 and -1 are the years before 1, the
+            year 10000 has a plus sign, and no date is infinite.
+
+    Raises:
+        ArrowInvalid: Bytes are not UTF-8.
+    """
     source = values.type
     if arrow.is_floating(source):
         return _format_floats(values, target)
     if arrow.is_decimal(source) and (source.scale > 6 or source.scale == source.precision):
         return _format_decimals(values, target)
     if arrow.is_date(source):
-        return _format_unusual_years(values, pc.cast(values, target), target)
+        return _format_unusual_years(values, pc.cast(values, target), target, signed_years)
     if arrow.is_timestamp(source):
-        return _format_unusual_years(values, _format_timestamps(values, target), target)
+        texts = _format_timestamps(values, target)
+        return _format_unusual_years(values, texts, target, signed_years)
     if source == INTERVAL:
         return write_intervals(values, target)
     if arrow.is_time(source):
@@ -118,6 +129,14 @@ def _format_decimals(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.binary_join_element_wise(sign, text, pa.scalar("", target))
 
 
+def with_whole_digit(values: pa.Array) -> pa.Array:
+    """Return decimals in a type with a digit before the point: the text is ``0.5``, not ``.5``."""
+    scale = values.type.scale
+    if scale != values.type.precision:
+        return values
+    return pc.cast(values, pa.decimal128(scale + 1, scale) if scale < 38 else pa.decimal256(39, 38))
+
+
 def _format_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
     if values.type.tz is None:
         return _strip_trailing_zeros(pc.cast(values, target))
@@ -126,15 +145,17 @@ def _format_timestamps(values: pa.Array, target: pa.DataType) -> pa.Array:
     return pc.binary_join_element_wise(text, pa.scalar("+00", target), pa.scalar("", target))
 
 
-def _format_unusual_years(values: pa.Array, text: pa.Array, target: pa.DataType) -> pa.Array:
-    """Return the text with years outside 1 to 9999 and infinities replaced by DuckDB's format."""
+def _format_unusual_years(
+    values: pa.Array, text: pa.Array, target: pa.DataType, signed_years: bool
+) -> pa.Array:
+    """Return the text with years outside 1 to 9999 and infinities in the format of the system."""
     data_type = values.type
     ticks = ticks_of(values)
     days = ticks // _ticks_per_day(data_type)
     unusual = (days < _FIRST_DAY) | (days > _LAST_DAY) | is_infinite(ticks, data_type)
     if not unusual.any():
         return text
-    formatted = [_format_timestamp(int(tick), data_type) for tick in ticks[unusual]]
+    formatted = [_format_timestamp(int(tick), data_type, signed_years) for tick in ticks[unusual]]
     return pc.replace_with_mask(text, pa.array(unusual), pa.array(formatted, target))
 
 
@@ -145,9 +166,9 @@ def _ticks_per_day(data_type: pa.DataType) -> int:
     return 1 if arrow.is_date32(data_type) else 86_400_000
 
 
-def _format_timestamp(tick: int, data_type: pa.DataType) -> str:
+def _format_timestamp(tick: int, data_type: pa.DataType, signed_years: bool) -> str:
     """Format a date or timestamp of any year."""
-    if bool(is_infinite(np.array([tick]), data_type)[0]):
+    if not signed_years and bool(is_infinite(np.array([tick]), data_type)[0]):
         return "infinity" if tick > 0 else "-infinity"
     days, ticks_of_day = divmod(tick, _ticks_per_day(data_type))
     date = np.datetime64(days, "D")
@@ -155,8 +176,12 @@ def _format_timestamp(tick: int, data_type: pa.DataType) -> str:
     year = int(month.astype("datetime64[Y]").astype(np.int64)) + 1970
     month_of_year = int(month.astype(np.int64)) % 12 + 1
     day = int((date - month.astype("datetime64[D]")).astype(np.int64)) + 1
-    era = "" if year > 0 else " (BC)"
-    text = f"{year if year > 0 else 1 - year:04}-{month_of_year:02}-{day:02}{era}"
+    era = "" if year > 0 or signed_years else " (BC)"
+    if signed_years:
+        year_text = f"{year:04}" if 0 <= year <= 9999 else f"{year:+05}"
+    else:
+        year_text = f"{year if year > 0 else 1 - year:04}"
+    text = f"{year_text}-{month_of_year:02}-{day:02}{era}"
     if not arrow.is_timestamp(data_type):
         return text
     per_second = PER_SECOND[data_type.unit]

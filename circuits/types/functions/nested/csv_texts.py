@@ -200,6 +200,8 @@ def _texts(values: pa.Array, options: _Options) -> pa.Array:
         return format_java(convert(values, pa.timestamp("us")), options.date_format)
     if is_binary(data_type):
         return _byte_texts([values], pa.string())
+    if arrow.is_decimal(data_type):  # a small decimal is 1E-8 here
+        return pc.cast(values, pa.string())
     texts = spark_texts(values)
     if is_nested(data_type):
         # NULL within a value is written as nothing, without the blank before it.

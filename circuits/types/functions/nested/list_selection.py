@@ -54,13 +54,14 @@ def _same_type(data_type: pa.DataType) -> pa.DataType:
     return pa.list_(data_type.value_type)
 
 
-def _element(base: int, *, from_end: bool, strict: bool) -> Kernel:
+def _element(base: int, *, from_end: bool, strict: bool, accepts_zero: bool = True) -> Kernel:
     """Return a kernel for the element at a position.
 
     Args:
         base: The position of the first element.
         from_end: True if position -1 is the last element.
         strict: True if a position without an element is an error; else the result is NULL.
+        accepts_zero: False if position 0 is an error, also where it is not one otherwise.
     """
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -73,8 +74,9 @@ def _element(base: int, *, from_end: bool, strict: bool) -> Kernel:
             offsets = np.where(positions < 0, lists.lengths + positions, offsets)
         exists = (offsets >= 0) & (offsets < lists.lengths)
         valid = valid_all([array, numbers])
-        if strict:
-            is_missing = ~exists if valid is None else ~exists & valid
+        if strict or not accepts_zero:
+            is_missing = ~exists if strict else positions == 0
+            is_missing = is_missing if valid is None else is_missing & valid
             if is_missing.any():
                 row = int(is_missing.argmax())
                 raise pa.ArrowInvalid(
@@ -278,6 +280,12 @@ FUNCTIONS = (
         "element b of the list a; 1 is the first, -1 the last, NULL without one",
         _POSITION_RULE,
         _element(1, from_end=True, strict=False),
+    ),
+    Function(
+        "list_element_not_zero",
+        "element b of the list a; 1 is the first, -1 the last, 0 an error, NULL without one",
+        _POSITION_RULE,
+        _element(1, from_end=True, strict=False, accepts_zero=False),
     ),
     Function(
         "list_element_strict",

@@ -7,6 +7,8 @@ a list    ``[1, null]``    ``[1, NULL]``
 a map     ``{a -> 1}``     ``{a=1}``
 a struct  ``{1, x}``       ``{'a': 1, 'b': x}``
 a float   ``1.0E10``       ``1e+10``
+a decimal ``0.5``          ``.5``
+a date    ``+10000-01-01`` ``10000-01-01``
 a text    ``a, b``         ``'a, b'``
 ========= ================ ====================
 
@@ -27,7 +29,9 @@ from pyarrow import types as arrow
 
 from circuits.types.arrow_types import is_nested, part_types
 from circuits.types.codecs.nested import list_array, list_parts
+from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.casts import convert
+from circuits.types.functions.casting.text_formatting import with_whole_digit, write_text
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -61,6 +65,10 @@ def spark_texts(values: pa.Array) -> pa.Array:
         return pc.cast(java_floats(values), _TEXT)
     if arrow.is_timestamp(data_type) and data_type.tz is not None:
         values = convert(values, pa.timestamp("us"))
+    if arrow.is_date(data_type) or arrow.is_timestamp(data_type):
+        return pc.cast(write_text(values, pa.large_string(), signed_years=True), _TEXT)
+    if arrow.is_decimal(data_type):
+        values = with_whole_digit(values)
     decoded = values.cast(kernel_type(values.type))  # without a dictionary encoding
     return pc.cast(convert(decoded, pa.large_string()), _TEXT)
 
@@ -136,7 +144,7 @@ def _rule(name: str, arguments: Arguments, target_type: pa.DataType | None) -> T
 
 
 def _kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    return pc.cast(spark_texts(arguments[0]), result_type)
+    return pc.cast(spark_texts(fill_rows(arguments[0], row_count(arguments))), result_type)
 
 
 def _duckdb_rule(

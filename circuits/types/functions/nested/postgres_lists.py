@@ -17,6 +17,7 @@ from pyarrow import types as arrow
 from circuits.plan.expressions import Literal
 from circuits.types.codecs.nested import list_array, list_parts
 from circuits.types.functions.casting.casts import convert
+from circuits.types.functions.casting.text_formatting import with_whole_digit
 from circuits.types.functions.function import (
     Arguments,
     Function,
@@ -61,6 +62,8 @@ def _element_texts(values: pa.Array) -> pa.Array:
         return pc.if_else(values, "t", "f")
     if arrow.is_floating(values.type):
         return postgres_float_texts(values)
+    if arrow.is_decimal(values.type):
+        values = with_whole_digit(values)
     decoded = values.cast(kernel_type(values.type))  # without a dictionary encoding
     texts = pc.cast(convert(decoded, pa.large_string()), _TEXT)
     escaped = pc.replace_substring_regex(texts, r'(["\\])', r"\\\1")

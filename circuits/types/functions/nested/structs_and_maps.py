@@ -190,6 +190,17 @@ def _from_entries(arguments: Sequence[Values], result_type: pa.DataType) -> Valu
     return list_array(result_type, lists.lengths, [keys, values], lists.valid)
 
 
+def _from_entries_or_null(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
+    """As `_from_entries`, but NULL for a list in which an entry is NULL."""
+    array = fill_rows(arguments[0], row_count(arguments))
+    lists = Lists.of(array)
+    if lists.values.null_count:
+        has_null = np.zeros(len(array), np.bool_)
+        has_null[lists.owners[null_mask(lists.values)]] = True
+        array = array.take(pa.array(np.arange(len(array)), mask=has_null))
+    return _from_entries([array], result_type)
+
+
 def _map_size(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
     counts, _ = list_parts(arguments[0])
     return array_with_nulls(counts, valid_all([arguments[0]]))
@@ -354,6 +365,12 @@ FUNCTIONS = (
         "the map of the entries a: structs of a key and a value",
         _from_entries_rule,
         _from_entries,
+    ),
+    Function(
+        "map_from_entries_or_null",
+        "the map of the entries a: structs of a key and a value; NULL if an entry is NULL",
+        _from_entries_rule,
+        _from_entries_or_null,
     ),
     Function(
         "map_size", "the number of entries of the map a", _map_rule(lambda _: pa.int64()), _map_size

@@ -2,7 +2,8 @@
 
 Decimals with the precisions p1 and p2 and the scales s1 and s2 have a quotient with the scale
 ``max(6, s1 + p2 + 1)`` and the precision ``p1 - s1 + s2 + scale``, reduced to 38 digits with at
-least six of them after the point [1]. It is rounded half up.
+least six of them after the point [1]. It is rounded half up. A caller may give another decimal type
+for the quotient, to which it is rounded once.
 
 References:
     [1] Apache Spark, DecimalPrecision and DecimalType.adjustPrecisionScale.
@@ -55,7 +56,7 @@ def _divide_rule(
     return (
         cast_to(left, pa.decimal128(min(precision, 38), scale)),
         cast_to(right, pa.decimal128(min(other_precision, 38), other_scale)),
-    ), adjusted_decimal(integer_digits + target_scale, target_scale)
+    ), target_type or adjusted_decimal(integer_digits + target_scale, target_scale)
 
 
 def _check_divisors(arguments: Sequence[Values]) -> None:

@@ -135,9 +135,9 @@ def java_float(value: float, shortest: str = "") -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         text = f"{Decimal(shortest):f}"
         return text if "." in text else text + ".0"
-    sign, digits, exponent = Decimal(shortest).as_tuple()
-    while len(digits) > 1 and digits[-1] == 0:
-        digits, exponent = digits[:-1], int(exponent) + 1
+    sign, digits, exponent = Decimal(shortest).normalize().as_tuple()
+    if len(digits) == 1:  # the closest of two digits: the least float is 4.9E-324, not 5E-324
+        sign, digits, exponent = Decimal(f"{value:.1e}").normalize().as_tuple()
     mantissa = f"{digits[0]}.{''.join(map(str, digits[1:])) or '0'}"
     return f"{'-' if sign else ''}{mantissa}E{int(exponent) + len(digits) - 1}"
 

@@ -1,11 +1,12 @@
-"""Texts of dates, timestamps and integers as Spark reads them, rewritten for the parsers of casts.
+"""Texts of dates, timestamps and numbers as Spark reads them, rewritten for the parsers of casts.
 
 The parsers (`circuits.types.functions.casting.time_parsing`,
 `circuits.types.functions.casting.text_parsing`) read the notation of DuckDB. Spark also reads dates
 without a day or month, an hour alone, a sign ``+``, control characters around a text, and zones
 such as ``UTC+8`` and ``Europe/Paris``. It does not read ``infinity``, other separators than ``-``,
-the hour 24, a zone after a clock without seconds, and integers with a fraction or an exponent; such
-a text is changed into one that no parser accepts.
+years of less than four digits,
+the hour 24, a zone after a clock without seconds, integers with a fraction or an exponent, and
+numbers with underscores; such a text is changed into one that no parser accepts.
 
 Cost: one regular expression over the column finds the texts that need no change. The others run
 over the remaining texts. The zone of a region is computed in Python, once per distinct text.
@@ -14,6 +15,7 @@ over the remaining texts. The zone of a region is computed in Python, once per d
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final
@@ -29,10 +31,11 @@ from circuits.types.functions.signatures import Signature, column_kernel
 __all__ = ["FUNCTIONS"]
 
 _TEXT: Final = pa.string()
+_OUTER_BLANKS: Final = r"^[\x00-\x20]+|[\x00-\x20]+$"
 _OUTER_CONTROLS: Final = r"^[\x00-\x20\x7f]+|[\x00-\x20\x7f]+$"
 # The common notation of a date or timestamp, which needs no change.
-_COMMON_DATE: Final = r"^\d{4}-\d\d-\d\d(?:[ T](?:[01]\d|2[0-3]):\d\d:\d\d(?:\.\d+)?)?$"
-_DATE_AND_TIME: Final = r"^(\d{4,7}-\d{1,2}-\d{1,2})[ T].*$"
+_COMMON_DATE: Final = r"^\d{4}-\d\d-\d\d(?:[ T](?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d+)?)?$"
+_DATE_AND_TIME: Final = r"^(-?\d{4,7}-\d{1,2}-\d{1,2})[ T].*$"
 _TIME_END: Final = r"(:\d{1,2}(?:\.\d*)?)"
 _DATE_REPLACEMENTS: Final = (
     (_OUTER_CONTROLS, ""),
@@ -43,8 +46,12 @@ _DATE_REPLACEMENTS: Final = (
     (_TIME_END + r" *(?:UTC|GMT|UT)([+-]\d)", r"\1\2"),
     # The hours of an offset get two digits: 10:00+8 becomes 10:00+08.
     (_TIME_END + r" *([+-])(\d)(:|$)", r"\1\20\3\4"),
-    # Infinity, years BC, and the separators / and \ are no dates in Spark.
-    (r"^(-?(?i:inf(?:inity)?)|.*\((?i:bc)\).*|\d+[ /\\].*|[^T ]*[/\\].*)$", r"no date: \1"),
+    # Infinity, the epoch, years BC, years of less than four digits, and the separators / and \ are
+    # no dates in Spark.
+    (
+        r"^(-?(?i:inf(?:inity)?|epoch)|-?\d{1,3}-.*|.*\((?i:bc)\).*|\d+[ /\\].*|[^T ]*[/\\].*)$",
+        r"no date: \1",
+    ),
 )
 # The notation of a clock, after these replacements; a date ignores its clock.
 _CLOCK_REPLACEMENTS: Final = (
@@ -131,6 +138,21 @@ def _replace_floats(texts: pa.Array) -> pa.Array:
     return pc.if_else(is_float, texts, invalid)
 
 
+def _replace_decimals(texts: pa.Array) -> pa.Array:
+    texts = pc.replace_substring_regex(texts, _OUTER_BLANKS, "")
+    is_foreign = pc.invert(pc.string_is_ascii(texts))
+    if pc.any(is_foreign).as_py():  # Java reads the digits of all scripts
+        ascii_texts = map_distinct(texts.filter(is_foreign), _ascii_digits, _TEXT)
+        texts = pc.replace_with_mask(texts, is_foreign, ascii_texts)
+    is_decimal = pc.match_substring_regex(texts, _COMMON_FLOAT)
+    invalid = pc.binary_join_element_wise(texts, "(no decimal)", " ")  # no cast accepts this
+    return pc.if_else(is_decimal, texts, invalid)
+
+
+def _ascii_digits(text: str) -> str:
+    return "".join(str(unicodedata.decimal(letter, letter)) for letter in text)
+
+
 def _decimal_text(hexadecimal: str) -> str:
     """Return a float such as ``0x1.8p3``, which is 12.0, in decimal notation."""
     try:
@@ -168,6 +190,12 @@ FUNCTIONS = (
         "the text a of a float, as Spark accepts it, rewritten for a cast to a float",
         Signature("t", _TEXT),
         _replace_uncommon(_COMMON_FLOAT, _replace_floats),
+    ),
+    Function(
+        "spark_decimal_text",
+        "the text a of a decimal, as Spark accepts it, rewritten for a cast to a decimal",
+        Signature("t", _TEXT),
+        _replace_uncommon(_COMMON_FLOAT, _replace_decimals),
     ),
     Function(
         "spark_boolean_text",
