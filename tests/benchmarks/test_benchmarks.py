@@ -292,14 +292,15 @@ def test_datalog_compares_every_program_from_scratch_and_after_changes(tmp_path)
 
     tables = json.loads(path.read_text())["tables"]
     maintained = [name for name, program in datalog.PROGRAMS.items() if program.changes]
+    real = ["connected components, ring", "reachability, ring"]
     for rows, programs in (
-        (tables["From scratch"], list(datalog.PROGRAMS)),
+        (tables["From scratch"], [*datalog.PROGRAMS, *real]),
         (tables["Changes of 1 %"], maintained),
     ):
         assert [row["program"] for row in rows] == programs
         assert all(row["rows"] > 0 for row in rows)
         assert rows[0]["DuckDB CPU s"] > 0
-    assert [row["rows"] for row in tables["A real graph, from scratch"]] == [20, 20]
+    assert [row["rows"] for row in tables["From scratch"][-2:]] == [20, 20]
 
 
 def test_a_wrong_answer_of_a_datalog_program_ends_with_status_1(monkeypatch) -> None:
