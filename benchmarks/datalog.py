@@ -67,8 +67,8 @@ __all__ = ["PROGRAMS", "main", "sum_of_distances"]
 _CNR_2000: Final = SHARED / "data" / "graphs" / "cnr-2000.parquet"
 
 CLAIM: Final = (
-    "A recursive view follows changes of its facts exactly. The tables compare the cost, from "
-    "scratch and for each change, with systems that recompute."
+    "A recursive view follows changes of its facts exactly. The tables compare its cost with "
+    "systems that recompute."
 )
 Facts = Mapping[str, NDArray[np.int64]]  # each relation, one row per fact
 ENGINE, DUCKDB, CLINGO, SCIPY = "this engine", "DuckDB", "clingo", "SciPy"
