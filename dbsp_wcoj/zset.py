@@ -356,16 +356,22 @@ def add_in_order(zsets: Iterable[ZSet], arity: int) -> ZSet:
             last_rows, last_weights = parts[-1]
             total = int(last_weights[-1]) + int(weights[0])
             if abs(total) <= MAX_INT64:  # otherwise the sum below raises the error
-                last_weights = last_weights.copy()
-                last_weights[-1] = total
-                parts[-1] = last_rows, last_weights
+                if total:
+                    last_weights = last_weights.copy()
+                    last_weights[-1] = total
+                    parts[-1] = last_rows, last_weights
+                elif len(last_weights) > 1:
+                    parts[-1] = last_rows[:, :-1], last_weights[:-1]
+                else:
+                    parts.pop()
                 rows, weights = rows[:, 1:], weights[1:]
         if len(weights):
             parts.append((rows, weights))
     if not parts:
         return ZSet.empty(arity)
     if len(parts) == 1:
-        return ZSet(*parts[0])
+        rows, weights = parts[0]
+        return ZSet(np.ascontiguousarray(rows), weights)
     return consolidated_rows(
         np.concatenate([rows for rows, _ in parts], axis=1),
         np.concatenate([weights for _, weights in parts]),

@@ -169,8 +169,13 @@ class Growth:
         # A hash table is full when half of its slots are in use.
         if self.slots is None and _is_nearly_full(2 * size, len(slots)):
             self.slots = SlotsCopy(2 * len(slots), self._memory)
-        if self.slots is not None and self.slots.advance(bounds, arena, size, strings):
-            slots, self.slots = self.slots.slots, None
+        # An interrupt drops the copy, because it may then have more strings than ``copied``.
+        copy, self.slots = self.slots, None
+        if copy is not None:
+            if copy.advance(bounds, arena, size, strings):
+                slots = copy.slots
+            else:
+                self.slots = copy
         return Table(slots, bounds, arena)
 
     @property
@@ -202,8 +207,10 @@ class Growth:
             self.bounds.copied = min(self.bounds.copied, size + 1)
         if self.arena is not None:
             self.arena.copied = min(self.arena.copied, end)
-        if self.slots is not None:
-            self.slots.truncate(table, size)
+        copy, self.slots = self.slots, None  # as in `advance`
+        if copy is not None:
+            copy.truncate(table, size)
+            self.slots = copy
 
 
 def _is_nearly_full(used: int, capacity: int) -> bool:

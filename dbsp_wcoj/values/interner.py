@@ -554,20 +554,22 @@ class Interner:
         Returns:
             True if the sweep has ended; and the work that was not needed.
         """
-        sweep = self._sweep
+        # An interrupt ends the sweep, because its arrays may then lack a string.
+        sweep, self._sweep = self._sweep, None
         if sweep is None:
             return True, work
         table = Table(self._slots, self._bounds, self._arena)
         remaining = sweep.copy(table, self._size, work)
         result = sweep.result(len(self))
         if result is None:
+            self._sweep = sweep
             return False, remaining
         if result.table is not None:
+            growth = Growth(self._memory)
             self._slots, self._bounds, self._arena = result.table
             self._code_map, self._size = result.code_map, result.size
+            self._growth = growth
             self.removals += 1
-            self._growth = Growth(self._memory)
-        self._sweep = None
         return True, remaining
 
     def abandon_sweep(self) -> None:
@@ -646,6 +648,7 @@ class Interner:
         rows = len(offsets) - 1
         mask = valid_mask(valid, rows)
         positions = np.empty(rows, np.int64)
+        positions.fill(-1)
         addresses = _address_of(offsets), _address_of(data)
         size_before = self._size
         row = 0
@@ -663,6 +666,9 @@ class Interner:
                     return positions
                 self._reserve(1, int(offsets[row + 1] - offsets[row]))
         except BaseException:  # out of memory, or interrupted: remove what was added
+            # The interrupt may have come after the kernel added strings, but before their number
+            # was stored.
+            self._size = max(self._size, int(positions.max(initial=-1)) + 1)
             self._remove_latest(size_before)
             raise
 
@@ -670,9 +676,11 @@ class Interner:
         """Remove the strings from position ``size`` on."""
         table = Table(self._slots, self._bounds, self._arena)
         self._growth.truncate(table, size, int(self._bounds[size]))
-        intern_kernels.remove_latest(*table, self._size, size)
-        self._size = size
-        self.removals += 1
+        try:
+            intern_kernels.remove_latest(*table, self._size, size)
+        finally:  # an interrupt may follow the kernel, which must not remove a string twice
+            self._size = size
+            self.removals += 1
 
     def _reserve(self, strings: int, length: int) -> None:
         """Reserve memory for ``strings`` more strings of ``length`` bytes together.

@@ -126,10 +126,11 @@ class Sweep:
         old = positions[(positions >= 0) & (positions < len(self._marks))]
         unmarked = old[self._marks[old] == 0]
         if len(unmarked):
-            self._marks[unmarked] = 1
-            self.kept_again += len(unmarked)
+            # The list first: after an error, a string that is marked already would not be listed.
             if self._target is not None:
                 self._marked_late.append(np.unique(unmarked))
+            self._marks[unmarked] = 1
+            self.kept_again += len(unmarked)
 
     def copy(self, table: Table, size: int, work: int) -> int:
         """Copy marked strings; return the work that was not needed.
@@ -172,7 +173,9 @@ class Sweep:
                 break
             target.grow(int(np.diff(bounds[: size + 1]).max()))
         if self._cursors.tolist() == [code_map.sorted_count, len(code_map.codes), size]:
-            target.append(np.concatenate([*self._passed, _NO_POSITIONS]), code_map, bounds, arena)
+            # A string is listed twice if `keep` was interrupted and repeated.
+            passed = np.unique(np.concatenate([*self._passed, _NO_POSITIONS]))
+            target.append(passed, code_map, bounds, arena)
             target.codes = self._memory.trim(target.codes, target.size)
             self._is_copied = True
         return work
@@ -184,8 +187,7 @@ class Sweep:
         target = self._target
         if target is None or not self._is_copied:
             return None
-        codes = target.codes[: target.size]
-        code_map = CodeMap.of(codes, target.sorted_count, next_code)
+        code_map = CodeMap.of(target.codes, target.sorted_count, next_code)
         return SweepResult(Table(target.slots, target.bounds, target.arena), code_map, target.size)
 
     def _count(self, bounds: Int64Array, work: int) -> int:

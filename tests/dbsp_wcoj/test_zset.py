@@ -308,6 +308,22 @@ def test_z_sets_added_in_order_are_their_sum(operands, are_slices):
     assert result == total
 
 
+@pytest.mark.parametrize(
+    ("slices", "total"),
+    [
+        ([{(1,): 1}, {(1,): -1}], {}),
+        ([{(1,): 1}, {(1,): -1, (2,): 3}], {(2,): 3}),
+        ([{(0,): 2, (1,): 1}, {(1,): -1}], {(0,): 2}),
+        ([{(0,): 2, (1,): 1}, {(1,): -1}, {(1,): 4}], {(0,): 2, (1,): 4}),
+        ([{(1,): 1}, {(1,): -1}, {(1,): 1}], {(1,): 1}),
+    ],
+)
+def test_rows_that_cancel_between_two_slices_are_not_in_the_sum(slices, total):
+    result = add_in_order([ZSet.from_rows(list(s), list(s.values())) for s in slices], 1)
+    result._check()
+    assert result.to_dict() == total
+
+
 def test_an_overflow_of_the_row_between_two_slices_is_an_error():
     half = ZSet.from_rows([(1,)], [MAX_INT64])
     with pytest.raises(WeightOverflowError):

@@ -14,6 +14,7 @@ from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.values import growth
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from tests.generators.strategies import LAW
+from tests.support.interrupts import InterruptedAfter
 
 # Similar strings, with lengths around 4, 8 and 16, because these are hashed in different ways.
 WORDS = st.one_of(
@@ -296,3 +297,45 @@ def test_an_interner_grows_for_all_strings_that_are_appended_at_once(size, added
         interner.append(ends, np.frombuffer(b"".join(part), np.uint8))
         interner._check()
     assert len(interner) == size + added
+
+
+def test_an_interrupt_right_after_a_kernel_does_not_change_the_interner(monkeypatch):
+    monkeypatch.setattr(growth, "MIN_COPIED_STRINGS", 8)
+    interrupted = set()
+    # A kernel, and how often an insertion calls it before the interrupt.
+    points = [("intern", 1), ("intern", 2), ("rebuild_slots", 1)]
+    # With some of these numbers of strings, the arrays are full, or larger ones are being filled.
+    for known, (name, calls) in itertools.product(range(2, 70), points):
+        interner, strings = Interner(), [b"%d" % number for number in range(known)]
+        for string in strings:
+            interner.intern(*offsets_and_bytes([string]))
+        with monkeypatch.context() as patch:
+            kernel = InterruptedAfter(getattr(intern_kernels, name), calls)
+            patch.setattr(intern_kernels, name, kernel)
+            try:
+                interner.intern(*offsets_and_bytes([b"x", b"0", b"z" * 5000]))
+                continue  # the insertion does not call the kernel as often
+            except KeyboardInterrupt:
+                interrupted.add((name, calls))
+        interner._check()
+        assert split_strings(*interner.arena()) == strings
+        new = [b"x", b"y", *[b"new %d" % number for number in range(100)]]
+        for first in range(0, len(new), 3):
+            interner.intern(*offsets_and_bytes(new[first : first + 3]))
+            interner._check()
+        assert split_strings(*interner.arena()) == strings + new
+    assert interrupted == set(points)
+
+
+def test_a_truncation_that_was_interrupted_can_be_repeated(monkeypatch):
+    interner = Interner()
+    interner.intern(*offsets_and_bytes([b"a", b"b", b"c"]))
+    kernel = InterruptedAfter(intern_kernels.remove_latest)
+    monkeypatch.setattr(intern_kernels, "remove_latest", kernel)
+    with pytest.raises(KeyboardInterrupt):
+        interner.truncate(1)
+    monkeypatch.undo()
+    interner._check()
+    interner.truncate(1)
+    interner._check()
+    assert interner.intern(*offsets_and_bytes([b"b", b"a"])).tolist() == [1, 0]

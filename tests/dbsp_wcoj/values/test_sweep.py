@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dbsp_wcoj.errors import ColumnTypeError
-from dbsp_wcoj.values.array_memory import ArrayMemory
+from dbsp_wcoj.kernels.values import sweep as sweep_kernels
+from dbsp_wcoj.values.array_memory import ArrayMemory, is_external
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.growth import CLEARED_SLOTS
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from dbsp_wcoj.values.overlay import InternerOverlay
 from tests.dbsp_wcoj.values.test_interner import offsets_and_bytes, split_strings
 from tests.generators.strategies import LAW
+from tests.support.interrupts import InterruptedAfter
 
 STRINGS = [b"%d" % n * (1 + n % 5) for n in range(40)]
 TEXTS = st.lists(st.sampled_from(STRINGS), max_size=25)
@@ -269,3 +271,59 @@ def test_the_new_hash_table_is_cleared_in_slices_before_strings_are_copied():
     assert slices > len(interner._slots) / (CLEARED_SLOTS * work)
     interner._check()
     assert interner.string_count == 10_000
+
+
+def begin_copy(model: Model) -> None:
+    """Sweep all strings but the last, until a part of them is copied or passed."""
+    model.intern(STRINGS)
+    model.begin(STRINGS[-1:])
+    work = 0
+    while model.interner._sweep._cursors[2] < 5:
+        model.advance(1)
+        work += 1
+        assert work < 10_000
+    assert model.interner._sweep is not None
+
+
+def test_a_string_that_is_encoded_again_after_a_failed_attempt_is_not_swept(monkeypatch):
+    model = Model()
+    begin_copy(model)
+
+    def no_memory(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "unique", no_memory)
+    with pytest.raises(MemoryError):
+        model.interner.intern(*offsets_and_bytes(STRINGS[:2]))
+    monkeypatch.undo()
+    model.intern(STRINGS[:2])
+    while model.kept is not None:
+        model.advance(5)
+    model.check()
+    assert set(model.codes) == {*STRINGS[:2], STRINGS[-1]}
+
+
+def test_an_interrupt_during_the_copy_ends_the_sweep_without_a_change(monkeypatch):
+    model = Model()
+    begin_copy(model)
+    kernel = InterruptedAfter(sweep_kernels.copy_live)
+    monkeypatch.setattr(sweep_kernels, "copy_live", kernel)
+    with pytest.raises(KeyboardInterrupt):
+        model.interner.advance_sweep(5)
+    monkeypatch.undo()
+    assert model.interner.advance_sweep(5) == (True, 5)
+    model.kept = None
+    model.check()
+
+
+def test_the_codes_that_a_sweep_leaves_are_counted_and_can_be_moved():
+    interner = Interner()
+    interner.intern(*offsets_and_bytes(STRINGS))
+    interner.begin_sweep().mark(np.array([1, 3]))
+    while not interner.advance_sweep(10)[0]:
+        pass
+    codes = interner._code_map.codes
+    assert codes.tolist() == [1, 3]
+    assert not is_external(codes)
+    interner.move(ArrayMemory(external_words, external_words))
+    assert is_external(interner._code_map.codes)
