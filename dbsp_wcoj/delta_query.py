@@ -18,7 +18,15 @@ need. No intermediate result is kept from one step to the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from itertools import chain
 from threading import Lock
@@ -173,7 +181,7 @@ class DeltaQuery:
         self._small_steps: SmallSteps | SemijoinSteps | None = None
         if not (self._shares_relations or self._is_never_true):
             self._semijoin_candidates = SemijoinCandidates(self.query) or None
-            self._small_steps = self._new_small_steps()
+            self._small_steps = self._new_small_steps(self._plan_cache, self._relations, None)
 
     def step(self, deltas: Mapping[str, ZSet]) -> ZSet:
         """Apply the deltas of one step and return the delta of the view.
@@ -197,20 +205,23 @@ class DeltaQuery:
             O(terms * AGM(query with the delta as one atom) * log N), independent of earlier steps;
             plus the amortised maintenance of the traces.
         """
-        self._check_free()
+        if self._lock.locked():  # for the smallest steps, a call less
+            self._check_free()
+        candidates = self._semijoin_candidates
         with self._lock:
+            if candidates is not None:
+                self._choose_reduction()
             if self._small_steps is not None:
                 result = self._small_steps.step(deltas)
                 if result is not None:  # the step was small, and is done
                     total, joins = result
                     self._joins += joins
-                    if self._semijoin_candidates is not None:
-                        self._choose_reduction(sum([len(delta) for delta in deltas.values()]))
+                    if candidates is not None:
+                        candidates.count(sum([len(delta) for delta in deltas.values()]))
                     return ZSet.scalar(total)
             step = self._stage(deltas)
             delta = self._evaluate(step)
-            step.commit()
-            self._choose_reduction(step.rows)
+            self._commit_step(step)
         return delta
 
     def prepare(self, deltas: Mapping[str, ZSet]) -> PreparedStep:
@@ -222,7 +233,7 @@ class DeltaQuery:
         Raises:
             The errors of `step`.
         """
-        step = self._stage(deltas)
+        step = self._stage_alone(deltas)
         return PreparedStep(self.evaluate(step), step, self._commit)
 
     def evaluate(
@@ -281,7 +292,7 @@ class DeltaQuery:
             The errors of `step`: for wrong deltas at once, for an overflow during the iteration.
             DbspWcojError: Another step was committed before the first chunk was read.
         """
-        return self._step_chunks(self._stage(deltas))
+        return self._step_chunks(self._stage_alone(deltas))
 
     def _step_chunks(self, step: RelationsStep) -> Iterator[ZSet]:
         self._check_free()
@@ -291,8 +302,7 @@ class DeltaQuery:
                 yield from self._chunks(step.by_name, step.rows, None, is_shared=False)
             else:
                 yield self._evaluate(step)
-            step.commit()
-            self._choose_reduction(step.rows)
+            self._commit_step(step)
 
     def explain(
         self, traces: Mapping[str, Trace] | None = None, *, arrangements: bool = True
@@ -393,18 +403,30 @@ class DeltaQuery:
             return {}
         return {name: full.unread_trace for name, full in self._reduction.full.items()}
 
-    def _new_small_steps(self) -> SmallSteps | SemijoinSteps | None:
+    def _new_small_steps(
+        self, plan_cache: PlanCache, relations: Relations, reduction: SemijoinReduction | None
+    ) -> SmallSteps | SemijoinSteps | None:
         if self.query.head:
             return None
-        if self._reduction is not None:
-            return SemijoinSteps(self._plan_cache, self._relations, self._reduction)
-        return SmallSteps(self._plan_cache, self._relations)
+        if reduction is not None:
+            return SemijoinSteps(plan_cache, relations, reduction)
+        return SmallSteps(plan_cache, relations)
 
-    def _choose_reduction(self, rows: int) -> None:
-        """Count the rows of a step that is committed; now and then reduce other relations."""
+    def _choose_reduction(self) -> None:
+        """Reduce other relations if the changed rows have doubled since the last choice.
+
+        Call this before a step is staged. The choice is due after a commit, so no other step that
+        is staged can still be committed. After an error the view is as it was, and the next step
+        does not try again.
+
+        Complexity:
+            O(n) if the choice is due.
+        """
         candidates = self._semijoin_candidates
-        if candidates is None or not candidates.is_due(rows):
+        if candidates is None or not candidates.is_due:
             return
+        self._relations.check_committed()
+        candidates.set_next_choice()
         if self._reduction is None:
             chosen = candidates.choose(self._plan_cache.traces)
             if chosen:
@@ -432,10 +454,20 @@ class DeltaQuery:
             reduction.bind(relations, full)
         plan_cache.resume(None)
         plan_cache.retired_counters += np.array([stats.proposals, stats.intersections])
+        small_steps = self._new_small_steps(plan_cache, relations, reduction)
+        # No interrupt arrives between these assignments, because they call nothing.
         self._relations, self._plan_cache, self._reduction = relations, plan_cache, reduction
-        self._small_steps = self._new_small_steps()
+        self._small_steps = small_steps
         if reduction is not None:
             reduction.drop_unread()
+
+    def _stage_alone(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
+        """Stage a step that is evaluated later."""
+        if self._semijoin_candidates is not None and self._semijoin_candidates.is_due:
+            self._check_free()
+            with self._lock:
+                self._choose_reduction()
+        return self._stage(deltas)
 
     def _stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         if self._shares_relations:
@@ -450,8 +482,12 @@ class DeltaQuery:
         # A join that pauses between two chunks reads the runs that a commit replaces.
         self._check_free()
         with self._lock:
-            step.commit()
-            self._choose_reduction(step.rows)
+            self._commit_step(step)
+
+    def _commit_step(self, step: RelationsStep) -> None:
+        step.commit()
+        if self._semijoin_candidates is not None:
+            self._semijoin_candidates.count(step.rows)
 
     def _check_free(self) -> None:
         # All steps write to the same join buffers and the same array of delta addresses. The lock
@@ -498,6 +534,9 @@ class DeltaQuery:
         try:
             return accumulate(chunks, len(self.query.head))
         finally:
+            # If the sum has failed, an error may keep the generator alive. Until it ends, the terms
+            # read what they read in this step.
+            chunks.close()
             if observer is not None:
                 observer.end_phase(0)
 
@@ -548,7 +587,7 @@ class DeltaQuery:
 
     def _chunks(
         self, steps: Mapping[str, TraceStep], rows: int, budget: Budget | None, *, is_shared: bool
-    ) -> Iterator[ZSet]:
+    ) -> Generator[ZSet, None, None]:
         """The rows of the view's delta, chunk by chunk, given the number of rows of the step."""
         if self._is_never_true:
             return

@@ -257,7 +257,9 @@ class BoundTerms:
                     else:
                         tables[factor] = relation.old, is_new
                 if tables:
-                    replaced.append((term.physical, term.physical.read_tables(tables)))
+                    # First the sources to restore: an interrupt may follow the replacement.
+                    replaced.append((term.physical, term.physical.copy_sources()))
+                    term.physical.read_tables(tables)
             yield
         finally:
             for physical, sources in replaced:

@@ -236,24 +236,23 @@ class PhysicalTerm:
         self._arguments = (self._arguments[0], address_of(sources), address_of(addresses))
         self._full_arguments = ((), ())
 
-    def read_tables(self, tables: Mapping[int, tuple[Int64Array, bool]]) -> Int64Array:
-        """Read some factors from other tables of runs.
+    def copy_sources(self) -> Int64Array:
+        """Return a copy of the sources that the factors are read from, for `restore_sources`."""
+        return self._referenced[0].copy()
+
+    def read_tables(self, tables: Mapping[int, tuple[Int64Array, bool]]) -> None:
+        """Read some factors from other tables of runs, until `restore_sources`.
 
         Args:
             tables: For each such factor, a table like `Spine.table`, which the caller keeps alive,
                 and whether the factor also reads its delta.
-
-        Returns:
-            The sources before, for `restore_sources`.
         """
         source_table = self._referenced[0]
-        before = source_table.copy()
         for factor, (table, reads_delta) in tables.items():
             source_table[3 * factor : 3 * factor + 2] = address_of(table), reads_delta
-        return before
 
     def restore_sources(self, sources: Int64Array) -> None:
-        """Read the sources again that `read_tables` has returned."""
+        """Read the sources again that `copy_sources` has returned."""
         self._referenced[0][:] = sources
 
     def link(self) -> None:

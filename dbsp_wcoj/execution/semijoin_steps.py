@@ -95,23 +95,31 @@ class SemijoinSteps:
             arguments = self._arguments[name] = self._bind(name, terms, arenas)
         if arguments.words is None:
             return None
-        address = arguments.address
+        address, relations = arguments.address, self._relations
+        if relations.is_committing:
+            return None
+        # If an interrupt follows the kernel, it stays True: the result of the step is then lost.
+        relations.is_committing = True
         status, total, joins = semijoin_step(address, columns, weights, filters)
         while status == ARENA_FULL:
+            relations.is_committing = False
             arena = arenas[total]
             assert arena is not None
             arena.start_buffer(min(rows, MAX_SMALL_ROWS))
+            relations.is_committing = True
             status, total, joins = semijoin_step(address, columns, weights, filters)
         if status == NOT_SMALL:
+            relations.is_committing = False
             return None
         for trace in traces:
             trace.version += 1
-        self._relations.version += 1
+        relations.version += 1
         self._plan_cache.record_rows(rows)
         if status == SETTLE:  # a spine has merge work to do
             for arena in arenas:
                 if arena is not None:
                     arena.settle()
+        relations.is_committing = False
         return total, joins
 
     def _bind(

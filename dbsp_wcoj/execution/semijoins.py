@@ -118,13 +118,18 @@ class SemijoinCandidates:
     def __bool__(self) -> bool:
         return bool(self._relations)
 
-    def is_due(self, rows: int) -> bool:
-        """Count ``rows`` more changed rows; return whether to choose now."""
+    @property
+    def is_due(self) -> bool:
+        """Return whether enough rows have changed to choose again."""
+        return self._changed_rows >= self._choose_at
+
+    def count(self, rows: int) -> None:
+        """Count ``rows`` more changed rows."""
         self._changed_rows += rows
-        if self._changed_rows < self._choose_at:
-            return False
+
+    def set_next_choice(self) -> None:
+        """Let the next choice be due when the changed rows have doubled."""
         self._choose_at = CHOICE_GROWTH_FACTOR * self._changed_rows
-        return True
 
     def choose(self, traces: Mapping[str, Trace]) -> set[str]:
         """Return the relations to reduce, given the traces of all relations.
@@ -236,7 +241,8 @@ class SemijoinReduction:
 
         Complexity:
             O(rows); and for each value that a label relation gains or loses, a lookup of the rows
-            with this value in a column with this label.
+            with this value in a column with this label. The first such lookup in a column arranges
+            the full relation in another column order, O(n log n) for n rows, and keeps it.
         """
         check_type("deltas", deltas, Mapping, "a mapping from relations to Z-sets")
         step = SemijoinStep(self._relations, self.full)
@@ -337,9 +343,8 @@ class SemijoinStep(RelationsStep):
         """The number of changed rows of the query's own relations."""
         return self.changed_rows
 
-    def commit(self) -> None:
-        """Make the step part of the traces; see `RelationsStep.commit`."""
-        super().commit()
+    def _commit_traces(self, rows: int) -> None:
+        super()._commit_traces(rows)
         for name, delta, largest in self.full_deltas:
             self._full[name].append(delta, largest)
 

@@ -89,18 +89,26 @@ class SmallSteps:
             arguments = self._arguments[name] = self._bind(name, terms, arena)
         if arguments.words is None:
             return None
-        address = arguments.address
+        address, relations = arguments.address, self._relations
+        if relations.is_committing:
+            return None
+        # If an interrupt follows the kernel, it stays True: the result of the step is then lost.
+        relations.is_committing = True
         status, total, joins = small_step(address, delta.row_array, delta.weight_array)
         if status == ARENA_FULL:
+            relations.is_committing = False
             arena.start_buffer(rows)
+            relations.is_committing = True
             status, total, joins = small_step(address, delta.row_array, delta.weight_array)
         if status == MAY_OVERFLOW:
+            relations.is_committing = False
             return None
         trace.version += 1
-        self._relations.version += 1
+        relations.version += 1
         self._plan_cache.record_rows(rows)
         if status == SETTLE:  # a spine has merge work to do
             arena.settle()
+        relations.is_committing = False
         return total, joins
 
     def _bind(self, name: str, terms: BoundTerms, arena: Arena) -> _KernelArguments:

@@ -151,7 +151,11 @@ class Arena:
         if rows > MAX_INSERTION_ROWS:
             words *= LARGE_STEPS_PER_BUFFER
         # Zeros, because runs are written to files: unused words of a header are 0.
-        self._buffer = np.zeros(max(MIN_BUFFER_WORDS, words), np.int64)
+        buffer = np.zeros(max(MIN_BUFFER_WORDS, words), np.int64)
+        # After an interrupt, some spines have the new buffer and others not. No run fits in the old
+        # one from here on, so the next small step calls this again.
+        self._words[arena_kernels.MEMORY_WORDS] = 0
+        self._buffer = buffer
         self._buffer_address = self._buffer.__array_interface__["data"][0]
         for spine in self._spines:
             spine.write_tails_to(self._buffer)

@@ -13,6 +13,7 @@ for one row per `ROWS_PER_LOG_ROW` rows of the trace, and for at least `MIN_LOG_
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -136,14 +137,20 @@ class DeferredTrace:
         """Add rows to the trace; their run is merged late, because nobody looks rows up."""
         step = self._trace.prepare(delta)
         step.lookups = 0
-        step.commit()
+        try:
+            step.commit()
+        finally:
+            # The rows of the log are among those of the step. If the commit has failed, the trace
+            # accepts no more steps.
+            self._words[row_log.LOG_ROWS] = 0
 
     def _start_log(self) -> None:
-        """Begin an empty log, whose capacity depends on the rows of the trace."""
+        """Begin an empty log, whose capacity depends on the rows of the trace if memory allows."""
         capacity = max(MIN_LOG_ROWS, self._trace.rows // ROWS_PER_LOG_ROW)
         # A log of about the right capacity is used again.
         if not capacity <= self._log.shape[1] <= 2 * capacity:
-            self._log = np.empty((self._trace.arity + 1, capacity), np.int64)
+            with suppress(MemoryError):  # the old log is empty, and can be used again
+                self._log = np.empty((self._trace.arity + 1, capacity), np.int64)
         bounds = [a.spine.weight_bound for a in self._trace.arrangements]
         words = self._words
         words[row_log.LOG_ROWS] = 0

@@ -32,6 +32,8 @@ class Relations:
         arities: The number of columns of each relation.
         traces: The trace of each relation.
         version: The number of committed steps.
+        is_committing: True while a step is committed, and after an error or interrupt then: some
+            traces may have the step and others not, so no further step is accepted.
         arrangement_drops: The number of calls of `drop_unread`.
         planning: Held by the query that plans its terms and arranges traces for them; other threads
             may be running queries.
@@ -52,6 +54,7 @@ class Relations:
         "_readers",
         "arities",
         "arrangement_drops",
+        "is_committing",
         "planning",
         "traces",
         "version",
@@ -68,6 +71,7 @@ class Relations:
         # Held while a query plans, and arranges traces that others read.
         self.planning = Lock()
         self.version = 0
+        self.is_committing = False
         self.arrangement_drops = 0
 
     def __contains__(self, name: str) -> bool:
@@ -142,6 +146,19 @@ class Relations:
             trace.keep_arrangements(needed_orders)
         self.arrangement_drops += 1
 
+    def check_committed(self) -> None:
+        """Check that no commit has failed or been interrupted.
+
+        Raises:
+            DbspWcojError: One has, so the traces may disagree.
+        """
+        if self.is_committing:
+            raise DbspWcojError(
+                "a step of these relations failed or was interrupted while it was committed, so "
+                "some of them may have its rows and others not: create the view again, and give it "
+                "all rows"
+            )
+
     def stage(self, deltas: Mapping[str, ZSet]) -> RelationsStep:
         """Stage a step with these deltas, for the queries to evaluate.
 
@@ -149,6 +166,7 @@ class Relations:
             UnknownRelationError: No query has declared a relation of that name.
             ArityError: A delta has another arity than its relation.
             WeightOverflowError: The weight of a row would leave int64.
+            DbspWcojError: An earlier commit has failed.
         """
         check_type("deltas", deltas, Mapping, "a mapping from relations to Z-sets")
         step = RelationsStep(self)
@@ -167,7 +185,12 @@ class RelationsStep(Staged):
     __slots__ = ("_relations", "_version", "by_name")
 
     def __init__(self, relations: Relations) -> None:
-        """Create a step without deltas."""
+        """Create a step without deltas.
+
+        Raises:
+            DbspWcojError: An earlier commit has failed.
+        """
+        relations.check_committed()
         self.by_name: dict[str, TraceStep] = {}
         self._relations = relations
         self._version = relations.version
@@ -223,8 +246,10 @@ class RelationsStep(Staged):
         """Check that the step was staged for the current version of these relations.
 
         Raises:
-            DbspWcojError: The step belongs to other relations, or is out of date.
+            DbspWcojError: The step belongs to other relations, or is out of date; or an earlier
+                commit has failed.
         """
+        relations.check_committed()
         if relations is not self._relations:
             raise DbspWcojError(
                 "the step was staged for other relations; stage it for those of the view"
@@ -238,6 +263,8 @@ class RelationsStep(Staged):
     def commit(self) -> None:
         """Make the step part of the traces; only a lack of memory can still fail.
 
+        After such an error, or an interrupt, the relations accept no more steps.
+
         Raises:
             DbspWcojError: This step was already committed, or another one since it was staged; or a
                 trace was changed directly. No trace has changed then.
@@ -248,12 +275,17 @@ class RelationsStep(Staged):
         all_rows = self.rows
         for name, step in self.by_name.items():
             step.lookups = self._relations.estimate_lookups(name, step.rows, all_rows)
-        if all_rows >= MIN_PARALLEL_ROWS:
+        self._relations.is_committing = True
+        self._commit_traces(all_rows)
+        self._relations.version += 1
+        self._relations.is_committing = False
+
+    def _commit_traces(self, rows: int) -> None:
+        if rows >= MIN_PARALLEL_ROWS:
             run_tasks([step.commit for step in self.by_name.values()])
         else:
             for step in self.by_name.values():
                 step.commit()
-        self._relations.version += 1
 
 
 def check_delta(name: str, delta: ZSet, arities: Mapping[str, int]) -> None:

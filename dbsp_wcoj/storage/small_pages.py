@@ -181,6 +181,11 @@ class SmallPages:
         """True if the array has a memory map, which `release` frees; False for small arrays."""
         return self._map is not None
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that may have pages and are not released; 0 for small arrays."""
+        return 0 if self._map is None else max(self._written - self._released, 0)
+
     def take_array(self) -> Words:
         """Return the array, whose words are undefined; may be called once.
 

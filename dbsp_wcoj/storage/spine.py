@@ -210,9 +210,13 @@ class Spine:
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes of the runs in memory, and a bound of the results of open merges; O(runs)."""
+        """Bytes in memory: runs, merged runs that later steps free, and open merges; O(runs).
+
+        Of the results of open merges, it is an upper bound.
+        """
         merging = [run for merge in self._merges for run in (merge.older, merge.newer)]
-        return sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
+        in_runs = sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
+        return in_runs + sum([pages.nbytes for pages in self._released])
 
     @property
     def mapped_bytes(self) -> int:
@@ -240,6 +244,7 @@ class Spine:
             loaded[MAX_LOADED_RUNS - 1 :] = [merged] if merged.rows else []
         self._close_tail()
         self._runs = loaded
+        self._released.clear()  # no step may follow that would free the memory
         self._merges.clear()
         self._pending_fuel = 0
         self._has_unmerged_runs = True
@@ -268,6 +273,9 @@ class Spine:
                 and run.has_equal_positive_weights
             )
             self._do_merge_work(first_new, is_unread=is_unread)
+        except BaseException:  # an interrupt, or no memory
+            self._refresh(0)
+            raise
         finally:
             if observer is not None:
                 observer.end_phase(0)
@@ -378,10 +386,11 @@ class Spine:
     def _close_tail(self) -> None:
         """Make the tail an ordinary run."""
         tail = self._read_tail()
-        if tail is not None:
-            self._runs.append(tail)
         self._count_tail_fuel()
         self._counted_tail_fuel = 0
+        # No interrupt arrives between these assignments, because they call nothing.
+        if tail is not None:
+            self._runs = [*self._runs, tail]
         self.table[spine_kernels.TAIL_ROWS] = 0
         self.table[spine_kernels.ADDED_ROWS : spine_kernels.ADDED_STEPS + 1] = 0
         self._tail = None
@@ -408,6 +417,10 @@ class Spine:
             changed = self._merge_runs(changed, fuel, is_unread)
         except MemoryError:
             changed, self._has_unmerged_runs = 0, True
+        except BaseException:  # an interrupt: some runs of the table may not exist any more
+            self._has_unmerged_runs = True
+            self._refresh(0)
+            raise
         if len(self._runs) >= MAX_RUNS:  # one more may follow: a tail
             self.compact()
         else:
@@ -497,6 +510,7 @@ class Spine:
         self._close_tail()
         self._merges.clear()
         self._pending_fuel = 0
+        self._released.clear()
         if len(self._runs) > 1:
             merged = Run.sum_of(self._runs)
             self._runs[:] = [merged] if merged.rows else []

@@ -142,6 +142,8 @@ class Trace:
     Attributes:
         arity: The number of columns.
         version: The number of committed steps.
+        is_committing: True while a step is committed, and after an error or interrupt then: some
+            arrangements may have the step and others not. No step is prepared until `load`.
 
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(1, 2), (3, 4)]))
@@ -157,6 +159,7 @@ class Trace:
         "_deferred",
         "_overlay_steps",
         "arity",
+        "is_committing",
         "version",
     )
 
@@ -176,6 +179,7 @@ class Trace:
             raise ArityError(f"a trace has from 1 to {MAX_ARITY} columns, not {arity}")
         self.arity = arity
         self.version = 0
+        self.is_committing = False
         self._all_arrangements: dict[ColumnOrder, Arrangement] = {}
         # All rows of the trace, if they are not in its arrangements yet.
         self._deferred: DeferredRows | None = None
@@ -385,6 +389,7 @@ class Trace:
                         "load the runs that were stored for this trace"
                     )
         loaded: dict[ColumnOrder, Arrangement] = {}
+        self.is_committing = True
         if arrangements:
             self._deferred = None
         for order, runs in arrangements.items():
@@ -395,6 +400,7 @@ class Trace:
         self._builds.clear()
         self._arena = None
         self.version += 1
+        self.is_committing = False
 
     def replace_runs(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
         """Replace the runs of some arrangements by others that have the same sum.
@@ -445,6 +451,7 @@ class Trace:
             ArityError: The delta has another arity.
             ValueError: The delta is empty. Its run would hide later rows from searches.
             WeightOverflowError: The weight of a row would leave int64.
+            DbspWcojError: An earlier commit has failed.
         """
         if not isinstance(delta, ZSet):
             check_type("delta", delta, ZSet, "a ZSet")
@@ -454,6 +461,11 @@ class Trace:
             )
         if not len(delta.weight_array):
             raise ValueError("the delta is empty; prepare only deltas with rows, or call `update`")
+        if self.is_committing:
+            raise DbspWcojError(
+                "a step of this relation failed or was interrupted while it was committed, so some "
+                "of its arrangements may have the rows and others not: load it, or create it again"
+            )
         step = TraceStep(self, delta)
         return step if step.fits_weight_bounds else self.check_step(step)
 
@@ -694,10 +706,11 @@ class TraceStep(Staged):
     def run(self, order: ColumnOrder) -> Run:
         """The delta's run in a column order, built on the first call."""
         run = self._runs.get(order)
-        if run is None and self._deferred is not None:
-            run = self._runs[order] = self._deferred.run(order)
-        elif run is None:
-            run = self._runs[order] = build_run(self.delta, order)
+        if run is None:
+            deferred = self._deferred
+            run = build_run(self.delta, order) if deferred is None else deferred.run(order)
+            # Two threads may both build it; both then return the run that is kept.
+            run = self._runs.setdefault(order, run)
         return run
 
     @property
@@ -730,19 +743,21 @@ class TraceStep(Staged):
         """
         self.check_version()
         trace = self.trace
+        trace.is_committing = True
         trace.version += 1
         if self._deferred is not None and not self._runs and trace.defer(self._deferred):
+            trace.is_committing = False
             return
         arena = None if self.must_compact else self._arena
         # While an arrangement is being built, the trace has no arena.
-        if arena is not None and arena is trace.arena and arena.add(self._runs):
-            return
-        trace.add_to_builds(self)
-        if self.rows >= MIN_PARALLEL_ROWS:
-            run_tasks([partial(self._append_to, arrangement) for arrangement in trace.arrangements])
-            return
-        for arrangement in trace.arrangements:
-            self._append_to(arrangement)
+        if arena is None or arena is not trace.arena or not arena.add(self._runs):
+            trace.add_to_builds(self)
+            if self.rows >= MIN_PARALLEL_ROWS:
+                run_tasks([partial(self._append_to, a) for a in trace.arrangements])
+            else:
+                for arrangement in trace.arrangements:
+                    self._append_to(arrangement)
+        trace.is_committing = False
 
     def _append_to(self, arrangement: Arrangement) -> None:
         """Add the step's run to an arrangement."""

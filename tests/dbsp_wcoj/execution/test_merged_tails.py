@@ -105,6 +105,32 @@ def test_the_sources_of_a_view_are_restored_after_each_step(monkeypatch):
         assert (term.physical._referenced[0] == before).all()
 
 
+def test_a_step_after_a_failed_sum_of_rows_reads_the_relations_as_they_are(monkeypatch):
+    results = force(monkeypatch)
+    rows = edges(np.random.default_rng(3), 9900)
+    query = "t(a, c) :- e(a, b), e(b, c)"
+    view, other = DeltaQuery(query), DeltaQuery(query)
+    for part in (rows[:, :9000], rows[:, 9000:9500]):
+        for each in (view, other):
+            each.step({"e": ZSet.from_columns(list(part))})
+    delta = {"e": ZSet.from_columns(list(rows[:, 9500:]))}
+
+    def fail(chunks, arity):
+        next(iter(chunks))
+        assert results[-1] is not None
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dbsp_wcoj.delta_query.accumulate", fail)
+        with pytest.raises(MemoryError) as error:
+            view.step(delta)
+    # A small step, which merges nothing itself.
+    monkeypatch.setattr("dbsp_wcoj.execution.bound_terms.MIN_MERGED_ROWS", 10**6)
+    small = {"e": ZSet.from_columns(list(rows[:, 9500:9502]))}
+    assert view.step(small) == other.step(small)
+    assert error.value is not None  # its traceback has the frames of the failed step
+
+
 def spine_of(*runs: ZSet) -> Spine:
     spine = Spine()
     spine.load([build_run(run, (0, 1)) for run in runs])

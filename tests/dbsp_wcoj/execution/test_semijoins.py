@@ -15,16 +15,19 @@ from dbsp_wcoj import (
     WeightOverflowError,
     ZSet,
 )
-from dbsp_wcoj.execution import semijoins
+from dbsp_wcoj.execution import semijoin_steps, semijoins
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.semijoins import SemijoinCandidates
 from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.arena import Arena
+from dbsp_wcoj.storage.deferred_trace import DeferredTrace
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
 from tests.oracles.naive import add
+from tests.support.interrupts import InterruptedAfter
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c), l0(a), l1(b), l2(c)"
 QUERIES = (
@@ -63,6 +66,7 @@ def labelled(text: str = TRIANGLES, nodes: int = 60) -> DeltaQuery:
         if name != "e"
     }
     view.step({"e": ZSet.from_columns([source, target]), **labels})
+    view.step({})  # reduces the relations first, because many rows have changed
     return view
 
 
@@ -202,6 +206,7 @@ def test_common_labels_do_not_reduce_a_relation():
     nodes = ZSet.from_columns([np.arange(50)])
     edges = ZSet.from_columns([np.arange(49), np.arange(1, 50)])
     view.step({"e": edges, "l0": nodes, "l1": nodes, "l2": nodes})
+    view.step({})
     assert "e[0,1]" in view.stats.rows_by_run and "e(l0,l1)[0,1]" not in view.stats.rows_by_run
 
 
@@ -210,6 +215,7 @@ def test_a_reduction_ends_when_most_rows_have_all_labels():
     nodes = ZSet.from_columns([np.arange(60)])
     view.step({name: nodes for name in ("l0", "l1", "l2")})
     view.step({"e": ZSet.from_columns([np.arange(7300), np.arange(7300)])})
+    view.step({})
     assert "e(l0,l1)[0,1]" not in view.stats.rows_by_run
     assert sum(view.stats.rows_by_run["e[0,1]"]) >= 7300
 
@@ -249,6 +255,51 @@ def test_a_prepared_step_is_out_of_date_after_another_step():
     view.step({"e": ZSet.from_rows([(9, 9)])})
     with pytest.raises(DbspWcojError, match="prepare it again"):
         prepared.commit()
+
+
+@pytest.mark.parametrize("interrupt", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("way", ["step", "prepare", "step_chunks"])
+def test_an_error_while_relations_are_reduced_leaves_the_view_as_it_was(
+    way, interrupt, monkeypatch
+):
+    view = DeltaQuery(TRIANGLES)
+    source, target = np.divmod(np.arange(3600), 60)
+    labels = {f"l{i}": ZSet.from_columns([np.arange(i, 60, 6)]) for i in range(3)}
+    assert total(view.step({"e": ZSet.from_columns([source, target]), **labels})) == 1000
+
+    def fail(cache, plans):
+        raise interrupt
+
+    edge = {"e": ZSet.from_rows([(0, 1)])}
+    with monkeypatch.context() as patch:
+        patch.setattr(PlanCache, "resume", fail)  # the last part of a reduction
+        with pytest.raises(interrupt):
+            getattr(view, way)(edge)
+    assert total(view.step(edge)) == 10
+    assert "e[0,1]" in view.stats.rows_by_run
+    others = np.arange(100, 4100)  # the changed rows have doubled after this step
+    view.step({"e": ZSet.from_columns([others, others])})
+    assert total(view.step({"e": ZSet.from_rows([(0, 1)], [-1])})) == -10
+    assert "e(l0,l1)[0,1]" in view.stats.rows_by_run
+
+
+def test_a_small_step_of_reduced_relations_that_is_interrupted_ends_the_view(monkeypatch):
+    view = labelled()
+    kernel = InterruptedAfter(semijoin_steps.semijoin_step)
+    monkeypatch.setattr(semijoin_steps, "semijoin_step", kernel)
+    with pytest.raises(KeyboardInterrupt):
+        view.step({"e": ZSet.from_rows([(0, 1)])})
+    with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
+        view.step({"e": ZSet.from_rows([(0, 1)])})
+
+
+def test_the_log_of_a_full_relation_is_part_of_the_commit(monkeypatch):
+    view = labelled()
+    monkeypatch.setattr(DeferredTrace, "append", None)
+    with pytest.raises(TypeError):
+        view.step({"e": ZSet.from_rows([(0, 1)]), "l0": ZSet.from_rows([(9,)])})
+    with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
+        view.prepare({})
 
 
 def test_a_semijoin_is_named_by_its_labels():

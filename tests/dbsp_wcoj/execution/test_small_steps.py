@@ -11,17 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp_wcoj import DeltaQuery, Relations, WeightOverflowError, ZSet
+from dbsp_wcoj import DbspWcojError, DeltaQuery, Relations, WeightOverflowError, ZSet
+from dbsp_wcoj.execution import small_steps
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.kernels.join.single_step import ARENA_FULL
 from dbsp_wcoj.kernels.storage.arena import FREE, MAX_SMALL_ROWS
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
 from dbsp_wcoj.kernels.storage.spine import MIN_FULL_TAIL_ROWS, MIN_FULL_TAIL_STEPS
-from dbsp_wcoj.storage.arena import MIN_BUFFER_WORDS
+from dbsp_wcoj.storage.arena import MIN_BUFFER_WORDS, Arena
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
 from tests.oracles.naive import add
+from tests.support.interrupts import InterruptedAfter
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c)"
 QUERIES = (
@@ -251,3 +254,50 @@ def test_a_tail_that_an_interrupt_left_too_long_is_closed_by_the_next_step(monke
     view.step({"e": ZSet.from_rows([(99, 99)])})
     assert trace.to_zset().to_dict() == expected | {(99, 99): 1}
     assert tail_rows(trace) == [0, 0]
+
+
+def test_a_view_whose_small_step_was_interrupted_accepts_no_more_steps(monkeypatch):
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": ZSet.from_rows([(1, 2), (2, 3)])})
+    edge = {"e": ZSet.from_rows([(1, 3)])}
+    prepared = view.prepare(edge)
+    kernel = InterruptedAfter(small_steps.small_step)
+    monkeypatch.setattr(small_steps, "small_step", kernel)
+    with pytest.raises(KeyboardInterrupt):
+        view.step(edge)
+    for use in (lambda: view.step(edge), lambda: view.prepare(edge), prepared.commit):
+        with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
+            use()
+
+
+def test_a_small_step_without_memory_or_that_overflows_leaves_the_view_usable(monkeypatch):
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": ZSet.from_rows([(1, 2), (2, 3)])})
+    delta = {"e": ZSet.from_rows([(1, 3)])}
+
+    def fail(arena, rows):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(small_steps, "small_step", lambda *arguments: (ARENA_FULL, 0, 0))
+        patch.setattr(Arena, "start_buffer", fail)
+        with pytest.raises(MemoryError):
+            view.step(delta)
+    with pytest.raises(WeightOverflowError):
+        view.step({"e": ZSet.from_rows([(1, 1)], [2**62])})
+    assert total(view.step(delta)) == 1
+
+
+def test_an_interrupt_while_tails_get_another_buffer_is_mended_by_the_next_step(monkeypatch):
+    view = DeltaQuery(TRIANGLES)
+    trace = view._relations.traces["e"]
+    expected = {(1, 2): 1, (2, 3): 1, (5, 1): 1, (6, 1): 1}
+    view.step({"e": ZSet.from_rows([(1, 2), (2, 3)])})
+    view.step({"e": ZSet.from_rows([(5, 1)])})
+    with monkeypatch.context() as patch:
+        patch.setattr(Spine, "write_tails_to", InterruptedAfter(Spine.write_tails_to).bound())
+        with pytest.raises(KeyboardInterrupt):
+            trace.arena.start_buffer(1)
+    view.step({"e": ZSet.from_rows([(6, 1)])})
+    assert trace.to_zset().to_dict() == expected
+    check_spines(trace)

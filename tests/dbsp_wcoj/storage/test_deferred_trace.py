@@ -12,9 +12,10 @@ from dbsp_wcoj.storage import deferred_trace
 from dbsp_wcoj.storage.deferred_trace import DeferredTrace
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS
-from dbsp_wcoj.storage.trace import Trace
+from dbsp_wcoj.storage.trace import Trace, TraceStep
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
+from tests.support.interrupts import InterruptedAfter
 
 
 def largest_weight(delta: ZSet) -> int:
@@ -76,3 +77,32 @@ def test_a_weight_beyond_int64_is_refused_before_it_is_appended():
     with pytest.raises(WeightOverflowError):
         trace.check(large, 2**62)
     assert trace.read().to_zset() == large
+
+
+def test_a_log_without_memory_for_a_larger_one_loses_and_doubles_no_row(monkeypatch):
+    monkeypatch.setattr(deferred_trace, "MIN_LOG_ROWS", 4)
+    trace = DeferredTrace(Trace(1))
+    monkeypatch.setattr(deferred_trace, "MIN_LOG_ROWS", 100)
+    empty = np.empty
+
+    def empty_unless_large(shape, dtype):
+        if shape == (2, 100):
+            raise MemoryError
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(np, "empty", empty_unless_large)
+    for _ in range(3):
+        for value in range(6):
+            trace.append(ZSet.from_rows([(value,)]), 1)
+        trace.append(ZSet.from_rows([(value,) for value in range(6)]), 1)
+    assert trace.read().to_zset().to_dict() == {(value,): 6 for value in range(6)}
+
+
+def test_rows_whose_commit_was_interrupted_are_not_added_again(monkeypatch):
+    trace = DeferredTrace(Trace(1))
+    trace.append(ZSet.from_rows([(7,)]), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(TraceStep, "commit", InterruptedAfter(TraceStep.commit).bound())
+        with pytest.raises(KeyboardInterrupt):
+            trace.read()
+    assert trace.read().to_zset().to_dict() == {(7,): 1}

@@ -7,6 +7,8 @@ import pytest
 
 from dbsp_wcoj import ArityError, DbspWcojError, DeltaQuery, Relations, ZSet
 from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS
+from dbsp_wcoj.storage.trace import TraceStep
+from tests.support.interrupts import InterruptedAfter
 
 ROWS = MIN_UNREAD_ROWS + 1000
 
@@ -103,3 +105,15 @@ def test_lookups_are_estimated_by_the_atoms_of_the_query():
     # A triangle looks up each edge for two other atoms, in each of three terms.
     assert relations.estimate_lookups("e", 10, 10) == 60
     assert relations.estimate_lookups("label", 1, 11) == 10
+
+
+def test_relations_of_which_only_some_have_a_step_accept_no_more_steps(monkeypatch):
+    view = DeltaQuery("q(a, c) :- e(a, b), f(b, c)")
+    rows = ZSet.from_rows([(1, 2), (2, 3)])
+    with monkeypatch.context() as patch:
+        patch.setattr(TraceStep, "commit", InterruptedAfter(TraceStep.commit).bound())
+        with pytest.raises(KeyboardInterrupt):
+            view.step({"e": rows, "f": rows})
+    for use in (view.step, view.prepare, view.step_chunks):
+        with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
+            use({"f": rows})

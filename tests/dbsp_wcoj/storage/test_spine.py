@@ -19,6 +19,8 @@ from dbsp_wcoj.kernels.storage import merge as merge_kernels
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS, RUN_COUNT, TAIL_ROWS, fuel_of
 from dbsp_wcoj.storage import arena as arena_module
+from dbsp_wcoj.storage import run as run_module
+from dbsp_wcoj.storage import small_pages
 from dbsp_wcoj.storage import spine as spine_module
 from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.run import Merge, Run
@@ -30,9 +32,10 @@ from dbsp_wcoj.storage.spine import (
     SMALL_MERGE_ROWS,
     Spine,
 )
-from dbsp_wcoj.storage.trace import Trace
+from dbsp_wcoj.storage.trace import Trace, build_run
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
+from tests.support.interrupts import InterruptedAfter
 
 ORDER = np.array([1, 0])
 ORDER_OF_TAIL = np.array([0, 1])
@@ -604,3 +607,41 @@ def test_runs_of_deletions_are_merged_although_few_lookups_read_them(monkeypatch
         spine.append(build({(1, 2): 1, (3, 4): 1}), 0)
         spine.append(build({(1, 2): -1, (3, 4): -1}), 0)
     assert spine.is_empty
+
+
+@pytest.mark.parametrize("name", ["_merge", "_release", "_close_tail", "_do_merge_work"])
+def test_the_table_lists_the_runs_after_an_interrupt(name, monkeypatch):
+    trace = Trace(1)
+    spine = trace.arrangements[0].spine
+    for first in range(0, 20_000, 2_000):
+        trace.update(ZSet.from_columns([np.arange(first, first + 2_000)]))
+    trace.update(ZSet.from_rows([(-1,)]))
+    spine._check()
+    interrupted = 0
+    for step in range(12):
+        run = build_run(ZSet.from_columns([np.arange(30_000 + step, 36_000 + step)]), (0,))
+        with monkeypatch.context() as patch:
+            patch.setattr(Spine, name, InterruptedAfter(getattr(Spine, name)).bound())
+            try:
+                spine.append(run)
+            except KeyboardInterrupt:
+                interrupted += 1
+        spine._check()
+    assert interrupted
+
+
+@pytest.mark.parametrize("end", [lambda spine: spine.load(spine.runs), Spine.compact])
+def test_merged_runs_count_as_memory_until_they_are_freed(end, monkeypatch):
+    monkeypatch.setattr(small_pages, "MIN_MAPPED_BYTES", 1)
+    monkeypatch.setattr(run_module, "MIN_MAPPED_BYTES", 1)
+    spine = Spine()
+    for first in range(0, 60_000, 3_000):
+        spine.append(build_run(ZSet.from_columns([np.arange(first, first + 3_000)]), (0,)))
+        if spine._released:
+            break
+    waiting = sum(pages.nbytes for pages in spine._released)
+    assert waiting > 0
+    assert spine.heap_bytes >= spine.nbytes + waiting
+    end(spine)
+    assert not spine._released
+    assert spine.heap_bytes == spine.nbytes

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import ArityError, DbspWcojError, DeltaQuery, Query, Trace, WeightOverflowError, ZSet
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import DOMAINS, FORMULAS, LAW, relation_deltas, zset
 from tests.oracles import columnar, naive
+from tests.support.interrupts import InterruptedAfter
 
 
 def check_spines(trace: Trace) -> None:
@@ -463,3 +465,19 @@ def test_runs_of_another_arity_or_order_are_not_loaded_and_nothing_changes():
     with pytest.raises(ArityError, match="not a permutation"):
         trace.load({(0, 0): ()})
     assert trace.to_zset() == ZSet.from_rows([(1, 2)])
+
+
+def test_a_trace_of_which_only_some_arrangements_have_a_step_is_loaded_again(monkeypatch):
+    trace = Trace(2, [(0, 1), (1, 0)])
+    rows = ZSet.from_rows([(value, 1) for value in range(100)])
+    trace.update(rows)
+    runs = {a.order: a.spine.runs for a in trace.arrangements}
+    with monkeypatch.context() as patch:
+        patch.setattr(Spine, "append", InterruptedAfter(Spine.append).bound())
+        with pytest.raises(KeyboardInterrupt):
+            trace.update(rows)
+    with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
+        trace.update(rows)
+    trace.load(runs)
+    trace.update(rows)
+    assert trace.to_zset() == rows + rows
