@@ -770,6 +770,10 @@ columns 'nmae'; the relation needs name, age and may have weight
         """Accept no more steps, because another circuit goes on with the state of this one."""
         self._state.end()
 
+    def undo_end(self) -> None:
+        """Accept steps again after `end`, because no other circuit goes on with the state."""
+        self._state.undo_end()
+
     @property
     def is_ended(self) -> bool:
         """True after `end`, until a state is loaded."""

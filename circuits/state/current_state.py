@@ -187,7 +187,9 @@ class CurrentState:
             graph, integrals = self._build(codecs)
             load_state(graph, state)
             committed = CircuitVersion.of(graph)
-            self.turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
+            self.turns.run_exclusively(
+                self._replace, codecs, graph, integrals, committed, is_loaded=True
+            )
         finally:
             self.turns.end(turn)
         self.turns.end_all()
@@ -199,7 +201,10 @@ class CurrentState:
         integrals: dict[str, Integrate],
         timeout: float | None,
     ) -> None:
-        """Make a graph with its state the state, as `load` does; see `Circuit.adopt`.
+        """Make a graph with its state the state; see `Circuit.adopt`.
+
+        Values that nothing refers to any more are removed by later commits, not now: after an error
+        the circuit that the dictionaries come from still needs all of them.
 
         Raises:
             BusyCircuitError: As `load`; nothing has changed.
@@ -207,7 +212,9 @@ class CurrentState:
         turn = self.turns.take(timeout)
         try:
             committed = CircuitVersion.of(graph)
-            self.turns.run_exclusively(self._replace, codecs, graph, integrals, committed)
+            self.turns.run_exclusively(
+                self._replace, codecs, graph, integrals, committed, is_loaded=False
+            )
         finally:
             self.turns.end(turn)
         self.turns.end_all()
@@ -224,10 +231,12 @@ class CurrentState:
         graph: Graph,
         integrals: dict[str, Integrate],
         committed: CircuitVersion,
+        *,
+        is_loaded: bool,
     ) -> None:
         self._before_replace(graph)
         sweeper = DictionarySweeper(graph)
-        if sweeper.sweep_loaded(committed):
+        if is_loaded and sweeper.sweep_loaded(committed):
             committed = committed.with_dictionaries()
         self.codecs, self.graph, self.integrals = codecs, graph, integrals
         self.published, self._sweeper = committed, sweeper
@@ -270,6 +279,10 @@ class CurrentState:
         """Accept no more steps, because another circuit goes on with this state."""
         self._is_ended = True
         self._sweeper.stop()
+
+    def undo_end(self) -> None:
+        """Accept steps again; see `Circuit.undo_end`."""
+        self._is_ended = False
 
     @property
     def is_ended(self) -> bool:

@@ -101,11 +101,14 @@ class ComputedRows:
         deltas: The rows of the views of the new program that are not unchanged.
         old_deltas: The rows of the old views that have changed, by their old names.
         now: The time of the rows, if the new program reads it.
+        origin: The old state that the rows were computed from, and that must be the same when the
+            change is finished; None if the caller makes sure of this.
     """
 
     deltas: Mapping[str, ZSet]
     old_deltas: Mapping[str, ZSet]
     now: int | None
+    origin: object = None
 
 
 class ProgramChange:
@@ -313,7 +316,8 @@ class ProgramChange:
 
         Raises:
             ProgramChangeError: Rows that are needed are not kept; or kept rows do not fit the new
-                schema or options of their input. The new circuit has not changed.
+                schema or options of their input. Neither circuit has changed.
+            BusyCircuitError: Another thread makes a step of the new circuit; as above.
 
         Complexity:
             O(rows that are read), and the work of a first step over them. State that is taken over
@@ -339,7 +343,8 @@ class ProgramChange:
             step = self._backfill.run(zsets, old.codecs, now if graph.reads_now else None)
             step.commit()
             deltas = {name: step.deltas[position] for name, position in graph.views.items()}
-        return ComputedRows(deltas, self._old_view_rows(zsets, now), now)
+        old_deltas = self._old_view_rows(zsets, now)
+        return ComputedRows(deltas, old_deltas, now, self._origin)
 
     def begin(self) -> None:
         """Begin the backfill: rows can be computed from here on.
@@ -361,9 +366,18 @@ class ProgramChange:
 
         Returns:
             As `apply`.
+
+        Raises:
+            ProgramChangeError, BusyCircuitError: As `apply`; or the old circuit has made or
+                prepared a step since the rows were computed.
         """
         old, graph = self.old, self._graph
         codecs = old.codecs
+        if computed.origin not in (None, self._origin):
+            raise ProgramChangeError(
+                "the old circuit has made or prepared a step since the rows of the views were "
+                "computed: plan the change again, and finish it before the next step"
+            )
         self._watermarks = self._new_watermarks()
         # Rows that are dropped from these traces may not be the same ones in the backfill.
         partial_traces = {
@@ -394,9 +408,24 @@ class ProgramChange:
                 delta = delta - computed.old_deltas[view.old_view]
             changes[view.view] = self.new.schema(view.view).to_table(delta, codecs)
         old.end()  # the circuits share dictionaries, which only one of them may sweep
-        graph.values_after_sweep = old.graph.values_after_sweep
-        self.new.adopt(codecs, graph, self.integrals)
+        try:
+            graph.values_after_sweep = old.graph.values_after_sweep
+            self.new.adopt(codecs, graph, self.integrals)
+        except BaseException:  # interrupted, or the new circuit is busy
+            if self.new.graph is not graph:
+                old.undo_end()
+            raise
         return changes
+
+    @property
+    def _origin(self) -> tuple[Graph, int, int]:
+        """The old graph, its number of steps, and how often values were removed from dictionaries.
+
+        A step that is prepared removes the values that were added since the last commit.
+        """
+        graph = self.old.graph
+        dictionaries = graph.registry.dictionaries.values()
+        return graph, graph.steps, sum([dictionary.removals for dictionary in dictionaries])
 
     @property
     def _has_state(self) -> bool:
@@ -409,6 +438,16 @@ class ProgramChange:
                     f"renames: {{{name!r}: {old_name!r}}}: give a view of the new program "
                     f"({', '.join(self.new.plans)}) and its name in the old program "
                     f"({', '.join(self.old.plans)})"
+                )
+        names: dict[str, str] = {}
+        for name in self.new.outputs:
+            old_name = self._renames.get(name, name)
+            other = names.setdefault(old_name, name)
+            if other != name and old_name in self._published:
+                raise ProgramChangeError(
+                    f"renames: views {other!r} and {name!r} would both go on with the published "
+                    f"rows of view {old_name!r}: rename only one of them, or give the view that is "
+                    "not a continuation a name that no view had"
                 )
         for name in self._given:
             if name not in self.new.inputs:

@@ -122,7 +122,6 @@ class SlicedBackfill:
         self.rows_read = 0
         check_slices(change)
         change.begin()
-        change.old.keep_values(True)
         self._old_graph = change.old.graph
         # The last step whose delta the slices have; None while a slice is computed.
         self._step: int | None = self._old_graph.steps
@@ -162,6 +161,7 @@ class SlicedBackfill:
         )
         self._arrange_materialized(sliced_views)
         self._unread_views = set(unread_views)
+        change.old.keep_values(True)  # after everything that can fail
 
     @property
     def is_valid(self) -> bool:
@@ -334,6 +334,9 @@ class SlicedBackfill:
     def finish(self) -> dict[str, pa.Table]:
         """Give the new circuit its state; the old one accepts no more steps.
 
+        Raises:
+            ProgramChangeError: The backfill is not complete, or not valid.
+
         Returns:
             The rows of the new views, as `ProgramChange.apply`; of a view that is emitted in
             slices, those that no step has emitted.
@@ -343,6 +346,10 @@ class SlicedBackfill:
         """
         if not self.is_complete:
             raise ProgramChangeError("the new views do not have all rows yet: call advance again")
+        if not self.is_valid:
+            raise ProgramChangeError(
+                "the new views lack the rows of a later step: abandon this backfill and begin again"
+            )
         self._step = None  # an interrupted call is not repeated
         graph = self.change.graph
         deltas = self._new_views.remaining_rows

@@ -16,6 +16,7 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.aggregates import linear_aggregate
 from circuits.runtime.operators.aggregates.amounts_by_group import MIN_GROUPED_ROWS
 from circuits.runtime.operators.aggregates.compiled_sums import CompiledSums
+from circuits.runtime.operators.aggregates.exact_sum import MAX_DIGITS
 from circuits.runtime.operators.aggregates.linear_aggregate import LinearAggregate
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import WeightOverflowError, ZSet
@@ -61,6 +62,24 @@ def aggregate(
         keys,
         [(call, codecs.codec(call.type)) for call in calls],
     )
+
+
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_a_count_beyond_int64_is_an_error(is_compiled, monkeypatch):
+    if not is_compiled:
+        monkeypatch.setattr(CompiledSums, "results", lambda *arguments, **options: None)
+    largest = 2**63 - 1
+    state = GroupSlots(
+        np.array([0, 0, 1, 1, 2, 2]),
+        np.array([0, MAX_DIGITS] * 3),
+        np.array([largest, -1, 5, 2, largest, 1]),
+    )
+    counts = aggregate([AggregateCall("count", 2, BIG, "integers")], [], Codecs())
+    with pytest.raises(WeightOverflowError, match=f"count.*leaves int64: {largest + 1} values"):
+        counts.results(3, state, always_exists=False)
+    exact = GroupSlots(state.group_indices[2:], state.slots[2:], state.weights[2:])
+    exists, codes = counts.results(3, exact, always_exists=False)
+    assert (exists.tolist(), codes[0, 1:].tolist()) == ([False, True, True], [3, largest - 1])
 
 
 def encode(rows: Sequence[tuple[Any, ...]], codecs: Codecs) -> tuple[Int64Array, Int64Array]:

@@ -517,6 +517,57 @@ def test_the_old_circuit_accepts_no_steps_after_the_change():
     assert old.committed.steps == new.committed.steps == 1
 
 
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_a_change_that_fails_at_its_end_leaves_both_circuits_as_they_were(error, monkeypatch):
+    old, new, twin = loaded(PATHS, E), compile_sql(PATHS + COUNTS, E), loaded(PATHS, E)
+
+    def fail(*arguments, **options):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Circuit, "adopt", fail)
+        with pytest.raises(error):
+            ProgramChange(old, new).apply()
+    assert not old.is_ended
+    assert new.committed.steps == 0
+    assert step_bags(old, {"e": ROWS}) == step_bags(twin, {"e": ROWS})
+    fresh = compile_sql(PATHS + COUNTS, E)
+    assert change(old, fresh).keys() == {"counts"}
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_rows_that_were_computed_before_another_step_do_not_finish_a_change(is_committed):
+    schemas = {"e": "src varchar, dst varchar"}
+    view = "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;"
+    other = "CREATE VIEW texts AS SELECT src || '!' AS text FROM e"
+    old, new = compile_sql(view, schemas), compile_sql(view + other, schemas)
+    old.step({"e": [{"src": "a", "dst": "b"}]})
+    plan = ProgramChange(old, new)
+    computed = plan.compute()
+    step = old.prepare({"e": [{"src": "c", "dst": "d"}]})
+    if is_committed:
+        step.commit()
+    else:
+        step.abandon()
+    with pytest.raises(ProgramChangeError, match="has made or prepared a step since"):
+        plan.finish(computed)
+    assert not old.is_ended
+    later = compile_sql(view + other, schemas)
+    texts = ProgramChange(old, later).apply()["texts"].column("text").to_pylist()
+    assert sorted(texts) == ["a!", *["c!"] * is_committed]
+
+
+def test_two_views_do_not_go_on_with_the_rows_of_one():
+    one, two = (f"CREATE VIEW {name} AS SELECT src FROM e;" for name in ("v", "x"))
+    old, new = loaded(one, E), compile_sql(one + two, E)
+    with pytest.raises(ProgramChangeError, match="views 'v' and 'x' would both go on with"):
+        ProgramChange(old, new, renames={"x": "v"})
+    assert kinds(old, new, renames={"x": "v"}, published=()) == {"v": "new", "x": "new"}
+    both = loaded(one + two, E)
+    swapped = {"x": "v", "v": "x"}
+    assert kinds(both, compile_sql(one + two, E), renames=swapped).keys() == {"v", "x"}
+
+
 def test_a_plan_leaves_the_old_circuit_as_it_was():
     old, new = loaded(PATHS, E), compile_sql(PATHS + COUNTS, E)
     twin = loaded(PATHS, E)

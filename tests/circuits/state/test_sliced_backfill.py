@@ -432,7 +432,18 @@ def test_lateness_of_an_input_that_no_new_view_reads_does_not_matter():
     assert new.step({"late": rows((9, 31))["e"]})["times"].num_rows == 1
 
 
-def test_changes_that_are_not_possible_in_slices_are_refused():
+def test_a_backfill_that_lacks_a_step_is_not_finished():
+    old = compile_sql(PATHS, E, input_options=KEEP)
+    old.step(rows((1, 2)))
+    backfill = SlicedBackfill(ProgramChange(old, compile_sql(PATHS + SOURCES, E)))
+    backfill.advance((), 100)
+    assert backfill.is_complete
+    old.step(rows((2, 3)))
+    with pytest.raises(ProgramChangeError, match="lack the rows of a later step"):
+        backfill.finish()
+
+
+def test_changes_that_are_not_possible_in_slices_are_refused(monkeypatch):
     late = {"e": InputOptions(keys=("dst", "src"), lateness=Lateness("dst", 1))}
     old = compile_sql(SOURCES, E, input_options=late)
     old.step(rows((1, 2)))
@@ -442,8 +453,10 @@ def test_changes_that_are_not_possible_in_slices_are_refused():
     old = compile_sql(SOURCES, E)
     old.step(rows((1, 2)))
     change = ProgramChange(old, compile_sql(SOURCES + PATHS, E), given=["e"])
-    with pytest.raises(ProgramChangeError, match="rows of e are to be given"):
-        SlicedBackfill(change)
+    with monkeypatch.context() as patch:
+        patch.setattr(Circuit, "keep_values", None)  # a refused backfill does not stop sweeps
+        with pytest.raises(ProgramChangeError, match="rows of e are to be given"):
+            SlicedBackfill(change)
     with pytest.raises(ProgramChangeError, match="need the rows"):
         SlicedBackfill(ProgramChange(old, compile_sql(SOURCES + PATHS, E)))
     old = compile_sql(PATHS, E, input_options=KEEP)

@@ -34,6 +34,8 @@ __all__ = ["CompiledSums", "Quantity", "ResultCall"]
 
 #: More rows are grouped only by a hash table, and if there are few groups (`RowGroups`).
 MAX_SORTED_ROWS: Final = 1 << 13
+# Two numbers of at most this magnitude have a difference within int64.
+MAX_SUMMAND: Final = MAX_INT64 // 2
 _NO_GROUPS: Final = np.empty(0, np.int64)
 
 
@@ -173,6 +175,10 @@ class CompiledSums:
             O(calls * slots of the groups).
         """
         if self._calls is None:
+            return None
+        weights = state.weights
+        # The kernel subtracts counts of NULL without a check.
+        if len(weights) and (weights.max() > MAX_SUMMAND or weights.min() < -MAX_SUMMAND):
             return None
         status, exists, codes = kernels.compute_results(
             *state, n, self._calls, always_exists, MAX_DIGITS, SHIFT, INLINE

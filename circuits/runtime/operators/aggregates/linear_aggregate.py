@@ -303,6 +303,7 @@ class LinearAggregate:
 
         Raises:
             EvaluationError: A sum of a group that exists does not fit its type.
+            WeightOverflowError: A count of a group that exists leaves int64.
         """
         compiled = self._compiled.results(n, state, always_exists=always_exists)
         if compiled is not None:
@@ -316,7 +317,9 @@ class LinearAggregate:
         for counted, slot in self._count_slots.items():
             _, is_distinct = counted
             count = first_weights[slot // MAX_DIGITS]
-            counts[counted] = count if is_distinct else row_counts - count
+            counts[counted] = count
+            if not is_distinct:
+                counts[counted] = self._subtract_nulls(row_counts, count, exists)
         columns = np.empty((len(self.calls), n), np.int64)
         for position, (argument, encoder) in enumerate(
             zip(self._arguments, self._encoders, strict=True)
@@ -350,6 +353,23 @@ class LinearAggregate:
             step.lookups = groups.shape[1]
             staged.append(step)
         return group_slots(self.trace, groups, step)
+
+    def _subtract_nulls(
+        self, row_counts: Int64Array, nulls: Int64Array, exists: BoolArray
+    ) -> Int64Array:
+        """Return the number of values of each group that are not NULL.
+
+        Raises:
+            WeightOverflowError: A count of a group that exists leaves int64.
+        """
+        counts = row_counts - nulls  # wraps around on overflow; the signs show it
+        overflows = ((row_counts ^ nulls) & (row_counts ^ counts)) < 0
+        overflows = exists & (overflows | (counts == NULL))
+        if overflows.any():
+            group = int(overflows.argmax())
+            count = int(row_counts[group]) - int(nulls[group])
+            raise self._overflow(WeightOverflowError(f"{count} values are not NULL"))
+        return counts
 
     def _overflow(self, error: WeightOverflowError) -> WeightOverflowError:
         """Build the overflow error of a weight of the state, with the names of the aggregates."""
