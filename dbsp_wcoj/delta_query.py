@@ -299,7 +299,7 @@ class DeltaQuery:
         with self._lock:
             step.check(self._relations)
             if self.query.head:
-                yield from self._chunks(step.by_name, step.rows, None, is_shared=False)
+                yield from self._chunks(step.by_name, step.rows, None, among_threads=False)
             else:
                 yield self._evaluate(step)
             self._commit_step(step)
@@ -527,7 +527,7 @@ class DeltaQuery:
             product = self._multiply_chain(step.by_name, budget, chain_products)
             if product is not None:
                 return product.sorted()
-        chunks = self._chunks(step.by_name, rows, budget, is_shared=self._can_be_shared(rows))
+        chunks = self._chunks(step.by_name, rows, budget, among_threads=self._can_be_shared(rows))
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(COLLECT)
@@ -567,18 +567,18 @@ class DeltaQuery:
         bound_terms = self._plan_cache.bind_step(steps)
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
-        is_shared = self._can_be_shared(rows)
-        is_divided = is_shared or (rows >= MIN_DIVIDED_ROWS and _reads_maps(bound_terms))
+        among_threads = self._can_be_shared(rows)
+        in_parts = among_threads or (rows >= MIN_DIVIDED_ROWS and _reads_maps(bound_terms))
         with bound_terms.prepared_lists(steps), bound_terms.merged_tails(steps):
-            if bound_terms.is_sum and not has_deadline and not is_divided:
+            if bound_terms.is_sum and not has_deadline and not in_parts:
                 result = bound_terms.total()
                 if result is not None:
                     total, joins = result
                     self._joins += joins
                     self._plan_cache.record_cost()
                     return total
-            terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
-            if is_shared and not bound_terms.reads_partial:
+            terms = self._runnable_terms(bound_terms, steps, budget, parallel=among_threads)
+            if among_threads and not bound_terms.reads_partial:
                 total = total_of_parts(list(chain.from_iterable(terms)), budget)
             else:
                 total = sum([_total_of(parts, budget) for parts in terms])
@@ -586,13 +586,18 @@ class DeltaQuery:
             return total
 
     def _chunks(
-        self, steps: Mapping[str, TraceStep], rows: int, budget: Budget | None, *, is_shared: bool
+        self,
+        steps: Mapping[str, TraceStep],
+        rows: int,
+        budget: Budget | None,
+        *,
+        among_threads: bool,
     ) -> Generator[ZSet, None, None]:
         """The rows of the view's delta, chunk by chunk, given the number of rows of the step."""
         if self._is_never_true:
             return
         bound_terms = self._plan_cache.bind_step(steps)
-        if not is_shared and rows < MIN_DIVIDED_ROWS and bound_terms.run_as_they_are(rows):
+        if not among_threads and rows < MIN_DIVIDED_ROWS and bound_terms.run_as_they_are(rows):
             for term in bound_terms.terms:
                 if not term.is_zero(steps, None):
                     self._joins += term.joins
@@ -600,9 +605,9 @@ class DeltaQuery:
             self._plan_cache.record_cost()
             return
         with bound_terms.prepared_lists(steps), bound_terms.merged_tails(steps):
-            terms = self._runnable_terms(bound_terms, steps, budget, parallel=is_shared)
+            terms = self._runnable_terms(bound_terms, steps, budget, parallel=among_threads)
             # The run of a partial delta exists only until its readers have run.
-            if is_shared and not bound_terms.reads_partial:
+            if among_threads and not bound_terms.reads_partial:
                 yield from rows_of_parts(list(chain.from_iterable(terms)), budget)
             else:
                 for parts in terms:

@@ -4,6 +4,11 @@ A term is one product of a delta formula: a join of old, new and delta versions 
 `dbsp_wcoj.execution.plan_cache` builds one `BoundTerms` for each set of changed relations and each
 formula. A step skips each `BoundTerm` that is zero and runs the others in order.
 
+A term reads the delta of a relation in one column order from a *slot*: a place in an array of the
+addresses of delta runs, which each step fills. The *driver* is the delta whose rows the join starts
+from; they are dealt out to parallel tasks in blocks. If there is none, the values of the first
+column of another delta, the *split*, divide the work.
+
 Some formulas are recursions over partial deltas: ``D_i`` is the delta of the join of the first i
 atoms, and the terms of ``D_{i+1}`` read it.
 

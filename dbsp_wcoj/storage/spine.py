@@ -118,10 +118,10 @@ class Spine:
         "_merges",
         "_overlay",
         "_pending_fuel",
-        "_released",
         "_runs",
         "_tail",
         "_tail_buffer",
+        "_to_release",
         "_without_overlay",
         "max_merge_rows",
         "table",
@@ -138,7 +138,7 @@ class Spine:
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
         # The memory of merged runs, which later steps free once no reader has the runs.
-        self._released: list[SmallPages] = []
+        self._to_release: list[SmallPages] = []
         # True if the last step searched for no more rows than its delta had.
         self._has_few_lookups = False
         # Merge work, in rows, for steps since the last merge work.
@@ -216,7 +216,7 @@ class Spine:
         """
         merging = [run for merge in self._merges for run in (merge.older, merge.newer)]
         in_runs = sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
-        return in_runs + sum([pages.nbytes for pages in self._released])
+        return in_runs + sum([pages.nbytes for pages in self._to_release])
 
     @property
     def mapped_bytes(self) -> int:
@@ -244,7 +244,7 @@ class Spine:
             loaded[MAX_LOADED_RUNS - 1 :] = [merged] if merged.rows else []
         self._close_tail()
         self._runs = loaded
-        self._released.clear()  # no step may follow that would free the memory
+        self._to_release.clear()  # no step may follow that would free the memory
         self._merges.clear()
         self._pending_fuel = 0
         self._has_unmerged_runs = True
@@ -406,17 +406,17 @@ class Spine:
         self._pending_fuel += min(fuel - self._counted_tail_fuel, MIN_FUEL_AT_ONCE)
         self._counted_tail_fuel = fuel
 
-    def _do_merge_work(self, changed: int, *, is_unread: bool = False) -> None:
-        """Do the pending merge work; the runs from position ``changed`` on are new.
+    def _do_merge_work(self, first_changed: int, *, is_unread: bool = False) -> None:
+        """Do the pending merge work; the runs from position ``first_changed`` on are new.
 
         With ``is_unread``, only open merges and those of too many runs are done. Without memory for
         a merge, its runs stay as they are, and later steps try again.
         """
         fuel, self._pending_fuel = self._pending_fuel, 0
         try:
-            changed = self._merge_runs(changed, fuel, is_unread)
+            first_changed = self._merge_runs(first_changed, fuel, is_unread)
         except MemoryError:
-            changed, self._has_unmerged_runs = 0, True
+            first_changed, self._has_unmerged_runs = 0, True
         except BaseException:  # an interrupt: some runs of the table may not exist any more
             self._has_unmerged_runs = True
             self._refresh(0)
@@ -424,25 +424,27 @@ class Spine:
         if len(self._runs) >= MAX_RUNS:  # one more may follow: a tail
             self.compact()
         else:
-            self._refresh(changed)
+            self._refresh(first_changed)
 
-    def _merge_runs(self, changed: int, fuel: int, is_unread: bool) -> int:
+    def _merge_runs(self, first_changed: int, fuel: int, is_unread: bool) -> int:
         """Work on open merges, and begin new ones; return the first position that has changed."""
-        if self._released:
+        if self._to_release:
             count = RELEASED_BYTES_PER_FUEL * fuel
-            self._released = [pages for pages in self._released if not pages.release(count)]
+            self._to_release = [pages for pages in self._to_release if not pages.release(count)]
         merging = bool(self._merges) or self._has_unmerged_runs
         if merging:
-            changed = 0
+            first_changed = 0
             for merge in self._merges[:]:
                 self._advance(merge, fuel)
         if is_unread:
             self._has_unmerged_runs = True
-            changed = min(changed, self._merge_similar(fuel))
+            first_changed = min(first_changed, self._merge_similar(fuel))
         else:
             last = len(self._runs) - 1
-            changed = min(changed, self._merge_neighbours(last, fuel, check_all=merging))
-        return changed
+            first_changed = min(
+                first_changed, self._merge_neighbours(last, fuel, check_all=merging)
+            )
+        return first_changed
 
     def _merge_neighbours(self, position: int, fuel: int, *, check_all: bool) -> int:
         """Merge neighbours from ``position`` backwards; return the first position that changed.
@@ -450,7 +452,7 @@ class Spine:
         Usually only the newest runs need a merge, so the search ends at the first pair that needs
         none. With ``check_all`` it continues, because older runs have changed as well.
         """
-        changed = position
+        first_changed = position
         merges_before = len(self._merges)
         has_unmerged_runs, self._has_unmerged_runs = self._has_unmerged_runs, False
         while position > 0:
@@ -460,12 +462,12 @@ class Spine:
                     self._has_unmerged_runs = True
                     break
                 self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
-                changed = min(changed, position - 1)
+                first_changed = min(first_changed, position - 1)
             elif not check_all:
                 break
             # Both runs are gone if all rows of their merge cancel.
             position = min(position, len(self._runs)) - 1
-        return max(changed, 0)
+        return max(first_changed, 0)
 
     def _merge_similar(self, fuel: int) -> int:
         """Merge pairs of neighbours of similar size while there are too many unread runs.
@@ -473,7 +475,7 @@ class Spine:
         Returns:
             The first position that changed.
         """
-        changed = position = len(self._runs) - 1
+        first_changed = position = len(self._runs) - 1
         while position > 0 and self._has_too_many_unread_runs:
             older, newer = self._runs[position - 1], self._runs[position]
             is_similar = older.rows < 2 * newer.rows and newer.rows < 2 * older.rows
@@ -481,7 +483,7 @@ class Spine:
                 self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
                 fuel -= older.rows + newer.rows
                 position -= 1
-                changed = position
+                first_changed = position
             position -= 1
         # Neighbours of different sizes: one merge for each step keeps the number of runs.
         if self._has_too_many_unread_runs:
@@ -493,8 +495,8 @@ class Spine:
             if candidates:
                 _, position = min(candidates)
                 self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
-                changed = min(changed, position - 1)
-        return changed
+                first_changed = min(first_changed, position - 1)
+        return first_changed
 
     @property
     def _has_too_many_unread_runs(self) -> bool:
@@ -510,7 +512,7 @@ class Spine:
         self._close_tail()
         self._merges.clear()
         self._pending_fuel = 0
-        self._released.clear()
+        self._to_release.clear()
         if len(self._runs) > 1:
             merged = Run.sum_of(self._runs)
             self._runs[:] = [merged] if merged.rows else []
@@ -565,21 +567,21 @@ class Spine:
         """Free the memory of two merged runs with the next steps."""
         for run in (older, newer):
             if run.pages is not None and run.pages.is_mapped:
-                self._released.append(run.pages)
+                self._to_release.append(run.pages)
 
-    def _refresh(self, changed: int) -> None:
-        """Write the addresses of the runs from position ``changed`` on to the table, with the tail.
+    def _refresh(self, first_changed: int) -> None:
+        """Write the addresses of the runs from ``first_changed`` on to the table, with the tail.
 
         The tail is that of the last `_read_tail`.
         """
         runs = self._runs if self._tail is None else [*self._runs, self._tail]
         table = self.table
         table[spine_kernels.RUN_COUNT] = len(runs)
-        has_work = bool(self._merges or self._released)
+        has_work = bool(self._merges or self._to_release)
         table[spine_kernels.DUE_FUEL] = (
             self._counted_tail_fuel + MIN_FUEL_OF_TAIL if has_work else MAX_INT64
         )
-        for index in range(changed, len(runs)):
+        for index in range(first_changed, len(runs)):
             table[spine_kernels.FIRST_RUN + index] = runs[index].address
         table[spine_kernels.WEIGHT_BOUND] = min(
             sum([run.max_abs_weight for run in runs]), MAX_INT64

@@ -372,30 +372,6 @@ class Interner:
         for codes in self._code_map.slices(self._size, length):
             yield CodedStrings(*self.gather(codes), codes)
 
-    def append(self, offsets: Any, data: Any) -> None:
-        """Assign the next codes to strings, in their order.
-
-        Raises:
-            ColumnTypeError: A string occurs twice or already has a code, or its length is not that
-                of a row of this interner. The interner does not change.
-
-        Complexity:
-            O(n + bytes); the memory for all of them is allocated at once.
-        """
-        size_before = self._size
-        offsets, data = self._check_appended(offsets, data)
-        self._reserve(len(offsets) - 1, int(offsets[-1] - offsets[0]))
-        positions = self._add(offsets, data, None)
-        expected = np.arange(size_before, size_before + len(positions))
-        if not np.array_equal(positions, expected):
-            self._remove_latest(size_before)
-            row = int(np.flatnonzero(positions != expected)[0])
-            code = self._code_map.to_code(int(positions[row]))
-            raise ColumnTypeError(
-                f"string {row} of {len(positions)} already has code {code}; append each segment "
-                "once, in order, to an empty interner"
-            )
-
     def load(self, parts: Iterable[CodedStrings], next_code: int = 0) -> None:
         """Fill an empty interner with strings and their codes: the inverse of `arena`.
 
@@ -417,7 +393,7 @@ class Interner:
         count = code_count = lengths = 0
         last_code, is_ascending = -1, not len(self)
         for part in parts:
-            offsets, _ = self._check_appended(part.offsets, part.data)
+            offsets, _ = self._check_loaded(part.offsets, part.data)
             codes = part.codes
             is_ascending &= bool(
                 len(codes) == len(offsets) - 1 and (np.diff(codes, prepend=last_code) > 0).all()
@@ -611,13 +587,13 @@ class Interner:
             )
         return positions
 
-    def _check_appended(self, offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
-        """Check strings that are to be appended."""
+    def _check_loaded(self, offsets: Any, data: Any) -> tuple[Int64Array, Bytes]:
+        """Check strings that are to be loaded."""
         offsets, data = _check_strings(offsets, data)
         if self._words is not None and (np.diff(offsets) != _WORD_BYTES * self._words).any():
             raise ColumnTypeError(
                 f"strings of {int(np.diff(offsets).min())} to {int(np.diff(offsets).max())} bytes "
-                f"for rows of {_WORD_BYTES * self._words}; append the result of `arena` of an "
+                f"for rows of {_WORD_BYTES * self._words}; load the result of `arena` of an "
                 f"interner with such rows"
             )
         return offsets, data

@@ -14,8 +14,8 @@ class InterruptedAfter:
     def __init__(self, function: Callable[..., Any], count: int = 1) -> None:
         self.function, self.remaining = function, count
 
-    def __call__(self, *arguments: Any) -> Any:
-        result = self.function(*arguments)
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        result = self.function(*arguments, **options)
         self.remaining -= 1
         if not self.remaining:
             raise KeyboardInterrupt
@@ -23,4 +23,4 @@ class InterruptedAfter:
 
     def bound(self) -> Callable[..., Any]:
         """Return this as a function, to replace a method of a class."""
-        return lambda *arguments: self(*arguments)
+        return lambda *arguments, **options: self(*arguments, **options)

@@ -637,11 +637,11 @@ def test_merged_runs_count_as_memory_until_they_are_freed(end, monkeypatch):
     spine = Spine()
     for first in range(0, 60_000, 3_000):
         spine.append(build_run(ZSet.from_columns([np.arange(first, first + 3_000)]), (0,)))
-        if spine._released:
+        if spine._to_release:
             break
-    waiting = sum(pages.nbytes for pages in spine._released)
+    waiting = sum(pages.nbytes for pages in spine._to_release)
     assert waiting > 0
     assert spine.heap_bytes >= spine.nbytes + waiting
     end(spine)
-    assert not spine._released
+    assert not spine._to_release
     assert spine.heap_bytes == spine.nbytes

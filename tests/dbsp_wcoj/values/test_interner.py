@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.values import growth
+from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from tests.generators.strategies import LAW
 from tests.support.interrupts import InterruptedAfter
@@ -112,24 +113,6 @@ def test_after_truncation_codes_are_assigned_again(first, truncated, later):
 
 
 @settings(LAW)
-@given(COLUMNS, st.integers(0, 80))
-def test_appended_segments_make_a_copy(strings, cut):
-    interner, copy = Interner(), Interner()
-    codes = interner.intern(*offsets_and_bytes(strings))
-    cut = min(cut, len(interner))
-    offsets, data, _ = interner.arena()
-    copy.append(offsets[: cut + 1], data)
-    copy.append(offsets[cut:], data)
-    copy._check()
-    assert copy.find(*offsets_and_bytes(strings)).tolist() == codes.tolist()
-    if len(interner):
-        with pytest.raises(ColumnTypeError, match="already"):
-            copy.append(*offsets_and_bytes([b"never seen before", strings[0]]))
-        assert split_strings(*copy.arena()) == split_strings(offsets, data)
-        copy._check()
-
-
-@settings(LAW)
 @given(st.data())
 def test_rows_have_the_codes_of_a_dict_of_tuples(data):
     width = data.draw(st.integers(0, 4))
@@ -191,7 +174,7 @@ def test_no_insertion_copies_much_more_than_it_adds(loaded, monkeypatch):
     monkeypatch.setattr(growth, "MIN_COPIED_BYTES", 1)
     interner = Interner()
     strings = [b"string%d" % number for number in range(loaded)]
-    interner.append(*offsets_and_bytes(strings))
+    interner.load([CodedStrings(*offsets_and_bytes(strings), np.arange(loaded))])
     largest, table_bytes = 0, interner.nbytes
     for number in range(2_500):
         if number % 10 == 3:
@@ -275,13 +258,13 @@ def test_other_misuse_is_refused():
     assert repr(pairs) == "<Interner of 0 strings, 0 bytes>"
 
 
-def test_strings_of_other_lengths_are_not_appended_to_an_interner_of_rows():
-    pairs = Interner(words=2)
+def test_strings_of_other_lengths_are_not_loaded_into_an_interner_of_rows():
+    pairs, copy = Interner(words=2), Interner(words=2)
     pairs.intern_rows(np.array([[7], [1]]))
+    others = CodedStrings(np.array([0, 16, 24]), np.zeros(24, np.uint8), np.arange(2))
     with pytest.raises(ColumnTypeError, match="strings of 8 to 16 bytes for rows of 16"):
-        pairs.append(np.array([0, 16, 24]), np.zeros(24, np.uint8))
-    assert len(pairs) == 1
-    copy = Interner(words=2)
+        copy.load([others])
+    assert len(copy) == 0
     copy.load([pairs.arena()])
     assert copy.rows(np.array([0])).tolist() == [[7], [1]]
     copy._check()
@@ -289,13 +272,15 @@ def test_strings_of_other_lengths_are_not_appended_to_an_interner_of_rows():
 
 @pytest.mark.parametrize("size", [0, 1, 31, 32, 33, 1000])
 @pytest.mark.parametrize("added", [0, 1, 31, 32, 33, 5000])
-def test_an_interner_grows_for_all_strings_that_are_appended_at_once(size, added):
+def test_an_interner_grows_for_all_strings_that_are_loaded_at_once(size, added):
     words = [f"word {i}".encode() for i in range(size + added)]
-    interner = Interner()
-    for part in (words[:size], words[size:]):
+    interner, parts = Interner(), []
+    for first, part in ((0, words[:size]), (size, words[size:])):
         ends = np.cumsum([0, *map(len, part)])
-        interner.append(ends, np.frombuffer(b"".join(part), np.uint8))
-        interner._check()
+        codes = np.arange(first, first + len(part))
+        parts.append(CodedStrings(ends, np.frombuffer(b"".join(part), np.uint8), codes))
+    interner.load(parts)
+    interner._check()
     assert len(interner) == size + added
 
 
