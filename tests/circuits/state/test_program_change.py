@@ -540,7 +540,11 @@ def test_rows_that_were_computed_before_another_step_do_not_finish_a_change(is_c
     schemas = {"e": "src varchar, dst varchar"}
     view = "CREATE VIEW paths AS SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src;"
     other = "CREATE VIEW texts AS SELECT src || '!' AS text FROM e"
-    old, new = compile_sql(view, schemas), compile_sql(view + other, schemas)
+    keep = {"e": InputOptions(keep="all")}
+    old, new, later = (
+        compile_sql(text, schemas, input_options=keep)
+        for text in (view, view + other, view + other)
+    )
     old.step({"e": [{"src": "a", "dst": "b"}]})
     plan = ProgramChange(old, new)
     computed = plan.compute()
@@ -552,7 +556,6 @@ def test_rows_that_were_computed_before_another_step_do_not_finish_a_change(is_c
     with pytest.raises(ProgramChangeError, match="has made or prepared a step since"):
         plan.finish(computed)
     assert not old.is_ended
-    later = compile_sql(view + other, schemas)
     texts = ProgramChange(old, later).apply()["texts"].column("text").to_pylist()
     assert sorted(texts) == ["a!", *["c!"] * is_committed]
 
