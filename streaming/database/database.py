@@ -512,6 +512,7 @@ class Database:
         Raises:
             UnknownViewError: There is no such view, or it is no output; with ``initial``, it is not
                 materialized.
+            StateError: The directory has to be read again after an error, and cannot be read.
         """
         self._check_view(view)
         with self._lock:
