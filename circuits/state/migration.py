@@ -24,18 +24,20 @@ import pyarrow as pa
 
 from circuits.circuit import Circuit
 from circuits.errors import SnapshotError
-from circuits.plan.nodes import Fields, Scan
+from circuits.plan.nodes import Fields, Scan, TopK
 from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator, RowIdEncodeOperator
+from circuits.runtime.operators.row_order import RowOrder
+from circuits.runtime.operators.top_k import TopKOperator
 from circuits.schema import WEIGHT, Schema
 from circuits.state.circuit_state import State, StateStep, whole_state
 from circuits.state.coded_columns import operator_coded_columns
 from circuits.state.registry import operator_trace, relation_trace
-from circuits.types.codecs.codec import Codec
+from circuits.types.codecs.codec import Codec, Codecs
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.storage.run import Run
@@ -50,11 +52,13 @@ __all__ = [
     "export_dictionaries",
     "export_recursion",
     "export_relation",
+    "export_selected_rows",
     "export_state",
     "find_integral",
     "find_stateful_operator",
     "import_dictionaries",
     "recursion_nodes",
+    "top_k_input_columns",
 ]
 
 #: A table for each relation of a join, or for each trace; None for a relation without a trace.
@@ -139,6 +143,42 @@ def export_recursion(circuit: Circuit, number: int) -> OperatorState:
             coded = coded_columns(circuit, position)
             state += [_trace_rows(*part) for part in zip(_traces_of(node), coded, strict=True)]
     return tuple(state)
+
+
+def export_selected_rows(circuit: Circuit, number: int) -> pa.Table:
+    """Return the rows that a top-k selects, as `export_state` returns those of its first trace.
+
+    Args:
+        circuit: The circuit.
+        number: The position of the node of the top-k.
+
+    Complexity:
+        O(rows of the state).
+    """
+    operator = circuit.graph.nodes[number].operator
+    assert isinstance(operator, TopKOperator)
+    return _exported(operator.select_stored(), coded_columns(circuit, number)[0])
+
+
+def top_k_input_columns(plan: TopK, rows: pa.Table) -> list[pa.ChunkedArray]:
+    """Return the columns of the input of a top-k, from exported rows of its first trace.
+
+    Columns with codes of dictionaries are values, the others are codes.
+
+    Args:
+        plan: The top-k.
+        rows: The rows, as `export_state` returns them.
+    """
+    fields = plan.input.fields
+    order = RowOrder(fields, plan.keys, plan.order, Codecs(), sorts_ties=True)
+    columns = []
+    for position in range(len(fields)):
+        stored, sort_column = order.find_column(position)
+        column = rows.column(stored)
+        if sort_column is not None:
+            column = pa.chunked_array([pa.array(sort_column.codes_of(column.to_numpy()))])
+        columns.append(column)
+    return columns
 
 
 def recursion_nodes(graph: Graph, number: int) -> list[tuple[int, bool]]:
@@ -331,12 +371,15 @@ def _schema(fields: Fields) -> Schema:
 
 
 def _trace_rows(trace: Trace, coded: Mapping[int, Codec]) -> pa.Table:
-    zset = ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset()
+    return _exported(ZSet.empty(trace.arity) if trace.is_empty else trace.to_zset(), coded)
+
+
+def _exported(zset: ZSet, coded: Mapping[int, Codec]) -> pa.Table:
     columns = [
         coded[index].decode(np.ascontiguousarray(codes)) if index in coded else pa.array(codes)
         for index, codes in enumerate(zset.rows)
     ]
-    names = [*(f"c{index}" for index in range(trace.arity)), WEIGHT]
+    names = [*(f"c{index}" for index in range(zset.arity)), WEIGHT]
     return pa.table([*columns, pa.array(zset.weights)], names)
 
 

@@ -34,7 +34,12 @@ from circuits.state.migration import (
 )
 from streaming.distributed.execution.cell import cell_spec, driver_spec
 from streaming.distributed.execution.transport import transport_type
-from streaming.distributed.migration import relation_tables
+from streaming.distributed.migration import (
+    final_state,
+    merge_partial_states,
+    partial_state,
+    relation_tables,
+)
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid, view_grid
@@ -103,13 +108,18 @@ class CellState:
         import_dictionaries(circuit, export_dictionaries(driver))
         state_import = StateImport(circuit, steps=steps, watermarks=manifest.watermarks)
         _import_inputs(state_import, driver, circuit)
+        partial_states: dict[int, OperatorState] = {}  # until their final stage
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
             state = stage_cells.read(grid, cells.stage_manifests(stage.number))
             stage_cells.record_moved(state)
-            if stage.is_recursive:
+            if stage.is_partial:
+                partial_states[stage.number] = state
+            elif stage.is_recursive:
                 state_import.add_recursion(stage.node, state)
             else:
+                partials = [partial_states.pop(number) for number in stage.partial_stages]
+                state = merge_partial_states(stage, state, partials)
                 state_import.add_operator(_node_of(stage, circuit), state)
         return state_import.finish()
 
@@ -136,23 +146,38 @@ class CellState:
             StateError: As `StageCells.write`.
         """
         circuit = self._circuit
-        grids: list[Grid] = []
+        grids: dict[int, Grid] = {}
         manifests: dict[tuple[int, int], bytes] = {}
+
+        def write(stage_cells: StageCells, state: OperatorState) -> dict[int, bytes]:
+            stage = stage_cells.stage
+            columns = _find_columns(stage, columns_of_views.get(stage.view, ()))
+            grid = grids[stage.number] = _choose_grid(stage, count, state, columns)
+            written = stage_cells.write(grid, state, batch_id=batch_id, steps=steps)
+            manifests.update({(stage.number, cell): data for cell, data in written.items()})
+            return written
+
         for stage_cells in self.stage_cells:
             stage = stage_cells.stage
+            if stage.is_partial:
+                continue  # with its final stage
             if stage.is_recursive:
                 state = export_recursion(circuit, stage.node)
             else:
                 state = export_state(circuit, _node_of(stage, circuit))
-            columns = _find_columns(stage, columns_of_views.get(stage.view, ()))
-            grids.append(_choose_grid(stage, count, state, columns))
-            written = stage_cells.write(grids[-1], state, batch_id=batch_id, steps=steps)
-            manifests |= {(stage.number, cell): data for cell, data in written.items()}
+            if stage.partial_stages:
+                selected = []
+                for index, number in enumerate(stage.partial_stages):
+                    partial = self.stage_cells[number]
+                    written = write(partial, partial_state(stage, state, index))
+                    selected.append(partial.read_selected_rows(written))
+                state = final_state(stage, state, selected)
+            write(stage_cells, state)
         driver = import_dictionaries(self._driver, export_dictionaries(circuit))
         state_import = StateImport(driver, steps=steps, watermarks=circuit.graph.watermarks)
         _import_inputs(state_import, circuit, driver)
-        layout = GridLayout(count, tuple(grids)).json_values
-        return state_import.finish(), CellVersions(count, layout, manifests)
+        layout = GridLayout(count, tuple(grids[number] for number in sorted(grids)))
+        return state_import.finish(), CellVersions(count, layout.json_values, manifests)
 
     def columns_of_views(self, manifest: Manifest) -> dict[str, list[str]]:
         """Return the columns that assign the rows of each materialized view to cells.
@@ -188,13 +213,24 @@ class CellState:
         manifests: dict[tuple[int, int], bytes] = {}
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
-            new_grid, written = stage_cells.repartition(
-                grid,
-                partial(_choose_grid, stage, count, view_columns=_columns_of_grid(grid)),
-                cells.stage_manifests(stage.number),
-                batch_id=manifest.batch_id,
-                steps=manifest.steps,
-            )
+            choose_grid = partial(_choose_grid, stage, count, view_columns=_columns_of_grid(grid))
+            batch_id, steps = manifest.batch_id, manifest.steps
+            old = cells.stage_manifests(stage.number)
+            if any(grids[number] != layout.grids[number] for number in stage.partial_stages):
+                # The cells of the partial stages have emitted other rows than the old ones.
+                selected = [
+                    self.stage_cells[number].read_selected_rows(
+                        {cell: data for (other, cell), data in manifests.items() if other == number}
+                    )
+                    for number in stage.partial_stages
+                ]
+                state = final_state(stage, stage_cells.read(grid, old), selected)
+                new_grid = choose_grid(state)
+                written = stage_cells.write(new_grid, state, batch_id=batch_id, steps=steps)
+            else:
+                new_grid, written = stage_cells.repartition(
+                    grid, choose_grid, old, batch_id=batch_id, steps=steps
+                )
             grids.append(new_grid)
             manifests |= {(stage.number, cell): data for cell, data in written.items()}
         return CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests)

@@ -168,6 +168,8 @@ def _describe_stage(
     stage: Stage, grid: Grid, rows: Mapping[str, float], *, in_job: bool
 ) -> list[str]:
     operator = type(stage.plan).__name__.lower().removeprefix("final")
+    if stage.is_partial:
+        operator = f"partial {operator}"
     fields = {relation.name: relation.fields for relation in stage.relations}
     if stage.atoms:
         atoms = ", ".join(_describe_atom(atom, fields[atom.relation]) for atom in grid.shares.atoms)

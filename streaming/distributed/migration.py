@@ -24,14 +24,15 @@ its cells. Damaged state, or state of another grid, raises an error and is not s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from circuits.state.migration import OperatorState
+from circuits.plan.nodes import TopK
+from circuits.state.migration import OperatorState, top_k_input_columns
 from streaming.distributed.execution.placement import PlacedRows
 from streaming.distributed.execution.stage_rows import place_relation
 from streaming.distributed.execution.transport import encode_column
@@ -39,9 +40,19 @@ from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.stages import Relation, Stage
 from streaming.errors import StateDamagedError
 
-__all__ = ["gather_state", "relation_tables", "scatter_state"]
+__all__ = [
+    "final_state",
+    "gather_state",
+    "merge_partial_states",
+    "partial_state",
+    "relation_tables",
+    "scatter_state",
+]
 
 Integers = npt.NDArray[np.int64]
+
+#: The traces of ordered rows: the rows, and the front.
+ORDERED_TRACES: Final = 2
 
 
 def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) -> OperatorState:
@@ -69,6 +80,9 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
             gathered.append(None)
             continue
         copies = pa.concat_tables(tables.values())
+        if stage.is_partial and part:  # the front of a part is not that of the group
+            gathered.append(copies.slice(0, 0))
+            continue
         cell_of_copy = np.repeat([*tables], [table.num_rows for table in tables.values()])
         placed = _place(stage, part, copies, grid)
         gathered.append(copies.take(pa.array(_first_copies(stage, placed, cell_of_copy))))
@@ -104,6 +118,52 @@ def scatter_state(stage: Stage, grid: Grid, state: OperatorState) -> Iterable[Op
         )
 
 
+def partial_state(stage: Stage, state: OperatorState, index: int) -> OperatorState:
+    """Return the state of a partial stage.
+
+    Args:
+        stage: The final stage.
+        state: The state of the operator in one process.
+        index: The position of the partial stage in ``stage.partial_stages``.
+    """
+    first = len(state) - ORDERED_TRACES * (len(stage.partial_stages) - index)
+    rows, front = state[first : first + ORDERED_TRACES]
+    assert rows is not None and front is not None
+    return rows, front.slice(0, 0)
+
+
+def final_state(
+    stage: Stage, state: OperatorState, selected_rows: Sequence[pa.Table]
+) -> OperatorState:
+    """Return the state of a final stage.
+
+    Args:
+        stage: The final stage.
+        state: The state of the operator in one process, or that of the final stage with other
+            cells of the partial stages.
+        selected_rows: For each partial stage, the rows that its cells have emitted.
+    """
+    ordered_count = ORDERED_TRACES * len(stage.partial_stages)
+    sums, ordered = state[: len(state) - ordered_count], state[len(state) - ordered_count :]
+    fronts = [front.slice(0, 0) for front in ordered[1::ORDERED_TRACES] if front is not None]
+    pairs = zip(selected_rows, fronts, strict=True)
+    return *sums, *(table for pair in pairs for table in pair)
+
+
+def merge_partial_states(
+    stage: Stage, state: OperatorState, partial_states: Sequence[OperatorState]
+) -> OperatorState:
+    """Return the state of the operator in one process.
+
+    Args:
+        stage: The final stage; for any other stage, the state is returned as it is.
+        state: The state of the final stage.
+        partial_states: The states of its partial stages.
+    """
+    sums = state[: len(state) - ORDERED_TRACES * len(stage.partial_stages)]
+    return *sums, *(table for partial in partial_states for table in partial)
+
+
 def relation_tables(stage: Stage, state: OperatorState) -> dict[str, pa.Table]:
     """Return the rows of a join's relations by name, in the transport encoding, weights last.
 
@@ -135,7 +195,12 @@ def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     """Return the cells of the rows of one part of a stage's state."""
     if not stage.atoms:
         (relation,) = stage.relations
-        return place_relation(relation.name, _keyed_columns(relation, rows), grid, rows.num_rows)
+        if stage.is_partial:
+            assert isinstance(stage.plan, TopK)
+            columns = [encode_column(column) for column in top_k_input_columns(stage.plan, rows)]
+        else:
+            columns = _keyed_columns(relation, rows)
+        return place_relation(relation.name, columns, grid, rows.num_rows)
     atom = stage.atoms[part]
     (relation,) = (other for other in stage.relations if other.name == atom.relation)
     columns = [encode_column(rows.column(position)) for position in range(len(relation.fields))]

@@ -12,12 +12,15 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import (
     OperatorState,
     StateImport,
     export_recursion,
+    export_selected_rows,
     export_state,
     find_stateful_operator,
 )
@@ -74,19 +77,39 @@ class StageCells:
                 f"of {', '.join(map(str, sorted(missing)))}: restore the state directory from a "
                 "copy"
             )
-        states = {}
-        for cell in range(grid.cells):
-            manifest = read_cell_manifest(manifests[cell])
-            circuit = Circuit(self.spec)
-            if manifest.fingerprint != circuit.fingerprint:
-                raise StateMismatchError(
-                    f"cell {cell} of stage {self.stage.number} belongs to another circuit than "
-                    "this version compiles the views to: use the version that wrote the state; or "
-                    "convert the state with that version, dbsp-wcoj rescale STATE --embedded"
-                )
-            circuit.load(read_state(self.files, manifest))
-            states[cell] = _export(self.stage, circuit)
+        states = {
+            cell: _export(self.stage, self._open(cell, manifests[cell]))
+            for cell in range(grid.cells)
+        }
         return gather_state(self.stage, grid, states)
+
+    def read_selected_rows(self, manifests: Mapping[int, bytes]) -> pa.Table:
+        """Return the sum of the rows that the cells of a partial stage have emitted.
+
+        Args:
+            manifests: The checksummed manifest of each cell.
+
+        Raises:
+            StateDamagedError: A cell or a file is missing or damaged.
+            StateMismatchError: A cell belongs to another circuit.
+        """
+        circuits = [self._open(cell, manifests[cell]) for cell in sorted(manifests)]
+        return pa.concat_tables(
+            export_selected_rows(circuit, find_stateful_operator(circuit)) for circuit in circuits
+        )
+
+    def _open(self, cell: int, data: bytes) -> Circuit:
+        """Return the circuit of a cell with its state."""
+        manifest = read_cell_manifest(data)
+        circuit = Circuit(self.spec)
+        if manifest.fingerprint != circuit.fingerprint:
+            raise StateMismatchError(
+                f"cell {cell} of stage {self.stage.number} belongs to another circuit than "
+                "this version compiles the views to: use the version that wrote the state; or "
+                "convert the state with that version, dbsp-wcoj rescale STATE --embedded"
+            )
+        circuit.load(read_state(self.files, manifest))
+        return circuit
 
     def write(
         self, grid: Grid, state_of_stage: OperatorState, *, batch_id: int, steps: int

@@ -126,6 +126,20 @@ class RowOrder:
             columns[column] = rows[self._first_code + position]
         return columns
 
+    def find_column(self, column: int) -> tuple[int, OrderedColumn | None]:
+        """Return where a column of the input is in the layout.
+
+        Returns:
+            The position of the column's codes, and None; or that of the sort column from which the
+            codes are computed (`OrderedColumn.codes_of`).
+        """
+        if column in self._key_columns:
+            return self._key_columns.index(column), None
+        if column in self._code_columns:
+            return self._first_code + self._code_columns.index(column), None
+        ordered = next(each for each in self._ordered_columns if each.column == column)
+        return self._starts[column], ordered
+
     @property
     def order_width(self) -> int:
         """The number of sort columns of the columns in the order."""

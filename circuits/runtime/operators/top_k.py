@@ -118,7 +118,10 @@ class _TopKReader(ABC):
 
     def _read_all(self, zset: ZSet) -> _SelectedRows:
         """Return the selected rows of a whole Z-set; sorts all of it."""
-        stored = self._order.to_stored_rows(zset)
+        return self._read_stored(self._order.to_stored_rows(zset))
+
+    def _read_stored(self, stored: ZSet) -> _SelectedRows:
+        """Return the selected rows of a Z-set in the layout of the trace."""
         starts = self._order.group_starts(stored.row_array)
         group_indices = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(stored))))
         permutation = self._order.sort_positions(group_indices, stored.row_array)
@@ -190,6 +193,18 @@ class TopKOperator(_TopKReader):
         """Select the rows of a whole Z-set."""
         (zset,) = inputs
         return self._change(self._read_all(zset))
+
+    def select_stored(self) -> ZSet:
+        """Return the selected rows of the state, in the layout of its trace.
+
+        Complexity:
+            O(rows of the state).
+        """
+        if self._rows.rows.is_empty:
+            return ZSet.empty(self._order.width)
+        read = self._read_stored(self._rows.rows.to_zset())
+        selected = np.flatnonzero(read.new)
+        return consolidated_rows(read.rows[:, selected], read.new[selected])
 
     def _change(self, read: _SelectedRows, budget: Budget | None = None) -> ZSet:
         """Return the difference between the selected rows with and without the step."""

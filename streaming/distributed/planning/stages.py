@@ -30,18 +30,37 @@ Counts, sums and means are computed in two parts, and the first one is linear::
 
 So the exchange sends a few rows per group and task, even if half of all rows are in one group. The
 state is that of the aggregate in one process: both have the sums of all partial aggregates.
+
+Min, max, the first row of a group (``arg_min``, ``arg_max``, ``first``) and top-k are computed in
+two stages, so that a group with many rows is not in one cell either::
+
+    partial stage    rows placed by all of their columns; each cell keeps its part of every group,
+                     and emits the first ``offset + limit`` rows of this part: topk(part)
+    final stage      rows placed by the keys; it reads what all parts emit, a few rows per group
+
+    topk(Z)  =  topk(Σ topk(Z_cell))         rows with equal columns are in one cell
+    max(Z)   =  max over the cells of max(Z_cell)
+
+Both stages are ordinary incremental operators. The state of the operator in one process has the
+rows of the partial stages (`streaming.distributed.migration`). A group exists if the sum of its
+weights is positive, also if its rows of positive weight are in one cell and those of negative
+weight in another one. So the final stage of an aggregate also reads the keys of all rows, with
+their weights, and takes back the weight of each row that a partial stage has emitted::
+
+    final stage reads    (key, NULL): weight of the rows        from each task: counts of rows
+                         (key, x): +1, (key, NULL): -1          for each first row of a cell
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Literal
 from circuits.plan.fixpoint import Fixpoint
-from circuits.plan.nodes import Aggregate, Fields, Map, PlanNode, Scan, Union, Values
+from circuits.plan.nodes import Aggregate, Fields, Map, PlanNode, Scan, TopK, Union, Values
 from circuits.plan.physical_nodes import (
     FinalAggregate,
     Join,
@@ -54,6 +73,12 @@ from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
 from circuits.runtime.read_columns import read_columns
 from circuits.state.migration import recursion_nodes
+from streaming.distributed.planning.first_rows import (
+    AggregateParts,
+    FirstRows,
+    split_aggregate,
+    split_top_k,
+)
 from streaming.distributed.planning.shares import JoinAtom
 
 __all__ = ["Relation", "Stage", "StagePart", "Stages", "cut_stages"]
@@ -110,6 +135,9 @@ class Stage:
         hash: The structural hash of the operator in the circuit's graph; that of a recursion is the
             same for all of its relations.
         view: The materialized view whose rows the cells keep, or empty. Its plan is a Scan.
+        is_partial: True for a partial stage of first rows; its plan is a TopK, and all columns
+            assign rows to cells.
+        partial_stages: For the final stage of first rows, the numbers of its partial stages.
     """
 
     number: int
@@ -119,6 +147,8 @@ class Stage:
     node: int = -1
     hash: str = ""
     view: str = ""
+    is_partial: bool = False
+    partial_stages: tuple[int, ...] = ()
 
     @property
     def operators(self) -> tuple[PlanNode, ...]:
@@ -251,6 +281,10 @@ class _StageBuilder:
                 stage = self._join_stage(plan, node.inputs)
             case Aggregate() if _has_partial_sums(plan):
                 stage = self._sums_stage(plan, node.inputs[0])
+            case Aggregate() if (aggregate_parts := split_aggregate(plan)) is not None:
+                stage = self._final_aggregate_stage(aggregate_parts, number)
+            case TopK() if (first_rows := split_top_k(plan)) is not None:
+                stage = self._final_top_k_stage(plan, first_rows, number)
             case _ if plan.is_linear and len(node.inputs) == 1:
                 children = self.parts(node.inputs[0])
                 return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in children)
@@ -328,6 +362,57 @@ class _StageBuilder:
         self._relations[child, plan.key()] = relation
         final = FinalAggregate(Scan(relation.name, relation.fields), kept_count, partial)
         return Stage(len(self.stages), final, (relation,))
+
+    def _partial_stages(self, number: int, partials: Sequence[FirstRows]) -> tuple[int, ...]:
+        """Add the partial stages of the first rows that a node reads; return their numbers."""
+        node = self._graph.nodes[number]
+        (child,) = node.inputs
+        numbers = []
+        for index, first_rows in enumerate(partials):
+            parts = tuple(replace(p, plan=first_rows.rows_of(p.plan)) for p in self.parts(child))
+            fields = first_rows.kept_fields
+            # Equal rows are in one cell, and the rows of a group are in all cells.
+            keys = tuple(range(len(fields)))
+            relation = Relation(f"r{len(self._relations)}", fields, parts, keys)
+            self._relations[number, ("partial", index)] = relation
+            stage = Stage(
+                len(self.stages),
+                first_rows.operator(Scan(relation.name, fields)),
+                (relation,),
+                node=number,
+                hash=hash_values("partial", node.hash, index),
+                is_partial=True,
+            )
+            self.stages.append(stage)
+            numbers.append(stage.number)
+        return tuple(numbers)
+
+    def _final_aggregate_stage(self, aggregate: AggregateParts, number: int) -> Stage:
+        """Return the stage that reads the first rows of partial stages, and counts of rows."""
+        (child,) = self._graph.nodes[number].inputs
+        partial_stages = self._partial_stages(number, aggregate.partials)
+        parts = [replace(p, plan=aggregate.counts(p.plan)) for p in self.parts(child)]
+        for index, partial in enumerate(partial_stages):
+            rows = Scan(SOURCE, aggregate.partials[index].kept_fields)
+            parts += [
+                StagePart(partial, aggregate.additions(index, rows)),
+                StagePart(partial, aggregate.subtractions(index, rows)),
+            ]
+        keys = tuple(range(len(aggregate.plan.keys)))
+        relation = Relation(f"r{len(self._relations)}", aggregate.fields, tuple(parts), keys)
+        self._relations[number, ("final",)] = relation
+        plan = aggregate.operator(Scan(relation.name, relation.fields))
+        return Stage(len(self.stages), plan, (relation,), partial_stages=partial_stages)
+
+    def _final_top_k_stage(self, plan: TopK, first_rows: FirstRows, number: int) -> Stage:
+        """Return the stage that reads the first rows of the partial stage."""
+        (partial,) = partial_stages = self._partial_stages(number, (first_rows,))
+        fields = plan.input.fields
+        parts = (StagePart(partial, Scan(SOURCE, fields)),)
+        relation = Relation(f"r{len(self._relations)}", fields, parts, plan.keys)
+        self._relations[number, ("final",)] = relation
+        final = plan.with_inputs([Scan(relation.name, fields)])
+        return Stage(len(self.stages), final, (relation,), partial_stages=partial_stages)
 
     def _recursion_part(self, number: int, plan: Fixpoint) -> StagePart:
         """Return the part that reads a relation of a recursion; all of them are one stage."""

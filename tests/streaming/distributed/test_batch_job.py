@@ -545,11 +545,12 @@ def test_the_plan_shows_the_exchanges_of_a_job_and_the_rows_that_they_moved(tmp_
     edges = [{"relation": "e", "src": n, "dst": n} for n in range(3)]
     sink(UnreadFrame(cluster.frame(rows_of(*edges), 1)), 0)
     text = sink.explain()
-    assert re.search(r"\njob: 4 exchanges: before stages 0, .* and view loops; before ", text)
-    assert "; in the driver: stage 8\n" in text
+    assert re.search(r"\njob: 5 exchanges: before stages 0, .* and view loops; before ", text)
+    assert "; in the driver: stage 9\n" in text
     assert "1 cell, in the driver\n" in text
     assert re.search(r"view loops: from e\n  moved   3 rows and \d+ bytes in the last job", text)
     assert re.search(r"aggregate .*\n.*\n.*\n.*\n.*\n.*\n  moved   ", text)
+    assert re.search(r"partial topk .* by name, dst\n", text)
 
 
 @pytest.mark.parametrize("is_job", [True, False], ids=["in one job", "in the driver"])

@@ -17,6 +17,7 @@ from circuits.state.migration import (
     StateImport,
     export_dictionaries,
     export_relation,
+    export_selected_rows,
     export_state,
     find_stateful_operator,
     import_dictionaries,
@@ -31,7 +32,13 @@ from streaming.distributed.execution.stage_rows import (
     split_relations,
 )
 from streaming.distributed.execution.view_deltas import sum_tables
-from streaming.distributed.migration import gather_state, scatter_state
+from streaming.distributed.migration import (
+    final_state,
+    gather_state,
+    merge_partial_states,
+    partial_state,
+    scatter_state,
+)
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid
 from streaming.distributed.planning.stages import Stage
@@ -91,6 +98,10 @@ class Cells:
         for k, (stage, gathered) in enumerate(
             zip(self.stages.stages, gathered_states, strict=True)
         ):
+            if stage.partial_stages:
+                gathered = final_state(
+                    stage, gathered, [self._selected_rows(n) for n in stage.partial_stages]
+                )
             tables = {
                 atom.relation: table
                 for atom, table in zip(stage.atoms, gathered, strict=False)
@@ -106,13 +117,24 @@ class Cells:
                 state_import.finish()
                 self.cells[k].append(circuit)
 
+    def _selected_rows(self, stage: int) -> pa.Table:
+        return pa.concat_tables(
+            export_selected_rows(circuit, find_stateful_operator(circuit))
+            for circuit in self.cells[stage]
+        )
+
     def embedded(self) -> Circuit:
         circuit = import_dictionaries(Circuit(self.circuit.spec), export_dictionaries(self.driver))
         state_import = StateImport(circuit, steps=3, watermarks=self.driver.snapshot().watermarks)
         for name in circuit.input_options:
             state_import.add_relation(name, export_relation(self.driver, name))
-        for stage, gathered in zip(self.stages.stages, self.gathered_states(), strict=True):
-            state_import.add_operator(stage.node, gathered)
+        states = self.gathered_states()
+        for stage, gathered in zip(self.stages.stages, states, strict=True):
+            if not stage.is_partial:
+                partials = [states[number] for number in stage.partial_stages]
+                state_import.add_operator(
+                    stage.node, merge_partial_states(stage, gathered, partials)
+                )
         state_import.finish()
         return circuit
 
@@ -120,7 +142,11 @@ class Cells:
 def cells_of(circuit: Circuit, count: int) -> Cells:
     """Distribute an embedded circuit, with its state, over cells."""
     cells = Cells(Circuit(circuit.spec), count)
-    cells.fill([export_state(circuit, stage.node) for stage in cells.stages.stages], count)
+    states = [export_state(circuit, stage.node) for stage in cells.stages.stages]
+    for stage in cells.stages.stages:
+        for index, number in enumerate(stage.partial_stages):
+            states[number] = partial_state(stage, states[stage.number], index)
+    cells.fill(states, count)
     import_dictionaries(cells.driver, export_dictionaries(circuit))
     state_import = StateImport(cells.driver, steps=3, watermarks=circuit.snapshot().watermarks)
     for name in circuit.input_options:
