@@ -85,7 +85,7 @@ from streaming.state.version_summary import (
     read_summary,
     summarize,
 )
-from streaming.state.versions import DATA, OUTPUTS, LastBatch, Versions
+from streaming.state.versions import ABANDONED_BATCHES, DATA, OUTPUTS, LastBatch, Versions
 from streaming.state.writable_directory import WritableDirectory
 from streaming.state.writer import Writer
 
@@ -345,6 +345,8 @@ class Store:
         self.bytes_added = writer.bytes_added
         self._compactor.remove(self._versions.add(manifest))
         self._directory.remove_unreferenced()
+        if cells is not None and batch_id % ABANDONED_BATCHES == ABANDONED_BATCHES - 1:
+            self._directory.remove_abandoned()
         self._dead_letters.after_commit(batch_id, dead_letter_file, dead_letter_size)
         self._change = ChangeOptions()  # a later change may do only what its own options allow
         if self._pending is not None:

@@ -36,7 +36,7 @@ from streaming.state.manifest import (
 )
 from streaming.state.records.dead_letter_files import DEAD_LETTERS_FOLDER, find_batch_id
 
-__all__ = ["DATA", "OUTPUTS", "LastBatch", "Versions"]
+__all__ = ["ABANDONED_BATCHES", "DATA", "OUTPUTS", "LastBatch", "Versions"]
 
 #: Returns the last micro-batch of a view that its target holds; -1 if none, None if not known.
 LastBatch = Callable[[str], int | None]
@@ -45,6 +45,11 @@ LastBatch = Callable[[str], int | None]
 MIN_LARGE_FILE_BYTES: Final = 1 << 18
 DATA: Final = "data"
 OUTPUTS: Final = "outputs"
+#: The age, in micro-batches, from which on a file of cells that no version names is abandoned. It
+#: only has to exceed the time that an attempt of a task, or a change of the views, may take.
+ABANDONED_BATCHES: Final = 100
+# The files of cells, and of the deltas of views, begin with the number of their micro-batch.
+_CELL_FILE: Final = re.compile(rf"(?:{DATA}/(\d{{20}})-[0-9a-f]+-\d+\.\d+|{OUTPUTS}/(\d{{20}})-)")
 _TEMPORARY_DESCRIPTION: Final = re.compile(r"(state|views|epoch)\.json\.([0-9a-f]+\.)?tmp")
 
 log = logging.getLogger(__name__)
@@ -239,6 +244,44 @@ class Versions:
         if not self._remove(manifests):
             self._remove([name for name in unused if name not in manifests])
 
+    def remove_abandoned(self, check_owner: Callable[[], None]) -> None:
+        """Remove files of micro-batches long ago that no manifest names.
+
+        An executor that is killed leaves the files of its tasks, and a task of which Spark has run
+        a second attempt those of the first one. An attempt may still write when its micro-batch is
+        committed; what it writes after this call is removed by a later one. Files of other writers
+        than cells, such as a compaction, may take any time until a version names them, and are not
+        removed here.
+
+        Args:
+            check_owner: As for `remove_unreferenced`.
+
+        Raises:
+            StateLockedError, StateDamagedError: As ``check_owner``; nothing was removed.
+
+        Complexity:
+            O(files in the directory), without reading one.
+        """
+        newest = self.newest
+        if newest is None or len(self._intact()) < len(self._manifests) or self._ignored:
+            return
+        try:
+            needed = self._needed_names()
+            abandoned = [
+                name
+                for folder in (DATA, OUTPUTS)
+                for name in self._files.names(folder)
+                if name not in needed
+                and (match := _CELL_FILE.match(name)) is not None
+                and int(match[1] or match[2]) <= newest - ABANDONED_BATCHES
+            ]
+            if abandoned:
+                check_owner()
+        except (OSError, StateDamagedError) as error:
+            log.warning("old files in %s were not removed: %s", self._files.location, error)
+            return
+        self._remove(abandoned)
+
     def keep_files(self, names: Collection[str]) -> None:
         """Keep files that no version names until the next version is added.
 
@@ -306,12 +349,7 @@ class Versions:
 
     def _unused_files(self) -> list[str]:
         """List the files that no version needs."""
-        needed = (
-            self._file_names()
-            | self._kept_files
-            | set(self.unnamed_files)
-            | {manifest_name(number) for number in self._manifests}
-        )
+        needed = self._needed_names()
         folders = (MANIFESTS, DATA, OUTPUTS)
         names = [name for folder in folders for name in self._files.names(folder)]
         unused = [name for name in names if name not in needed]
@@ -325,6 +363,15 @@ class Versions:
             ):
                 unused.append(name)
         return unused
+
+    def _needed_names(self) -> set[str]:
+        """Return the names of the manifests, and of the files that a version needs or will need."""
+        return (
+            self._file_names()
+            | self._kept_files
+            | set(self.unnamed_files)
+            | {manifest_name(number) for number in self._manifests}
+        )
 
     def _remove(self, names: list[str]) -> bool:
         """Remove files; return whether one of them could not be removed."""

@@ -199,6 +199,18 @@ class WritableDirectory:
             self.is_open = False
             raise
 
+    def remove_abandoned(self) -> None:
+        """Remove files of cells that no version has named (`Versions.remove_abandoned`).
+
+        Raises:
+            StateLockedError, StateDamagedError: As `remove_unreferenced`.
+        """
+        try:
+            self._versions.remove_abandoned(partial(check_owner, self._files, self.owner))
+        except StateError:
+            self.is_open = False
+            raise
+
     def try_to_describe_circuit(self) -> None:
         """Write which views the directory has, after a change; if it fails, `open` does it."""
         try:
