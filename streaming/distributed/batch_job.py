@@ -130,7 +130,7 @@ def find_driver_reason(circuit: Circuit, stages: Stages) -> str | None:
             return f"input {name!r} has options"
         if name in circuit.materialized:
             return f"input {name!r} is materialized"
-    for view in stages.outputs:
+    for view in stages.published:
         for column in circuit.schema(view).fields:
             try:
                 transport_type(column.type)

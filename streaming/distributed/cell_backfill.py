@@ -240,9 +240,9 @@ class CellBackfill:
             result = self.pipeline.step(
                 self._session(), parts, self._batch_id, self.cells.manifests
             )
-            self.cells.replace(result.cells)
+            self.cells.replace(result.manifests)
             for view, schema in self._schemas.items():
-                for table in result.outputs[view]:
+                for table in result.outputs.get(view, ()):
                     rows = table.rename_columns(schema.arrow.names)
                     self._new_views.add({view: schema.to_zset(rows, self._codecs)})
         self._is_interrupted = False

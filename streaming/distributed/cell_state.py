@@ -15,6 +15,7 @@ Memory: the state in one process, and once more the state of one stage.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
@@ -283,7 +284,8 @@ def materialized_views(circuit: Circuit) -> list[str]:
 def circuit_stages(circuit: Circuit) -> Stages:
     """Return the stages of all views of a circuit."""
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-    return cut_stages(incrementalize(circuit.plans, fields), materialized_views(circuit))
+    stages = cut_stages(incrementalize(circuit.plans, fields), materialized_views(circuit))
+    return replace(stages, hidden=frozenset(stages.outputs) - {*circuit.outputs})
 
 
 def divide_circuit(circuit: Circuit) -> tuple[CircuitSpec, list[CircuitSpec]]:

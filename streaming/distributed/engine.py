@@ -244,15 +244,17 @@ class DistributedEngine(Engine):
                 for view, output in published.items()
             }
         except BaseException:
-            remove_unused_files(self._files, kept, previous, result.cells)
+            remove_unused_files(self._files, kept, previous, result.manifests)
             raise
-        versions = CellVersions(self._max_cells, pipeline.layout.json_values, dict(result.cells))
+        versions = CellVersions(
+            self._max_cells, pipeline.layout.json_values, dict(result.manifests)
+        )
         return StepOutput(
             deltas,
             after=lambda view: open_cell_view(self._files, circuit, versions, view),
             cells=versions,
             published=published_tables,
-            discard=lambda: remove_unused_files(self._files, kept, previous, result.cells),
+            discard=lambda: remove_unused_files(self._files, kept, previous, result.manifests),
         )
 
     def prepare_unread(
@@ -439,7 +441,7 @@ class DistributedEngine(Engine):
             pipeline.specs,
             numbers,
         )  # raises: a stage cannot go on
-        destinations = {f"view {view}" for view in new_views} | {
+        destinations = {f"view {view}" for view in new_views if view in circuit.outputs} | {
             f"relation {relation.name}"
             for number in numbers
             for relation in program.stages.stages[number].relations
@@ -501,6 +503,7 @@ class DistributedEngine(Engine):
         *,
         dropped: Collection[str],
         now: int | None,
+        keys: Mapping[str, Sequence[str]],
     ) -> Callable[[], None]:
         """Write the state of other views to new files of cells, as `Engine.compute_change`.
 
@@ -513,7 +516,7 @@ class DistributedEngine(Engine):
             options, dropped = options.after(earlier, circuit.plans), {*earlier_dropped, *dropped}
 
         def convert(manifest: Manifest, options: ChangeOptions) -> PendingChange:
-            return change_cells(files, manifest, circuit, options, dropped=dropped)
+            return change_cells(files, manifest, circuit, options, dropped=dropped, keys=keys)
 
         version = self._store.newest
         pending = None if version is None else convert(version, options)
@@ -626,7 +629,7 @@ class DistributedEngine(Engine):
     ) -> Pipeline:
         return Pipeline(
             program.stages,
-            cells=self._max_cells,
+            max_cells=self._max_cells,
             files=self._files,
             state_id=self.versions.id,
             layout=layout,

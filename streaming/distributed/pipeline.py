@@ -94,11 +94,11 @@ class PipelineResult:
 
     Attributes:
         outputs: For each view, tables that sum up to its delta.
-        cells: The manifests of the cells after the micro-batch.
+        manifests: The manifests of the cells after the micro-batch.
     """
 
     outputs: Mapping[str, list[pa.Table]]
-    cells: CellManifests
+    manifests: CellManifests
 
 
 class Pipeline:
@@ -106,7 +106,7 @@ class Pipeline:
 
     Args:
         stages: The stages.
-        cells: The maximum number of cells of a stage.
+        max_cells: The maximum number of cells of a stage.
         files: The state directory.
         state_id: The id of the state directory.
         layout: The grids of an existing state. Without it, the grid of a join is chosen from the
@@ -123,7 +123,7 @@ class Pipeline:
         self,
         stages: Stages,
         *,
-        cells: int,
+        max_cells: int,
         files: Files,
         state_id: str,
         layout: GridLayout | None = None,
@@ -135,7 +135,7 @@ class Pipeline:
         self.stages = stages
         self.numbers = {stage.number for stage in stages.stages} if numbers is None else numbers
         self._running = [stage for stage in stages.stages if stage.number in self.numbers]
-        self._layout = layout or GridLayout.default(stages, cells)
+        self._layout = layout or GridLayout.default(stages, max_cells)
         # True for a new state: the grid of a join is chosen when its first rows arrive.
         self._chooses_grids = layout is None
         self.specs = [
@@ -183,30 +183,30 @@ class Pipeline:
         Raises:
             StateError: Cells cannot be read or written.
         """
-        cells = dict(previous)
+        manifests = dict(previous)
         writers: list[Writer] = []  # of all stages, to undo them if a later one fails
         for stage in self._running:
-            manifests = _stage_manifests(stage, cells)
+            old_manifests = _stage_manifests(stage, manifests)
             spec, grid = self.specs[stage.number], self.grids[stage.number]
             stage_cells = StageCells(self._files, self._state_id, stage, spec, writers)
             grid_of_keys = self._grid_of_keys(stage, views.get(stage.view))
             try:
-                if grid_of_keys is not None and manifests:
+                if grid_of_keys is not None and old_manifests:
                     grid, new_manifests = stage_cells.repartition(
                         grid,
                         partial(_return_grid, grid_of_keys),
-                        manifests,
+                        old_manifests,
                         batch_id=batch_id,
-                        steps=max(read_cell_manifest(m).steps for m in manifests.values()),
+                        steps=max(read_cell_manifest(m).steps for m in old_manifests.values()),
                     )
                 elif grid_of_keys is not None:
                     grid, new_manifests = grid_of_keys, {}
-                elif self._load_balance.should_rebalance(stage, manifests):
+                elif self._load_balance.should_rebalance(stage, old_manifests):
                     grid, new_manifests = self._load_balance.rebalance(
                         stage_cells,
                         grid,
-                        manifests,
-                        max_cells=self._layout.cells,
+                        old_manifests,
+                        max_cells=self._layout.max_cells,
                         batch_id=batch_id,
                     )
                 else:
@@ -216,9 +216,9 @@ class Pipeline:
                     writer.undo()
                 raise
             self._set_grid(stage, grid)
-            cells = {key: manifest for key, manifest in cells.items() if key[0] != stage.number}
-            cells |= {(stage.number, cell): manifest for cell, manifest in new_manifests.items()}
-        return cells
+            manifests = {key: data for key, data in manifests.items() if key[0] != stage.number}
+            manifests |= {(stage.number, cell): data for cell, data in new_manifests.items()}
+        return manifests
 
     def _grid_of_keys(self, stage: Stage, output: ViewOutput | None) -> Grid | None:
         """Return the grid by which the rows of each key are in one cell; None if they are."""
@@ -228,7 +228,7 @@ class Pipeline:
         (atom,) = self.grids[stage.number].shares.atoms
         if keys.issuperset(atom.columns.values()):
             return None
-        return view_grid(stage, self._layout.cells, keys)
+        return view_grid(stage, self._layout.max_cells, keys)
 
     def step(
         self,
@@ -254,20 +254,20 @@ class Pipeline:
             DbspWcojError: The step of a cell failed.
             PySparkException: A task failed, also after Spark's retries.
         """
-        cells = dict(previous)
+        manifests = dict(previous)
         try:
-            outputs = self._step_stages(session, inputs, batch_id, cells, published)
+            outputs = self._step_stages(session, inputs, batch_id, manifests, published)
         except BaseException:
-            remove_unused_files(self._files, previous, cells)
+            remove_unused_files(self._files, previous, manifests)
             raise
-        return PipelineResult(outputs, cells)
+        return PipelineResult(outputs, manifests)
 
     def _step_stages(
         self,
         session: SparkSession,
         inputs: Mapping[str, pa.Table],
         batch_id: int,
-        cells: dict[tuple[int, int], bytes],
+        manifests: dict[tuple[int, int], bytes],
         published: Mapping[str, ViewOutput],
     ) -> dict[str, list[pa.Table]]:
         """Run the stages one after another; replace the manifests of the cells that step.
@@ -284,25 +284,25 @@ class Pipeline:
                 relation.name: tables_by_destination.get(f"relation {relation.name}", [])
                 for relation in stage.relations
             }
-            manifests = _stage_manifests(stage, cells)
+            old_manifests = _stage_manifests(stage, manifests)
             # The first step of a cell may produce output without any input row.
-            has_new_cells = len(manifests) < self.grids[stage.number].cells
+            has_new_cells = len(old_manifests) < self.grids[stage.number].cells
             has_rows = any(
                 table.num_rows
                 for tables_of_relation in tables.values()
                 for table in tables_of_relation
             )
             output = published.get(stage.view)
-            step = StageStep(self._stage_plan(stage), batch_id, manifests, output)
+            step = StageStep(self._stage_plan(stage), batch_id, old_manifests, output)
             if not has_new_cells and not has_rows and not step.steps_all:
                 continue
             result = list(self._run_stage(session, stage, tables, step))
-            if manifests:
+            if old_manifests:
                 changed_rows |= {
                     relation: sum(table.num_rows for table in tables_of_relation)
                     for relation, tables_of_relation in tables.items()
                 }
-            cells.update(
+            manifests.update(
                 ((stage.number, cell), content)
                 for cell, name, content in result
                 if name == MANIFEST
@@ -315,7 +315,9 @@ class Pipeline:
                         read_table(content)
                     )
         self._load_balance.record(changed_rows)
-        return {name: tables_by_destination.get(f"view {name}", []) for name in self.stages.outputs}
+        return {
+            name: tables_by_destination.get(f"view {name}", []) for name in self.stages.published
+        }
 
     def run_job(
         self,
@@ -345,7 +347,7 @@ class Pipeline:
         if self._chooses_grids and not previous and any(s.atoms for s in self._running):
             for number, counts in read_counts(frame, plan).items():
                 stage = self.stages.stages[number]
-                self._set_grid(stage, grid_from_counts(stage, self._layout.cells, counts))
+                self._set_grid(stage, grid_from_counts(stage, self._layout.max_cells, counts))
             plan = self.job_plan(frame.sparkSession, source, views)
         result = run_job(
             frame,
@@ -407,10 +409,10 @@ class Pipeline:
             self._job_plan = given, plan
         return self._job_plan[1]
 
-    def has_all_cells(self, cells: CellManifests) -> bool:
+    def has_all_cells(self, manifests: CellManifests) -> bool:
         """Return whether all cells of all stages have a state, so that none takes a first step."""
         return all(
-            len(_stage_manifests(stage, cells)) == self.grids[stage.number].cells
+            len(_stage_manifests(stage, manifests)) == self.grids[stage.number].cells
             for stage in self._running
         )
 
@@ -496,13 +498,13 @@ class Pipeline:
     def _choose_grid(self, stage: Stage, rows: pa.Table) -> None:
         """Choose the grid of a join from its first rows."""
         counts = count_in_tables(stage, split_columns(stage, rows))
-        self._set_grid(stage, grid_from_counts(stage, self._layout.cells, counts))
+        self._set_grid(stage, grid_from_counts(stage, self._layout.max_cells, counts))
 
     def _set_grid(self, stage: Stage, grid: Grid) -> None:
         """Replace the grid of a stage."""
         grids = list(self.grids)
         grids[stage.number] = grid
-        self._layout = GridLayout(self._layout.cells, tuple(grids))
+        self._layout = GridLayout(self._layout.max_cells, tuple(grids))
 
     def _own_session(self, session: SparkSession) -> SparkSession:
         """Return a cached session of the same application with its own settings."""
@@ -519,9 +521,9 @@ def _return_grid(grid: Grid, state: OperatorState) -> Grid:
     return grid
 
 
-def _stage_manifests(stage: Stage, cells: CellManifests) -> dict[int, bytes]:
-    """Return the manifests of one stage."""
-    return {cell: manifest for (number, cell), manifest in cells.items() if number == stage.number}
+def _stage_manifests(stage: Stage, manifests: CellManifests) -> dict[int, bytes]:
+    """Return the manifests of the cells of one stage."""
+    return {cell: data for (number, cell), data in manifests.items() if number == stage.number}
 
 
 def _name_view(error: Exception, stages: Stages, stage: int, cell: int) -> Exception:
@@ -538,7 +540,7 @@ def _name_view(error: Exception, stages: Stages, stage: int, cell: int) -> Excep
             dependent_stages.add(later.number)
     views = [
         name
-        for name, parts in stages.outputs.items()
+        for name, parts in stages.published.items()
         if any(part.source in dependent_stages for part in parts)
     ]
     return error.with_view(views[0] if views else None, f"cell {cell} of stage {stage}: ")

@@ -20,8 +20,9 @@ relations that it exchanges may change with any view, and a change is rare.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from circuits import Circuit
 from circuits.state.program_change import ProgramChange
@@ -59,6 +60,7 @@ def change_cells(
     options: ChangeOptions,
     *,
     dropped: Collection[str] = (),
+    keys: Mapping[str, Collection[str]] = MappingProxyType({}),
 ) -> PendingChange:
     """Write the state of a version in cells for a circuit of other views.
 
@@ -68,6 +70,7 @@ def change_cells(
         circuit: The new program.
         options: What the change may do.
         dropped: The views that are removed on purpose.
+        keys: The keys of the new views in mode ``upsert``, which assign their rows to cells.
 
     Returns:
         The change. Its manifest names the new files, and no version does so far.
@@ -78,7 +81,8 @@ def change_cells(
         StateError: A file is damaged, or the disk failed. Nothing remains of the new files.
     """
     assert manifest.cells is not None
-    columns_of_views: dict[str, list[str]] = {}  # the keys of their outputs, so no row moves again
+    # The keys of their outputs, so that the next micro-batch moves no row again.
+    columns_of_views: dict[str, Collection[str]] = dict(keys)
 
     def load(old: Circuit) -> None:
         cell_state = CellState(files, manifest.state_id, old)

@@ -389,6 +389,7 @@ class Engine(ABC):
         *,
         dropped: Collection[str],
         now: int | None,
+        keys: Mapping[str, Sequence[str]],
     ) -> Callable[[], None]:
         """Compute the rows of other views; the views stay as they are.
 
@@ -397,6 +398,7 @@ class Engine(ABC):
             options: What the change may do.
             dropped: The views that are removed on purpose.
             now: The time in microseconds since 1970, if the new circuit reads it.
+            keys: The keys of the new views in mode ``upsert``.
 
         Returns:
             A function that goes on with the new views between two micro-batches; the next one

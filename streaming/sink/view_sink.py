@@ -455,7 +455,11 @@ class ViewSink:
             early = self._engine.early_state(backfill)
             return RunningBackfill(request, circuit, routing, backfill, early)
         now = self._microseconds_now() if circuit.reads_now else None
-        make = self._engine.compute_change(circuit, options, dropped=dropped, now=now)
+        new_outputs = [
+            routing.output_of(view) for view in circuit.outputs if view not in self._circuit.outputs
+        ]
+        keys = {output.view: output.keys for output in new_outputs if output.mode == "upsert"}
+        make = self._engine.compute_change(circuit, options, dropped=dropped, now=now, keys=keys)
         return ComputedChange(request, circuit, routing, make)
 
     def remember_views(self) -> Callable[[], None]:

@@ -41,6 +41,7 @@ __all__ = [
     "driver_spec",
     "group_by_destination",
     "parts_of_source",
+    "returned_parts",
     "schema_of",
     "source_spec",
 ]
@@ -81,6 +82,16 @@ def parts_of_source(stages: Stages, source: str | int | None) -> dict[str, Stage
     }
 
 
+def returned_parts(stages: Stages, parts: Collection[str]) -> tuple[str, ...]:
+    """Return the names of parts, without those of hidden views.
+
+    >>> returned_parts(Stages((), {}, hidden=frozenset({"v"})), ["view v 0", "relation r0 1"])
+    ('relation r0 1',)
+    """
+    hidden = {f"view {view}" for view in stages.hidden}
+    return tuple(name for name in parts if destination_of(name) not in hidden)
+
+
 def cell_spec(
     stage: Stage,
     stages: Stages,
@@ -116,7 +127,7 @@ def cell_spec(
     schemas = {name: schema_of(relation.fields) for name, relation in input_relations.items()}
     # A task of Spark has one core.
     options = CircuitOptions(
-        outputs=tuple(parts),
+        outputs=returned_parts(stages, parts),
         materialize=(OPERATOR,) if stage.view else (),
         formula=formula,
         limits=limits,
@@ -153,7 +164,7 @@ def driver_spec(
         plans,
         spec.schemas,
         CircuitOptions(
-            outputs=tuple(plans),
+            outputs=returned_parts(stages, plans),
             materialize=tuple(name for name in spec.materialized if name in spec.schemas),
             input_options=spec.input_options,
             limits=spec.options.limits,
@@ -172,7 +183,7 @@ def source_spec(spec: CircuitSpec, stages: Stages) -> CircuitSpec:
     constants = parts_of_source(stages, None)
     plans = {name: plan for name, plan in driver.plans.items() if name not in constants}
     # A task of Spark has one core.
-    options = replace(driver.options, outputs=tuple(plans), threads=1)
+    options = replace(driver.options, outputs=returned_parts(stages, plans), threads=1)
     return replace(driver, plans=plans, options=options)
 
 

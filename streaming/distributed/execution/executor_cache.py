@@ -39,9 +39,9 @@ MAX_CELLS: Final = 64
 #: The maximum number of circuits of a cell: that of the current views, and that of new ones.
 MAX_CIRCUITS: Final = 2
 
-#: The id of a state directory, the number of a stage, the number of a cell, the fingerprint of the
-#: circuit.
-Key = tuple[str, int, int, str]
+#: The id of a state directory, the number of a stage, the number of a cell, the fingerprint and the
+#: outputs of the circuit.
+Key = tuple[str, int, int, str, tuple[str, ...]]
 
 
 @dataclass
@@ -85,7 +85,8 @@ class ExecutorCache:
         """Remove a cell from the cache; return its circuit at a version, and its read files.
 
         Args:
-            key: The state directory's id, the stage, the cell and the fingerprint of its circuit.
+            key: The state directory's id, the stage, the cell, and the fingerprint and the outputs
+                of its circuit.
             spec: The circuit.
             files: The state directory.
             manifest_bytes: The manifest of the version; None without state.

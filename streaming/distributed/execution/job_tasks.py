@@ -463,17 +463,29 @@ class CellsTask(JobTask):
         origin = report.origin
         rows: dict[int, list[pa.Table]] = {}
         views: dict[str, list[pa.Table]] = {}  # the rows of views that this task writes
+        misplaced: int | None = None  # another task, of which this one has received packets
         for batch in batches:
             used, passed_on = divide_packets(batch, self.level)
             if passed_on.num_rows:
                 yield passed_on
             for packet in read_packets(used):
-                _check_task(packet, partition)
                 report.received += checksum(packet)
+                if packet.task != partition:
+                    misplaced = packet.task
                 if packet.kind == Kind.VIEW:
                     views.setdefault(packet.name, []).append(read_table(packet.content))
                 elif packet.name:  # else it only makes this task run
                     rows.setdefault(int(packet.name), []).append(read_table(packet.content))
+        if misplaced is not None:
+            yield _to_driver(
+                partition,
+                Kind.ERROR,
+                "exchange",
+                -1,
+                origin,
+                format_error(_merged_partitions(partition, misplaced)),
+            )
+            return
         with TaskFiles(self.plan.files) as task_files:
             for plan in self.plan.stages_of(self.level):
                 number = plan.stage.number
@@ -538,13 +550,12 @@ def _to_driver(
     return Packet(partition, DRIVER, kind, name, cell, origin, content)
 
 
-def _check_task(packet: Packet, partition: int) -> None:
-    """Check that Spark has sent a packet to its task."""
-    if packet.task != partition:
-        raise StreamingError(
-            f"task {partition} received rows of task {packet.task}: Spark has merged the "
-            "partitions of repartitionById; set spark.sql.adaptive.enabled to false"
-        )
+def _merged_partitions(partition: int, other: int) -> StreamingError:
+    """Return the error for a task that Spark has sent the packets of another task."""
+    return StreamingError(
+        f"task {partition} received rows of task {other}: Spark has merged the partitions of "
+        "repartitionById; set spark.sql.adaptive.enabled to false"
+    )
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

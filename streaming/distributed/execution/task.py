@@ -124,7 +124,13 @@ class StageStep:
             OSError: The file system failed.
         """
         plan, previous_bytes = self.plan, self.manifests.get(cell)
-        key = (plan.state_id, plan.stage.number, cell, plan.fingerprint)
+        key = (
+            plan.state_id,
+            plan.stage.number,
+            cell,
+            plan.fingerprint,
+            plan.spec.outputs,
+        )
         circuit, read_files, was_open = CACHE.take(key, plan.spec, plan.files, previous_bytes)
         previous_manifest = None if previous_bytes is None else read_cell_manifest(previous_bytes)
         attempt = uuid.uuid4().hex[:12]
@@ -193,9 +199,9 @@ class StageTask:
         number = context.partitionId()
         batches_with_rows = [batch for batch in batches if batch.num_rows]
         table = pa.Table.from_batches(batches_with_rows) if batches_with_rows else None
-        if table is not None:
-            self._check(table, number)
-        for result_rows in self._step_cells(number, table):
+        misplaced = None if table is None else self._find_misplaced(table, number)
+        results = self._step_cells(number, table) if misplaced is None else [misplaced]
+        for result_rows in results:
             cells, names, contents = zip(*result_rows, strict=True)
             columns = [pa.array(cells, pa.int32()), pa.array(names), pa.array(contents, _BYTES)]
             yield pa.record_batch(columns, ["cell", "name", "content"])
@@ -227,15 +233,17 @@ class StageTask:
                     return
             task_files.sync()
 
-    def _check(self, table: pa.Table, number: int) -> None:
-        """Check that Spark has sent each row to the task of its cell."""
+    def _find_misplaced(self, table: pa.Table, number: int) -> ResultRows | None:
+        """Return an error for the driver if Spark has sent the rows of a cell to another task."""
         for cell in pc.unique(table.column(CELL)).to_pylist():
             if cell % self.tasks != number:
-                raise StreamingError(
+                error = StreamingError(
                     f"task {number} of {self.tasks} received rows of cell {cell}, which belong to "
                     f"task {cell % self.tasks}: Spark has merged the partitions of "
                     "repartitionById; set spark.sql.adaptive.enabled to false"
                 )
+                return [(cell, ERROR, format_error(error))]
+        return None
 
 
 @contextmanager

@@ -25,11 +25,11 @@ class GridLayout:
     """The assignment of rows to cells.
 
     Attributes:
-        cells: The maximum number of cells of a stage.
+        max_cells: The maximum number of cells of a stage.
         grids: The grid of each stage.
     """
 
-    cells: int
+    max_cells: int
     grids: tuple[Grid, ...]
 
     @staticmethod

@@ -86,7 +86,7 @@ def plan_job(
         levels.append(1 + max(levels_before, default=0))
     driver_views, local_views = set(), set()
     exchanged_views: dict[str, int] = {}
-    for view, parts in stages.outputs.items():
+    for view, parts in stages.published.items():
         if outputs is not None and view not in outputs:
             continue
         if any(part.source in driver_stages for part in parts):
@@ -123,7 +123,7 @@ def _find_driver_stages(stages: Stages) -> set[int]:
     while True:  # a view that reads one of them reads only such stages
         mixed = {
             part.source
-            for parts in stages.outputs.values()
+            for parts in stages.published.values()
             if not all(part.source in found for part in parts)
             for part in parts
         }

@@ -183,10 +183,18 @@ class Stages:
     Attributes:
         stages: The stages; each reads only earlier ones.
         outputs: For each view, the parts that sum up to it.
+        hidden: The views that only other views read. The circuits of cells contain their parts,
+            so that the same state serves any choice of outputs, but do not return them.
     """
 
     stages: tuple[Stage, ...]
     outputs: Mapping[str, tuple[StagePart, ...]]
+    hidden: frozenset[str] = frozenset()
+
+    @property
+    def published(self) -> Mapping[str, tuple[StagePart, ...]]:
+        """The parts of the views that are not hidden."""
+        return {name: parts for name, parts in self.outputs.items() if name not in self.hidden}
 
 
 def atom_name(relation: str, atom: int) -> str:

@@ -417,6 +417,24 @@ MIXED_VIEWS = """
 """
 
 
+def test_merged_partitions_are_an_error_that_spark_does_not_retry(tmp_path):
+    cluster, original = LocalCluster(attempts=(1,)), LocalFrame.repartitionById
+
+    def merge(frame: LocalFrame, count: int, column: Any) -> LocalFrame:
+        parts = original(frame, count, column)._parts
+        return LocalFrame(cluster, lambda: [[batch for part in parts() for batch in part]])
+
+    sink = distributed(tmp_path, MIXED_VIEWS, cells=3)
+    rows = [{"relation": "e", "src": src, "dst": 0} for src in range(9)]
+    with (
+        patch.object(LocalFrame, "repartitionById", merge),
+        pytest.raises(StreamingError, match=r"merged the partitions.*adaptive\.enabled to false"),
+    ):
+        sink(UnreadFrame(cluster.frame(rows_of(*rows))), 0)
+    assert cluster.frame_jobs == 1 and not unnamed_files(tmp_path)
+    sink(UnreadFrame(cluster.frame(rows_of(*rows))), 0)
+
+
 def test_a_row_that_one_attempt_sends_to_another_task_is_not_lost(tmp_path):
     """Each task receives the attempt in which the row goes to another task, so nobody gets it."""
     cluster = LocalCluster(attempts=(1,))

@@ -29,6 +29,7 @@ from streaming.distributed import engine
 from streaming.distributed.cell_state import divide_circuit
 from streaming.distributed.execution.executor_cache import CACHE
 from streaming.distributed.rescaling import rescale_state
+from streaming.distributed.stage_cells import StageCells
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import read_cell_manifest, read_manifest
 from streaming.state.offline_compaction import compact_state
@@ -279,6 +280,19 @@ def test_rows_that_a_running_sink_does_not_keep_are_named_and_can_be_given(tmp_p
     assert paths == bags(PATHS, *EDGES, ("d", "a"))["paths"]
     feed(sink, 2, ("e", "a"))
     assert +targets["counts"] == bags(COUNTS, *EDGES, ("d", "a"), ("e", "a"))["counts"]
+    sink.close()
+
+
+def test_a_new_view_of_a_running_sink_is_written_once_to_the_cells_of_its_keys(tmp_path):
+    schema = {"e": "src string not null, dst string not null"}
+    circuit = compile_sql(PATHS + COUNTS, schema, materialize=True)
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=3)
+    feed(sink, 0, *EDGES)
+    text = "CREATE VIEW ends AS SELECT dst, max(src) AS src FROM e GROUP BY dst"
+    sink.add_view(text, [Output("ends", Rows(), mode="upsert", keys=["dst"])], materialize=["ends"])
+    with patch.object(StageCells, "repartition") as repartition:
+        feed(sink, 1, ("d", "a"))
+    assert not repartition.called
     sink.close()
 
 

@@ -82,14 +82,14 @@ def test_stages_on_executors_give_the_deltas_of_the_embedded_circuit(spark, tmp_
     present: list[tuple[int, int]] = []
     files = LocalFiles(tmp_path)
     cells: CellManifests = {}
-    pipeline = Pipeline(driver.stages, cells=4, files=files, state_id="s")
+    pipeline = Pipeline(driver.stages, max_cells=4, files=files, state_id="s")
     for batch_id in range(3):
         tables = changes(rng, present)
         parts = driver.step(tables)
         if batch_id == 1:  # an attempt that is not committed, and then another one
             pipeline.step(spark, parts, batch_id, cells)
         result = pipeline.step(spark, parts, batch_id, cells)
-        cells = result.cells
+        cells = result.manifests
         for name, table in embedded.step(tables).items():
             assert summed(result.outputs[name]) == summed([table])
     for (stage, number), manifest_bytes in cells.items():
