@@ -47,6 +47,7 @@ from dbsp_wcoj.kernels.values.linear_aggregate import (
 from dbsp_wcoj.storage.group_lookup import group_slots
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.least_values import LeastValues
+from dbsp_wcoj.storage.list_bitmaps import build_list_bitmaps
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
@@ -110,6 +111,7 @@ def _warm_up_joins() -> None:
     RankSearch([trace]).find(rows.row_array[:1, :1], np.zeros(1, np.int64))
     trace.to_zset()
     run = build_run(rows, (1, 0))
+    build_list_bitmaps(run)
     Merge(run, run).work()
     Run.merged(run, run)
     Run.sum_of([run, run])

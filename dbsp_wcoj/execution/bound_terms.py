@@ -239,21 +239,23 @@ class BoundTerms:
             O(rows of the step), for each column order.
         """
         merged: dict[tuple[str, ColumnOrder], MergedRelation] = {}
-        left_out: set[str] = set()
+        left_out: set[tuple[str, ColumnOrder]] = set()
         replaced: list[tuple[PhysicalTerm, Int64Array]] = []
         try:
             for term in self.terms:
                 tables: dict[int, tuple[Int64Array, bool]] = {}
                 for is_new, (factor, name, order, spine) in term.relation_factors:
                     step = steps.get(name)
-                    if name in left_out or step is None or step.rows < MIN_MERGED_ROWS:
+                    if (name, order) in left_out or step is None:
+                        continue
+                    if step.rows < MIN_MERGED_ROWS:
                         continue
                     if step.must_compact:  # sums of only some runs may leave int64
                         continue
                     if (name, order) not in merged:
                         found = merge_tail(spine, step.run(order))
                         if found is None:
-                            left_out.add(name)
+                            left_out.add((name, order))
                             continue
                         merged[name, order] = found
                     relation = merged[name, order]

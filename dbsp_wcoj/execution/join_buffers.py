@@ -183,6 +183,17 @@ class JoinBuffers:
         self._bitmap_buffer[join_layout.NARROW_LISTS] = narrow_address
         self._bitmap_buffer[join_layout.SUBGRAPH] = subgraph_address
 
+    def take_missed_run(self) -> int:
+        """Return the address of a run that needs bitmaps of its long lists; 0 for none.
+
+        Joins count how often they read a long list without a bitmap; this sets the count to 0.
+        """
+        word = self._bitmap_buffer.item
+        if word(join_layout.LIST_MISSES) < join_layout.MAX_LIST_MISSES:
+            return 0
+        self._bitmap_buffer[join_layout.LIST_MISSES] = 0
+        return int(word(join_layout.MISSED_RUN))
+
     def take_deferred_sum(self) -> int:
         """Compute the intersections that a join has deferred, and return their sum.
 

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from dbsp_wcoj.kernels.storage.list_bitmaps import NO_BITMAPS
 from dbsp_wcoj.kernels.storage.run_layout import WEIGHT_SUMS
-from dbsp_wcoj.kernels.storage.spine import FIRST_RUN, RUN_COUNT
+from dbsp_wcoj.kernels.storage.spine import FIRST_RUN, LIST_BITMAPS, RUN_COUNT
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import Int64Array
@@ -100,6 +101,8 @@ def _replace_tail(spine: Spine, first: int, run: Run) -> Int64Array:
     """Return the table of a spine with one run in place of those from position ``first`` on."""
     table = spine.table.copy()
     table[RUN_COUNT] = first
+    if first == 0:
+        table[LIST_BITMAPS] = NO_BITMAPS
     if run.rows:
         table[FIRST_RUN + first] = run.address
         table[RUN_COUNT] += 1

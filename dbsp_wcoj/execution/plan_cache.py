@@ -294,6 +294,19 @@ class PlanCache:
         if self._measuring is not None:
             self._measuring.record_cost()
             self._measuring = None
+        self.build_list_bitmaps()
+
+    def build_list_bitmaps(self) -> None:
+        """Build the bitmaps of a run whose long lists the joins have read often enough.
+
+        Complexity:
+            O(rows of the run), once for each run.
+        """
+        address = self._buffers.take_missed_run()
+        if address:
+            for trace in self.traces.values():
+                for arrangement in trace.arrangements:
+                    arrangement.spine.build_list_bitmaps(address)
 
     def _terms_ahead(
         self, formula: Formula | CustomFormula | SymmetricFormula

@@ -119,6 +119,7 @@ class SemijoinSteps:
             for arena in arenas:
                 if arena is not None:
                     arena.settle()
+            self._plan_cache.build_list_bitmaps()
         relations.is_committing = False
         return total, joins
 

@@ -106,8 +106,9 @@ class SmallSteps:
         trace.version += 1
         relations.version += 1
         self._plan_cache.record_rows(rows)
-        if status == SETTLE:  # a spine has merge work to do
+        if status == SETTLE:  # a spine has merge work to do, or a run needs bitmaps
             arena.settle()
+            self._plan_cache.build_list_bitmaps()
         relations.is_committing = False
         return total, joins
 

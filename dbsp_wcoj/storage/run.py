@@ -62,9 +62,20 @@ class Run:
         is_mapped: True if the buffer is a shared memory map of a file, not memory of the process.
         index: A header and a directory in memory of the process (`with_index`); None if the kernels
             read those of the buffer.
+        list_bitmaps: Bitmaps of its longest lists (`dbsp_wcoj.storage.list_bitmaps`); None until
+            joins need them.
     """
 
-    __slots__ = ("address", "buffer", "index", "is_mapped", "max_abs_weight", "pages", "rows")
+    __slots__ = (
+        "address",
+        "buffer",
+        "index",
+        "is_mapped",
+        "list_bitmaps",
+        "max_abs_weight",
+        "pages",
+        "rows",
+    )
 
     def __init__(
         self,
@@ -79,6 +90,7 @@ class Run:
     ) -> None:
         """Store a finished buffer and fields of its header."""
         self.index = index
+        self.list_bitmaps: Int64Array | None = None
         self.buffer = buffer
         self.pages = pages
         self.is_mapped = is_mapped
@@ -422,6 +434,11 @@ class Run:
         return 8 * sum([section.size for section in _sections(header)])
 
     @property
+    def bitmap_bytes(self) -> int:
+        """Bytes of the bitmaps of long lists, which are in memory."""
+        return 0 if self.list_bitmaps is None else self.list_bitmaps.nbytes
+
+    @property
     def end(self) -> int:
         """The position after the last word in use; there may be unused words before it."""
         header = self.buffer[: _header_words(self.arity)].tolist()
@@ -537,15 +554,15 @@ class Run:
             node = first + int(np.searchsorted(values[first:end], value))
             if node == end or values[node] != value:
                 for deeper in range(level, self.arity - 1):
-                    node = int(self._offsets(deeper)[node])
+                    node = int(self.level_offsets(deeper)[node])
                 return node
             if level == self.arity - 1:
                 first = node + 1
             else:
-                first, end = map(int, self._offsets(level)[node : node + 2])
+                first, end = map(int, self.level_offsets(level)[node : node + 2])
         return first
 
-    def _offsets(self, level: int) -> Int64Array:
+    def level_offsets(self, level: int) -> Int64Array:
         """Return where the children of each node of a level begin, and where the last ones end."""
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
         start = int(self.buffer[entry + run_layout.LEVEL_OFFSETS])

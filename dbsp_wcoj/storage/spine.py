@@ -60,14 +60,18 @@ equal size. It writes less, but a lookup would visit three times as many runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from threading import Lock
 from typing import Final
 
 import numpy as np
 
 from dbsp_wcoj.kernels.storage import spine as spine_kernels
+from dbsp_wcoj.kernels.storage.list_bitmaps import NO_BITMAPS, NOT_BUILT
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import GROWTH_FACTOR, MAX_RUNS, fuel_of
 from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
+from dbsp_wcoj.storage.list_bitmaps import build_list_bitmaps, may_have_long_lists
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.small_pages import SmallPages
 from dbsp_wcoj.zset import MAX_INT64, Int64Array
@@ -101,6 +105,9 @@ MAX_UNREAD_RUNS: Final = 8
 # At most this many runs remain after a load: beyond it, the newest runs are merged.
 MAX_LOADED_RUNS: Final = 128
 
+# Held while the bitmaps of a run are built, which several spines may share.
+_BUILDING: Final = Lock()
+
 
 class Spine:
     """The runs of one arrangement, oldest first, and the open merges between neighbours.
@@ -115,6 +122,7 @@ class Spine:
         "_counted_tail_fuel",
         "_has_few_lookups",
         "_has_unmerged_runs",
+        "_list_bitmaps",
         "_merges",
         "_overlay",
         "_pending_fuel",
@@ -151,6 +159,8 @@ class Spine:
         # True if runs other than the newest may need a merge: loaded runs, and those of steps with
         # few lookups.
         self._has_unmerged_runs = False
+        # The bitmaps of the oldest run, which the table points to.
+        self._list_bitmaps: Int64Array | None = None
         self.table: Int64Array = np.zeros(spine_kernels.TABLE_WORDS, np.int64)
         self.table[spine_kernels.DUE_FUEL] = MAX_INT64
         self.table_address: int = self.table.__array_interface__["data"][0]
@@ -205,18 +215,19 @@ class Spine:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in use by the runs, without open merges."""
-        return sum(run.nbytes for run in self.runs)
+        """Bytes in use by the runs and their bitmaps, without open merges."""
+        return sum(run.nbytes + run.bitmap_bytes for run in self.runs)
 
     @property
     def heap_bytes(self) -> int:
-        """Bytes in memory: runs, merged runs that later steps free, and open merges; O(runs).
+        """Bytes in memory: runs, bitmaps, merged runs to be freed, and open merges; O(runs).
 
         Of the results of open merges, it is an upper bound.
         """
         merging = [run for merge in self._merges for run in (merge.older, merge.newer)]
         in_runs = sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
-        return in_runs + sum([pages.nbytes for pages in self._to_release])
+        in_bitmaps = sum([run.bitmap_bytes for run in self.runs])
+        return in_runs + in_bitmaps + sum([pages.nbytes for pages in self._to_release])
 
     @property
     def mapped_bytes(self) -> int:
@@ -305,6 +316,31 @@ class Spine:
         table[spine_kernels.ADDED_STEPS] = steps
         is_due = fuel_of(rows, steps) >= word(spine_kernels.DUE_FUEL)
         return is_due or spine_kernels.is_tail_full(run.rows, rows, steps)
+
+    def build_list_bitmaps(self, address: int) -> None:
+        """Build the bitmaps of the oldest run's long lists, if it is the run at an address.
+
+        Complexity:
+            O(rows of the run), once for each run.
+        """
+        if self._runs and self._runs[0].address == address:
+            oldest = self._runs[0]
+            with _BUILDING:  # joins in other threads may read the bitmaps: they are never replaced
+                if oldest.list_bitmaps is None:
+                    with suppress(MemoryError):  # the joins read the lists as before
+                        oldest.list_bitmaps = build_list_bitmaps(oldest)
+            self._refresh_list_bitmaps()
+
+    def _refresh_list_bitmaps(self) -> None:
+        """Write the address of the oldest run's bitmaps to the table."""
+        # An interrupt must not leave the address of an array that nothing refers to.
+        self.table[spine_kernels.LIST_BITMAPS] = NO_BITMAPS
+        oldest = self._runs[0] if self._runs else None
+        self._list_bitmaps = bitmaps = None if oldest is None else oldest.list_bitmaps
+        if bitmaps is not None:
+            self.table[spine_kernels.LIST_BITMAPS] = bitmaps.__array_interface__["data"][0]
+        elif oldest is not None and may_have_long_lists(oldest):
+            self.table[spine_kernels.LIST_BITMAPS] = NOT_BUILT
 
     def settle(self) -> None:
         """Make a full tail an ordinary run, and do merge work for its steps if that is due."""
@@ -583,6 +619,8 @@ class Spine:
         )
         for index in range(first_changed, len(runs)):
             table[spine_kernels.FIRST_RUN + index] = runs[index].address
+        if not first_changed:
+            self._refresh_list_bitmaps()
         table[spine_kernels.WEIGHT_BOUND] = min(
             sum([run.max_abs_weight for run in runs]), MAX_INT64
         )
@@ -597,6 +635,9 @@ class Spine:
         for merge in self._merges:
             position = self._runs.index(merge.older)
             assert self._runs[position + 1] is merge.newer
+        word = self.table[spine_kernels.LIST_BITMAPS]
+        self._refresh_list_bitmaps()
+        assert self.table[spine_kernels.LIST_BITMAPS] == word
 
 
 def snapshot_runs(snapshot: SpineSnapshot) -> tuple[Run, ...]:

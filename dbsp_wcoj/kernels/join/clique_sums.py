@@ -33,7 +33,7 @@ from dbsp_wcoj.kernels.join.cursors import (
     value_range,
 )
 from dbsp_wcoj.kernels.join.induced_subgraph import sum_subgraph
-from dbsp_wcoj.kernels.join.intersect import count_common, leaf_weight
+from dbsp_wcoj.kernels.join.intersect import count_common, count_in_bitmap, leaf_weight
 from dbsp_wcoj.kernels.join.join_layout import (
     BITMAP_BITS,
     BLOCKS,
@@ -67,7 +67,6 @@ from dbsp_wcoj.kernels.join.sums import (
     MAX_SCAN_RATIO,
     MIN_MARKED_USES,
     MIN_MARKED_VALUES,
-    count_in_bitmap,
     update_bitmap,
 )
 from dbsp_wcoj.kernels.memory import increment, load, store

@@ -33,6 +33,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     IS_MATCHED,
     LESS,
     LEVEL_STATE_WORDS,
+    LIST_BITMAPS,
     LOW,
     MAX_ATOM_DEPTH,
     OFFSETS,
@@ -50,7 +51,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     WEIGHT,
 )
 from dbsp_wcoj.kernels.memory import increment, load, prefetch, store
-from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage import run_layout, spine
 from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply, wrapping_subtract
@@ -96,8 +97,11 @@ def subtree_weight(run, depth, first, last):
 
 
 @subroutine
-def bind_run(state, cursors, slot, max_depth, run):
-    """Bind ``run`` to a slot: copy the header fields that the search needs to its cursors."""
+def bind_run(state, cursors, slot, max_depth, run, list_bitmaps):
+    """Bind ``run`` to a slot: copy the header fields that the search needs to its cursors.
+
+    ``list_bitmaps`` is the word of that name for the cursor at the last column.
+    """
     arity = load(run, run_layout.ARITY)
     for depth in range(max_depth):
         cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
@@ -107,7 +111,10 @@ def bind_run(state, cursors, slot, max_depth, run):
         if depth < arity:
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth
             store(cursor, VALUES, run + (load(run, entry + run_layout.LEVEL_VALUES) << 3))
-            store(cursor, OFFSETS, run + (load(run, entry + run_layout.LEVEL_OFFSETS) << 3))
+            if depth == arity - 1:
+                store(cursor, LIST_BITMAPS, list_bitmaps)
+            else:
+                store(cursor, OFFSETS, run + (load(run, entry + run_layout.LEVEL_OFFSETS) << 3))
             if depth == 0:
                 store(cursor, HIGH, load(run, entry + run_layout.LEVEL_NODES))
 
@@ -131,7 +138,9 @@ def open_join(program, sources, deltas, state, cursors, level_states):
             if run == 0:
                 continue
             if load(program, load(program, ATOM_DEPTHS) + atom) > 0:
-                bind_run(state, cursors, slot, max_depth, run)
+                is_oldest = index == 0 and run_count > 0
+                list_bitmaps = load(table, spine.LIST_BITMAPS) if is_oldest else np.int64(0)
+                bind_run(state, cursors, slot, max_depth, run, list_bitmaps)
             else:
                 nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
                 atom_weight = add(atom_weight, subtree_weight(run, ROOT, ROOT, nodes))

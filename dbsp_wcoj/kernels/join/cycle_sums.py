@@ -48,6 +48,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUES,
     WEIGHT,
 )
+from dbsp_wcoj.kernels.join.long_lists import dot_long_lists, find_long_list
 from dbsp_wcoj.kernels.join.narrow_lists import FIXED_RUN, sum_narrow
 from dbsp_wcoj.kernels.join.packed_lists import sum_packed
 from dbsp_wcoj.kernels.join.sums import choose_marked, dot_lists, erase_list, mark_list
@@ -237,17 +238,23 @@ def sum_cycle(
         if is_computed:
             return whole_sum
 
-    marked_cursor = choose_marked(program, state, cursors, block, inner_block, count)
+    marked_cursor = choose_marked(program, state, cursors, block, inner_block, count, bitmap_buffer)
+    marked_slot: Any = np.int64(0)
     bitmap: Any = np.int64(0)
     lowest: Any = np.int64(0)
     highest: Any = np.int64(0)
     if marked_cursor != 0:
         bitmap, lowest, highest = mark_list(marked_cursor, bitmap_buffer)
+        marked_slot = find_long_list(
+            marked_cursor, load(marked_cursor, LOW), load(marked_cursor, HIGH)
+        )
 
     total: Any = np.int64(0)
     proposals = np.int64(0)
     intersections = np.int64(0)
     inner_proposals = np.int64(0)
+    # The words that are read in place of values, minus these values.
+    words_read = np.int64(0)
     proposer_atom = load(program, participant)
     other_atom = load(program, other_participant)
     for slot in range(
@@ -315,6 +322,23 @@ def sum_cycle(
                     high = load(fixed_cursor, HIGH)
                     if low >= high:
                         continue
+                    if marked_slot != 0 and fixed_cursor == marked_cursor:
+                        child_cursor = closing_cursor + CURSOR_BYTES
+                        child_slot = find_long_list(child_cursor, child, child_end)
+                        if child_slot != 0:
+                            part, words = dot_long_lists(
+                                fixed_cursor,
+                                low,
+                                high,
+                                marked_slot,
+                                child_cursor,
+                                child,
+                                child_end,
+                                child_slot,
+                            )
+                            words_read += words - min(child_end - child, high - low)
+                            total = add(total, multiply(part, weight))
+                            continue
                     part = dot_lists(
                         load(fixed_cursor, RUN),
                         load(fixed_cursor, VALUES),
@@ -332,7 +356,7 @@ def sum_cycle(
     increment(counters, PROPOSALS, proposals)
     increment(counters, INTERSECTIONS, intersections)
     increment(counters + COUNTER_BYTES, PROPOSALS, inner_proposals)
-    increment(counters + COUNTER_BYTES, INTERSECTIONS, inner_proposals)
+    increment(counters + COUNTER_BYTES, INTERSECTIONS, max(inner_proposals + words_read, 0))
     if marked_cursor != 0:
         erase_list(marked_cursor, bitmap_buffer)
     return total

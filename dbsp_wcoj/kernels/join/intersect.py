@@ -108,6 +108,23 @@ def count_common(a, i, end_a, b, j, end_b):
 
 
 @subroutine
+def count_in_bitmap(bitmap, lowest, highest, values, first, last):
+    """Return how many values at positions ``[first, last)`` are in the bitmap.
+
+    The bitmap covers the values from ``lowest`` to ``highest``.
+    """
+    if load(values, first) < lowest:
+        first = seek(values, first, last, lowest)
+    if first < last and load(values, last - 1) > highest:
+        last = seek(values, first, last, highest + 1)
+    common = np.int64(0)
+    for position in range(first, last):
+        bit = load(values, position) - lowest
+        common += (load(bitmap, bit >> 6) >> (bit & 63)) & 1
+    return common
+
+
+@subroutine
 def leaf_weight(run, leaf):
     """Return the weight of a leaf of a run."""
     sums = load(run, WEIGHT_SUMS)

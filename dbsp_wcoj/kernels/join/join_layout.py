@@ -83,6 +83,9 @@ POSITION = 2  # of the next value to read
 END = 3  # position after the last value that the comparisons allow
 VALUES = 4  # address of the values of the column
 OFFSETS = 5  # address of their offsets, which say where the children of each value begin
+# At the last column, which has no offsets: the word LIST_BITMAPS of the spine's table, if the run
+# is the oldest one of a spine, else 0.
+LIST_BITMAPS = OFFSETS
 RUN = 6  # address of the run
 IS_MATCHED = 7  # 1 if the cursor is on the value being bound
 CURSOR_WORDS = 8
@@ -138,7 +141,13 @@ SCRATCH = SECOND_LIST + 2 * LIST_WORDS  # 3 * LIST_WORDS words (`dbsp_wcoj.kerne
 PACKED_RUN = SCRATCH + 3 * LIST_WORDS  # address of a packed run (`packed_lists`), 0 for none
 NARROW_LISTS = PACKED_RUN + 1  # address of narrow lists (`narrow_lists`), 0 for none
 SUBGRAPH = NARROW_LISTS + 1  # address of an induced subgraph (`induced_subgraph`), 0 for none
-BITMAP_BUFFER_WORDS = SUBGRAPH + 1
+# How many times a join looked for the bitmap of a long list of a run without bitmaps, and the last
+# such run (`long_lists`).
+LIST_MISSES = SUBGRAPH + 1
+MISSED_RUN = LIST_MISSES + 1
+BITMAP_BUFFER_WORDS = MISSED_RUN + 1
+# After so many misses, the bitmaps of the missed run are built.
+MAX_LIST_MISSES = 16
 
 
 def state_words(atoms: int, levels: int, slots: int, depths: int) -> int:

@@ -11,6 +11,7 @@ If a status says that the step failed, nothing has changed.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
+from dbsp_wcoj.kernels.join.join_layout import LIST_MISSES, MAX_LIST_MISSES
 from dbsp_wcoj.kernels.join.small_batch import sum_terms
 from dbsp_wcoj.kernels.memory import load, store
 from dbsp_wcoj.kernels.storage.arena import (
@@ -39,8 +40,8 @@ DELTA_SLOTS = 6  # not addresses: for each column order, the index of its run in
 MAX_WEIGHT_BOUND = (1 << 63) - 1
 
 # Status of a step. DONE; or SETTLE: done, and a spine must settle, that is, do the merge work it
-# owes. The step failed: ARENA_FULL, if the arena is too small; MAY_OVERFLOW, if a weight may exceed
-# int64.
+# owes, or a run needs bitmaps (`dbsp_wcoj.kernels.join.long_lists`). The step failed: ARENA_FULL,
+# if the arena is too small; MAY_OVERFLOW, if a weight may exceed int64.
 DONE, SETTLE, ARENA_FULL, MAY_OVERFLOW = range(4)
 
 
@@ -83,4 +84,5 @@ def small_step(addresses, columns, weights):
         store(arena, FREE, load(arena, FREE) + used_words)
         return MAY_OVERFLOW, zero, zero
     must_settle = add_runs(arena, used_words)
+    must_settle |= load(load(addresses, BITMAP_BUFFER), LIST_MISSES) >= MAX_LIST_MISSES
     return SETTLE if must_settle else DONE, total, joins

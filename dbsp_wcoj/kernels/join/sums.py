@@ -14,7 +14,7 @@ other list is scanned against the bitmap: one load and one test per value, no br
 query does this with the neighbours of one vertex. The bitmap covers `BITMAP_BITS` values. A list
 with a wider range of values is not marked, and a list that is much longer than the marked one is
 not scanned: both are intersected directly. A run of one column may have a bitmap of its own
-(`dbsp_wcoj.kernels.storage.bitmap`).
+(`dbsp_wcoj.kernels.storage.bitmap`), and so may a long list (`dbsp_wcoj.kernels.join.long_lists`).
 
 The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
@@ -35,7 +35,13 @@ from dbsp_wcoj.kernels.join.cursors import (
     subtree_weight,
     value_range,
 )
-from dbsp_wcoj.kernels.join.intersect import count_common, dot_checked, dot_common, leaf_weight
+from dbsp_wcoj.kernels.join.intersect import (
+    count_common,
+    count_in_bitmap,
+    dot_checked,
+    dot_common,
+    leaf_weight,
+)
 from dbsp_wcoj.kernels.join.join_layout import (
     BITMAP_BITS,
     BLOCKS,
@@ -46,6 +52,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     HIGH,
     INTERSECTIONS,
     LEVEL_STATE_WORDS,
+    LIST_BITMAPS,
     LOW,
     MAX_ATOM_DEPTH,
     PARTICIPANT_WORDS,
@@ -56,9 +63,17 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUE,
     VALUES,
 )
+from dbsp_wcoj.kernels.join.long_lists import (
+    count_miss,
+    dot_long_lists,
+    find_long_list,
+    is_looked_up,
+    look_up_list,
+)
 from dbsp_wcoj.kernels.memory import increment, load, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.bitmap import find_bitmap, has_bit
+from dbsp_wcoj.kernels.storage.list_bitmaps import FIRST_WORD, word_address
 from dbsp_wcoj.kernels.storage.search import root_find, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply
 
@@ -94,23 +109,6 @@ def update_bitmap(bitmap, values, first, last, lowest, is_erasing):
 
 
 @subroutine
-def count_in_bitmap(bitmap, lowest, highest, values, first, last):
-    """Return how many values at positions ``[first, last)`` are in the bitmap.
-
-    The bitmap covers the values from ``lowest`` to ``highest``.
-    """
-    if load(values, first) < lowest:
-        first = seek(values, first, last, lowest)
-    if first < last and load(values, last - 1) > highest:
-        last = seek(values, first, last, highest + 1)
-    common = np.int64(0)
-    for position in range(first, last):
-        bit = load(values, position) - lowest
-        common += (load(bitmap, bit >> 6) >> (bit & 63)) & 1
-    return common
-
-
-@subroutine
 def dot_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowest, highest):
     """Return the sum over the common values of two lists of the product of their weights.
 
@@ -135,13 +133,13 @@ def dot_lists(run_a, values_a, i, end_a, run_b, values_b, j, end_b, bitmap, lowe
 
 
 @subroutine
-def choose_marked(program, state, cursors, block, inner_block, count):
+def choose_marked(program, state, cursors, block, inner_block, count, bitmap_buffer):
     """Return the cursor of the list to mark in the bitmap, or 0.
 
     Only atoms of the innermost level (``inner_block``) are considered that do not contain the
     variable of the level before it (``block``), and only runs whose rows all have the same weight.
-    A list is chosen if its run has a bitmap of its own: then nothing needs to be marked
-    (`mark_list`). Otherwise the longest list whose values fit in the bitmap is chosen, of the first
+    A list is chosen if it or its run has a bitmap: then nothing needs to be marked (`mark_list`).
+    Otherwise the longest list whose values fit in the bitmap is chosen, of the first
     atom with such a list. ``count`` is the number of extensions at the level before.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
@@ -162,8 +160,9 @@ def choose_marked(program, state, cursors, block, inner_block, count):
             run = load(cursor, RUN)
             if last <= first or load(run, run_layout.WEIGHT_SUMS) != 0:
                 continue
-            if find_bitmap(run) != 0:
+            if find_bitmap(run) != 0 or find_long_list(cursor, first, last) != 0:
                 return cursor
+            count_miss(cursor, first, last, bitmap_buffer)
             if last - first > length and count >= MIN_MARKED_USES:
                 values = load(cursor, VALUES)
                 value_span = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
@@ -177,7 +176,7 @@ def choose_marked(program, state, cursors, block, inner_block, count):
 
 @subroutine
 def mark_list(cursor, bitmap):
-    """Mark the list of a cursor in the bitmap, unless its run has a bitmap of its own.
+    """Mark the list of a cursor in the bitmap, unless the list or its run has a bitmap.
 
     Returns ``(bitmap, lowest, highest)``: the bitmap with the values, and the range of the values.
     """
@@ -186,6 +185,10 @@ def mark_list(cursor, bitmap):
     own_bitmap = find_bitmap(load(cursor, RUN))
     if own_bitmap != 0:
         return own_bitmap, lowest, highest
+    slot = find_long_list(cursor, first, last)
+    if slot != 0:
+        first_word = load(slot, FIRST_WORD)
+        return word_address(load(cursor, LIST_BITMAPS), slot, first_word), first_word << 6, highest
     update_bitmap(bitmap, values, first, last, lowest, False)
     return bitmap, lowest, highest
 
@@ -193,8 +196,8 @@ def mark_list(cursor, bitmap):
 @subroutine
 def erase_list(cursor, bitmap):
     """Erase the values that `mark_list` has marked in the bitmap."""
-    if find_bitmap(load(cursor, RUN)) == 0:
-        first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
+    first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
+    if find_bitmap(load(cursor, RUN)) == 0 and find_long_list(cursor, first, last) == 0:
         update_bitmap(bitmap, values, first, last, load(values, first), True)
 
 
@@ -221,7 +224,7 @@ def sum_pairs(
     """
     block = load(program, load(program, BLOCKS) + level)
     inner_block = load(program, load(program, BLOCKS) + level + 1)
-    marked_cursor = choose_marked(program, state, cursors, block, inner_block, count)
+    marked_cursor = choose_marked(program, state, cursors, block, inner_block, count, bitmap_buffer)
     bitmap = lowest = highest = np.int64(0)
     if marked_cursor != 0:
         bitmap, lowest, highest = mark_list(marked_cursor, bitmap_buffer)
@@ -417,6 +420,8 @@ def sum_last(
     The parameters are those of `sum_pairs`.
 
     If ``proposer`` is `NO_PROPOSER`, the cursors are not set, and the lists are read whole.
+
+    Two lists with bitmaps count as many intersections as their common words.
     """
     start_word = WHOLE_LIST if proposer == NO_PROPOSER else FROM_CURSOR
     max_depth = load(program, MAX_ATOM_DEPTH)
@@ -430,6 +435,8 @@ def sum_last(
     total = np.int64(0)
     left_count = np.int64(0)
     right_count = np.int64(0)
+    words_read = np.int64(0)
+    values_left_out = np.int64(0)
     for slot in range(load(state, FIRST_SLOT + left), load(state, FIRST_SLOT + left + 1)):
         a = cursors + CURSOR_BYTES * (slot * max_depth + left_depth)
         i, end_a = load(a, start_word), load(a, start_word + 1)
@@ -437,6 +444,8 @@ def sum_last(
             continue
         run_a, values_a = load(a, RUN), load(a, VALUES)
         left_count += end_a - i
+        count_miss(a, load(a, LOW), load(a, HIGH), bitmap_buffer)
+        slot_a = find_long_list(a, load(a, LOW), load(a, HIGH))
         # The program lists an atom of one column first. Its bitmap is used if all rows are read.
         bitmap = find_bitmap(run_a) if end_a - i == load(run_a, run_layout.ROWS) else ZERO
         lowest, highest = load(values_a, i), load(values_a, end_a - 1)
@@ -447,22 +456,35 @@ def sum_last(
             if j >= end_b:
                 continue
             right_count += end_b - j
-            part = dot_lists(
-                run_a,
-                values_a,
-                i,
-                end_a,
-                load(b, RUN),
-                load(b, VALUES),
-                j,
-                end_b,
-                bitmap,
-                lowest,
-                highest,
-            )
+            run_b, values_b = load(b, RUN), load(b, VALUES)
+            count_miss(b, load(b, LOW), load(b, HIGH), bitmap_buffer)
+            slot_b = find_long_list(b, load(b, LOW), load(b, HIGH))
+            if slot_a != 0 and slot_b != 0:
+                part, words = dot_long_lists(a, i, end_a, slot_a, b, j, end_b, slot_b)
+                words_read += words
+                values_left_out += min(end_a - i, end_b - j)
+            elif slot_a != 0 and is_looked_up(run_a, end_a - i, run_b, end_b - j):
+                part = look_up_list(a, i, end_a, slot_a, b, j, end_b)
+            elif slot_b != 0 and is_looked_up(run_b, end_b - j, run_a, end_a - i):
+                part = look_up_list(b, j, end_b, slot_b, a, i, end_a)
+            else:
+                part = dot_lists(
+                    run_a,
+                    values_a,
+                    i,
+                    end_a,
+                    run_b,
+                    values_b,
+                    j,
+                    end_b,
+                    bitmap,
+                    lowest,
+                    highest,
+                )
             total = add(total, part)
-    increment(counters, PROPOSALS, min(left_count, right_count))
-    increment(counters, INTERSECTIONS, min(left_count, right_count))
+    count = min(left_count, right_count)
+    increment(counters, PROPOSALS, count)
+    increment(counters, INTERSECTIONS, max(count - values_left_out, 0) + words_read)
     return total
 
 

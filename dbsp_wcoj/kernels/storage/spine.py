@@ -26,7 +26,10 @@ WEIGHT_BOUND = TAIL_ROWS + 1  # bound on the absolute weight of a row in the sum
 ADDED_ROWS = TAIL_ROWS + 2  # rows added to the tail since it was last made an ordinary run
 ADDED_STEPS = TAIL_ROWS + 3  # steps added to the tail since then
 DUE_FUEL = TAIL_ROWS + 4  # fuel of these steps at which merge work is due, if the tail is not full
-TABLE_WORDS = TAIL_ROWS + 5
+# Address of the bitmaps of the oldest run's long lists, `NO_BITMAPS` or `NOT_BUILT`
+# (`dbsp_wcoj.kernels.storage.list_bitmaps`).
+LIST_BITMAPS = TAIL_ROWS + 5
+TABLE_WORDS = TAIL_ROWS + 6
 
 # A run is merged with the older run before it if that one is at most this many times as large.
 GROWTH_FACTOR = 8

@@ -195,3 +195,24 @@ def test_sums_of_some_runs_that_leave_int64_are_not_computed():
     view.step({"e": rows(20_000, 500, 2**62 - 1)})
     changes = {"e": rows(30_000, 1100, 2**63 - 1), "f": ZSet.from_rows([(-1, 6)])}
     assert view.step(changes).to_dict() == {(-1, 5): 2**63 - 1, (-1, 6): 2**63 - 2}
+
+
+def test_an_order_that_is_not_merged_leaves_the_other_orders_merged(monkeypatch):
+    """A first load, and a second one, whose delta is merged in one of the two column orders."""
+    results = force(monkeypatch)
+    rows = edges(np.random.default_rng(2), 3000)
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": ZSet.from_columns(list(rows[:, :2000]))})
+    late = {"e": ZSet.from_columns(list(rows[:, 2000:]))}
+    expected = view.prepare(late).delta
+    assert len(results) == 4
+    assert None not in results[2:]
+
+    def merge_all_but_first(spine: Spine, delta: Run) -> MergedRelation | None:
+        results.append(merge_tail(spine, delta) if len(results) > 4 else None)
+        return results[-1]
+
+    monkeypatch.setattr("dbsp_wcoj.execution.bound_terms.merge_tail", merge_all_but_first)
+    assert view.step(late) == expected
+    assert results[4] is None
+    assert results[5] is not None

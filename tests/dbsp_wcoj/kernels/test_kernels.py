@@ -79,7 +79,8 @@ bisect, seek = from_python(search.bisect), from_python(search.seek)
 root_seek = from_python(search.root_seek)
 count_common = from_python(intersect.count_common)
 dot_checked, dot_common = from_python(intersect.dot_checked), from_python(intersect.dot_common)
-count_in_bitmap, update_bitmap = from_python(sums.count_in_bitmap), from_python(sums.update_bitmap)
+count_in_bitmap = from_python(intersect.count_in_bitmap)
+update_bitmap = from_python(sums.update_bitmap)
 dot_lists = from_python(sums.dot_lists)
 
 
