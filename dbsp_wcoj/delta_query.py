@@ -198,8 +198,10 @@ class DeltaQuery:
             WeightOverflowError: A weight, or a sum or product on the way to it, leaves int64.
                 The intermediate sums depend on the formula, so close to the limit only some
                 formulas raise this error.
-            DbspWcojError: Another step of the view is being computed.
-            After any error the state is as before the step.
+            DbspWcojError: Another step of the view is being computed; or an earlier one was
+                interrupted, or had no memory, while it was committed.
+            After any error the state is as before the step. Only in a commit that is interrupted or
+            has no memory the state is undefined, and all later steps raise an error.
 
         Complexity:
             O(terms * AGM(query with the delta as one atom) * log N), independent of earlier steps;

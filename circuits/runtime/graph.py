@@ -499,7 +499,7 @@ class Graph:
             skipped_traces: Some of the nodes in ``contents``: their traces remain as they are.
         """
         budget = Budget(StepLimits.off())
-        backfill = contents, needed, skipped_traces
+        backfill = _BackfillRows(contents, needed, skipped_traces)
         return _GraphStepExecution(self, {}, {}, budget, now, backfill).run()
 
     def count_rows_to_drop(self, watermarks: Mapping[str, int]) -> int:
@@ -743,6 +743,14 @@ class Graph:
         return self.registry.traces
 
 
+class _BackfillRows(NamedTuple):
+    """The arguments of `Graph.backfill` except ``now``."""
+
+    contents: Mapping[int, ZSet]
+    needed: Collection[int]
+    skipped_traces: Collection[int]
+
+
 class _GraphStepExecution:
     """The execution of one step: the deltas of the nodes so far, and the staged changes of state.
 
@@ -752,7 +760,7 @@ class _GraphStepExecution:
         source_watermarks: As for `Graph.prepare`.
         budget: The limits of the step.
         now: As for `Graph.prepare`.
-        backfill: The arguments of `Graph.backfill` except ``now``; None for an ordinary step.
+        backfill: The rows of a backfill (`Graph.backfill`); None for an ordinary step.
     """
 
     def __init__(
@@ -762,7 +770,7 @@ class _GraphStepExecution:
         source_watermarks: Mapping[str, int],
         budget: Budget,
         now: int | None,
-        backfill: tuple[Mapping[int, ZSet], Collection[int], Collection[int]] | None = None,
+        backfill: _BackfillRows | None = None,
     ) -> None:
         self._graph = graph
         self._backfill = backfill
@@ -1011,22 +1019,24 @@ class _GraphStepExecution:
         """Return the delta of a node; stage the change of its state, and of its shared trace."""
         if node.is_nested:
             return node.empty  # it runs in the iterations of its nested circuit
-        known, needed, skipped_traces = self._backfill or ({}, None, ())
-        if needed is not None and position not in needed:
+        backfill = self._backfill
+        if backfill is not None and position not in backfill.needed:
             return node.empty
         if position in self._stage_results:
             return self._stage_delta(position, node, context)
         if position in self._stage_rows:
             return node.empty  # only operators of the same stage read its rows
-        if node.operator is not None and position not in known:
+        known = None if backfill is None else backfill.contents.get(position)
+        if node.operator is not None and known is None:
             return self._operator_delta(position, node, context)
-        if position in known:
-            delta = known[position]
+        if known is not None:
+            delta = known
         elif isinstance(node.plan, Fixpoint):
             delta = self._recursion_delta(position)
         else:
             delta = self._input_delta(position, node)
-        if node.is_arranged and len(delta) and position not in skipped_traces:
+        is_kept = backfill is not None and position in backfill.skipped_traces
+        if node.is_arranged and len(delta) and not is_kept:
             self._shared.add(node.name, delta)
         return delta
 

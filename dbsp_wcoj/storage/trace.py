@@ -389,8 +389,8 @@ class Trace:
                         "load the runs that were stored for this trace"
                     )
         loaded: dict[ColumnOrder, Arrangement] = {}
-        self.is_committing = True
         if arrangements:
+            self.is_committing = True
             self._deferred = None
         for order, runs in arrangements.items():
             loaded[order] = self._all_arrangements.get(order) or Arrangement(order)
@@ -400,7 +400,8 @@ class Trace:
         self._builds.clear()
         self._arena = None
         self.version += 1
-        self.is_committing = False
+        if loaded:
+            self.is_committing = False
 
     def replace_runs(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
         """Replace the runs of some arrangements by others that have the same sum.

@@ -476,6 +476,7 @@ def test_a_trace_of_which_only_some_arrangements_have_a_step_is_loaded_again(mon
         patch.setattr(Spine, "append", InterruptedAfter(Spine.append).bound())
         with pytest.raises(KeyboardInterrupt):
             trace.update(rows)
+    trace.load({})  # changes nothing
     with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
         trace.update(rows)
     trace.load(runs)
