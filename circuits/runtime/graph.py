@@ -16,6 +16,7 @@ Tests compare the two: the sum of the deltas equals the whole view.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -80,6 +81,7 @@ from dbsp_wcoj.planning.formula_candidates import parse_formula
 from dbsp_wcoj.storage.relations import RelationsStep
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.workers import (
+    MIN_DIVIDED_ROWS,
     MIN_PARALLEL_ROWS,
     Job,
     Workers,
@@ -99,6 +101,9 @@ Clock = Callable[[], float]
 #: The name under which the state stores the time of the last step.
 NOW: Final = "now"
 
+# A node with fewer input rows runs in the task that lets it run: another thread would take longer
+# to begin than the node takes.
+MIN_TASK_ROWS: Final = 1 << 11
 # The digits of a structural hash in the name of state: 64 bits.
 _HASH_DIGITS = 16
 
@@ -480,7 +485,7 @@ class Graph:
         """Return whether several nodes may run at the same time in a step with many rows."""
         if self.schedule.task_order is None or self.observer is not None:
             return False
-        return sum(map(len, inputs.values())) >= MIN_PARALLEL_ROWS
+        return sum(map(len, inputs.values())) >= MIN_DIVIDED_ROWS
 
     def backfill(
         self,
@@ -878,8 +883,7 @@ class _GraphStepExecution:
 
         def begin(job: Job) -> None:
             tasks.job = job
-            for position in tasks.take_ready():
-                job.add(partial(self._run_task, position, tasks))
+            self._add_tasks(job, tasks)
 
         try:
             workers.run_job(begin)
@@ -891,8 +895,57 @@ class _GraphStepExecution:
         self._integrals = dict(sorted(self._integrals.items()))
         self._shared.sort([node.name for node in nodes])
 
+    def _add_tasks(self, job: Job, tasks: NodeTasks) -> None:
+        """Add tasks for the nodes that wait for no other one."""
+        small, large = self._take_ready(tasks)
+        if small or large:
+            job.add(partial(self._run_nodes, small, large[:1], tasks))
+        for position in large[1:]:
+            job.add(partial(self._run_nodes, (), [position], tasks))
+
+    def _run_nodes(self, small: Sequence[int], large: Sequence[int], tasks: NodeTasks) -> None:
+        """Run nodes, then those that they let run, but only one node with many rows at a time.
+
+        All others with many rows become tasks. So a step without two such nodes is one task, and
+        wakes no other thread.
+
+        Args:
+            small: Nodes with few input rows.
+            large: At most one node with many.
+            tasks: The nodes that can run.
+        """
+        own, own_large = deque(small), deque(large)
+        while own or own_large:
+            self._run_task((own or own_large).popleft(), tasks)
+            job = tasks.job
+            if job is None or job.errors:  # the step has failed
+                return
+            ready, ready_large = self._take_ready(tasks)
+            own += ready
+            if ready_large and not own_large:
+                own_large.append(ready_large.pop(0))
+            for reader in ready_large:
+                job.add(partial(self._run_nodes, (), [reader], tasks))
+
+    def _take_ready(self, tasks: NodeTasks) -> tuple[list[int], list[int]]:
+        """Return the nodes that can run now, once: those with few input rows, and with many."""
+        small: list[int] = []
+        large: list[int] = []
+        for position in tasks.take_ready():
+            is_large = self._count_input_rows(position) >= MIN_TASK_ROWS
+            (large if is_large else small).append(position)
+        return small, large
+
+    def _count_input_rows(self, position: int) -> int:
+        """Return the number of rows that a node reads, or has from a stage, in this step."""
+        result = self._stage_results.get(position)
+        rows = 0 if result is None else len(result)
+        for source in self._graph.nodes[position].inputs:
+            rows += len(self._unsorted.get(source, self._deltas[source]).weight_array)
+        return rows
+
     def _run_task(self, position: int, tasks: NodeTasks | None) -> None:
-        """Compute the delta of a node; then let the nodes run that wait for no other one."""
+        """Compute the delta of a node, with a budget of its own."""
         graph, context = self._graph, self._context
         start = graph.clock()
         if tasks is not None and graph.nodes[position].operator is not None:
@@ -902,10 +955,8 @@ class _GraphStepExecution:
             tasks.add_budgets(context.budget)
         self._run_node(position, context, graph.schedule)
         self._seconds[position] += graph.clock() - start
-        if tasks is not None and tasks.job is not None:
+        if tasks is not None:
             tasks.end(position)
-            for reader in tasks.take_ready():
-                tasks.job.add(partial(self._run_task, reader, tasks))
 
     def _run_node(self, position: int, context: StepContext, schedule: Schedule) -> None:
         """Compute the delta of a node, and let the nodes that read it run."""

@@ -13,6 +13,7 @@ aggregates. A column that no operator reads is not copied, and only results are 
 of one slice, not even those that only aggregates read.
 
 A table with fewer than `MIN_SLICED_ROWS` rows is one slice. It saves the sort of the input only.
+Workers share such a slice by branches: the operators that depend on different first operators.
 
 The stage of an input consists of
 
@@ -35,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -52,7 +53,7 @@ from circuits.runtime.task_order import may_add_values
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
-from dbsp_wcoj.workers import TASKS_PER_THREAD, current_workers, run_tasks
+from dbsp_wcoj.workers import MIN_DIVIDED_ROWS, TASKS_PER_THREAD, current_workers, run_tasks
 from dbsp_wcoj.zset import add_in_order, consolidated_rows
 
 __all__ = [
@@ -86,6 +87,7 @@ class LinearStage:
     Attributes:
         input: The position of the input.
         members: The positions of the operators, each after its input.
+        branches: The members by the first operator over the input on whose rows they depend.
         results: The members whose result is needed outside the stage: an operator outside reads it,
             or it is a view or has a trace. Of aggregates, the stage always returns the partial
             result.
@@ -95,6 +97,7 @@ class LinearStage:
 
     input: int
     members: Sequence[int]
+    branches: Sequence[Sequence[int]]
     results: Collection[int]
     keeps_values: bool
 
@@ -198,10 +201,25 @@ def find_stages(
                 for member in members
                 if isinstance(nodes[member].operator, MapOperator)
             )
+            ordered = sorted(members)
             stages[node.name] = LinearStage(
-                position, sorted(members), frozenset(results), keeps_values
+                position,
+                ordered,
+                _branches(nodes, position, ordered),
+                frozenset(results),
+                keeps_values,
             )
     return stages
+
+
+def _branches(nodes: Sequence[Node], position: int, members: Sequence[int]) -> list[list[int]]:
+    """Return the members of a stage by the first operator on whose rows they depend."""
+    branch_of: dict[int, list[int]] = {}
+    for member in members:
+        (source,) = nodes[member].inputs
+        branch = branch_of[member] = [] if source == position else branch_of[source]
+        branch.append(member)
+    return [branch for member, branch in branch_of.items() if branch[0] == member]
 
 
 def _members(nodes: Sequence[Node], readers: Sequence[Sequence[int]], position: int) -> set[int]:
@@ -246,45 +264,66 @@ def run_stage(
         LimitError: The step exceeds a limit; ``budget.operator`` is the node that exceeded it.
     """
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
-    slice_rows = len(rows) if len(rows) < MIN_SLICED_ROWS else SLICE_ROWS
+    is_sliced = len(rows) >= MIN_SLICED_ROWS
     run = partial(
-        _run_slices, stage, nodes, rows, slice_rows, clock=clock, unsorted_nodes=unsorted_nodes
+        _run_slices,
+        stage,
+        nodes,
+        rows,
+        SLICE_ROWS if is_sliced else len(rows),
+        clock=clock,
+        unsorted_nodes=unsorted_nodes,
     )
-    workers = current_workers() if len(rows) > slice_rows and stage.keeps_values else None
+    is_divisible = is_sliced or (len(rows) >= MIN_DIVIDED_ROWS and len(stage.branches) > 1)
+    workers = current_workers() if is_divisible and stage.keeps_values else None
     if workers is None:
-        measured = [run(0, len(rows), budget=budget)]
-    else:
+        measured = [run(stage.members, 0, len(rows), budget=budget)]
+    elif is_sliced:
         tasks = workers.threads * TASKS_PER_THREAD
         bounds = [len(rows) * task // tasks for task in range(tasks + 1)]
         measured = run_tasks(
             [
-                partial(run, start, stop, budget=budget.for_concurrent_operator(0))
+                partial(run, stage.members, start, stop, budget=budget.for_concurrent_operator(0))
                 for start, stop in pairwise(bounds)
+            ]
+        )
+    else:
+        tasks = min(workers.threads * TASKS_PER_THREAD, len(stage.branches))
+        measured = run_tasks(
+            [
+                partial(run, members, 0, len(rows), budget=budget.for_concurrent_operator(0))
+                for members in (
+                    [*chain.from_iterable(stage.branches[task::tasks])] for task in range(tasks)
+                )
             ]
         )
     results: dict[int, ZSet] = {}
     row_counts: dict[int, int] = {}
     seconds: dict[int, float] = {}
+    unsorted: dict[int, UnsortedRows] = {}
+    for part in measured:
+        unsorted.update(part.unsorted)
     for member in stage.members:
         before = clock()
+        parts = [part for part in measured if member in part.outputs]
         if workers is not None:  # each worker has compared its own bytes only
             budget.start_operator(member)
-            budget.add_bytes(sum(part.sizes[member] for part in measured))
+            budget.add_bytes(sum(part.sizes[member] for part in parts))
         operator = nodes[member].operator
-        outputs = [output for part in measured for output in part.outputs[member]]
+        outputs = [output for part in parts for output in part.outputs[member]]
         if isinstance(operator, AggregatingOperator):  # it emits rows only after the stage
             results[member] = add_in_order(outputs, operator.partial_arity)
         else:
-            row_counts[member] = sum(part.row_counts[member] for part in measured)
-            if member in stage.results and member not in measured[0].unsorted:
+            row_counts[member] = sum(part.row_counts[member] for part in parts)
+            if member in stage.results and member not in unsorted:
                 results[member] = add_in_order(outputs, nodes[member].empty.arity)
                 row_counts[member] = len(results[member])
-        seconds[member] = sum(part.seconds[member] for part in measured) + clock() - before
-    return StageResult(results, row_counts, seconds, measured[0].unsorted)
+        seconds[member] = sum(part.seconds[member] for part in parts) + clock() - before
+    return StageResult(results, row_counts, seconds, unsorted)
 
 
 class _SliceResults(NamedTuple):
-    """The results of some slices, by the positions of the members.
+    """The results of some members for some slices, by the positions of the members.
 
     Attributes:
         outputs: The rows of each slice that are needed outside the stage.
@@ -306,6 +345,7 @@ def _run_slices(
     nodes: Sequence[Node],
     rows: EncodedRows,
     slice_rows: int,
+    members: Sequence[int],
     first: int,
     end: int,
     *,
@@ -313,19 +353,19 @@ def _run_slices(
     clock: Callable[[], float],
     unsorted_nodes: Collection[int],
 ) -> _SliceResults:
-    """Run the operators of a stage on the rows from ``first`` to ``end``, slice by slice."""
+    """Run members of a stage on the rows from ``first`` to ``end``, slice by slice."""
     result = _SliceResults(
-        {member: [] for member in stage.members},
-        dict.fromkeys(stage.members, 0),
-        dict.fromkeys(stage.members, 0.0),
-        dict.fromkeys(stage.members, 0),
+        {member: [] for member in members},
+        dict.fromkeys(members, 0),
+        dict.fromkeys(members, 0.0),
+        dict.fromkeys(members, 0),
         {},
     )
     for start in range(first, end, slice_rows):
         stop = min(start + slice_rows, end)
         columns = [column[start:stop] for column in rows.columns]
         slices = {stage.input: RowSlice(columns, rows.weights[start:stop])}
-        for member in stage.members:
+        for member in members:
             before = clock()
             node = nodes[member]
             source = slices.get(node.inputs[0])

@@ -16,8 +16,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import circuits.circuit
+import circuits.inputs.encoded_inputs
 import circuits.runtime.graph
 import circuits.runtime.linear_stage
+import circuits.runtime.operators.aggregates.linear_aggregate
+import circuits.runtime.threads
 import circuits.schema
 import dbsp_wcoj.delta_query
 import dbsp_wcoj.execution.physical_term
@@ -46,11 +49,16 @@ EDGE = {"e": "src bigint not null, dst bigint not null"}
 
 
 @contextmanager
-def divided_steps() -> Iterator[None]:
-    """Divide the work of steps of any size among threads."""
+def divided_steps(*, slices: bool = True) -> Iterator[None]:
+    """Divide the work of steps of any size among threads.
+
+    Args:
+        slices: True to divide the rows of linear stages by slices, False by branches.
+    """
     modules: list[Any] = [
         circuits.circuit,
         circuits.runtime.graph,
+        circuits.runtime.operators.aggregates.linear_aggregate,
         circuits.schema,
         dbsp_wcoj.delta_query,
         dbsp_wcoj.storage.relations,
@@ -61,9 +69,14 @@ def divided_steps() -> Iterator[None]:
             stack.enter_context(patch.object(module, "MIN_PARALLEL_ROWS", 1))
         stack.enter_context(patch.object(term_division, "MIN_DIVIDED_ROWS", 1))
         stack.enter_context(patch.object(term_division, "MIN_PART_ROWS", 1))
+        stack.enter_context(patch.object(circuits.runtime.graph, "MIN_DIVIDED_ROWS", 1))
+        stack.enter_context(patch.object(circuits.runtime.graph, "MIN_TASK_ROWS", 2))
+        stack.enter_context(patch.object(circuits.inputs.encoded_inputs, "MIN_UNSORTED_ROWS", 1))
         stage = circuits.runtime.linear_stage
-        stack.enter_context(patch.object(stage, "MIN_SLICED_ROWS", 1))
-        stack.enter_context(patch.object(stage, "SLICE_ROWS", 2))
+        stack.enter_context(patch.object(stage, "MIN_DIVIDED_ROWS", 1))
+        if slices:
+            stack.enter_context(patch.object(stage, "MIN_SLICED_ROWS", 1))
+            stack.enter_context(patch.object(stage, "SLICE_ROWS", 2))
         yield
 
 
@@ -96,10 +109,10 @@ def outcome(circuit: Circuit, tables: dict[str, pa.Table], **options: Any) -> An
         return type(error), str(error)
 
 
-def check_random_sql(case: Case) -> None:
+def check_random_sql(case: Case, *, slices: bool) -> None:
     by_threads = {n: compile_case(case, materialize=True, threads=n) for n in (1, 2, 3)}
     for changes, now in zip(case.steps, case.times, strict=True):
-        with divided_steps():
+        with divided_steps(slices=slices):
             found = [outcome(by_threads[1], deltas(changes), now=now)]
             with no_second_run() if isinstance(found[0], dict) else nullcontext():
                 found += [outcome(by_threads[n], deltas(changes), now=now) for n in (2, 3)]
@@ -109,16 +122,16 @@ def check_random_sql(case: Case) -> None:
 
 
 @LAW
-@given(st.integers(0, 2**40))
-def test_random_sql_gives_the_same_with_one_two_and_three_threads(seed):
-    check_random_sql(draw_case(seed))
+@given(st.integers(0, 2**40), st.booleans())
+def test_random_sql_gives_the_same_with_one_two_and_three_threads(seed, slices):
+    check_random_sql(draw_case(seed), slices=slices)
 
 
 @pytest.mark.slow
 @settings(LAW, max_examples=1000)
-@given(st.integers(0, 2**40))
-def test_much_random_sql_gives_the_same_with_one_two_and_three_threads(seed):
-    check_random_sql(draw_case(seed))
+@given(st.integers(0, 2**40), st.booleans())
+def test_much_random_sql_gives_the_same_with_one_two_and_three_threads(seed, slices):
+    check_random_sql(draw_case(seed), slices=slices)
 
 
 VIEWS = """
@@ -427,6 +440,35 @@ def test_small_steps_wake_no_thread(monkeypatch):
     monkeypatch.setattr(Workers, "run_job", pytest.fail)
     for first, size in ((20_000, 1), (20_001, 10), (20_011, 200)):
         circuit.step({"e": edges.slice(first, size)})
+
+
+def test_a_step_without_two_large_operators_wakes_no_thread(monkeypatch):
+    text = "SELECT src, count(*) AS n FROM e WHERE dst < 4000 GROUP BY src"
+    circuit = compile_sql(text, EDGE, threads=3)
+    monkeypatch.setattr(circuits.runtime.threads._LazyPool, "submit", pytest.fail)
+    for seed in range(3):
+        circuit.step({"e": random_edges(seed, 6_000, 4_000)})
+
+
+def test_independent_large_operators_of_a_step_are_different_tasks(monkeypatch):
+    def note(workers: Workers, job: Any, task: Any) -> None:
+        tasks.append(task)
+        add(workers, job, task)
+
+    tasks: list[Any] = []
+    add = Workers.add
+    monkeypatch.setattr(Workers, "add", note)
+    text = "".join(
+        f"CREATE VIEW v{k} AS SELECT src, count(*) AS n FROM e WHERE dst <> {k} GROUP BY src;"
+        for k in range(5)
+    )
+    one, two = (compile_sql(text, EDGE, threads=threads) for threads in (1, 2))
+    for seed in range(3):
+        tasks.clear()
+        tables = {"e": random_edges(seed, 6_000, 4_000)}
+        assert two.step(tables) == one.step(tables)
+        assert len(tasks) >= 5
+    assert state_of(one) == state_of(two)
 
 
 def test_threads_are_checked_and_default_to_the_cores_of_the_process():

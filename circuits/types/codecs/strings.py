@@ -29,6 +29,8 @@ from circuits.types.codecs.arrow_buffers import (
     strings_of,
 )
 from dbsp_wcoj.values.interner import Interner
+from dbsp_wcoj.values.parallel_intern import intern_in_slices
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS
 
 __all__ = ["WORD_BYTES", "Strings"]
 
@@ -66,8 +68,11 @@ class Strings:
             int64 codes. Without ``adding``, a value that is not in the dictionary gets -1. NULL
             gets -1, too, and `Codec` replaces it.
         """
+        strings = strings_of(array)
+        if adding and len(array) >= MIN_PARALLEL_ROWS:
+            return intern_in_slices(self.dictionary, *strings, valid)
         look_up = self.dictionary.intern if adding else self.dictionary.find
-        return look_up(*strings_of(array), valid)
+        return look_up(*strings, valid)
 
     def decode(self, codes: Int64Array, valid: BoolArray | None) -> pa.Array:
         """Return the strings of codes.

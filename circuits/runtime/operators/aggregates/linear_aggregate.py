@@ -35,6 +35,8 @@ trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -60,7 +62,8 @@ from dbsp_wcoj.kernels.values.group_changes import (
 )
 from dbsp_wcoj.storage.group_lookup import GroupSlots, group_slots
 from dbsp_wcoj.storage.trace import Staged
-from dbsp_wcoj.zset import Int64Array, consolidated_rows
+from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, TASKS_PER_THREAD, current_workers, run_tasks
+from dbsp_wcoj.zset import Int64Array, add_in_order, consolidated_rows
 
 __all__ = ["LinearAggregate"]
 
@@ -230,6 +233,28 @@ class LinearAggregate:
         Raises:
             WeightOverflowError: A weight would leave int64.
         """
+        n = len(weights)
+        workers = current_workers() if n >= MIN_PARALLEL_ROWS and not value_rows else None
+        if workers is not None:
+            return self._add_slices(rows, weights, workers.threads * TASKS_PER_THREAD)
+        return self._partial_rows(rows, weights, value_rows)
+
+    def _add_slices(self, rows: Int64Array, weights: Int64Array, count: int) -> ZSet:
+        """Return the partial aggregate of rows, of which workers compute slices."""
+
+        def add_up(first: int, end: int) -> ZSet:
+            # Kernels are compiled for contiguous arrays.
+            columns = np.ascontiguousarray(rows[:, first:end])
+            return self._partial_rows(columns, weights[first:end], ())
+
+        bounds = [len(weights) * number // count for number in range(count + 1)]
+        parts = run_tasks([partial(add_up, first, end) for first, end in pairwise(bounds)])
+        return add_in_order(parts, len(self.keys) + 1)
+
+    def _partial_rows(
+        self, rows: Int64Array, weights: Int64Array, value_rows: Sequence[ZSet]
+    ) -> ZSet:
+        """Compute `partial_rows` in this thread."""
         k, n = len(self.keys), len(weights)
         keys = [rows.take(self._key_columns, axis=0)]
         groups = find_groups(keys[0])
