@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -53,7 +55,9 @@ class FileTarget:
         pq.write_table(delta.table, self._place / f"{delta.batch_id}-{delta.view}.parquet")
 
 
-def session_of(master: str, place: Path) -> SparkSession:
+def session_of(
+    master: str, place: Path, further: Mapping[str, str] = MappingProxyType({})
+) -> SparkSession:
     use_java()
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -70,6 +74,7 @@ def session_of(master: str, place: Path) -> SparkSession:
         "spark.sql.shuffle.partitions": "2",
         "spark.task.maxFailures": "8",
         "spark.local.dir": str(place / "scratch"),
+        **further,
     }
     for key, value in settings.items():
         builder = builder.config(key, value)

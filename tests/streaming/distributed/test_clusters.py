@@ -20,6 +20,7 @@ import pytest
 from streaming import JavaMissingError
 from streaming.java import use_java
 from tests.support.cluster_driver import views
+from tests.support.cluster_kills import kill_at_random
 from tests.support.tables import bag_of
 
 pytestmark = pytest.mark.spark
@@ -206,3 +207,10 @@ def test_the_view_stays_exact_when_a_worker_of_a_standalone_cluster_is_killed(pr
 @pytest.mark.slow
 def test_the_view_stays_exact_when_an_executor_of_a_local_cluster_is_killed(processes):
     run(processes, "local-cluster[2,1,1024]", end_executor)
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_or_doubled_when_processes_are_killed_at_random(processes):
+    place = processes.folder / "kills"
+    place.mkdir()
+    kill_at_random(place, kills=12, seed=3)
