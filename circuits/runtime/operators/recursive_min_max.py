@@ -182,7 +182,7 @@ def _read_histories(
     rows = candidates.row_array
     first = first_positions_of_rows(rows[:key_columns]) if key_columns else np.zeros(1, np.int64)
     key_count = len(first)
-    key_indices = np.repeat(np.arange(key_count), np.diff([*first, len(candidates)]))
+    key_indices = np.repeat(np.arange(key_count), np.diff(first, append=len(candidates)))
     earliest = np.minimum.reduceat(rows[-1], first)  # the first iteration of each key's delta
     least_rows = prefix_lookup(trace, keys, limit=1)  # (value, iteration)
     is_settled = least_rows.rows[1] < earliest[least_rows.prefix_index]

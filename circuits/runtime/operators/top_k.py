@@ -160,14 +160,8 @@ class _TopKReader(ABC):
         if float(weights.sum(dtype=np.float64)) > 2**62 or self.offset + (self.limit or 0) > 2**62:
             # Positions can exceed int64, so use Python integers.
             weights = weights.astype(object)
-        # The positions of each row among all rows, from ``begins`` to before ``ends``.
-        ends = np.cumsum(weights)
-        begins = ends - weights
-        group_starts = first_positions(group_indices)
-        group_sizes = np.diff(np.append(group_starts, len(group_indices)))
-        group_begins = np.repeat(begins[group_starts], group_sizes)
-        # The positions of each row in its group.
-        begins, ends = begins - group_begins, ends - group_begins
+        begins = _first_positions_in_groups(group_indices, weights)
+        ends = begins + weights
         begins = np.maximum(begins, self.offset)
         if self.limit is not None:
             ends = np.minimum(ends, self.offset + self.limit)
@@ -236,7 +230,10 @@ class NumberedTopKOperator(_TopKReader):
 
     def _change(self, read: _SelectedRows, budget: Budget | None) -> ZSet:
         """Return the difference between the numbered rows with and without the step."""
-        firsts = [_first_numbers(read.group_indices, weights) for weights in (read.old, read.new)]
+        firsts = [
+            _first_positions_in_groups(read.group_indices, weights) + 1
+            for weights in (read.old, read.new)
+        ]
         is_selected = (read.old > 0) | (read.new > 0)
         has_new_numbers = (read.old != read.new) | (firsts[0] != firsts[1])
         changed = np.flatnonzero(is_selected & has_new_numbers)
@@ -257,14 +254,14 @@ class NumberedTopKOperator(_TopKReader):
         )
 
 
-def _first_numbers(group_indices: Int64Array, weights: Int64Array) -> Int64Array:
-    """Return the number of the first of the w rows that each row of weight w is, in its group.
+def _first_positions_in_groups(group_indices: Int64Array, weights: Int64Array) -> Int64Array:
+    """Return the first of the w positions of each row of weight w in its group, from 0.
 
-    >>> _first_numbers(np.array([0, 0, 0, 4]), np.array([1, 2, 1, 1])).tolist()
-    [1, 2, 4, 1]
+    >>> _first_positions_in_groups(np.array([0, 0, 0, 4]), np.array([1, 2, 1, 1])).tolist()
+    [0, 1, 3, 0]
     """
     begins = np.cumsum(weights) - weights
     group_starts = first_positions(group_indices)
-    group_sizes = np.diff(np.append(group_starts, len(group_indices)))
-    numbers: Int64Array = begins - np.repeat(begins[group_starts], group_sizes) + 1
-    return numbers
+    group_sizes = np.diff(group_starts, append=len(group_indices))
+    positions: Int64Array = begins - np.repeat(begins[group_starts], group_sizes)
+    return positions

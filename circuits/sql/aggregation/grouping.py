@@ -44,8 +44,14 @@ from circuits.sql.aggregation.aggregate_reader import CALL_WRAPPERS, PrimitiveAg
 from circuits.sql.binding.clause import Clause, Reader, is_aggregate
 from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.scope import (
-    FIRST_OUTER_COLUMN,
+    END_OF_GROUP_VALUES,
+    FIRST_AGGREGATE,
+    FIRST_GROUPING,
+    FIRST_KEY,
+    FIRST_SUBQUERY,
+    FIRST_WINDOW,
     NOW_COLUMN,
+    ROW_NUMBER_COLUMN,
     is_correlated,
     is_outer_column,
 )
@@ -59,9 +65,7 @@ from circuits.sql.expressions.literals import integer_literal
 from circuits.types import functions
 
 __all__ = [
-    "FIRST_WINDOW",
     "ONE_ROW",
-    "ROW_NUMBER_COLUMN",
     "Grouping",
     "aggregate_call",
     "has_aggregate",
@@ -70,18 +74,6 @@ __all__ = [
     "is_padded_aggregate",
     "is_window_value",
 ]
-
-# Placeholders are columns, numbered from these values on, beyond the columns of any plan.
-FIRST_KEY: Final = 2 * FIRST_OUTER_COLUMN
-FIRST_AGGREGATE: Final = 3 * FIRST_OUTER_COLUMN
-FIRST_SUBQUERY: Final = 4 * FIRST_OUTER_COLUMN
-#: Placeholders of window functions (`circuits.sql.aggregation.windows`).
-FIRST_WINDOW: Final = 5 * FIRST_OUTER_COLUMN
-#: Placeholders of the values of ``grouping()``.
-FIRST_GROUPING: Final = 6 * FIRST_OUTER_COLUMN
-#: The placeholder of a row_number() of which a condition keeps a range, as in
-#: ``QUALIFY row_number() OVER (...) <= 3``. A TopK keeps the rows, a Window computes their numbers.
-ROW_NUMBER_COLUMN: Final = 7 * FIRST_OUTER_COLUMN
 
 #: The plan of a SELECT without FROM: one row without columns.
 ONE_ROW: Final = Values((), ((),))
@@ -127,7 +119,7 @@ def is_grouped(select: exp.Select) -> bool:
 
 def is_group_value(column: int) -> bool:
     """Return whether a column number is the placeholder of a value over the groups."""
-    return column >= FIRST_AGGREGATE
+    return FIRST_AGGREGATE <= column < END_OF_GROUP_VALUES
 
 
 def is_window_value(column: int) -> bool:
@@ -436,8 +428,7 @@ def pad_aggregate(groups: Aggregate, domain: PlanNode) -> PlanNode:
         functions.call("same", column, Column(column.index + keys, column.type))
         for column in columns(domain)
     ]
-    predicate = equalities[0] if keys == 1 else functions.call("and", *equalities)
-    missing = Semijoin(domain, groups, predicate, anti=True)
+    missing = Semijoin(domain, groups, functions.conjunction(equalities), anti=True)
     return Union((groups, CrossJoin((missing, empty_aggregate))))
 
 

@@ -23,7 +23,6 @@ from circuits.plan.window import RANKING, WHOLE_PARTITION, Frame, Window, Window
 from circuits.sql.aggregation.aggregate_calls import read_aggregate
 from circuits.sql.aggregation.aggregate_reader import PrimitiveAggregate
 from circuits.sql.aggregation.frames import read_frame
-from circuits.sql.aggregation.grouping import FIRST_WINDOW
 from circuits.sql.binding.clause import REFUSE_WINDOW, Clause
 from circuits.sql.binding.interval_keys import normalize_interval
 from circuits.sql.binding.ordering import (
@@ -33,7 +32,7 @@ from circuits.sql.binding.ordering import (
     read_order,
     reverse_order,
 )
-from circuits.sql.binding.scope import is_correlated
+from circuits.sql.binding.scope import FIRST_WINDOW, is_correlated
 from circuits.sql.expressions.constants import read_constant
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.types.functions import aggregate_type

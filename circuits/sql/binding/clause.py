@@ -28,6 +28,7 @@ from circuits.sql.binding.enums import (
 )
 from circuits.sql.binding.interval_keys import INTERVAL_COMPARISONS, lengths_of_intervals
 from circuits.sql.binding.nested_order import has_order_key, order_key
+from circuits.sql.binding.scope import FIRST_PARAMETER, LEVEL_COLUMNS
 from circuits.sql.binding.time_zones import add_time_zones
 from circuits.sql.syntax.parsing import NAME_IN_TEXT
 from circuits.sql.syntax.remedies import function_remedy
@@ -40,8 +41,6 @@ from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = [
     "AGGREGATES_FLOATS",
-    "FIRST_PARAMETER",
-    "LEVEL_COLUMNS",
     "NOW_ADVICE",
     "REFUSE_COLUMN",
     "REFUSE_WINDOW",
@@ -57,9 +56,6 @@ __all__ = [
 
 #: The key of ``meta`` of an aggregate function with an argument that is a float.
 AGGREGATES_FLOATS: Final = "aggregates_floats"
-#: The column number of the first parameter of a lambda; each level adds ``LEVEL_COLUMNS``.
-FIRST_PARAMETER: Final = 1 << 40
-LEVEL_COLUMNS: Final = 100
 #: The functions that depend on the order of values.
 ORDERING_FUNCTIONS: Final = frozenset({"lt", "le", "gt", "ge", "list_min", "list_max"})
 # Functions whose value is another one in each call.

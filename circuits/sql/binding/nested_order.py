@@ -12,14 +12,13 @@ from __future__ import annotations
 import pyarrow as pa
 
 from circuits.plan.expressions import Column, Expression, Literal
+from circuits.sql.binding.scope import FIRST_KEY_PARAMETER
 from circuits.types import functions
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 
 __all__ = ["has_order_key", "order_key", "value_of_key"]
 
-# The number of the parameter of the outermost lambda, above those of `circuits.sql.expressions`.
-_FIRST_PARAMETER = 1 << 44
 _NULL = Literal(None, pa.null())
 
 
@@ -51,7 +50,7 @@ def order_key(value: Expression, level: int = 0) -> Expression:
         return call("case", call("is_null", value), _NULL, call("make_struct", *parts))
     if not is_list(value.type):
         return value
-    first = _FIRST_PARAMETER + 2 * level
+    first = FIRST_KEY_PARAMETER + 2 * level
     element = Column(first, value.type.value_type)
     body = call("make_struct", *_key_fields(0, element, level + 1))
     return lambda_call("list_transform", value, body, (first, first + 1))
@@ -74,7 +73,7 @@ def value_of_key(key: Expression, type_: pa.DataType, level: int = 0) -> Express
         return call("case", call("is_null", key), _NULL, call("make_struct", *parts))
     if not is_list(type_):
         return key
-    first = _FIRST_PARAMETER + 2 * level
+    first = FIRST_KEY_PARAMETER + 2 * level
     element = _field(Column(first, key.type.value_type), 1)
     body = value_of_key(element, type_.value_type, level + 1)
     return lambda_call("list_transform", key, body, (first, first + 1))

@@ -38,8 +38,20 @@ from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
 
 __all__ = [
+    "COMPARED_ELEMENT",
+    "END_OF_GROUP_VALUES",
+    "FIRST_AGGREGATE",
+    "FIRST_GROUPING",
+    "FIRST_HIDDEN_PARAMETER",
+    "FIRST_KEY",
+    "FIRST_KEY_PARAMETER",
     "FIRST_OUTER_COLUMN",
+    "FIRST_PARAMETER",
+    "FIRST_SUBQUERY",
+    "FIRST_WINDOW",
+    "LEVEL_COLUMNS",
     "NOW_COLUMN",
+    "ROW_NUMBER_COLUMN",
     "Domain",
     "Scope",
     "ScopeColumn",
@@ -50,9 +62,32 @@ __all__ = [
     "shift_columns",
 ]
 
-#: The number of column 0 of the enclosing query in the expressions of a subquery.
+# Numbers of columns that are placeholders while a text is read; no relation has as many columns.
+# Each range ends where the next one begins.
+#: The columns of the enclosing query in the expressions of a subquery.
 FIRST_OUTER_COLUMN: Final = 1 << 32
-#: The number of the column that stands for the time of the step; no relation has as many columns.
+#: The keys of the groups, their aggregates, and scalar subqueries over them.
+FIRST_KEY: Final = 2 << 32
+FIRST_AGGREGATE: Final = 3 << 32
+FIRST_SUBQUERY: Final = 4 << 32
+#: The values of window functions (`circuits.sql.aggregation.windows`).
+FIRST_WINDOW: Final = 5 << 32
+#: The values of ``grouping()``.
+FIRST_GROUPING: Final = 6 << 32
+#: A row_number() of which a condition keeps a range, as in
+#: ``QUALIFY row_number() OVER (...) <= 3``. A TopK keeps the rows, a Window computes their numbers.
+ROW_NUMBER_COLUMN: Final = 7 << 32
+END_OF_GROUP_VALUES: Final = 8 << 32
+#: The parameters of lambdas that are not in the text; none of them is within another one.
+FIRST_HIDDEN_PARAMETER: Final = (1 << 40) - 4
+#: The first parameter of a lambda of the text; each level adds ``LEVEL_COLUMNS``.
+FIRST_PARAMETER: Final = 1 << 40
+LEVEL_COLUMNS: Final = 100
+#: The element of a list in a comparison with ANY or ALL.
+COMPARED_ELEMENT: Final = 1 << 42
+#: The parameters of the lambdas of order keys (`circuits.sql.binding.nested_order`).
+FIRST_KEY_PARAMETER: Final = 1 << 44
+#: The time of the step.
 NOW_COLUMN: Final = 1 << 48
 
 

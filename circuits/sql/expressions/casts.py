@@ -32,8 +32,9 @@ from sqlglot import exp
 from circuits.errors import EvaluationError
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.evaluation import evaluate
-from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
+from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.binding.enums import enum_of_text
+from circuits.sql.binding.scope import FIRST_PARAMETER
 from circuits.sql.expressions.json_functions.values import call_json, mark_json, value_as_json
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.postgres.numbers import is_numeric, unlimited_numeric

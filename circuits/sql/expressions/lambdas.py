@@ -14,7 +14,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, substitute
-from circuits.sql.binding.clause import FIRST_PARAMETER, LEVEL_COLUMNS, Clause, Reader
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.binding.scope import FIRST_PARAMETER, LEVEL_COLUMNS
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.spark.lists import unless_null
 from circuits.types import functions

@@ -13,22 +13,18 @@ NULL.
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.scope import COMPARED_ELEMENT
 from circuits.sql.expressions.literals import NULL
 from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["compare_with_list", "is_list_comparison", "read_in_list"]
-
-# The column that stands for an element; plans and lambdas have only columns of smaller numbers.
-_ELEMENT: Final = 1 << 42
 
 
 def is_list_comparison(node: exp.Expr) -> bool:
@@ -75,11 +71,11 @@ def compare_with_list(clause: Clause, node: exp.Binary, function: str) -> Expres
         raise source.error(
             list_node, f"ANY and ALL take a list or a subquery, not a value of type {elements.type}"
         )
-    element = Column(_ELEMENT, elements.type.value_type)
+    element = Column(COMPARED_ELEMENT, elements.type.value_type)
     condition = clause.call(node, function, value, element)
     with source.errors_at(node):
         result = lambda_call(
-            "list_exists" if is_any else "list_forall", elements, condition, (_ELEMENT,)
+            "list_exists" if is_any else "list_forall", elements, condition, (COMPARED_ELEMENT,)
         )
     if source.is_postgres:
         return result

@@ -20,7 +20,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal
-from circuits.sql.binding.clause import FIRST_PARAMETER, Clause, Reader
+from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.binding.scope import FIRST_HIDDEN_PARAMETER
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.duckdb_lists import join_texts
 from circuits.sql.expressions.lambdas import read_comparator_sort, read_comprehension
@@ -35,9 +36,6 @@ from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
 __all__ = ["READERS", "READERS_BY_NAME"]
-
-#: The column of an element in the lambda of string_to_array(). No lambda of the text has it.
-_PART: Final = FIRST_PARAMETER - 3
 
 
 def _read_list(clause: Clause, node: exp.Array) -> Expression:
@@ -439,9 +437,10 @@ def _read_string_to_array(clause: Clause, node: exp.StringToArray) -> Expression
             raise clause.source.unsupported(
                 node, "a computed text for NULL in string_to_array()", "write a constant"
             )
-        value = clause.call(node, "nullif", Column(_PART, pa.string()), word)
+        value = clause.call(node, "nullif", Column(FIRST_HIDDEN_PARAMETER, pa.string()), word)
         with clause.source.errors_at(node):
-            parts = lambda_call("list_transform", parts, value, (_PART, _PART - 1))
+            parameters = (FIRST_HIDDEN_PARAMETER, FIRST_HIDDEN_PARAMETER + 1)
+            parts = lambda_call("list_transform", parts, value, parameters)
     is_empty = clause.call(node, "eq", text, string_literal(""))
     no_parts = clause.call(node, "list_slice", parts, integer_literal(1), integer_literal(0))
     return clause.call(node, "case", is_empty, no_parts, parts)

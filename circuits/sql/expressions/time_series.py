@@ -21,6 +21,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.scope import FIRST_HIDDEN_PARAMETER
 from circuits.sql.expressions.literals import integer_literal
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.nested.lambdas import lambda_call
@@ -29,8 +30,8 @@ __all__ = ["is_time_series", "read_time_series"]
 
 #: The columns of an element and its position in the lambda of this module. No plan and no lambda of
 #: the text has columns of these numbers. The position is not read.
-_ELEMENT: Final = (1 << 40) - 1
-_POSITION: Final = _ELEMENT - 1
+_ELEMENT: Final = FIRST_HIDDEN_PARAMETER
+_POSITION: Final = FIRST_HIDDEN_PARAMETER + 1
 
 
 def is_time_series(start: Expression, stop: Expression) -> bool:

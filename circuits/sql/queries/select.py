@@ -36,7 +36,6 @@ from circuits.plan.nodes import Distinct, Field, Filter, Map, PlanNode, TopK, Va
 from circuits.plan.window import Window, WindowCall
 from circuits.sql.aggregation.grouping import (
     ONE_ROW,
-    ROW_NUMBER_COLUMN,
     Grouping,
     has_aggregate,
     is_group_value,
@@ -74,7 +73,7 @@ from circuits.sql.binding.ordering import (
     read_order,
     read_position,
 )
-from circuits.sql.binding.scope import NOW_COLUMN, Scope, is_correlated
+from circuits.sql.binding.scope import NOW_COLUMN, ROW_NUMBER_COLUMN, Scope, is_correlated
 from circuits.sql.binding.select_builder import (
     SelectBuilder,
     add_alias,

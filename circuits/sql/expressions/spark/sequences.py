@@ -20,6 +20,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression
 from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.scope import FIRST_HIDDEN_PARAMETER
 from circuits.sql.expressions.intervals import Interval, interval_operand, read_interval
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
@@ -31,8 +32,8 @@ __all__ = ["read_sequence"]
 
 #: The columns of an element and its position in the lambdas of this module. No plan and no lambda
 #: of the text has columns of these numbers. The position is not read.
-_ELEMENT: Final = (1 << 40) - 1
-_POSITION: Final = _ELEMENT - 1
+_ELEMENT: Final = FIRST_HIDDEN_PARAMETER
+_POSITION: Final = FIRST_HIDDEN_PARAMETER + 1
 _DAY_MICROS: Final = 86_400_000_000
 
 

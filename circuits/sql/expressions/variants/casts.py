@@ -14,7 +14,8 @@ import pyarrow as pa
 from sqlglot import exp
 
 from circuits.plan.expressions import Column, Expression, Literal
-from circuits.sql.binding.clause import FIRST_PARAMETER, Clause
+from circuits.sql.binding.clause import Clause
+from circuits.sql.binding.scope import FIRST_PARAMETER
 from circuits.sql.expressions.literals import string_literal
 from circuits.sql.expressions.variants.paths import part_at
 from circuits.types.arrow_types import VARIANT, is_nested, type_name
