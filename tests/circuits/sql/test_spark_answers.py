@@ -66,6 +66,7 @@ def decimals(precision: int, scale: int, *texts: str) -> tuple[pa.DataType, list
 THIRD = Decimal("1.33333333")
 FRACTIONS = {"d": decimals(2, 2, "0.05", "-0.05")}
 NUMBERS = {"k": (INT, [1, 2, 3])}
+TWO_DECIMALS = {"d": decimals(5, 2, "9.5"), "e": decimals(38, 37, "0." + 37 * "3")}
 CASES = [
     Case("SELECT avg(d) FROM t", {"d": decimals(10, 4, "1", "1", "2")}, [(THIRD,)]),
     Case("SELECT avg(d) OVER () FROM t", {"d": decimals(10, 4, "1", "1", "2")}, [(THIRD,)] * 3),
@@ -147,6 +148,20 @@ CASES = [
         " ROW) FROM t",
         {"f": (FLOAT, [0.1, 0.3, None, 3e38, NAN])},
         [(False, 2), (True, 1), (None, 1), (True, 1), (True, 1)],
+    ),
+    *(
+        Case(f"concat(typeof({value}), ' ', CAST({value} AS STRING))", TWO_DECIMALS, [answer])
+        for value, answer in (
+            ("CASE WHEN d > 1 THEN d ELSE 0 END", "decimal(12,2) 9.50"),
+            ("coalesce(d, 0L)", "decimal(22,2) 9.50"),
+            ("greatest(e, 0)", "decimal(38,28) 0." + 28 * "3"),
+            ("coalesce(e, d)", "decimal(38,35) 0." + 35 * "3"),
+            ("array(d, 1)[0]", "decimal(12,2) 9.50"),
+            ("round(d)", "decimal(4,0) 10"),
+            ("round(d, 1)", "decimal(5,1) 9.5"),
+            ("bround(d, -1)", "decimal(4,0) 10"),
+            ("nanvl(d, 1)", "double 9.5"),
+        )
     ),
     Case("CAST(date_add(d, 1) AS STRING)", {"d": (pa.date32(), [LAST_DAY])}, ["+10000-01-01"]),
     Case("date_sub(d, 1) || ''", {"d": (pa.date32(), [FIRST_DAY])}, ["0000-12-31"]),

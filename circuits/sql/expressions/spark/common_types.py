@@ -1,17 +1,20 @@
 """The type to which dialect spark casts operands of different types, as Spark does in ANSI mode.
 
-============================================ ==========================================
+============================================ =====================================================
 operands                                     common type
-============================================ ==========================================
+============================================ =====================================================
 a text and integers                          BIGINT
 a text and other numbers                     DOUBLE
 a text and a boolean, a date or a timestamp  that of the other operand
 a FLOAT and a number of another type         DOUBLE
+a decimal and an integer or another decimal  a decimal with the most digits of both on each side of
+                                             the point; of more than 38, the last ones are dropped
 a date or a TIMESTAMP_NTZ, and a TIMESTAMP   TIMESTAMP
-============================================ ==========================================
+============================================ =====================================================
 
 It applies to comparisons, CASE, `coalesce` and its relatives, lists, and set operations. A text
-that is no such value is an error of the step. Literals are cast by the functions themselves.
+that is no such value is an error of the step. Literals are cast by the functions themselves, except
+next to decimals: an INT has 10 digits there, also the literal 0.
 
 Reference: `AnsiTypeCoercion` in Spark 4.
 """
@@ -32,16 +35,25 @@ from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.casts import spark_cast
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions import common_type
-from circuits.types.functions.type_rules import is_interval, is_number, is_temporal, is_text
+from circuits.types.functions.type_rules import (
+    digits_of,
+    is_interval,
+    is_number,
+    is_temporal,
+    is_text,
+)
 
 __all__ = ["cast_to_common_type", "widened_type"]
 
+_MAX_DIGITS: Final = 38
 _MOMENT: Final = pa.timestamp("us", "UTC")
 # The functions whose arguments get one type; those of CASE include conditions, which do not.
 _UNIFYING_FUNCTIONS: Final = frozenset(
     {"eq", "ne", "lt", "le", "gt", "ge", "same", "in"}
     | {"case", "coalesce", "greatest", "least", "make_list"}
 )
+# Of these, the functions whose result has the common type.
+_RESULT_FUNCTIONS: Final = frozenset({"case", "coalesce", "greatest", "least", "make_list"})
 # Of these, the functions that take no texts next to other values.
 _STRICT_FUNCTIONS: Final = frozenset({"greatest", "least"})
 
@@ -75,7 +87,19 @@ def _widen(left: pa.DataType, right: pa.DataType) -> pa.DataType:
         )
     if all(map(is_temporal, pair)) and any(arrow.is_timestamp(t) and t.tz for t in pair):
         return _MOMENT
+    if all(map(is_number, pair)) and any(map(arrow.is_decimal, pair)):
+        return common_type(pair) if any(map(arrow.is_floating, pair)) else _wider_decimal(pair)
     return common_type(pair)
+
+
+def _wider_decimal(types: Iterable[pa.DataType]) -> pa.DataType:
+    """Return the common type of decimals and integers: at most 38 digits, whole ones first."""
+    # A BIGINT has at most 19 digits, and 20 in Spark.
+    digits = [(20, 0) if type == pa.int64() else digits_of(type) for type in types]
+    scale = max(scale for _, scale in digits)
+    precision = max(precision - scale for precision, scale in digits) + scale
+    excess = max(precision - _MAX_DIGITS, 0)
+    return pa.decimal128(precision - excess, max(scale - excess, 0))
 
 
 def cast_to_common_type(
@@ -103,8 +127,12 @@ def cast_to_common_type(
     numbers = {type for type in types if is_number(type)}
     # The literal 0.1 would be compared as the FLOAT that is nearest to it.
     has_float = pa.float32() in numbers and len(numbers) > 1
+    has_mixed_decimal = (
+        function in _RESULT_FUNCTIONS and any(map(arrow.is_decimal, numbers)) and len(numbers) > 1
+    )
     has_two_intervals = INTERVAL in types and any(map(arrow.is_duration, types))
-    if not (has_mixed_text or has_moment or has_float or has_two_intervals):
+    is_mixed = has_mixed_text or has_mixed_decimal or has_moment or has_float or has_two_intervals
+    if not is_mixed:
         return tuple(arguments)
     with clause.source.errors_at(node):
         target = widened_type(types)

@@ -57,8 +57,15 @@ def _is_nan(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 
 def _nanvl(clause: Clause, node: exp.Expr, value: Expression, other: Expression) -> Expression:
-    value, other = coerce(clause, node, [value, other], "ff")
+    value, other = (_as_float(clause, node, part) for part in (value, other))
     return clause.call(node, "case", clause.call(node, "is_nan", value), other, value)
+
+
+def _as_float(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
+    """Return a FLOAT, DOUBLE or NULL as it is, another value as a DOUBLE."""
+    if arrow.is_floating(value.type) or arrow.is_null(value.type):
+        return value
+    return spark_cast(clause, node, value, pa.float64())
 
 
 def _logarithm_builder(function: str, check: str = "null_unless_positive") -> Builder:
@@ -94,7 +101,11 @@ def _rounding_builder(exact_function: str, float_function: str) -> Builder:
         value = to_number(clause, node, arguments[0])
         digits = arguments[1] if len(arguments) > 1 else integer_literal(0)
         function = float_function if arrow.is_floating(value.type) else exact_function
-        return clause.call(node, function, value, digits)
+        rounded = clause.call(node, function, value, digits)
+        count = digits.value if isinstance(digits, Literal) else None
+        if not arrow.is_decimal(value.type) or not isinstance(count, int):
+            return rounded
+        return clause.call(node, "cast", rounded, type=_rounded_type(value.type, count))
 
     return build
 
