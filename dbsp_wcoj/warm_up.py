@@ -28,6 +28,8 @@ from dbsp_wcoj.execution.semijoins import FIRST_CHOICE_ROWS
 from dbsp_wcoj.generic_join import generic_join, parse_query
 from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.json import scan, values
+from dbsp_wcoj.kernels.storage.run_layout import MIN_DIRECTORY_NODES
+from dbsp_wcoj.kernels.storage.trie import run_words
 from dbsp_wcoj.kernels.values import select_rows
 from dbsp_wcoj.kernels.values.digits import split_numbers, sum_to_floats, sum_to_integers
 from dbsp_wcoj.kernels.values.group_changes import (
@@ -49,6 +51,7 @@ from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.least_values import LeastValues
 from dbsp_wcoj.storage.list_bitmaps import build_list_bitmaps
 from dbsp_wcoj.storage.nearest import NearestRows
+from dbsp_wcoj.storage.parallel_build import write_in_parts
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
 from dbsp_wcoj.storage.rank_search import RankSearch
@@ -115,8 +118,11 @@ def _warm_up_joins() -> None:
     Merge(run, run).work()
     Run.merged(run, run)
     Run.sum_of([run, run])
-    columns = [np.arange(2), np.arange(2)]
-    ParallelSort(columns, np.ones(2, np.int64), pivot=1, lowest=[0, 0], bits=[1, 1]).sort()
+    columns = np.tile(np.arange(MIN_DIRECTORY_NODES), (2, 1))
+    weights = np.arange(1, MIN_DIRECTORY_NODES + 1)
+    bounds = np.ones(1, np.uint64)
+    ParallelSort(list(columns), weights, bounds, lowest=[0, 0], bits=[5, 5]).sort()
+    write_in_parts(columns, weights, np.zeros(run_words(2, len(weights)), np.int64), parts=2)
 
 
 def _warm_up_interners() -> None:

@@ -15,6 +15,7 @@ Reference:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOve
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
 from dbsp_wcoj.observer import OBSERVERS, SORT, current_observer
 from dbsp_wcoj.storage.parallel_sort import MIN_SPLIT_ROWS, split_rows
+from dbsp_wcoj.workers import TASKS_PER_THREAD, current_workers, run_tasks
 
 __all__ = [
     "MAX_INT64",
@@ -171,16 +173,10 @@ class ZSet:
         weight_array = None if weights is None else _to_weights(weights)
         if weight_array is not None and len(weight_array) != rows:
             raise WeightError(f"{len(weight_array)} weights for {rows} rows; give one per row")
-        halves = split_rows(arrays, weight_array) if rows >= MIN_SPLIT_ROWS else None
-        if halves is None:
-            return _consolidate_columns(
-                arrays, _ones(rows) if weight_array is None else weight_array
-            )
-        result = halves.sort()
-        if result is None:
-            raise _overflow_error(weight_array)
-        sorted_rows, summed = result  # no sums if all weights are 1
-        return ZSet(sorted_rows, _ones(sorted_rows.shape[1]) if summed is None else summed)
+        zset = _sort_in_parts(arrays, weight_array) if rows >= MIN_SPLIT_ROWS else None
+        if zset is not None:
+            return zset
+        return _consolidate_columns(arrays, _ones(rows) if weight_array is None else weight_array)
 
     @staticmethod
     def empty(arity: int) -> ZSet:
@@ -372,10 +368,32 @@ def add_in_order(zsets: Iterable[ZSet], arity: int) -> ZSet:
     if len(parts) == 1:
         rows, weights = parts[0]
         return ZSet(np.ascontiguousarray(rows), weights)
-    return consolidated_rows(
-        np.concatenate([rows for rows, _ in parts], axis=1),
-        np.concatenate([weights for _, weights in parts]),
-    )
+    return consolidated_rows(*_concatenate(parts, arity))
+
+
+def _concatenate(
+    parts: Sequence[tuple[Int64Array, Int64Array]], arity: int
+) -> tuple[Int64Array, Int64Array]:
+    """Return the rows and the weights of all parts, in order; workers share the copies of many."""
+    row_count = sum([len(weights) for _, weights in parts])
+    workers = current_workers() if row_count >= MIN_SPLIT_ROWS else None
+    if workers is None:
+        return (
+            np.concatenate([rows for rows, _ in parts], axis=1),
+            np.concatenate([weights for _, weights in parts]),
+        )
+    firsts = np.cumsum([0, *[len(weights) for _, weights in parts]]).tolist()
+    all_rows, all_weights = np.empty((arity, firsts[-1]), np.int64), np.empty(firsts[-1], np.int64)
+
+    def copy(numbers: range) -> None:
+        for number in numbers:
+            part = slice(firsts[number], firsts[number + 1])
+            all_rows[:, part], all_weights[part] = parts[number]
+
+    tasks = min(TASKS_PER_THREAD * workers.threads, len(parts))
+    bounds = [len(parts) * task // tasks for task in range(tasks + 1)]
+    run_tasks([partial(copy, range(*numbers)) for numbers in pairwise(bounds)])
+    return all_rows, all_weights
 
 
 def to_storable(zset: ZSet) -> ZSet:
@@ -500,6 +518,9 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
     size = len(weights)
     if size < 2:
         return ZSet(rows, weights) if size and weights[0] else ZSet.empty(len(rows))
+    zset = _sort_in_parts([*rows], weights) if size >= MIN_SPLIT_ROWS else None
+    if zset is not None:
+        return zset
     # Kernels are compiled for each array layout; with one layout, one of them is enough.
     rows = np.ascontiguousarray(rows)
     observer = current_observer() if OBSERVERS else None
@@ -514,6 +535,18 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
     if status == OVERFLOW:
         raise _overflow_error(weights)
     return ZSet(sorted_rows, summed)
+
+
+def _sort_in_parts(columns: Sequence[Int64Array], weights: Int64Array | None) -> ZSet | None:
+    """Return the Z-set of many rows; None if this thread is to sort them alone."""
+    parts = split_rows(columns, weights)
+    if parts is None:
+        return None
+    result = parts.sort()
+    if result is None:
+        raise _overflow_error(weights)
+    rows, summed = result  # no sums if all weights are 1
+    return ZSet(rows, _ones(rows.shape[1]) if summed is None else summed)
 
 
 def _overflow_error(weights: Int64Array | None) -> WeightOverflowError:

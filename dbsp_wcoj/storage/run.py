@@ -33,7 +33,13 @@ from dbsp_wcoj.kernels.storage.bitmap import bitmap_words
 from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
+from dbsp_wcoj.storage.parallel_build import (
+    MIN_DIVIDED_BUILD_ROWS,
+    build_in_parts,
+    sort_in_parts,
+)
 from dbsp_wcoj.storage.small_pages import MIN_MAPPED_BYTES, SmallPages
+from dbsp_wcoj.workers import current_workers
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["ALL_VALUES", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
@@ -114,6 +120,10 @@ class Run:
         if observer is not None:
             observer.begin_phase(BUILD_RUNS)
         try:
+            if len(zset) >= MIN_DIVIDED_BUILD_ROWS:
+                run = _build_in_parts(zset, order)
+                if run is not None:
+                    return run
             buffer = _reserve(len(rows), len(zset))
             scratch = sort_scratch(len(zset), len(rows))
             return Run(buffer, *build_sorted_run(rows, zset.weight_array, order, buffer, scratch))
@@ -784,6 +794,22 @@ def _has_descent(
             return True
         on_chunk()
     return False
+
+
+def _build_in_parts(zset: ZSet, order: Int64Array) -> Run | None:
+    """Return the run of many rows, which workers build in parts; None if they cannot share it."""
+    rows, weights = np.ascontiguousarray(zset.row_array), zset.weight_array
+    if len(rows) < 2 or current_workers() is None:
+        return None
+    columns = order.tolist()
+    if columns != list(range(len(rows))):
+        result = sort_in_parts(rows, weights, columns)
+        if result is None:
+            return None
+        rows, weights = result
+    buffer = _reserve(len(rows), len(zset))
+    description = build_in_parts(rows, weights, buffer)
+    return None if description is None else Run(buffer, *description)
 
 
 def _reserve(arity: int, rows: int) -> Int64Array:

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj import Trace
-from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sort_half
+from dbsp_wcoj.kernels.storage.sort import OVERFLOW, sort_part
 from dbsp_wcoj.row_parts import RowPart
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.row_keys import KeyLayout
@@ -143,7 +143,7 @@ class DerivationBatches:
             payload = NO_WEIGHTS if are_ones else np.concatenate([w for _, w in parts])
             bits = self.layout.total_bits
             try:
-                sorted_keys, weights = sort_keys(keys, payload, bits)
+                sorted_keys, weights = sort_keys(keys, payload)
             except OverflowError:
                 return None
             # Narrow keys are copied by `append`. Others must not be a part of a larger array, which
@@ -252,15 +252,12 @@ class DerivationBatches:
         return True
 
 
-def sort_keys(
-    keys: Int64Array, weights: Int64Array, key_bits: int
-) -> tuple[Int64Array, Int64Array]:
+def sort_keys(keys: Int64Array, weights: Int64Array) -> tuple[Int64Array, Int64Array]:
     """Sort keys that are not negative, and add the weights of equal keys.
 
     Args:
-        keys: The keys; overwritten.
+        keys: The keys, at least one; overwritten.
         weights: The weights, overwritten; empty if each is 1.
-        key_bits: The number of bits of a key.
 
     Returns:
         Keys and weights; no weights if each is 1.
@@ -269,7 +266,7 @@ def sort_keys(
         OverflowError: The weight of a key leaves int64.
     """
     scratch = np.empty((2, len(keys)), np.int64)
-    sorted_keys, weights, status = sort_half(keys.view(np.uint64), weights, scratch, key_bits)
+    sorted_keys, weights, status = sort_part(keys.view(np.uint64), weights, scratch, 0)
     if status == OVERFLOW:
         raise OverflowError("the weights of a key add up to more than int64 holds")
     return sorted_keys.view(np.int64), weights

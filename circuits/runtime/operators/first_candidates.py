@@ -196,7 +196,7 @@ class FirstCandidates:
             [iteration + 1 for iteration, _ in self._improved],
             [len(keys) for _, keys in self._improved],
         )
-        keys, weights = sort_keys(keys, weights, self._layout.total_bits)
+        keys, weights = sort_keys(keys, weights)
         return self._rows(keys, weights + (offset - 1))
 
     def _rows(self, keys: Int64Array, iterations: Int64Array | int) -> ZSet:

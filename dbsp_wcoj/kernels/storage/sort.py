@@ -20,7 +20,7 @@ the kernels does not, and faulting in small pages costs as much as the sort.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import borrow, keep_alive
+from dbsp_wcoj.kernels.memory import borrow, keep_alive, load
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 
 # Up to this many rows, insertion sort is faster than radix sort.
@@ -391,7 +391,8 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
     pack_rows(columns, order, lowest, shifts, keys)
     payload = scratch[2, :0] if are_all_ones(weights) else scratch[2]
     copy_numbers(weights, payload)
-    keys, summed, status = sum_keys(keys, scratch[1].view(np.uint64), payload, scratch[3], bits)
+    other_keys = scratch[1].view(np.uint64)
+    keys, summed, status = sum_keys(keys, other_keys, payload, scratch[3], FIRST_BIT, bits)
     if status == OVERFLOW:
         return columns, weights, OVERFLOW
     if keys.shape[0] == rows:
@@ -403,15 +404,22 @@ def consolidate_keys(columns, weights, order, lowest, shifts, bits, scratch):
 
 
 @subroutine
-def sum_keys(keys, other_keys, weights, other_weights, bits):
-    """Sort keys of ``bits`` bits, add the weights of equal keys, drop keys of weight zero.
+def sum_keys(keys, other_keys, weights, other_weights, low_bit, high_bit):
+    """Sort keys by bits, add the weights of equal keys, drop keys of weight zero.
 
-    All four arrays are overwritten. If ``weights`` is empty, each weight is 1.
+    Args:
+        keys: uint64, at least one. Keys that are equal in the bits from ``low_bit`` to before
+            ``high_bit`` are in ascending order, and the bits above are equal in all keys.
+        other_keys: Memory for as many keys; both arrays are overwritten.
+        weights: int64, one per key; empty if each is 1.
+        other_weights: Memory for as many weights; both arrays are overwritten.
+        low_bit: The first bit to sort by.
+        high_bit: The bit after the last one to sort by.
 
     Returns:
         ``(keys, weights, status)``, in the given arrays; no weights if each is 1.
     """
-    keys, weights = radix_sort(keys, other_keys, weights, other_weights, FIRST_BIT, bits)
+    keys, weights = radix_sort(keys, other_keys, weights, other_weights, low_bit, high_bit)
     rows = keys.shape[0]
     has_repeated = False
     for i in range(1, rows):
@@ -498,31 +506,87 @@ def gather_rows(columns, weights, permutation):
 
 
 @kernel
-def collect_half(first_column, column, pivot, collects_upper, low, shift, out):
-    """Write the values of ``column`` into the words of ``out``, for one half of the rows.
+def pack_column(column, low, shift, first, end, keys):
+    """Write the values of a column into the keys of the rows from ``first`` to ``end``.
 
     Args:
-        first_column: int64, shape ``(n,)``; decides to which half a row belongs.
-        column: int64, shape ``(n,)``.
-        pivot: The value that the first column is compared with.
-        collects_upper: True for the rows at or above the pivot, False for those below it.
+        column: Address of int64, one per row: an array can be read-only, another type to numba.
         low: Subtracted from each value.
-        shift: The bit position of the value in its word.
-        out: uint64, one word per row of the half and one more; the bits at which the values are
-            written are 0 before the call.
+        shift: The bit position of the value in its key.
+        first: The first row.
+        end: The row after the last one.
+        keys: uint64, shape ``(n,)``; the bits at which the values are written are 0.
     """
-    written = np.int64(0)
-    for i in range(first_column.shape[0]):
-        # Each row writes, so that no branch depends on the data.
-        is_collected = (first_column[i] >= pivot) == collects_upper
-        out[written] |= ((np.uint64(column[i]) - low) << shift) * np.uint64(is_collected)
-        written += np.int64(is_collected)
+    for i in range(first, end):
+        keys[i] |= (np.uint64(load(column, i)) - low) << shift
 
 
 @kernel
-def sort_half(keys, weights, scratch, bits):
-    """Apply `sum_keys` to one half; ``scratch`` is int64, of shape ``(2, n)``."""
-    return sum_keys(keys, scratch[0].view(np.uint64), weights, scratch[1], bits)
+def find_parts(keys, bounds, first, end, parts, counts):
+    """Find the part of each key from ``first`` to ``end``, and count the keys of each part.
+
+    Args:
+        keys: uint64, shape ``(n,)``.
+        bounds: uint64, ascending, at most 255. Part p has the keys from bound p - 1 to below bound
+            p.
+        first: The first row.
+        end: The row after the last one.
+        parts: uint8, shape ``(n,)``; the parts are written here.
+        counts: int64, one per part, zeros; the counts are written here.
+    """
+    # Without a branch for each key, whose outcome would depend on the data.
+    values = keys[first:end]
+    numbers = parts[first:end]
+    numbers[:] = 0
+    for bound in bounds:
+        for i in range(values.shape[0]):
+            numbers[i] += np.uint8(values[i] >= bound)
+    for i in range(numbers.shape[0]):
+        counts[numbers[i]] += 1
+
+
+@kernel
+def move_to_parts(keys, weights, parts, first, end, positions, moved_keys, moved_weights):
+    """Copy the keys from ``first`` to ``end`` to the next positions of their parts, in order.
+
+    Args:
+        keys: uint64, shape ``(n,)``.
+        weights: Address of int64, one per row; not read if there are no ``moved_weights``.
+        parts: The part of each key.
+        first: The first row.
+        end: The row after the last one.
+        positions: int64, the next position of each part; it is overwritten.
+        moved_keys: uint64, shape ``(n,)``.
+        moved_weights: int64, shape ``(n,)`` or empty.
+    """
+    has_weights = moved_weights.shape[0] > 0
+    for i in range(first, end):
+        position = positions[parts[i]]
+        positions[parts[i]] = position + 1
+        moved_keys[position] = keys[i]
+        if has_weights:
+            moved_weights[position] = load(weights, i)
+
+
+@kernel
+def sort_part(keys, weights, scratch, low_bit):
+    """Apply `sum_keys` to a part of at least one key, which is sorted by the bits below a bit.
+
+    ``scratch`` is int64, of shape ``(2, n)``.
+    """
+    lowest = keys[0]
+    highest = keys[0]
+    for i in range(1, keys.shape[0]):
+        lowest = min(lowest, keys[i])
+        highest = max(highest, keys[i])
+    # The bits above are equal in all keys.
+    high_bit = np.int64(0)
+    difference = lowest ^ highest
+    while difference > np.uint64(0):
+        difference >>= np.uint64(1)
+        high_bit += 1
+    other_keys = scratch[0].view(np.uint64)
+    return sum_keys(keys, other_keys, weights, scratch[1], low_bit, max(high_bit, low_bit))
 
 
 @kernel

@@ -221,6 +221,180 @@ def build_run(columns, order, weights, run):
 
 
 @subroutine
+def mark_begins(column, first, marks):
+    """Mark the rows from ``first`` on whose value differs from that of the row before, if any."""
+    # Slices, because numba would check the sign of ``first + i`` for each row.
+    values = column[first : first + marks.shape[0]]
+    for i in range(1, marks.shape[0]):
+        marks[i] |= values[i] != values[i - 1]
+    marks[0] |= first == 0 or values[0] != column[first - 1]
+
+
+@kernel
+def count_nodes(columns, weights, first, end, counts):
+    """Count the nodes of each level that begin with some of the rows of a Z-set.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, sorted and distinct rows.
+        weights: int64, shape ``(n,)``.
+        first: The first row.
+        end: The row after the last one.
+        counts: int64, zeros; one count per level is written here, then the greatest absolute
+            weight, the sum of the weights with wraparound, and the number of weights that differ
+            from that of row 0.
+    """
+    arity = columns.shape[0]
+    memory = np.zeros(end - first, np.bool_)
+    marks = borrow(memory)
+    for level in range(arity):
+        mark_begins(borrow(columns)[level], first, marks)
+        nodes = np.int64(0)
+        for i in range(marks.shape[0]):
+            nodes += marks[i]
+        counts[level] = nodes
+    largest = np.int64(0)
+    total = np.int64(0)
+    different = np.int64(0)
+    keep_alive(memory)
+    first_weight = weights[0]
+    part = borrow(weights)[first:end]
+    for i in range(part.shape[0]):
+        weight = part[i]
+        largest = max(largest, abs(weight))
+        total = wrapping_add(total, weight)
+        different += weight != first_weight
+    counts[arity] = largest
+    counts[arity + 1] = total
+    counts[arity + 2] = different
+
+
+@kernel
+def open_levels(nodes, first_weight, largest, run):
+    """Write the header of a run and place its levels; return the first word after them.
+
+    Args:
+        nodes: int64, the number of nodes of each level; the last one is the number of rows.
+        first_weight: The weight of the first row.
+        largest: The greatest absolute weight.
+        run: int64, at least `run_words` long.
+    """
+    arity = nodes.shape[0]
+    rows = nodes[arity - 1]
+    run[ARITY] = arity
+    run[ROWS] = rows
+    run[MAX_ABS_WEIGHT] = largest
+    run[UNIFORM_WEIGHT] = first_weight
+    end = np.int64(LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity)
+    for level in range(arity):
+        header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+        run[header + LEVEL_NODES] = nodes[level]
+        run[header + LEVEL_VALUES] = end
+        run[header + LEVEL_OFFSETS] = 0
+        end += nodes[level]
+        if level == arity - 2 or (level < arity - 2 and nodes[level] < rows):
+            run[header + LEVEL_OFFSETS] = end
+            end += nodes[level] + 1
+    share_offsets(run)
+    return end
+
+
+@kernel
+def write_levels(columns, first, end, bases, run):
+    """Write the nodes that begin with some rows to a run whose levels are placed.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, sorted and distinct rows.
+        first: The first row.
+        end: The row after the last one.
+        bases: int64; for each level, the number of nodes that begin with rows before ``first``.
+        run: The run, after `open_levels`.
+    """
+    arity, rows = columns.shape
+    marks = np.zeros((2, end - first), np.bool_)
+    begins, begins_child = borrow(marks)[0], borrow(marks)[1]
+    mark_begins(borrow(columns)[0], first, begins)
+    for level in range(arity):
+        column = borrow(columns)[level][first:end]
+        header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
+        values = run[header + LEVEL_VALUES]
+        offsets = run[header + LEVEL_OFFSETS]
+        nodes = run[header + LEVEL_NODES]
+        if nodes == rows:  # one node per row
+            target = borrow(run)[values + first : values + end]
+            for i in range(target.shape[0]):
+                target[i] = column[i]
+            if level == arity - 2:
+                for i in range(first, end):
+                    run[offsets + i] = i
+                if end == rows:
+                    run[offsets + rows] = rows
+            continue
+        for i in range(end - first):
+            begins_child[i] = begins[i]
+        mark_begins(borrow(columns)[level + 1], first, begins_child)
+        node = bases[level]
+        child = bases[level + 1]
+        for i in range(end - first):
+            if begins[i]:
+                run[values + node] = column[i]
+                run[offsets + node] = child
+                node += 1
+            child += begins_child[i]
+        if end == rows:
+            run[offsets + nodes] = child
+        begins, begins_child = begins_child, begins
+    keep_alive(marks)
+
+
+@kernel
+def open_index(run, end, has_sums):
+    """Place the directory and the sums of weights of a run with levels, and describe the run."""
+    end = open_directory(run, end)
+    run[WEIGHT_SUMS] = end if has_sums else 0
+    return describe_run(run)
+
+
+@kernel
+def write_sums(weights, first, end, total, run):
+    """Write the sums of weights of some rows of a run, after `open_index`.
+
+    Args:
+        weights: int64, shape ``(n,)``.
+        first: The first row.
+        end: The row after the last one.
+        total: The sum of the weights before ``first``, with wraparound.
+        run: The run.
+    """
+    sums = run[WEIGHT_SUMS]
+    for i in range(first, end):
+        run[sums + i] = total
+        total = wrapping_add(total, weights[i])
+    if end == run[ROWS]:
+        run[sums + end] = total
+
+
+@kernel
+def write_directory(first, end, run):
+    """Write the directory entries of some nodes of level 0 of a run, after `open_index`."""
+    nodes = run[LEVEL_HEADERS + LEVEL_NODES]
+    values = run[LEVEL_HEADERS + LEVEL_VALUES]
+    directory = run[DIRECTORY]
+    shift = np.uint64(run[DIRECTORY_SHIFT])
+    lowest = np.uint64(run[LOWEST_VALUE])
+    entry = np.int64(0)
+    if first > 0:
+        entry = np.int64((np.uint64(run[values + first - 1]) - lowest) >> shift) + 1
+    for node in range(first, end):
+        stop = np.int64((np.uint64(run[values + node]) - lowest) >> shift) + 1
+        while entry < stop:
+            run[directory + entry] = node
+            entry += 1
+    if end == nodes:
+        for position in range(entry, run[DIRECTORY_SIZE]):
+            run[directory + position] = nodes
+
+
+@subroutine
 def describe_run(run):
     """Return ``(address, rows, largest absolute weight)`` of a run, as Python keeps them."""
     return np.int64(run.ctypes.data), run[ROWS], run[MAX_ABS_WEIGHT]

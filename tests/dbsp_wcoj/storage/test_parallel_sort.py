@@ -1,4 +1,4 @@
-"""Rows that are sorted in two halves in parallel give the same Z-set as one sort."""
+"""Rows that are sorted in parts in parallel give the same Z-set as one sort."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.storage.parallel_sort import MIN_SPLIT_ROWS, split_rows
+from dbsp_wcoj.workers import count_shares
 from dbsp_wcoj.zset import MAX_INT64
 from tests.support.working_threads import working_threads
 
@@ -26,8 +27,8 @@ def test_a_parallel_sort_gives_the_same_zset(arity, spread):
     for optional_weights in (None, weights):
         expected = ZSet.from_columns(columns, optional_weights)
         with working_threads(2):
-            is_split = split_rows(columns, optional_weights) is not None
-            assert is_split == (arity * (2 * spread).bit_length() <= 64)
+            split = split_rows(columns, optional_weights)
+            assert split.has_whole_rows == (arity * (2 * spread).bit_length() <= 64)
             assert ZSet.from_columns(columns, optional_weights) == expected
 
 
@@ -38,14 +39,23 @@ def test_columns_that_are_no_contiguous_arrays_are_split():
     assert result == ZSet.from_columns([rows[:, 0].copy(), rows[:, 1].copy()])
 
 
-def test_rows_that_are_sorted_or_few_or_mostly_have_one_first_value_are_not_split():
+def test_read_only_columns_are_split():
+    columns = random_columns(2, 1000)
+    weights = np.random.default_rng(1).integers(-1, 3, ROWS)
+    expected = ZSet.from_columns(columns, weights)
+    for array in (*columns, weights):
+        array.flags.writeable = False
+    with working_threads(2):
+        assert ZSet.from_columns(columns, weights) == expected
+
+
+def test_rows_that_are_sorted_or_few_are_not_split():
     first, second = random_columns(2, 1000)
     weights = np.ones(ROWS, np.int64)
     assert split_rows([first, second], weights) is None  # one thread
     with working_threads(2):
         assert split_rows([first, second], weights) is not None
         assert split_rows([np.sort(first), second], weights) is None
-        assert split_rows([first * (np.arange(ROWS) % 16 == 0), second], weights) is None
         assert (
             split_rows(
                 [first[: MIN_SPLIT_ROWS - 1], second[: MIN_SPLIT_ROWS - 1]],
@@ -53,6 +63,19 @@ def test_rows_that_are_sorted_or_few_or_mostly_have_one_first_value_are_not_spli
             )
             is None
         )
+
+
+@pytest.mark.parametrize("threads", [2, 4, 8])
+def test_the_rows_are_shared_evenly_although_most_have_one_first_value(threads):
+    rows = 1 << 20
+    first, second = np.random.default_rng(1).integers(0, 10**6, (2, rows))
+    first *= np.arange(rows) % 16 == 0
+    with working_threads(threads):
+        split = split_rows([first, second], None)
+        assert split is not None
+        shares = count_shares(split.part_sizes, threads)
+    assert sum(shares) == rows
+    assert max(shares) < 1.25 * rows / threads
 
 
 @pytest.mark.parametrize("half", [(), (0,), (1,), (0, 1)])
