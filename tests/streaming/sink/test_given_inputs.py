@@ -315,7 +315,9 @@ def test_rows_that_name_another_micro_batch_are_refused(state_dir, rows_per_batc
         options = ChangeOptions(
             backfill={"e": table_of(0, 1)}, backfill_batch_id=number, rows_per_batch=rows_per_batch
         )
-        with pytest.raises(ProgramChangeError, match=f"after micro-batch {number}, and .* micro-batch 1:"):
+        with pytest.raises(
+            ProgramChangeError, match=f"after micro-batch {number}, and .* micro-batch 1:"
+        ):
             sink.add_view(NAMES, names, change=options)
     options = ChangeOptions(
         backfill={"e": table_of(0, 1)}, backfill_batch_id=1, rows_per_batch=rows_per_batch
