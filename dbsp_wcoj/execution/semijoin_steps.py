@@ -96,20 +96,20 @@ class SemijoinSteps:
         if arguments.words is None:
             return None
         address, relations = arguments.address, self._relations
-        if relations.is_committing:
+        if relations.has_unfinished_commit:
             return None
         # If an interrupt follows the kernel, it stays True: the result of the step is then lost.
-        relations.is_committing = True
+        relations.has_unfinished_commit = True
         status, total, joins = semijoin_step(address, columns, weights, filters)
         while status == ARENA_FULL:
-            relations.is_committing = False
+            relations.has_unfinished_commit = False
             arena = arenas[total]
             assert arena is not None
             arena.start_buffer(min(rows, MAX_SMALL_ROWS))
-            relations.is_committing = True
+            relations.has_unfinished_commit = True
             status, total, joins = semijoin_step(address, columns, weights, filters)
         if status == NOT_SMALL:
-            relations.is_committing = False
+            relations.has_unfinished_commit = False
             return None
         for trace in traces:
             trace.version += 1
@@ -120,7 +120,7 @@ class SemijoinSteps:
                 if arena is not None:
                     arena.settle()
             self._plan_cache.build_list_bitmaps()
-        relations.is_committing = False
+        relations.has_unfinished_commit = False
         return total, joins
 
     def _bind(

@@ -90,18 +90,18 @@ class SmallSteps:
         if arguments.words is None:
             return None
         address, relations = arguments.address, self._relations
-        if relations.is_committing:
+        if relations.has_unfinished_commit:
             return None
         # If an interrupt follows the kernel, it stays True: the result of the step is then lost.
-        relations.is_committing = True
+        relations.has_unfinished_commit = True
         status, total, joins = small_step(address, delta.row_array, delta.weight_array)
         if status == ARENA_FULL:
-            relations.is_committing = False
+            relations.has_unfinished_commit = False
             arena.start_buffer(rows)
-            relations.is_committing = True
+            relations.has_unfinished_commit = True
             status, total, joins = small_step(address, delta.row_array, delta.weight_array)
         if status == MAY_OVERFLOW:
-            relations.is_committing = False
+            relations.has_unfinished_commit = False
             return None
         trace.version += 1
         relations.version += 1
@@ -109,7 +109,7 @@ class SmallSteps:
         if status == SETTLE:  # a spine has merge work to do, or a run needs bitmaps
             arena.settle()
             self._plan_cache.build_list_bitmaps()
-        relations.is_committing = False
+        relations.has_unfinished_commit = False
         return total, joins
 
     def _bind(self, name: str, terms: BoundTerms, arena: Arena) -> _KernelArguments:

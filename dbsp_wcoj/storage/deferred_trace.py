@@ -83,16 +83,22 @@ class DeferredTrace:
 
         Raises:
             WeightOverflowError: The weight of a row would leave int64.
+            DbspWcojError: An earlier commit has failed.
         """
+        self._trace.check_committed()
         if self._bound + largest > MAX_INT64:
             self.read().prepare(delta)
 
     def append(self, delta: ZSet, largest: int) -> None:
         """Add a delta that has passed `check`; the arguments are the same.
 
+        Raises:
+            DbspWcojError: An earlier commit has failed.
+
         Complexity:
             O(rows of the delta); and amortised O(log n) row copies per row and arrangement.
         """
+        self._trace.check_committed()
         count = len(delta.weight_array)
         words = self._words
         start = self.logged_rows
@@ -112,9 +118,13 @@ class DeferredTrace:
     def read(self) -> Trace:
         """Add the log to the trace, and return the trace; the caller must not change it.
 
+        Raises:
+            DbspWcojError: An earlier commit has failed.
+
         Complexity:
             O(n) in the rows of the log, plus the merges of the trace.
         """
+        self._trace.check_committed()
         self._flush()
         return self._trace
 
@@ -135,14 +145,17 @@ class DeferredTrace:
 
     def _add(self, delta: ZSet) -> None:
         """Add rows to the trace; their run is merged late, because nobody looks rows up."""
-        step = self._trace.prepare(delta)
+        trace = self._trace
+        step = trace.prepare(delta)
         step.lookups = 0
+        version = trace.version
         try:
             step.commit()
         finally:
-            # The rows of the log are among those of the step. If the commit has failed, the trace
-            # accepts no more steps.
-            self._words[row_log.LOG_ROWS] = 0
+            # The rows of the log are among those of the step. An interrupt may have come before the
+            # commit began, or after it; within it, the trace cannot be read any more.
+            if trace.version != version:
+                self._words[row_log.LOG_ROWS] = 0
 
     def _start_log(self) -> None:
         """Begin an empty log, whose capacity depends on the rows of the trace if memory allows."""

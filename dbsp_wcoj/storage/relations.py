@@ -32,8 +32,9 @@ class Relations:
         arities: The number of columns of each relation.
         traces: The trace of each relation.
         version: The number of committed steps.
-        is_committing: True while a step is committed, and after an error or interrupt then: some
-            traces may have the step and others not, so no further step is accepted.
+        has_unfinished_commit: True while a step is committed, and after an error or interrupt then:
+            some traces may have the step and others not, so no further step is accepted, not even
+            after `Trace.load`.
         arrangement_drops: The number of calls of `drop_unread`.
         planning: Held by the query that plans its terms and arranges traces for them; other threads
             may be running queries.
@@ -54,7 +55,7 @@ class Relations:
         "_readers",
         "arities",
         "arrangement_drops",
-        "is_committing",
+        "has_unfinished_commit",
         "planning",
         "traces",
         "version",
@@ -71,7 +72,7 @@ class Relations:
         # Held while a query plans, and arranges traces that others read.
         self.planning = Lock()
         self.version = 0
-        self.is_committing = False
+        self.has_unfinished_commit = False
         self.arrangement_drops = 0
 
     def __contains__(self, name: str) -> bool:
@@ -152,7 +153,7 @@ class Relations:
         Raises:
             DbspWcojError: One has, so the traces may disagree.
         """
-        if self.is_committing:
+        if self.has_unfinished_commit:
             raise DbspWcojError(
                 "a step of these relations failed or was interrupted while it was committed, so "
                 "some of them may have its rows and others not: create the view again, and give it "
@@ -275,10 +276,10 @@ class RelationsStep(Staged):
         all_rows = self.rows
         for name, step in self.by_name.items():
             step.lookups = self._relations.estimate_lookups(name, step.rows, all_rows)
-        self._relations.is_committing = True
+        self._relations.has_unfinished_commit = True
         self._commit_traces(all_rows)
         self._relations.version += 1
-        self._relations.is_committing = False
+        self._relations.has_unfinished_commit = False
 
     def _commit_traces(self, rows: int) -> None:
         if rows >= MIN_PARALLEL_ROWS:

@@ -142,8 +142,8 @@ class Trace:
     Attributes:
         arity: The number of columns.
         version: The number of committed steps.
-        is_committing: True while a step is committed, and after an error or interrupt then: some
-            arrangements may have the step and others not. No step is prepared until `load`.
+        has_unfinished_commit: True while a step is committed, and after an error or interrupt then:
+            some arrangements may have the step and others not. No step is prepared until `load`.
 
     >>> trace = Trace(2)
     >>> trace.update(ZSet.from_rows([(1, 2), (3, 4)]))
@@ -159,7 +159,7 @@ class Trace:
         "_deferred",
         "_overlay_steps",
         "arity",
-        "is_committing",
+        "has_unfinished_commit",
         "version",
     )
 
@@ -179,7 +179,7 @@ class Trace:
             raise ArityError(f"a trace has from 1 to {MAX_ARITY} columns, not {arity}")
         self.arity = arity
         self.version = 0
-        self.is_committing = False
+        self.has_unfinished_commit = False
         self._all_arrangements: dict[ColumnOrder, Arrangement] = {}
         # All rows of the trace, if they are not in its arrangements yet.
         self._deferred: DeferredRows | None = None
@@ -390,7 +390,7 @@ class Trace:
                     )
         loaded: dict[ColumnOrder, Arrangement] = {}
         if arrangements:
-            self.is_committing = True
+            self.has_unfinished_commit = True
             self._deferred = None
         for order, runs in arrangements.items():
             loaded[order] = self._all_arrangements.get(order) or Arrangement(order)
@@ -401,7 +401,7 @@ class Trace:
         self._arena = None
         self.version += 1
         if loaded:
-            self.is_committing = False
+            self.has_unfinished_commit = False
 
     def replace_runs(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
         """Replace the runs of some arrangements by others that have the same sum.
@@ -462,13 +462,21 @@ class Trace:
             )
         if not len(delta.weight_array):
             raise ValueError("the delta is empty; prepare only deltas with rows, or call `update`")
-        if self.is_committing:
+        self.check_committed()
+        step = TraceStep(self, delta)
+        return step if step.fits_weight_bounds else self.check_step(step)
+
+    def check_committed(self) -> None:
+        """Check that no commit has failed or been interrupted since the last `load`.
+
+        Raises:
+            DbspWcojError: One has, so the arrangements may disagree.
+        """
+        if self.has_unfinished_commit:
             raise DbspWcojError(
                 "a step of this relation failed or was interrupted while it was committed, so some "
                 "of its arrangements may have the rows and others not: load it, or create it again"
             )
-        step = TraceStep(self, delta)
-        return step if step.fits_weight_bounds else self.check_step(step)
 
     def check_step(self, step: TraceStep) -> TraceStep:
         """Check that a staged step keeps every weight within int64; return it. See `prepare`.
@@ -744,10 +752,10 @@ class TraceStep(Staged):
         """
         self.check_version()
         trace = self.trace
-        trace.is_committing = True
+        trace.has_unfinished_commit = True
         trace.version += 1
         if self._deferred is not None and not self._runs and trace.defer(self._deferred):
-            trace.is_committing = False
+            trace.has_unfinished_commit = False
             return
         arena = None if self.must_compact else self._arena
         # While an arrangement is being built, the trace has no arena.
@@ -758,7 +766,7 @@ class TraceStep(Staged):
             else:
                 for arrangement in trace.arrangements:
                     self._append_to(arrangement)
-        trace.is_committing = False
+        trace.has_unfinished_commit = False
 
     def _append_to(self, arrangement: Arrangement) -> None:
         """Add the step's run to an arrangement."""

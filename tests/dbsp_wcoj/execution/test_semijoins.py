@@ -23,6 +23,7 @@ from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.arena import Arena
 from dbsp_wcoj.storage.deferred_trace import DeferredTrace
+from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
@@ -300,6 +301,23 @@ def test_the_log_of_a_full_relation_is_part_of_the_commit(monkeypatch):
         view.step({"e": ZSet.from_rows([(0, 1)]), "l0": ZSet.from_rows([(9,)])})
     with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
         view.prepare({})
+
+
+def test_a_label_change_interrupted_while_it_read_the_full_relation_is_not_repeated(monkeypatch):
+    view = labelled()
+    for name, value in (("l0", 3), ("l2", 3)):  # arrange the full relation in both orders
+        view.step({name: ZSet.from_rows([(value,)])})
+    assert [full.unread_trace.orders for full in view._reduction.full.values()] == [
+        ((0, 1), (1, 0))
+    ]
+    view.step({"e": ZSet.from_columns([np.arange(100), np.full(100, 4)])})
+    change = {"l2": ZSet.from_rows([(4,), (5,)])}
+    with monkeypatch.context() as patch:
+        patch.setattr(Spine, "append", InterruptedAfter(Spine.append).bound())
+        with pytest.raises(KeyboardInterrupt):
+            view.step(change)
+    with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
+        view.step(change)
 
 
 def test_a_semijoin_is_named_by_its_labels():

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dbsp_wcoj import WeightOverflowError, ZSet
+from dbsp_wcoj import DbspWcojError, WeightOverflowError, ZSet
 from dbsp_wcoj.storage import deferred_trace
+from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS
 from dbsp_wcoj.storage.deferred_trace import DeferredTrace
 from dbsp_wcoj.storage.run import Merge, Run
-from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS
+from dbsp_wcoj.storage.spine import MIN_UNREAD_ROWS, Spine
 from dbsp_wcoj.storage.trace import Trace, TraceStep
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
@@ -103,6 +104,32 @@ def test_rows_whose_commit_was_interrupted_are_not_added_again(monkeypatch):
     trace.append(ZSet.from_rows([(7,)]), 1)
     with monkeypatch.context() as patch:
         patch.setattr(TraceStep, "commit", InterruptedAfter(TraceStep.commit).bound())
+        with pytest.raises(KeyboardInterrupt):
+            trace.read()
+    assert trace.read().to_zset().to_dict() == {(7,): 1}
+
+
+def test_a_trace_whose_arrangements_disagree_cannot_be_read_again(monkeypatch):
+    trace = DeferredTrace(Trace(2, [(0, 1), (1, 0)]))
+    rows = ZSet.from_rows([(value, -value) for value in range(MAX_INSERTION_ROWS + 1)])
+    trace.append(rows, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(Spine, "append", InterruptedAfter(Spine.append).bound())
+        with pytest.raises(KeyboardInterrupt):
+            trace.read()
+    for call in (trace.read, lambda: trace.check(rows, 1), lambda: trace.append(rows, 1)):
+        with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
+            call()
+
+
+def test_rows_whose_commit_has_not_begun_stay_in_the_log(monkeypatch):
+    def interrupt(step):
+        raise KeyboardInterrupt
+
+    trace = DeferredTrace(Trace(1))
+    trace.append(ZSet.from_rows([(7,)]), 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(TraceStep, "commit", interrupt)
         with pytest.raises(KeyboardInterrupt):
             trace.read()
     assert trace.read().to_zset().to_dict() == {(7,): 1}
