@@ -18,6 +18,7 @@ from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.semijoins import SemijoinReduction
+from dbsp_wcoj.kernel_loading import load_kernel
 from dbsp_wcoj.kernels.join.semijoin_step import ARENA_FULL, NOT_SMALL, SETTLE, semijoin_step
 from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.observer import OBSERVERS, current_observer
@@ -92,7 +93,11 @@ class SemijoinSteps:
             or arguments.arenas != arenas
             or arguments.buffers is not terms.arguments
         ):
-            arguments = self._arguments[name] = self._bind(name, terms, arenas)
+            arguments = self._bind(name, terms, arenas)
+            if arguments.words is not None:
+                # An interrupt while the kernel is compiled must not look like one of the step.
+                load_kernel(semijoin_step, arguments.address, columns, weights, filters)
+            self._arguments[name] = arguments
         if arguments.words is None:
             return None
         address, relations = arguments.address, self._relations

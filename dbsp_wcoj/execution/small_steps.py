@@ -17,6 +17,7 @@ import numpy as np
 from dbsp_wcoj.execution.bound_terms import BoundTerms
 from dbsp_wcoj.execution.join_buffers import address_of
 from dbsp_wcoj.execution.plan_cache import PlanCache
+from dbsp_wcoj.kernel_loading import load_kernel
 from dbsp_wcoj.kernels.join.single_step import ARENA_FULL, MAY_OVERFLOW, SETTLE, small_step
 from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.observer import OBSERVERS, current_observer
@@ -86,7 +87,11 @@ class SmallSteps:
             or arguments.arena is not arena
             or arguments.buffers is not terms.arguments
         ):
-            arguments = self._arguments[name] = self._bind(name, terms, arena)
+            arguments = self._bind(name, terms, arena)
+            if arguments.words is not None:
+                # An interrupt while the kernel is compiled must not look like one of the step.
+                load_kernel(small_step, arguments.address, delta.row_array, delta.weight_array)
+            self._arguments[name] = arguments
         if arguments.words is None:
             return None
         address, relations = arguments.address, self._relations

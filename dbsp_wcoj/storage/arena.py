@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from dbsp_wcoj.kernel_loading import load_kernel
 from dbsp_wcoj.kernels.storage import arena as arena_kernels
 from dbsp_wcoj.kernels.storage.arena import (
     ADDED,
@@ -83,6 +84,9 @@ class Arena:
             observer.begin_phase(BUILD_RUNS)
         columns, weights = delta.row_array, delta.weight_array
         rows = len(weights)
+        if not add_small_runs.overloads and self.tail_rows:
+            # `add` calls it in a commit, where an interrupt would leave the commit unfinished.
+            load_kernel(add_small_runs, self.address, self.address, rows)
         runs: dict[ColumnOrder, Run] = {}
         try:
             first, words, largest, bound = build_small_runs(self.address, columns, weights)

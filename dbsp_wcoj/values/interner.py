@@ -652,6 +652,9 @@ class Interner:
         """Remove the strings from position ``size`` on."""
         table = Table(self._slots, self._bounds, self._arena)
         self._growth.truncate(table, size, int(self._bounds[size]))
+        # The first call loads the kernel; an interrupt of that removes nothing. So this one, which
+        # removes nothing either, comes before the one whose effect is recorded in any case.
+        intern_kernels.remove_latest(*table, size, size)
         try:
             intern_kernels.remove_latest(*table, self._size, size)
         finally:  # an interrupt may follow the kernel, which must not remove a string twice

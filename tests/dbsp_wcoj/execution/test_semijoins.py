@@ -19,6 +19,7 @@ from dbsp_wcoj.execution import semijoin_steps, semijoins
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.execution.plan_cache import PlanCache
 from dbsp_wcoj.execution.semijoins import SemijoinCandidates
+from dbsp_wcoj.kernel_loading import load_kernel
 from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.query import Query
 from dbsp_wcoj.storage.arena import Arena
@@ -286,12 +287,22 @@ def test_an_error_while_relations_are_reduced_leaves_the_view_as_it_was(
 
 def test_a_small_step_of_reduced_relations_that_is_interrupted_ends_the_view(monkeypatch):
     view = labelled()
+    view.step({"e": ZSet.from_rows([(0, 1)])})
     kernel = InterruptedAfter(semijoin_steps.semijoin_step)
     monkeypatch.setattr(semijoin_steps, "semijoin_step", kernel)
     with pytest.raises(KeyboardInterrupt):
         view.step({"e": ZSet.from_rows([(0, 1)])})
     with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
         view.step({"e": ZSet.from_rows([(0, 1)])})
+
+
+def test_an_interrupt_while_the_kernel_of_reduced_relations_is_loaded_changes_nothing(monkeypatch):
+    view = labelled()
+    with monkeypatch.context() as patch:
+        patch.setattr(semijoin_steps, "load_kernel", InterruptedAfter(load_kernel))
+        with pytest.raises(KeyboardInterrupt):
+            view.step({"e": ZSet.from_rows([(0, 1)], [-1])})
+    assert total(view.step({"e": ZSet.from_rows([(0, 1)], [-1])})) == -10
 
 
 def test_the_log_of_a_full_relation_is_part_of_the_commit(monkeypatch):

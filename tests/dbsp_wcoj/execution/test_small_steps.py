@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numba import njit
 
 from dbsp_wcoj import DbspWcojError, DeltaQuery, Relations, WeightOverflowError, ZSet
 from dbsp_wcoj.execution import small_steps
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
+from dbsp_wcoj.kernel_loading import load_kernel
 from dbsp_wcoj.kernels.join.single_step import ARENA_FULL
 from dbsp_wcoj.kernels.storage.arena import FREE, MAX_SMALL_ROWS
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS
@@ -268,6 +270,24 @@ def test_a_view_whose_small_step_was_interrupted_accepts_no_more_steps(monkeypat
     for use in (lambda: view.step(edge), lambda: view.prepare(edge), prepared.commit):
         with pytest.raises(DbspWcojError, match="interrupted while it was committed"):
             use()
+
+
+def test_an_interrupt_while_a_kernel_is_loaded_changes_nothing(monkeypatch):
+    view = DeltaQuery(TRIANGLES)
+    edges = {"e": ZSet.from_rows([(1, 2), (2, 3), (1, 3)])}
+    with monkeypatch.context() as patch:
+        patch.setattr(small_steps, "load_kernel", InterruptedAfter(load_kernel))
+        with pytest.raises(KeyboardInterrupt):
+            view.step(edges)
+    assert total(view.step(edges)) == 1
+
+
+def test_a_kernel_is_loaded_for_the_arguments_of_the_call():
+    kernel = njit(lambda columns, number: columns[0, 0] + number)
+    load_kernel(kernel, np.ones((2, 3), np.int64), 1)
+    signatures = list(kernel.signatures)
+    assert kernel(np.ones((2, 3), np.int64), 1) == 2
+    assert len(signatures) == 1 and kernel.signatures == signatures
 
 
 def test_a_small_step_without_memory_or_that_overflows_leaves_the_view_usable(monkeypatch):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -262,15 +263,12 @@ def add_by_kernel(arena: Arena, runs: dict[tuple[int, ...], Run]) -> int:
 
 
 def test_the_first_small_step_needs_no_merge(monkeypatch):
-    calls = []
-    kernel = arena_module.add_small_runs
-    monkeypatch.setattr(
-        arena_module, "add_small_runs", lambda *args: (calls.append(args), kernel(*args))[1]
-    )
+    kernel = Mock(wraps=arena_module.add_small_runs)
+    monkeypatch.setattr(arena_module, "add_small_runs", kernel)
     trace = Trace(2)
     for number in range(3):
         trace.update(zset({(number, 1): 1}, arity=2))
-        assert len(calls) == number
+        assert kernel.call_count == number
 
 
 @pytest.mark.parametrize("size", [1, 20, 100])

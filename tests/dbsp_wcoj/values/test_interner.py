@@ -312,10 +312,24 @@ def test_an_interrupt_right_after_a_kernel_does_not_change_the_interner(monkeypa
     assert interrupted == set(points)
 
 
+def test_an_interrupt_while_the_kernel_of_a_truncation_is_loaded_removes_nothing(monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    interner = Interner()
+    interner.intern(*offsets_and_bytes([b"a", b"b", b"c"]))
+    with monkeypatch.context() as patch:
+        patch.setattr(intern_kernels, "remove_latest", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            interner.truncate(1)
+    interner._check()
+    assert interner.intern(*offsets_and_bytes([b"c", b"d"])).tolist() == [2, 3]
+
+
 def test_a_truncation_that_was_interrupted_can_be_repeated(monkeypatch):
     interner = Interner()
     interner.intern(*offsets_and_bytes([b"a", b"b", b"c"]))
-    kernel = InterruptedAfter(intern_kernels.remove_latest)
+    kernel = InterruptedAfter(intern_kernels.remove_latest, 2)  # the first call removes nothing
     monkeypatch.setattr(intern_kernels, "remove_latest", kernel)
     with pytest.raises(KeyboardInterrupt):
         interner.truncate(1)
