@@ -384,10 +384,6 @@ class _StepExecution:
         self._best_changes: dict[Trace, list[ZSet]] = {}
         # For the operators whose traces are empty.
         self._derivations: dict[Trace, FirstDerivations | FirstCandidates] = {}
-        # Kernels that know the addresses of these traces read them in this step.
-        for reference in circuit.references:
-            if nodes[reference].name in relations:
-                relations.traces[nodes[reference].name].sort_deferred()
         for position in circuit.order:
             match nodes[position].operator:
                 case RecursiveSetOperator(trace=trace) if trace.is_empty:
@@ -403,6 +399,9 @@ class _StepExecution:
             outside_steps: The staged deltas of the traces of nodes outside, by name.
         """
         nodes = self._nodes
+        # Kernels that know the addresses of these traces read them.
+        for name in self._reference_names & self._relations.traces.keys():
+            self._relations.traces[name].sort_deferred()
         shared = self._relations.stage({})
         shared.by_name.update(outside_steps)
         context = StepContext(

@@ -13,7 +13,7 @@ from threading import Lock
 import numpy as np
 
 from dbsp_wcoj.storage.run import Run
-from dbsp_wcoj.zset import ZSet
+from dbsp_wcoj.zset import ZSet, consolidated_rows
 
 __all__ = ["DeferredRows"]
 
@@ -37,6 +37,7 @@ class DeferredRows:
         self.rows = rows
         self._lock = Lock()
         self._compute: Callable[[], ZSet | Run] | None = compute
+        # None before they are computed, and as soon as there is a run.
         self._zset: ZSet | None = None
         # By column order.
         self._runs: dict[tuple[int, ...], Run] = {}
@@ -57,7 +58,17 @@ class DeferredRows:
                 self._compute = None
             run = self._runs.get(order)
             if run is None:
-                if self._zset is None:
-                    self._zset = ZSet(*self._runs[tuple(range(len(order)))].read())
-                run = self._runs[order] = Run.of(self._zset, np.array(order, np.int64))
+                rows = self._zset if self._zset is not None else self._read_run()
+                run = self._runs[order] = Run.of(rows, np.array(order, np.int64))
+                self._zset = None
             return run
+
+    def _read_run(self) -> ZSet:
+        """Return the rows of a run that has been built."""
+        order, run = next(iter(self._runs.items()))
+        columns, weights = run.read()
+        if order == tuple(range(len(order))):
+            return ZSet(columns, weights)
+        rows = np.empty_like(columns)
+        rows[list(order)] = columns
+        return consolidated_rows(rows, weights)

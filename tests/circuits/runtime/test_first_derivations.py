@@ -165,6 +165,18 @@ def test_a_load_sorts_the_state_only_when_a_change_reads_it(rules, monkeypatch):
     assert rows(circuit.views["tc"]) == rows(other.views["tc"])
 
 
+@pytest.mark.parametrize("changes_other", [False, True])
+def test_a_step_that_does_not_reach_a_recursion_sorts_no_state(changes_other):
+    rules = f"{CLOSURE} v(a, b) :- f(a, b)."
+    circuit = compile_datalog(rules, {"e": SCHEMAS["e"], "f": SCHEMAS["e"]}, materialize=["tc"])
+    circuit.step({"e": table(SCHEMAS["e"], [((n, n + 1), 1) for n in range(9)])})
+    unsorted = {name for name, trace in circuit.graph.traces.items() if trace.deferred is not None}
+    assert unsorted
+    circuit.step({"f": table(SCHEMAS["e"], [((1, 2), 1)])} if changes_other else {})
+    assert all(circuit.graph.traces[name].deferred is not None for name in unsorted)
+    assert circuit.step({"e": table(SCHEMAS["e"], [((0, 1), -1)])})["tc"].num_rows == 9
+
+
 def test_a_closure_counts_the_rows_of_products_that_are_not_computed(monkeypatch):
     """Each pair is compared with the known ones once per iteration that derives it."""
     monkeypatch.setattr(chain_product, "MIN_DELTA_ROWS", 1)

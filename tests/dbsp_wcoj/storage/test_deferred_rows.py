@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -110,6 +111,20 @@ def test_rows_that_cannot_be_computed_now_are_computed_by_the_next_reader(error)
     with pytest.raises(error):
         trace.to_zset()
     assert trace.to_zset() == rows
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_rows_are_not_kept_beside_their_run(order):
+    rows = ZSet.from_rows([(1, 2), (3, 0), (3, 4)], [1, 2, -1])
+    is_alive = weakref.ref(rows.row_array)
+    made = [rows]
+    deferred_rows = DeferredRows(3, made.pop)
+    del rows
+    run = deferred_rows.run(order)
+    assert is_alive() is None
+    other = deferred_rows.run(order[::-1])
+    assert sorted(other.read()[0][::-1].T.tolist()) == sorted(run.read()[0].T.tolist())
+    assert deferred_rows.run(order) is run
 
 
 def test_a_trace_that_is_loaded_forgets_them():
