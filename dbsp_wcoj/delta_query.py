@@ -200,8 +200,8 @@ class DeltaQuery:
                 formulas raise this error.
             DbspWcojError: Another step of the view is being computed; or an earlier one was
                 interrupted, or had no memory, while it was committed.
-            After any error the state is as before the step. Only in a commit that is interrupted or
-            has no memory the state is undefined, and all later steps raise an error.
+            An error before the commit leaves the state as it was. If the commit is interrupted or
+            has no memory, the state is undefined and all later steps raise an error.
 
         Complexity:
             O(terms * AGM(query with the delta as one atom) * log N), independent of earlier steps;

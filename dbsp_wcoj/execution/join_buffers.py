@@ -183,7 +183,7 @@ class JoinBuffers:
         self._bitmap_buffer[join_layout.NARROW_LISTS] = narrow_address
         self._bitmap_buffer[join_layout.SUBGRAPH] = subgraph_address
 
-    def take_missed_run(self) -> int:
+    def take_run_without_bitmaps(self) -> int:
         """Return the address of a run that needs bitmaps of its long lists; 0 for none.
 
         Joins count how often they read a long list without a bitmap; this sets the count to 0.

@@ -302,7 +302,7 @@ class PlanCache:
         Complexity:
             O(rows of the run), once for each run.
         """
-        address = self._buffers.take_missed_run()
+        address = self._buffers.take_run_without_bitmaps()
         if address:
             for trace in self.traces.values():
                 for arrangement in trace.arrangements:

@@ -60,7 +60,6 @@ equal size. It writes less, but a lookup would visit three times as many runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import Final
 
@@ -71,7 +70,11 @@ from dbsp_wcoj.kernels.storage.list_bitmaps import NO_BITMAPS, NOT_BUILT
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import GROWTH_FACTOR, MAX_RUNS, fuel_of
 from dbsp_wcoj.observer import MERGE, OBSERVERS, current_observer
-from dbsp_wcoj.storage.list_bitmaps import build_list_bitmaps, may_have_long_lists
+from dbsp_wcoj.storage.list_bitmaps import (
+    build_list_bitmaps,
+    build_no_bitmaps,
+    may_have_long_lists,
+)
 from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.small_pages import SmallPages
 from dbsp_wcoj.zset import MAX_INT64, Int64Array
@@ -106,7 +109,7 @@ MAX_UNREAD_RUNS: Final = 8
 MAX_LOADED_RUNS: Final = 128
 
 # Held while the bitmaps of a run are built, which several spines may share.
-_BUILDING: Final = Lock()
+_BUILD_LOCK: Final = Lock()
 
 
 class Spine:
@@ -240,7 +243,7 @@ class Spine:
         self._tail_buffer = buffer
 
     def load(self, runs: Sequence[Run]) -> None:
-        """Replace all runs.
+        """Replace all runs; drop the overlay, if there is one.
 
         Args:
             runs: The new runs, oldest first, with weights such that no sum of runs overflows. Runs
@@ -254,6 +257,7 @@ class Spine:
             merged = Run.sum_of(loaded[MAX_LOADED_RUNS - 1 :])
             loaded[MAX_LOADED_RUNS - 1 :] = [merged] if merged.rows else []
         self._close_tail()
+        self._overlay, self._without_overlay = [], None
         self._runs = loaded
         self._to_release.clear()  # no step may follow that would free the memory
         self._merges.clear()
@@ -320,15 +324,25 @@ class Spine:
     def build_list_bitmaps(self, address: int) -> None:
         """Build the bitmaps of the oldest run's long lists, if it is the run at an address.
 
+        Without memory for them, joins read the lists of this run as before.
+
+        Args:
+            address: The address of a run. If the run does not exist any more, another one may have
+                its address.
+
         Complexity:
             O(rows of the run), once for each run.
         """
-        if self._runs and self._runs[0].address == address:
-            oldest = self._runs[0]
-            with _BUILDING:  # joins in other threads may read the bitmaps: they are never replaced
+        oldest = self._runs[0] if self._runs else None
+        if oldest is not None and oldest.address == address and may_have_long_lists(oldest):
+            with (
+                _BUILD_LOCK
+            ):  # joins in other threads may read the bitmaps: they are never replaced
                 if oldest.list_bitmaps is None:
-                    with suppress(MemoryError):  # the joins read the lists as before
+                    try:
                         oldest.list_bitmaps = build_list_bitmaps(oldest)
+                    except MemoryError:
+                        oldest.list_bitmaps = build_no_bitmaps()
             self._refresh_list_bitmaps()
 
     def _refresh_list_bitmaps(self) -> None:
@@ -458,7 +472,11 @@ class Spine:
             self._refresh(0)
             raise
         if len(self._runs) >= MAX_RUNS:  # one more may follow: a tail
-            self.compact()
+            try:
+                self.compact()
+            except BaseException:
+                self._refresh(0)
+                raise
         else:
             self._refresh(first_changed)
 
@@ -611,12 +629,16 @@ class Spine:
         The tail is that of the last `_read_tail`.
         """
         runs = self._runs if self._tail is None else [*self._runs, self._tail]
+        if len(runs) > MAX_RUNS:  # `compact` has failed, in a commit after which no step follows
+            runs = runs[:MAX_RUNS]
         table = self.table
         table[spine_kernels.RUN_COUNT] = len(runs)
         has_work = bool(self._merges or self._to_release)
         table[spine_kernels.DUE_FUEL] = (
             self._counted_tail_fuel + MIN_FUEL_OF_TAIL if has_work else MAX_INT64
         )
+        if not first_changed:  # the bitmaps in the table may not be those of the new oldest run
+            table[spine_kernels.LIST_BITMAPS] = NO_BITMAPS
         for index in range(first_changed, len(runs)):
             table[spine_kernels.FIRST_RUN + index] = runs[index].address
         if not first_changed:

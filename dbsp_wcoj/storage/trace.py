@@ -358,7 +358,7 @@ class Trace:
         return snapshots
 
     def load(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
-        """Replace the runs of the trace, without copying them.
+        """Replace the runs of the trace, without copying them; drop the overlay, if there is one.
 
         Arrangements in other column orders are dropped, because they have other rows; `arrange`
         builds them again. If ``arrangements`` is empty, the trace does not change.
@@ -392,6 +392,7 @@ class Trace:
         if arrangements:
             self.has_unfinished_commit = True
             self._deferred = None
+            self._overlay_steps = []
         for order, runs in arrangements.items():
             loaded[order] = self._all_arrangements.get(order) or Arrangement(order)
             loaded[order].spine.load(runs)

@@ -15,6 +15,7 @@ from dbsp_wcoj.kernels.join.join_layout import MAX_LIST_MISSES
 from dbsp_wcoj.kernels.storage import list_bitmaps as kernels
 from dbsp_wcoj.kernels.storage.spine import LIST_BITMAPS
 from dbsp_wcoj.storage import list_bitmaps
+from dbsp_wcoj.storage import spine as spine_module
 from dbsp_wcoj.storage.list_bitmaps import build_list_bitmaps
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
@@ -204,6 +205,33 @@ def test_an_edge_between_two_hubs_reads_words(weight, is_small, monkeypatch):
     assert triangles == triangles_of_hubs(sources, targets, weights)
     words = 2 * HUB_VALUES // 64 + 1
     assert count <= 3 * (words + 2) + 2 * len(late)
+
+
+@pytest.mark.parametrize("arity", [1, 2])
+def test_a_run_at_the_address_of_another_one_has_bitmaps_only_if_it_may_have_them(arity):
+    spine = Spine()
+    spine.append(build_run(ZSet.from_columns(arity * [np.arange(1 << 13)]), tuple(range(arity))))
+    spine.build_list_bitmaps(spine.runs[0].address)
+    assert (spine.runs[0].list_bitmaps is None) == (arity == 1)
+    spine._check()
+
+
+def test_a_run_without_memory_for_bitmaps_is_not_tried_again(monkeypatch):
+    def fail(run):
+        calls.append(run)
+        raise MemoryError
+
+    calls: list[Run] = []
+    sources, targets = hub_graph()
+    view = DeltaQuery(TRIANGLES)
+    view.step({"e": ZSet.from_columns([sources, targets])})
+    monkeypatch.setattr(spine_module, "build_list_bitmaps", fail)
+    toggle(view, MAX_LIST_MISSES)
+    tried = len(calls)
+    toggle(view, 2 * MAX_LIST_MISSES)
+    assert 0 < tried == len(calls) == len(set(map(id, calls)))
+    triangles, _ = toggle(view, 1)
+    assert triangles == triangles_of_hubs(sources, targets, np.ones(len(sources), np.int64))
 
 
 def test_a_run_without_long_lists_has_no_bitmaps():

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.kernels.storage import merge as merge_kernels
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage import spine as spine_kernels
 from dbsp_wcoj.kernels.storage.spine import MAX_RUNS, RUN_COUNT, TAIL_ROWS, fuel_of
 from dbsp_wcoj.storage import arena as arena_module
 from dbsp_wcoj.storage import run as run_module
@@ -626,6 +627,37 @@ def test_the_table_lists_the_runs_after_an_interrupt(name, monkeypatch):
                 interrupted += 1
         spine._check()
     assert interrupted
+
+
+def test_the_table_lists_the_runs_after_a_compaction_without_memory(monkeypatch):
+    def fail(runs):
+        raise MemoryError
+
+    trace = Trace(1)
+    spine = trace.arrangements[0].spine
+    trace.update(ZSet.from_columns([np.arange(20_000)]))
+    trace.update(ZSet.from_columns([np.arange(100)]))
+    trace.update(ZSet.from_rows([(-1,)]))
+    monkeypatch.setattr(spine_kernels, "is_tail_full", lambda *arguments: True)
+    monkeypatch.setattr(spine_module, "MAX_RUNS", 2)
+    monkeypatch.setattr(Run, "sum_of", fail)
+    with pytest.raises(MemoryError):
+        spine.settle()
+    monkeypatch.undo()
+    spine._check()
+    values = np.arange(-1, 20_000)
+    assert trace.to_zset() == ZSet.from_columns([values], 1 + ((values >= 0) & (values < 100)))
+
+
+def test_a_load_drops_the_overlay():
+    trace = Trace(1)
+    trace.update(ZSet.from_rows([(1,)]))
+    trace.push_overlay(trace.prepare(ZSet.from_rows([(2,)])))
+    loaded = [build_run(ZSet.from_rows([(value,)]), (0,)) for value in range(3)]
+    trace.load({(0,): loaded})
+    trace.pop_overlay()
+    trace.arrangements[0].spine._check()
+    assert trace.to_zset() == ZSet.from_rows([(0,), (1,), (2,)])
 
 
 @pytest.mark.parametrize("end", [lambda spine: spine.load(spine.runs), Spine.compact])
