@@ -613,7 +613,7 @@ class Database:
         if store is None:
             return
         if self._is_current:
-            store.find(self.version, None)
+            store.find(self.version, None, can_repeat=False)
             return
         is_next = False
         while not is_next:  # until `find` has the lock, another process may commit a version
@@ -625,10 +625,10 @@ class Database:
                     "and try again"
                 ) from error
             self._version = None if newest is None else newest.batch_id
-            is_next = store.find(self.version, None) is None
+            is_next = store.find(self.version, None, can_repeat=False) is None
         committed = None
         if self._unconfirmed is not None and self._unconfirmed == self._version:
-            committed = store.find(self._unconfirmed, None)
+            committed = store.find(self._unconfirmed, None, can_repeat=False)
         self._unconfirmed, self._is_current = None, True
         if committed is not None:  # the commit took effect, and nobody got its changes
             self._deliver(committed.outputs)

@@ -91,7 +91,9 @@ def check_query(
     )
 
 
-def fall_back(versions: Versions, batch_id: int, error: StateDamagedError) -> None:
+def fall_back(
+    versions: Versions, batch_id: int, error: StateDamagedError, *, can_repeat: bool
+) -> None:
     """Continue from the previous version, if Spark replays the micro-batch of the newest.
 
     The state before version 0 is empty, so version 0 needs no previous version.
@@ -100,12 +102,15 @@ def fall_back(versions: Versions, batch_id: int, error: StateDamagedError) -> No
         versions: The versions of the directory; the newest one is ignored from now on.
         batch_id: The micro-batch.
         error: The damage of the newest version.
+        can_repeat: True if the caller can apply the micro-batch again.
 
     Raises:
-        StateDamagedError: Spark does not replay it, or the previous version is missing.
+        StateDamagedError: The micro-batch of the newest version is not applied again, or the
+            previous version is missing.
     """
     newest = versions.newest
-    if newest is None or batch_id > newest or (newest and newest - 1 not in versions):
+    is_replay = can_repeat and newest is not None and batch_id <= newest
+    if newest is None or not is_replay or (newest and newest - 1 not in versions):
         raise StateDamagedError(
             f"{error}. Micro-batch {batch_id} needs this version: restore the state "
             "directory from a copy, or delete it together with the checkpoint"

@@ -181,10 +181,18 @@ class Store:
             self._compactor = Compactor(files, files)
 
     @observed(WRITE_PHASE)
-    def find(self, batch_id: int, query_id: str | None) -> VersionSummary | None:
+    def find(
+        self, batch_id: int, query_id: str | None, *, can_repeat: bool = True
+    ) -> VersionSummary | None:
         """Return the summary of a committed micro-batch; None if it is the next one.
 
         Loads the newest version, unless the circuit has it.
+
+        Args:
+            batch_id: The micro-batch.
+            query_id: The query of its checkpoint; None if it is not known.
+            can_repeat: True if the caller can apply the micro-batch again. A damaged version of it
+                is then ignored, and replaced by the next `write`; otherwise it is an error.
 
         Raises:
             BatchOrderError: The id belongs to another checkpoint, skips micro-batches or is older
@@ -219,7 +227,7 @@ class Store:
                 self._directory.raise_if_replaced()
                 if isinstance(error, OSError):
                     raise self._unreadable(error) from error
-                self._fall_back(batch_id, error)
+                self._fall_back(batch_id, error, can_repeat=can_repeat)
             else:
                 # On an object store, an earlier writer may still commit a version that names
                 # these files, until this one has written the next version.
@@ -660,11 +668,11 @@ class Store:
         self._dead_letters.forget()
         self._unpublished.read()
 
-    def _fall_back(self, batch_id: int, error: StateDamagedError) -> None:
+    def _fall_back(self, batch_id: int, error: StateDamagedError, *, can_repeat: bool) -> None:
         """Continue from the previous version, or raise the error; see `batch_order.fall_back`."""
         self._is_loaded = False
         try:
-            fall_back(self._versions, batch_id, error)
+            fall_back(self._versions, batch_id, error, can_repeat=can_repeat)
         except StateDamagedError:
             self._directory.forget()  # the next `find` reads ignored versions again
             raise

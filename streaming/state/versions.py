@@ -49,7 +49,7 @@ OUTPUTS: Final = "outputs"
 #: only has to exceed the time that an attempt of a task, or a change of the views, may take.
 ABANDONED_BATCHES: Final = 100
 # The files of cells, and of the deltas of views, begin with the number of their micro-batch.
-_CELL_FILE: Final = re.compile(rf"(?:{DATA}/(\d{{20}})-[0-9a-f]+-\d+\.\d+|{OUTPUTS}/(\d{{20}})-)")
+_BATCH_FILE: Final = re.compile(rf"(?:{DATA}/(\d{{20}})-[0-9a-f]+-\d+\.\d+|{OUTPUTS}/(\d{{20}})-)")
 _TEMPORARY_DESCRIPTION: Final = re.compile(r"(state|views|epoch)\.json\.([0-9a-f]+\.)?tmp")
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ class Versions:
         self._manifests: dict[int, Manifest | StateDamagedError] = {}
         self._ignored: set[int] = set()
         self._is_cleaned = False
+        # False if `remove_unreferenced` has removed all other manifests.
+        self._has_other_manifests = True
         # The files that the next version is to name.
         self._kept_files: frozenset[str] = frozenset()
         #: Further files that no version names yet and `remove_unreferenced` does not remove.
@@ -210,7 +212,7 @@ class Versions:
             except StateDamagedError as error:
                 self._manifests[number] = error
         self._check_parents()
-        self._is_cleaned = False
+        self._is_cleaned, self._has_other_manifests = False, True
 
     def remove_unreferenced(self, check_owner: Callable[[], None]) -> None:
         """Remove the files that no manifest names; repeated calls after one `read` do nothing.
@@ -241,7 +243,8 @@ class Versions:
                 return
         manifests = [name for name in unused if parse_manifest_name(name) is not None]
         self._is_cleaned = True
-        if not self._remove(manifests):
+        self._has_other_manifests = self._remove(manifests)
+        if not self._has_other_manifests:
             self._remove([name for name in unused if name not in manifests])
 
     def remove_abandoned(self, check_owner: Callable[[], None]) -> None:
@@ -251,7 +254,8 @@ class Versions:
         a second attempt those of the first one. An attempt may still write when its micro-batch is
         committed; what it writes after this call is removed by a later one. Files of other writers
         than cells, such as a compaction, may take any time until a version names them, and are not
-        removed here.
+        removed here. Nothing is removed while there may be manifests of older versions than those
+        that are kept, because they may name the files.
 
         Args:
             check_owner: As for `remove_unreferenced`.
@@ -263,7 +267,8 @@ class Versions:
             O(files in the directory), without reading one.
         """
         newest = self.newest
-        if newest is None or len(self._intact()) < len(self._manifests) or self._ignored:
+        has_damaged = len(self._intact()) < len(self._manifests)
+        if newest is None or has_damaged or self._ignored or self._has_other_manifests:
             return
         try:
             needed = self._needed_names()
@@ -272,15 +277,19 @@ class Versions:
                 for folder in (DATA, OUTPUTS)
                 for name in self._files.names(folder)
                 if name not in needed
-                and (match := _CELL_FILE.match(name)) is not None
+                and (match := _BATCH_FILE.match(name)) is not None
                 and int(match[1] or match[2]) <= newest - ABANDONED_BATCHES
             ]
-            if abandoned:
-                check_owner()
         except (OSError, StateDamagedError) as error:
             log.warning("old files in %s were not removed: %s", self._files.location, error)
             return
-        self._remove(abandoned)
+        if abandoned:
+            try:
+                check_owner()
+            except OSError as error:
+                log.warning("old files in %s were not removed: %s", self._files.location, error)
+                return
+            self._remove(abandoned)
 
     def keep_files(self, names: Collection[str]) -> None:
         """Keep files that no version names until the next version is added.

@@ -96,9 +96,10 @@ def read_frame(
         computed = {name for name in ("start", "end") if isinstance(spec.args.get(name), exp.Expr)}
     # A window without varying keys needs no order, except for an offset of RANGE: it is added to
     # the one key, even if that is a constant.
-    keys = varying_keys or all_keys
+    written_keys = varying_keys or all_keys
+    keys = written_keys
     if mode == "range":
-        keys = tuple(_as_range_key(clause, spec, key) for key in keys)
+        keys = tuple(_as_range_key(clause, spec, key) for key in written_keys)
     start, end = (
         None if name in computed else _read_bound(clause, node, spec, name, mode, keys)
         for name in ("start", "end")
@@ -121,7 +122,10 @@ def read_frame(
     if not computed:
         return frame, (None, None), keys if mode == "range" and frame.has_offset else varying_keys
     if mode == "range":
-        return frame, *_compute_values(clause, node, spec, computed, keys, order_by)
+        ordered = _find_ordered(clause, node, written_keys, order_by)
+        if keys != written_keys:  # the offset is added to the key after its cast
+            ordered = exp.cast(ordered.copy(), exp.DType.DOUBLE)
+        return frame, *_compute_values(clause, node, spec, computed, keys[0], ordered)
     bounds = [
         _compute_offset(clause, mode, spec.args[name], side) if name in computed else None
         for name, side in zip(("start", "end"), sides, strict=True)
@@ -168,22 +172,35 @@ def _compute_offset(clause: Clause, mode: str, bound: exp.Expr, side: str) -> Ex
     return clause.call(bound, "case", *cases, offset)
 
 
+def _find_ordered(
+    clause: Clause, node: exp.Window, keys: tuple[SortKey, ...], order_by: exp.Order | None
+) -> exp.Expr:
+    """Return the one sort key of a RANGE frame as it is written."""
+    if len(keys) != 1 or order_by is None:
+        raise clause.source.error(node, "RANGE with an offset needs an ORDER BY of one column")
+    parts: list[exp.Expr] = [part.this for part in order_by.expressions]
+    return next(part for part in parts if clause.read(part) == keys[0].expression)
+
+
 def _compute_values(
     clause: Clause,
     node: exp.Window,
     spec: exp.WindowSpec,
     computed: set[str],
-    keys: tuple[SortKey, ...],
-    order_by: exp.Order | None,
+    key: SortKey,
+    ordered: exp.Expr,
 ) -> tuple[Bounds, tuple[SortKey, ...]]:
-    """Return the values at the bounds of a RANGE frame, and the sort key in their type."""
+    """Return the values at the bounds of a RANGE frame, and the sort key in their type.
+
+    Args:
+        clause: The clause of the window.
+        node: The window.
+        spec: The frame as it is written.
+        computed: The bounds, "start" and "end", that become columns.
+        key: The sort key.
+        ordered: The sort key as it is written.
+    """
     source = clause.source
-    if len(keys) != 1 or order_by is None:
-        raise source.error(node, "RANGE with an offset needs an ORDER BY of one column")
-    (key,) = keys
-    ordered = next(
-        part.this for part in order_by.expressions if clause.read(part.this) == key.expression
-    )
     values: dict[str, Expression] = {}
     for name in computed:
         bound, side = spec.args[name], str(spec.args[f"{name}_side"]).upper()

@@ -31,7 +31,7 @@ from streaming.state.files import Files
 from streaming.state.manifest import Manifest, read_cell_manifest
 from streaming.state.verified_files import FileCache, read_state
 
-__all__ = ["CACHE", "ExecutorCache", "TakenCell"]
+__all__ = ["CACHE", "ExecutorCache", "Key", "TakenCell"]
 
 #: The maximum number of cells that a worker keeps.
 MAX_CELLS: Final = 64
@@ -39,9 +39,27 @@ MAX_CELLS: Final = 64
 #: The maximum number of circuits of a cell: that of the current views, and that of new ones.
 MAX_CIRCUITS: Final = 2
 
-#: The id of a state directory, the number of a stage, the number of a cell, the fingerprint and the
-#: outputs of the circuit.
-Key = tuple[str, int, int, str, tuple[str, ...]]
+
+class Key(NamedTuple):
+    """What identifies a circuit of a cell.
+
+    Attributes:
+        state_id: The id of the state directory.
+        stage: The number of the stage.
+        cell: The number of the cell.
+        fingerprint: The fingerprint of the circuit.
+        outputs: The outputs of the circuit.
+    """
+
+    state_id: str
+    stage: int
+    cell: int
+    fingerprint: str
+    outputs: tuple[str, ...]
+
+    def is_of_cell(self, other: Key) -> bool:
+        """Return True if both circuits are of one cell."""
+        return (self.state_id, self.stage, self.cell) == (other.state_id, other.stage, other.cell)
 
 
 @dataclass
@@ -85,8 +103,7 @@ class ExecutorCache:
         """Remove a cell from the cache; return its circuit at a version, and its read files.
 
         Args:
-            key: The state directory's id, the stage, the cell, and the fingerprint and the outputs
-                of its circuit.
+            key: The cell and its circuit.
             spec: The circuit.
             files: The state directory.
             manifest_bytes: The manifest of the version; None without state.
@@ -117,7 +134,7 @@ class ExecutorCache:
         for name in [name for name in read_files if name not in manifest.files]:
             del read_files[name]
         self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)
-        for other in [other for other in self._cells if other[:-1] == key[:-1]][:-MAX_CIRCUITS]:
+        for other in [other for other in self._cells if other.is_of_cell(key)][:-MAX_CIRCUITS]:
             del self._cells[other]
         if len(self._cells) > self.max_cells:
             del self._cells[next(iter(self._cells))]

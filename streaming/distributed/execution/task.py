@@ -29,7 +29,7 @@ from pyspark import TaskContext
 
 from circuits.circuit_spec import CircuitSpec
 from dbsp_wcoj.errors import DbspWcojError
-from streaming.distributed.execution.executor_cache import CACHE
+from streaming.distributed.execution.executor_cache import CACHE, Key
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import divide_by_cell, split_relations
 from streaming.distributed.execution.task_files import TaskFiles
@@ -124,7 +124,7 @@ class StageStep:
             OSError: The file system failed.
         """
         plan, previous_bytes = self.plan, self.manifests.get(cell)
-        key = (
+        key = Key(
             plan.state_id,
             plan.stage.number,
             cell,

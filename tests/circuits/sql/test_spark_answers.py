@@ -305,6 +305,24 @@ def test_an_offset_is_added_to_a_float_in_the_type_of_the_system(dialect, count)
     assert sorted(view["n"].to_pylist()) == [1, count]
 
 
+@pytest.mark.parametrize("call", ["{}", "coalesce({}, 0)", "greatest({}, 0)"])
+@pytest.mark.parametrize(
+    ("dialect", "type_", "offset", "counts"),
+    [
+        ("postgres", INT, "n", [1, 2]),
+        ("postgres", DOUBLE, "n / 5", [1, 1]),
+        ("duckdb", DOUBLE, "n / 5", [1, 1]),
+        ("duckdb", INT, "n", [1, 2]),
+    ],
+)
+def test_an_offset_of_each_row_is_added_to_a_float(call, dialect, type_, offset, counts):
+    count = f"count(*) OVER (ORDER BY f RANGE BETWEEN {offset} PRECEDING AND CURRENT ROW)"
+    table = pa.table({"f": pa.array([0.1, 0.3], FLOAT), "n": pa.array([1, 1], type_)})
+    text = f"SELECT f, {call.format(count)} AS x FROM t"
+    view = compile_sql(text, {"t": table.schema}, dialect=dialect).step({"t": table})["view"]
+    assert sorted(view["x"].to_pylist()) == counts
+
+
 def test_an_infinite_offset_over_a_float_is_refused():
     text = "SELECT count(*) OVER (ORDER BY f RANGE BETWEEN 1e300D PRECEDING AND CURRENT ROW) FROM t"
     with pytest.raises(SqlError, match=r"offset 1e.300 over float"):

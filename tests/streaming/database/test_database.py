@@ -33,10 +33,13 @@ from streaming import (
     Database,
     DatabaseError,
     Result,
+    StateDamagedError,
+    StateError,
     StateLockedError,
     StateMismatchError,
 )
 from streaming.database import database
+from streaming.state.local_files import LocalFiles
 
 SHOP = """
     CREATE TABLE orders (nr BIGINT PRIMARY KEY, item TEXT, price BIGINT);
@@ -417,3 +420,52 @@ def test_a_version_that_another_process_commits_while_the_state_is_opened_is_rea
         db.insert("t", [{"a": 3}])
         assert sorted(row["a"] for row in db.view("v").to_pylist()) == [1, 2, 3]
     assert len(calls) == 2
+
+
+def test_a_damaged_version_that_another_process_commits_meanwhile_is_not_overwritten(
+    tmp_path, monkeypatch
+):
+    text = "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t"
+    with Database(text, path=tmp_path) as db:
+        db.insert("t", [{"a": 1}])
+    read = database.newest_version
+    manifest = tmp_path / "manifests" / f"{1:020}.json"
+
+    def read_too_early(files):
+        newest = read(files)
+        monkeypatch.setattr(database, "newest_version", read)
+        with Database(text, path=tmp_path) as other:
+            other.insert("t", [{"a": 2}])
+        manifest.write_bytes(b"damaged")
+        return newest
+
+    monkeypatch.setattr(database, "newest_version", read_too_early)
+    with pytest.raises(StateDamagedError, match="restore the state directory"):
+        Database(text, path=tmp_path)
+    assert manifest.read_bytes() == b"damaged"
+
+
+def test_a_damaged_table_of_a_step_whose_outcome_was_unknown_is_an_error(tmp_path, monkeypatch):
+    text = "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t"
+    with Database(text, path=tmp_path) as db:
+        db.insert("t", [{"a": 1}])
+        sync = LocalFiles.sync_folder
+
+        def fail(files: LocalFiles, folder: str) -> None:
+            if folder == "manifests":
+                raise OSError("disk error")
+            sync(files, folder)
+
+        monkeypatch.setattr(LocalFiles, "sync_folder", fail)
+        with pytest.raises(StateError, match="outcome"):
+            db.insert("t", [{"a": 2}])
+        monkeypatch.setattr(LocalFiles, "sync_folder", sync)
+        (file,) = (tmp_path / "outputs").glob(f"{1:020}-*")
+        content = file.read_bytes()
+        file.write_bytes(b"damaged")
+        for _ in range(2):
+            with pytest.raises(StateDamagedError, match=file.name):
+                db.insert("t", [{"a": 3}])
+        file.write_bytes(content)
+        db.insert("t", [{"a": 3}])
+        assert sorted(row["a"] for row in db.view("v").to_pylist()) == [1, 2, 3]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -28,13 +28,14 @@ from streaming import ViewSink
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import DistributedEngine, read_newest_cells
 from streaming.distributed.execution import task
-from streaming.distributed.execution.executor_cache import ExecutorCache
+from streaming.distributed.execution.executor_cache import ExecutorCache, Key
 from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.engine.engine import MicroBatch
 from streaming.sources.dead_letters import DeadLetters
 from streaming.sources.envelope import Changes
 from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import Manifest
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
 from tests.streaming.distributed.test_engine import HUBS, Frame, batch_of, hub, load_ratios, outputs
@@ -218,6 +219,17 @@ def test_workers_that_take_turns_read_only_the_later_rows(tmp_path):
         read = worker.__dict__["read_counts"]
         assert len(read) >= 6 and set(read.values()) == {1}
     run.engine.versions.close()
+
+
+def test_a_worker_keeps_two_circuits_of_a_cell():
+    cache, manifest = ExecutorCache(), cast(Manifest, SimpleNamespace(files={}))
+    circuit = compile_sql("SELECT src FROM e", {"e": GRAPH["e"]})
+    for cell in range(2):
+        for name in "abcd":
+            for views in (("view",), ()):
+                key = Key("id", 0, cell, name, views)
+                cache.keep(key, circuit, manifest, b"", {})
+        assert len(cache) == 2 * (cell + 1)
 
 
 def test_loads_are_the_rows_of_the_cells(tmp_path):
