@@ -504,7 +504,7 @@ class Graph:
             skipped_traces: Some of the nodes in ``contents``: their traces remain as they are.
         """
         budget = Budget(StepLimits.off())
-        backfill = _BackfillRows(contents, needed, skipped_traces)
+        backfill = _BackfillArguments(contents, needed, skipped_traces)
         return _GraphStepExecution(self, {}, {}, budget, now, backfill).run()
 
     def count_rows_to_drop(self, watermarks: Mapping[str, int]) -> int:
@@ -748,7 +748,7 @@ class Graph:
         return self.registry.traces
 
 
-class _BackfillRows(NamedTuple):
+class _BackfillArguments(NamedTuple):
     """The arguments of `Graph.backfill` except ``now``."""
 
     contents: Mapping[int, ZSet]
@@ -775,7 +775,7 @@ class _GraphStepExecution:
         source_watermarks: Mapping[str, int],
         budget: Budget,
         now: int | None,
-        backfill: _BackfillRows | None = None,
+        backfill: _BackfillArguments | None = None,
     ) -> None:
         self._graph = graph
         self._backfill = backfill

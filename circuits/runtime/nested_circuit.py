@@ -119,6 +119,7 @@ class NestedCircuit:
             only projections and unions of this kind read them, and recursive distinct, min and max,
             which sort them.
         shared_nodes: The positions of nodes that several nodes read, or one node several times.
+        read_nodes: The positions of nodes that nodes of the circuit read.
     """
 
     names: tuple[str, ...]
@@ -132,6 +133,7 @@ class NestedCircuit:
     unread_names: frozenset[str] = frozenset()
     unsorted: frozenset[int] = frozenset()
     shared_nodes: frozenset[int] = frozenset()
+    read_nodes: frozenset[int] = frozenset()
     # The execution that may have pushed overlays, from before the first one until all are popped.
     _running: _StepExecution | None = None
 
@@ -148,8 +150,8 @@ class NestedCircuit:
         order += {position for position in results if position not in recursive}
         self.results, self.order = tuple(results), tuple(sorted(order))
         inner = {*self.order, *self.references}
-        inputs = {i for position in self.order for i in nodes[position].inputs}
-        self.outside = tuple(sorted(inputs - inner))
+        self.read_nodes = frozenset(i for position in self.order for i in nodes[position].inputs)
+        self.outside = tuple(sorted(self.read_nodes - inner))
         self.outside_names = frozenset(nodes[position].name for position in self.outside)
         joined: set[int] = set()
         for position in self.order:
@@ -214,6 +216,7 @@ class NestedCircuit:
             LimitError: The step exceeds a limit of the budget.
             CircuitError, DbspWcojError: An operator rejects the rows.
         """
+        self.restore_traces()
         run = self._running = _StepExecution(self, nodes, relations, budget, clock)
         changes = {i: deltas[i] for i in self.outside if len(deltas[i])}
         try:
@@ -399,6 +402,7 @@ class _StepExecution:
             outside_steps: The staged deltas of the traces of nodes outside, by name.
         """
         nodes = self._nodes
+        self._unshared = None
         # Kernels that know the addresses of these traces read them.
         for name in self._reference_names & self._relations.traces.keys():
             self._relations.traces[name].sort_deferred()
@@ -454,8 +458,10 @@ class _StepExecution:
             self.seconds[position] += self._clock() - start
         for k, position in enumerate(self._circuit.results):
             if position in deltas:
-                # Large rows are fed back without a copy if nobody reads them any more.
-                is_unread = not nodes[position].is_arranged
+                # Large rows are fed back without a copy if nobody else reads them.
+                is_unread = (
+                    not nodes[position].is_arranged and position not in self._circuit.read_nodes
+                )
                 is_only = self._circuit.results.count(position) == 1
                 in_place = deltas[position] is self._unshared and is_unread and is_only
                 self.pending.add(k, deltas[position], in_place=in_place)
@@ -521,12 +527,14 @@ class _StepExecution:
             if len(inputs) > 1:
                 for rows in inputs:
                     self._compute(rows)
+                budget.start_operator(position, before)  # `_compute` has counted for the inputs
             rows = RowParts.union(inputs, self._nodes[position].empty.arity)
         elif isinstance(operator, JoinOperator):
             rows = operator.prepare_parts(context)
         else:
             assert isinstance(operator, MapOperator) and operator.columns is not None
             rows = self._project(inputs[0], operator.columns.tolist())
+            budget.start_operator(position, before)
         if rows.source is not None:
             self._uncounted.setdefault(id(rows.source), []).append(position)
             return rows

@@ -216,7 +216,7 @@ def arrangement_sizes(state: CircuitVersion) -> list[ArrangementSize]:
                     arrangement.order,
                     names.views_of(stored_name, arrangement.order, readers),
                     tuple(run.rows for run in runs),
-                    sum(run.nbytes for run in runs),
+                    arrangement.spine.nbytes,
                 )
             )
     return sizes

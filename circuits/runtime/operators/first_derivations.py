@@ -132,7 +132,7 @@ class FirstDerivations:
     def total(self) -> TraceStep | None:
         """Return all derivations as a staged step of the trace; None if there are none.
 
-        No more derivations may be added. Many rows are sorted only when the step is read.
+        No more derivations may be added. They are sorted only when the step is read.
         """
         if not self._batches:
             return None
