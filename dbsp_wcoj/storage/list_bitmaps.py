@@ -67,19 +67,18 @@ def build_list_bitmaps(run: Run) -> Int64Array:
     longest = longest[(words <= WORDS_PER_VALUE * (ends - firsts))[longest]]
     longest = longest[np.cumsum(words[longest]) <= run.rows // ROWS_PER_WORD]
     firsts, ends, words = firsts[longest], ends[longest], words[longest]
-    if not len(longest):
-        return build_no_bitmaps()
     slots = 1 << (2 * len(longest)).bit_length()
     word_ends = FIRST_SLOT + SLOT_WORDS * slots + np.cumsum(words)
-    bitmaps = np.zeros(int(word_ends[-1]), np.int64)
+    size = int(word_ends[-1]) if len(longest) else FIRST_SLOT + SLOT_WORDS * slots
+    bitmaps = np.zeros(size, np.int64)
     bitmaps[SLOT_MASK] = slots - 1
-    bitmaps[SHORTEST] = (ends - firsts).min()
+    bitmaps[SHORTEST] = (ends - firsts).min(initial=MAX_INT64)
     fill_bitmaps(bitmaps, values, firsts, ends, word_ends - words)
     return bitmaps
 
 
 def build_no_bitmaps() -> Int64Array:
-    """Return the result for a run without long lists."""
+    """Return bitmaps for a run of which no list has one."""
     bitmaps = np.zeros(FIRST_SLOT + SLOT_WORDS, np.int64)
     bitmaps[SHORTEST] = MAX_INT64
     return bitmaps
