@@ -249,7 +249,7 @@ def test_memory_and_work_follow_the_live_strings():
         interner.advance_sweep(work=800)
         largest = max(largest, interner.string_count)
     fresh = Interner()
-    fresh.append(*offsets_and_bytes(split_strings(*interner.gather(np.array(live)))))
+    fresh.intern(*offsets_and_bytes(split_strings(*interner.gather(np.array(live)))))
     assert largest <= 3.5 * window
     assert interner.nbytes <= 4 * fresh.nbytes + (1 << 16)
 
