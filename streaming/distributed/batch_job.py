@@ -43,7 +43,13 @@ from streaming.distributed.execution.job_tasks import (
     Report,
     SourceTask,
 )
-from streaming.distributed.execution.packets import PACKET_SCHEMA, Kind, Packet, read_packets
+from streaming.distributed.execution.packets import (
+    OF_EXCHANGE,
+    PACKET_SCHEMA,
+    Kind,
+    Packet,
+    read_packets,
+)
 from streaming.distributed.execution.transport import read_table, transport_type
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.distributed.explain import ExchangedRows
@@ -254,20 +260,20 @@ def _raise_errors(
     """Raise the error of a task, if there is one.
 
     Later tasks run on the rows that there are. So of several errors, that of the source is the
-    cause of all others, and that of a cell of an earlier stage the cause of those of later stages
-    and of views.
+    cause of all others, then that of rows that reached a wrong task, and that of a cell of an
+    earlier stage the cause of those of later stages and of views.
     """
 
-    def order(packet: Packet) -> tuple[bool, bool, int]:
-        is_of_view = packet.cell < 0
-        return bool(packet.name), is_of_view, 0 if is_of_view else int(packet.name or 0)
+    def order(packet: Packet) -> tuple[bool, bool, bool, int]:
+        is_of_cell = packet.cell >= 0
+        number = int(packet.name or 0) if is_of_cell else 0
+        return bool(packet.name), packet.cell != OF_EXCHANGE, not is_of_cell, number
 
     for packet in sorted(packets[Kind.ERROR], key=order)[:1]:
         error = parse_error(bytes(packet.content))
         if not packet.name:
             raise UnreadableSourceError(str(error)) from error
-        is_of_view = packet.cell < 0
-        raise error if is_of_view else name_view(error, int(packet.name), packet.cell)
+        raise error if packet.cell < 0 else name_view(error, int(packet.name), packet.cell)
 
 
 def _read_reports(packets: Packets) -> list[Report]:

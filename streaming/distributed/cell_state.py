@@ -169,9 +169,9 @@ class CellState:
             if stage.partial_stages:
                 selected = []
                 for index, number in enumerate(stage.partial_stages):
-                    partial = self.stage_cells[number]
-                    written = write(partial, partial_state(stage, state, index))
-                    selected.append(partial.read_selected_rows(written))
+                    partial_cells = self.stage_cells[number]
+                    written = write(partial_cells, partial_state(stage, state, index))
+                    selected.append(partial_cells.read_selected_rows(written))
                 state = final_state(stage, state, selected)
             write(stage_cells, state)
         driver = import_dictionaries(self._driver, export_dictionaries(circuit))

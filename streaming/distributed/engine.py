@@ -511,7 +511,8 @@ class DistributedEngine(Engine):
         """
         program, files = DividedProgram(circuit, self._max_cells), self._files
         if self._store.has_pending_change:
-            earlier, earlier_dropped = self._uncommitted
+            uncommitted, earlier_dropped = self._uncommitted
+            earlier = replace(self._store.pending_options, allow_drop=uncommitted.allow_drop)
             self._check_not_dropped(circuit, earlier_dropped)
             options, dropped = options.after(earlier, circuit.plans), {*earlier_dropped, *dropped}
 

@@ -75,10 +75,12 @@ __all__ = [
     "finish_change",
     "is_of_same_plan",
     "list_old_programs",
+    "log_unused_rows",
     "newest_version",
     "plan_change",
     "program_file",
     "read_program",
+    "select_options",
     "stored_circuit",
     "write_programs",
 ]
@@ -101,8 +103,9 @@ class ChangeOptions:
             the last micro-batch. It is read once, when the sink starts or `ViewSink.add_view` is
             called.
         backfill_batch_id: The micro-batch after which the rows of ``backfill`` are; None to rely on
-            the caller. It is required if the views have not changed and only a target has lost
-            their rows, because a job may start again with the rows of an earlier change.
+            the caller. It is required if the views have not changed, and a target has lost their
+            rows or this version of the package computes them by another plan, because a job may
+            start again with the rows of an earlier change.
         renames: New names of views, each with the old name: the view goes on under its new name. A
             renamed view that is not listed counts as a removed one and a new one.
         rows_per_batch: With this limit, new views are computed in slices, those of
@@ -112,7 +115,8 @@ class ChangeOptions:
             micro-batch take together. The smallest slice is one row, which may take longer.
 
     Raises:
-        StateError: A limit is not a positive number.
+        StateError: A limit is not a positive number, or ``backfill_batch_id`` is not the number of
+            a micro-batch or given without ``backfill``.
     """
 
     allow_drop: bool = False
@@ -129,6 +133,16 @@ class ChangeOptions:
             if limit is not None and not (is_number and limit > 0):
                 kind = "whole number" if types is int else "number"
                 raise StateError(f"{name}={limit!r}: give a positive {kind}, or None for no limit")
+        batch_id = self.backfill_batch_id
+        if batch_id is None:
+            return
+        if not isinstance(batch_id, int) or isinstance(batch_id, bool) or batch_id < 0:
+            raise StateError(
+                f"backfill_batch_id={batch_id!r}: give the number of the micro-batch after which "
+                "the rows of backfill are, 0 or more"
+            )
+        if not self.backfill:
+            raise StateError(f"backfill_batch_id={batch_id}: also give the rows, backfill={{...}}")
 
     @property
     def is_sliced(self) -> bool:
@@ -496,6 +510,40 @@ def check_allowed(
             'or declare InputOptions(keep="all") for an input from the start, which keeps its rows '
             "for later views"
         )
+
+
+def select_options(options: ChangeOptions, manifest: Manifest, circuit: Circuit) -> ChangeOptions:
+    """Return the options of a start, without those of a change that a version has committed.
+
+    A job may start again with the options of its last change. Given rows without a batch id are
+    used only if the version has other views, because they may be those of an earlier version.
+
+    Args:
+        options: The options.
+        manifest: The version.
+        circuit: The whole circuit with which the job starts.
+    """
+    if manifest.fingerprint == circuit.fingerprint:
+        options = replace(options, renames={})
+        if options.backfill_batch_id is None:
+            options = replace(options, backfill={})
+    if options.backfill_batch_id not in (None, manifest.batch_id):
+        options = replace(options, backfill={}, backfill_batch_id=None)
+    return options
+
+
+def log_unused_rows(options: ChangeOptions, selected: ChangeOptions, manifest: Manifest) -> None:
+    """Log a warning if `select_options` has left out given rows."""
+    if not options.backfill or selected.backfill:
+        return
+    number = options.backfill_batch_id
+    found = "without backfill_batch_id" if number is None else f"those after micro-batch {number}"
+    log.warning(
+        "backfill: the given rows are %s and are not used; needed are those after micro-batch %d, "
+        "with this number, if rows are needed",
+        found,
+        manifest.batch_id,
+    )
 
 
 def is_of_same_plan(manifest: Manifest, circuit: Circuit) -> bool:

@@ -65,6 +65,8 @@ from streaming.state.program_change import (
     change_program,
     check_backfill,
     is_of_same_plan,
+    log_unused_rows,
+    select_options,
     write_programs,
 )
 from streaming.state.reader import Reader, check_cells, load
@@ -447,6 +449,11 @@ class Store:
         return self._pending is not None
 
     @property
+    def pending_options(self) -> ChangeOptions:
+        """The options of the change that is not committed yet, without those that do not fit."""
+        return self._change
+
+    @property
     def loses_pending_change(self) -> bool:
         """True if `close` loses the rows of a change of the views that is not committed yet."""
         return self._pending is not None
@@ -712,38 +719,29 @@ class Store:
             and is_of_same_plan(manifest, self.circuit)
         )
 
-    def _options_for(self, manifest: Manifest) -> ChangeOptions:
-        """Return the options, without those of a change that the version has committed already.
-
-        A job may start again with the options of its last change. Given rows without a batch id are
-        used only if the version has other views, because they may be those of an earlier version.
-        """
-        change = self._change
-        if manifest.fingerprint == self._directory.circuit.fingerprint:
-            change = replace(change, renames={})
-            if change.backfill_batch_id is None:
-                change = replace(change, backfill={})
-        if change.backfill_batch_id not in (None, manifest.batch_id):
-            change = replace(change, backfill={})
-        return change
-
     def _find_unwritten(self, manifest: Manifest, batch_id: int | None) -> dict[str, str]:
         """Find the views of which their targets hold nothing, with their names in a version."""
         if self._cell_count is not None or manifest.cells is not None:
             return {}
         return self._versions.find_unwritten(
             self.circuit.outputs,
-            self._options_for(manifest).renames,
+            select_options(self._change, manifest, self._directory.circuit).renames,
             batch_id=batch_id,
             last_batch=self._last_batch,
         )
+
+    def _select_options(self, manifest: Manifest) -> ChangeOptions:
+        """Return the options that fit a version; log whether given rows do not."""
+        options = select_options(self._change, manifest, self._directory.circuit)
+        log_unused_rows(self._change, options, manifest)
+        return options
 
     def _load_changed(self, manifest: Manifest, unwritten: Mapping[str, str]) -> None:
         """Load a version into a circuit of other views; the next version commits the change."""
         if self._cell_count is not None or manifest.cells is not None:
             self._load_changed_cells(manifest)
             return
-        change = self._options_for(manifest)
+        change = options = self._select_options(manifest)
         if self._backfill is not None:
             change = replace(change, backfill=self._backfill(manifest))
             check_backfill(change, self.circuit.inputs)
@@ -758,6 +756,7 @@ class Store:
             map_files=None if self._memory is None else self._memory.map_files,
         )
         self._current = self._pending.manifest
+        self._change = options  # a later change before the commit is merged with these
         self._compactor.check_all(self._current)
         self._is_loaded = True
 
@@ -765,8 +764,10 @@ class Store:
         """Do the same for a distributed circuit, whose state is written to new files."""
         check_cells(self.files, manifest, self._cell_count)
         assert self._change_cells is not None
-        pending = self._change_cells(manifest, self._options_for(manifest))
+        options = self._select_options(manifest)
+        pending = self._change_cells(manifest, options)
         self.circuit.load(read_state(self.files, pending.manifest))
+        self._change = options
         self._continue_from_cells(pending)
 
     def _continue_from_cells(self, pending: PendingChange) -> None:

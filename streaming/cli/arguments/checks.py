@@ -55,7 +55,9 @@ from streaming.state.program_change import (
     check_allowed,
     check_sliced_start,
     is_of_same_plan,
+    log_unused_rows,
     newest_version,
+    select_options,
 )
 from streaming.state.view_definitions import DEFINITION_FILE, check_definition
 from streaming.targets.target import CheckedTarget, ViewDelta
@@ -360,7 +362,9 @@ def check_usable(
     identity = find_identity(files, circuit)
     manifest = None if identity is None else newest_version(files, state_id=identity.id)
     if manifest is not None and not is_of_same_plan(manifest, circuit):
-        options = change or ChangeOptions()
+        given = change or ChangeOptions()
+        options = select_options(given, manifest, circuit)
+        log_unused_rows(given, options, manifest)
         planned = plan_cell_change(files, manifest, circuit, options)
         check_allowed(
             planned,

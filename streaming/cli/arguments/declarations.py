@@ -216,8 +216,8 @@ def run(
         optional(
             metavar="NUMBER",
             min=0,
-            help="The last micro-batch whose rows --backfill has; needed if the views are the same "
-            "and only a target has lost their rows.",
+            help="The last micro-batch whose rows --backfill has; needed if the views are the "
+            "same, and a target has lost their rows or this version computes them by another plan.",
         ),
     ] = None,
     allow_drop: Annotated[

@@ -44,6 +44,8 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.execution.cell import group_by_destination
 from streaming.distributed.execution.packets import (
     DRIVER,
+    OF_EXCHANGE,
+    OF_VIEW,
     Kind,
     Packet,
     checksum,
@@ -234,7 +236,7 @@ class JobPlan:
             except DbspWcojError as error:
                 task_files.undo()
                 content = format_error(error)
-                yield _to_driver(partition, Kind.ERROR, view, -1, report.origin, content)
+                yield _to_driver(partition, Kind.ERROR, view, OF_VIEW, report.origin, content)
                 return
             if rows:
                 body: dict[str, Any] = {
@@ -481,7 +483,7 @@ class CellsTask(JobTask):
                 partition,
                 Kind.ERROR,
                 "exchange",
-                -1,
+                OF_EXCHANGE,
                 origin,
                 format_error(_merged_partitions(partition, misplaced)),
             )

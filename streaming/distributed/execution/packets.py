@@ -34,6 +34,8 @@ from streaming.distributed.execution.transport import write_table
 
 __all__ = [
     "DRIVER",
+    "OF_EXCHANGE",
+    "OF_VIEW",
     "PACKET_SCHEMA",
     "Kind",
     "Packet",
@@ -46,6 +48,9 @@ __all__ = [
 
 #: The level of packets for the driver.
 DRIVER: Final = 1 << 30
+#: The cells of errors that are not of a cell.
+OF_VIEW: Final = -1
+OF_EXCHANGE: Final = -2
 #: The largest number of rows in a packet.
 MAX_PACKET_ROWS: Final = 1 << 17
 # A row of Spark has at most 2 GiB.

@@ -15,7 +15,8 @@ A few rows are a poor sample (`grid_from_counts`): sizes are used only if all re
 rows, and the values of a relation with too few rows are planned as equally frequent.
 
 The grid of a join has one coordinate per variable of the join. A stage that groups by keys has one
-coordinate, the hash of all keys. Its groups cannot be spread, because each group has one result.
+coordinate, the hash of all keys. A final stage cannot spread a group over cells, because each group
+has one result; its partial stages do.
 The stage of a materialized view has one coordinate as well, the hash of some or all of its columns.
 """
 

@@ -31,7 +31,7 @@ from streaming.distributed import batch_job, engine
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.execution import packets as packets_module
-from streaming.distributed.execution.packets import Kind, Packet, pack_rows
+from streaming.distributed.execution.packets import OF_EXCHANGE, Kind, Packet, pack_rows
 from streaming.distributed.execution.routing import CELL
 from streaming.distributed.execution.stage_rows import divide_by_cell
 from streaming.distributed.execution.transport import read_table
@@ -245,10 +245,12 @@ def test_of_several_errors_of_a_job_the_first_cause_is_raised():
             ("view", -1, TargetError("of a view")),
             ("1", 0, EvaluationError("of a later stage")),
             ("0", 2, EvaluationError("of a cell")),
+            ("exchange", OF_EXCHANGE, StreamingError("of the exchange")),
             ("", 0, SchemaError("of the source")),
         ]
     ]
-    for count, message in ((4, "of the source"), (3, "of a cell"), (2, "later"), (1, "view")):
+    messages = ["view", "later", "of a cell", "of the exchange", "of the source"]
+    for count, message in enumerate(messages, 1):
         by_kind: defaultdict[str, list[Packet]] = defaultdict(list)
         by_kind[Kind.ERROR] += packets[:count]
         with pytest.raises(DbspWcojError, match=message):

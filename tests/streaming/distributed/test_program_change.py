@@ -283,6 +283,23 @@ def test_rows_that_a_running_sink_does_not_keep_are_named_and_can_be_given(tmp_p
     sink.close()
 
 
+@pytest.mark.parametrize("mode", ["distributed", "embedded"])
+def test_rows_of_an_earlier_version_that_the_start_ignores_are_not_used_later(tmp_path, mode):
+    ends = "CREATE VIEW ends AS SELECT dst, count(*) AS n FROM e GROUP BY dst;"
+    sink, _ = sink_of(tmp_path, COUNTS + ends, strict=False, mode=mode)
+    feed(sink, 0, *EDGES[:2])
+    feed(sink, 1, *EDGES[2:])
+    sink.close()
+    rows = pa.Table.from_pylist([{"src": a, "dst": b} for a, b in EDGES[:2]], SCHEMA)
+    options = {"backfill": {"e": rows}, "backfill_batch_id": 0, "allow_drop": True}
+    sink, _ = sink_of(tmp_path, COUNTS, strict=False, mode=mode, **options)
+    committed = sink.add_view(PATHS, Rows())
+    feed(sink, 2, ("d", "a"))
+    with pytest.raises(ProgramChangeError, match=r"'e'.*backfill"):
+        committed.result(0)
+    sink.close()
+
+
 def test_a_new_view_of_a_running_sink_is_written_once_to_the_cells_of_its_keys(tmp_path):
     schema = {"e": "src string not null, dst string not null"}
     circuit = compile_sql(PATHS + COUNTS, schema, materialize=True)

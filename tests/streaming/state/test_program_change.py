@@ -16,6 +16,7 @@ from streaming import (
     MemoryTarget,
     Output,
     SchemaError,
+    StateError,
     StateMismatchError,
 )
 from streaming.cli.state_inspection import inspect_state
@@ -407,3 +408,17 @@ def test_the_views_of_a_distributed_state_cannot_change(job):
     sink = job.sink(PATHS + COUNTS)
     with pytest.raises(StateMismatchError, match=r"rescale .* --embedded"):
         feed(sink, 1)
+
+
+@pytest.mark.parametrize(
+    ("number", "rows", "message"),
+    [
+        (-1, {"e": None}, "give the number"),
+        (True, {"e": None}, "give the number"),
+        ("1", {"e": None}, "give the number"),
+        (1, {}, "also give the rows"),
+    ],
+)
+def test_a_batch_id_of_given_rows_is_a_number_and_needs_rows(number, rows, message):
+    with pytest.raises(StateError, match=message):
+        ChangeOptions(backfill=rows, backfill_batch_id=number)

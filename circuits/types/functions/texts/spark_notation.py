@@ -4,9 +4,9 @@ The parsers (`circuits.types.functions.casting.time_parsing`,
 `circuits.types.functions.casting.text_parsing`) read the notation of DuckDB. Spark also reads dates
 without a day or month, an hour alone, a sign ``+``, control characters around a text, and zones
 such as ``UTC+8`` and ``Europe/Paris``. It does not read ``infinity``, other separators than ``-``,
-years of less than four digits,
-the hour 24, a zone after a clock without seconds, integers with a fraction or an exponent, and
-numbers with underscores; such a text is changed into one that no parser accepts.
+years of less than four digits, the hour 24, a zone after a clock without seconds, integers with a
+fraction or an exponent, and numbers with underscores; such a text is changed into one that no
+parser accepts.
 
 Cost: one regular expression over the column finds the texts that need no change. The others run
 over the remaining texts. The zone of a region is computed in Python, once per distinct text.
