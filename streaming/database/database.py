@@ -564,7 +564,9 @@ class Database:
         """Release the directory, and end all subscriptions; no effect on a closed database."""
         with self._lock:
             self._is_closed = True
-            self._subscriptions.clear()
+            # A callback may close the database; then the later ones of its step are not called.
+            for subscription in [s for group in self._subscriptions.values() for s in group]:
+                subscription.close()
             streams, self._streams = self._streams, []
             if self._store is not None:
                 self._store.close()

@@ -55,7 +55,7 @@ __all__ = ["AggregateParts", "FirstRows", "split_aggregate", "split_top_k"]
 #: The largest number of rows of a group that each cell of a partial stage sends. More rows than
 #: this are nearly as many as a cell has.
 MAX_FIRST_ROWS: Final = 1 << 12
-#: Marks the rows of a partial stage of `first`, whose values may all be NULL.
+#: A column of the rows of a partial stage of `first`: the values of such a row may all be NULL.
 _FLAG: Final = Field("#first", pa.int64())
 
 

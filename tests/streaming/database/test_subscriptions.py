@@ -144,6 +144,16 @@ def test_a_callback_can_end_its_subscription(db):
     assert len(seen) == 1
 
 
+def test_a_callback_that_closes_the_database_ends_all_subscriptions(db):
+    calls = []
+    db.subscribe("v", lambda changes: (calls.append("first"), db.close()))
+    db.subscribe("v", lambda changes: calls.append("second"))
+    db.insert("t", [{"a": 1}])
+    assert calls == ["first"]
+    with pytest.raises(DatabaseError):
+        db.insert("t", [{"a": 2}])
+
+
 def test_an_async_iterator_ends_when_the_database_is_closed(db):
     async def read():
         stream = db.changes("v", initial=True)
