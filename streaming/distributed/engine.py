@@ -504,7 +504,7 @@ class DistributedEngine(Engine):
         dropped: Collection[str],
         now: int | None,
         keys: Mapping[str, Sequence[str]],
-    ) -> Callable[[], None]:
+    ) -> tuple[Callable[[], None], Callable[[], None]]:
         """Write the state of other views to new files of cells, as `Engine.compute_change`.
 
         Several changes between two micro-batches are computed as one, from the last version.
@@ -521,13 +521,18 @@ class DistributedEngine(Engine):
 
         version = self._store.newest
         pending = None if version is None else convert(version, options)
-        if pending is not None and version is not None:
-            try:
-                program.driver.load(read_state(files, pending.manifest))
-            except BaseException:
+
+        def discard() -> None:
+            if pending is not None and version is not None:
                 written = pending.manifest.all_files.keys() - version.all_files.keys()
                 with suppress(OSError):  # they remain until the directory is opened again
                     remove_files(files, sorted(written))
+
+        if pending is not None:
+            try:
+                program.driver.load(read_state(files, pending.manifest))
+            except BaseException:
+                discard()
                 raise
 
         def make() -> None:
@@ -538,7 +543,7 @@ class DistributedEngine(Engine):
                 self._uncommitted, self._has_sliced_change = (options, dropped), False
                 self._continue_with_program(program)
 
-        return make
+        return make, discard
 
     def settings(self) -> Mapping[str, Any]:
         """Return what a change of the views changes, as `Engine.settings`."""

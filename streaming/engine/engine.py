@@ -390,7 +390,7 @@ class Engine(ABC):
         dropped: Collection[str],
         now: int | None,
         keys: Mapping[str, Sequence[str]],
-    ) -> Callable[[], None]:
+    ) -> tuple[Callable[[], None], Callable[[], None]]:
         """Compute the rows of other views; the views stay as they are.
 
         Args:
@@ -403,7 +403,8 @@ class Engine(ABC):
         Returns:
             A function that goes on with the new views between two micro-batches; the next one
             commits the change. It raises `ProgramChangeError` if kept rows do not fit the options
-            of an input; nothing has changed then.
+            of an input; nothing has changed then. A second function is called instead of it if the
+            change is not made: it removes the files that were written for it.
 
         Raises:
             StreamingError: The engine cannot run the new views.
@@ -429,7 +430,7 @@ class Engine(ABC):
             )
             self._continue_with(applied, options)
 
-        return make
+        return make, lambda: None
 
     def begin_backfill(
         self,

@@ -318,12 +318,14 @@ class ComputedChange:
         circuit: The circuit of the edited program.
         routing: The outputs of this circuit.
         make: Lets the new circuit take over the state.
+        discard: Removes what was written for the change, if it is not made.
     """
 
     request: RequestedChange
     circuit: Circuit
     routing: OutputRouting
     make: Callable[[], None]
+    discard: Callable[[], None]
 
 
 class ChangeableSink(Protocol):
@@ -615,6 +617,8 @@ class ViewChanges:
             if not _can_be_set(change.request.committed):
                 if isinstance(change, RunningBackfill):
                     self._end_backfill(change)
+                else:
+                    change.discard()
                 return
             try:
                 self._sink.finish_change(change)

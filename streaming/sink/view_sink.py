@@ -459,8 +459,10 @@ class ViewSink:
             routing.output_of(view) for view in circuit.outputs if view not in self._circuit.outputs
         ]
         keys = {output.view: output.keys for output in new_outputs if output.mode == "upsert"}
-        make = self._engine.compute_change(circuit, options, dropped=dropped, now=now, keys=keys)
-        return ComputedChange(request, circuit, routing, make)
+        make, discard = self._engine.compute_change(
+            circuit, options, dropped=dropped, now=now, keys=keys
+        )
+        return ComputedChange(request, circuit, routing, make, discard)
 
     def remember_views(self) -> Callable[[], None]:
         """Return a function that goes back to the views of now; `ViewChanges` calls both."""

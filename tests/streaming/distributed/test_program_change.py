@@ -268,6 +268,24 @@ def test_a_change_that_waits_keeps_the_options_of_the_start(state):
     sink.close()
 
 
+def test_a_change_that_is_cancelled_while_it_is_computed_leaves_no_file(state):
+    sink, _ = sink_of(state, PATHS)
+    committed = sink.add_view(COUNTS, Rows())
+    compute = engine.change_cells
+
+    def cancel(*arguments, **options):
+        pending = compute(*arguments, **options)
+        assert committed.cancel()
+        return pending
+
+    with patch.object(engine, "change_cells", cancel):
+        feed(sink, 2, ("d", "a"))
+    assert committed.cancelled()
+    names = {name for n in (0, 1, 2) for name in read_manifest(LocalFiles(state), n).all_files}
+    assert {str(n) for n in files_of(state) if n.parts[0] in ("data", "outputs")} == names
+    sink.close()
+
+
 def test_rows_that_a_running_sink_does_not_keep_are_named_and_can_be_given(tmp_path):
     sink, targets = sink_of(tmp_path, COUNTS, strict=False)
     feed(sink, 0, *EDGES)
