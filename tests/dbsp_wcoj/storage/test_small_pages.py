@@ -130,13 +130,13 @@ def test_a_spine_frees_the_runs_of_a_large_merge_in_slices():
         numbers = np.arange(rows) + step * rows
         delta = ZSet.from_columns([numbers % 1000, numbers])
         spine.append(Run.of(delta, np.arange(2)))
-        released.append(len(spine._released))
+        released.append(len(spine._to_release))
     # Each merge adds its runs to the list, and the steps after it remove them.
     assert max(released) > 0 and released[-1] < 6
     numbers = np.arange(1 << 10)
     for step in range(200):
         spine.append(Run.of(ZSet.from_columns([numbers, -numbers - step]), np.arange(2)))
-    assert not spine._released
+    assert not spine._to_release
     spine._check()
     assert spine.rows == 60 * rows + 200 * 1024
 
