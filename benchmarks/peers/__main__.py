@@ -33,9 +33,8 @@ CLAIM = (
     "worst-case-optimal plan; the time of this engine includes building its index from arrays in "
     "memory. LIVE triangles and 4-cliques, in steps of 100 rows, are maintained 100 times faster "
     "than by Pathway, and 1,000 times faster than by pydbsp and by delta SQL on Spark. LSQB, steps "
-    "of 100 rows of nine SQL views, has no target. The column `met` of benchmarks/README.md says "
-    "whether a row meets its target. Where a system was stopped, the ratios are lower bounds. "
-    "igraph and networkx count undirected patterns, which are fewer and easier to count"
+    "of 100 rows of nine SQL views, has no target. Where a system was stopped, the ratios are "
+    "lower bounds. igraph and networkx count undirected patterns, which are fewer"
 )
 QUICK = ("kuzu", "duckdb", "duckdb-delta", "kuzu-recompute")
 PARTS = ("bulk", "live", "lsqb", "all")
