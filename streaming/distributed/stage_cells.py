@@ -93,9 +93,8 @@ class StageCells:
             StateDamagedError: A cell or a file is missing or damaged.
             StateMismatchError: A cell belongs to another circuit.
         """
-        circuits = (
-            self._open(cell, manifests[cell]) for cell in sorted(manifests)
-        )  # one at a time
+        # A generator, so that the circuits of two cells are not in memory at the same time.
+        circuits = (self._open(cell, manifests[cell]) for cell in sorted(manifests))
         return pa.concat_tables(
             export_selected_rows(circuit, find_stateful_operator(circuit)) for circuit in circuits
         )

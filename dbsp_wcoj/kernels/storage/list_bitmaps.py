@@ -28,8 +28,8 @@ FIRST_WORD = 1  # the least value of the list, divided by 64
 START = 2  # position in the array of the first word of the list
 SLOT_WORDS = 3
 
-# What the table of a spine has in place of the address of bitmaps (`spine`): the oldest run has no
-# bitmaps and needs none, or it has none yet.
+# The table of a spine has the address of the bitmaps of its oldest run, or one of these values:
+# the run needs no bitmaps, or they are not built yet.
 NO_BITMAPS = 0
 NOT_BUILT = 1
 

@@ -41,7 +41,7 @@ MAX_CIRCUITS: Final = 2
 
 
 class Key(NamedTuple):
-    """What identifies a circuit of a cell.
+    """The key of the circuit of a cell in the cache.
 
     Attributes:
         state_id: The id of the state directory.
