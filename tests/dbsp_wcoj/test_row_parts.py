@@ -16,7 +16,7 @@ ZSETS = st.dictionaries(
 
 @given(st.lists(ZSETS, max_size=3))
 def test_the_union_of_parts_is_the_sum_of_the_z_sets(zsets):
-    total = RowParts.union(map(RowParts.of, zsets), 2)
+    total = RowParts.union([RowParts.of(zset) for zset in zsets], 2)
     assert len(total) == sum(map(len, zsets))
     assert total.sorted() == sum(zsets, ZSet.empty(2))
 
