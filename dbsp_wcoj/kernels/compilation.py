@@ -1,8 +1,9 @@
 """Compilation: the decorators that make a function a kernel, compiled once and cached on disk.
 
 numba invalidates a cached kernel when the file that defines it changes, but not when a file that it
-calls into changes. Therefore the source stamp of every cached kernel is a hash of all kernel files.
-A wheel may bring the machine code (`dbsp_wcoj.kernels.precompiled`).
+calls into changes. Therefore a cached kernel has a stamp of all sources that it depends on
+(`dbsp_wcoj.kernels.source_stamps`). A wheel may bring the machine code
+(`dbsp_wcoj.kernels.precompiled`).
 
 Compiling takes seconds per kernel and happens only when the cache has no entry for it. An observer
 is notified before and after each compilation (`observe_compilation`). The default observer writes
@@ -20,9 +21,6 @@ code, and again inside each function that calls it. Three rules reduce it:
 import sys
 from collections.abc import Callable
 from functools import cache
-from hashlib import sha256
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from logging import getLogger
 from typing import Any, Final, Protocol
 
@@ -31,6 +29,7 @@ from numba.core import event
 from numba.core.registry import CPUDispatcher
 
 from dbsp_wcoj.kernels.precompiled import KernelCacheFile
+from dbsp_wcoj.kernels.source_stamps import source_stamp
 
 __all__ = [
     "CompilationObserver",
@@ -111,21 +110,6 @@ def _kernel_name(compilation: Any) -> str | None:
     return f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
 
 
-def _hash_sources(folder: Traversable, digest: Any) -> None:
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.is_dir():
-            _hash_sources(entry, digest)
-        elif entry.name.endswith(".py"):
-            digest.update(entry.read_bytes())
-
-
-def _source_stamp() -> str:
-    digest = sha256()
-    _hash_sources(files(__package__), digest)  # they may be in a zip archive
-    return digest.hexdigest()
-
-
-SOURCE_STAMP: Final = _source_stamp()
 #: The kernels, by their names as they are passed to observers.
 KERNELS: Final[dict[str, Any]] = {}
 _LISTENER: Final = _Listener()
@@ -174,7 +158,9 @@ def kernel(function: Callable[..., Any]) -> Any:
     dispatcher = njit(nogil=True, cache=True)(function)
     # numba has no public setting for where it looks for machine code, and on what that depends.
     cache = dispatcher._cache
-    name = f"{function.__module__.removeprefix(f'{__package__}.')}.{function.__qualname__}"
-    cache._cache_file = KernelCacheFile(cache._cache_file, name, SOURCE_STAMP)
+    module = function.__module__.removeprefix(f"{__package__}.")
+    cache._cache_file = KernelCacheFile(
+        cache._cache_file, f"{module}.{function.__qualname__}", source_stamp(module)
+    )
     KERNELS[f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"] = dispatcher
     return dispatcher

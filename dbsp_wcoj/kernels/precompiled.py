@@ -7,8 +7,9 @@ version of Python and one architecture. numba looks for the machine code of a ke
 2. in the precompiled files, where it is for every processor with the instructions of `BASELINES`;
 3. otherwise it compiles the kernel, and stores it in its cache.
 
-Precompiled code is used only if the sources of all kernels and the version of numba are the same as
-when it was compiled. The files are read by `importlib.resources`, so they may be in a zip archive.
+Precompiled code is used only if its sources (`dbsp_wcoj.kernels.source_stamps`) and the version of
+numba are the same as when it was compiled. The files are read by `importlib.resources`, so they may
+be in a zip archive.
 """
 
 from __future__ import annotations
