@@ -363,7 +363,13 @@ def _apply_spark_rules(
         if is_long and not pa.types.is_int64(target):
             # Spark rounds such a decimal to a double: 0.99999999999999999999 is 1.
             value = clause.call(node, "cast", value, type=pa.float64())
-        return clause.call(node, "trunc", value)
+        whole = clause.call(node, "trunc", value)
+        if not (pa.types.is_floating(value.type) and pa.types.is_int64(target)):
+            return whole
+        # The largest BIGINT as a float is 2**63, which is one more. Spark casts it back.
+        is_largest = clause.call(node, "eq", whole, Literal(2.0**63, whole.type))
+        whole = clause.call(node, "try_cast" if lenient else "cast", whole, type=target)
+        return clause.call(node, "case", is_largest, integer_literal(2**63 - 1), whole)
     if pa.types.is_decimal(target) and pa.types.is_floating(value.type):
         limit = Literal(float(f"1e{38 - target.scale}") if lenient else math.inf, pa.float64())
         is_in_range = clause.call(node, "lt", clause.call(node, "abs", value), limit)
@@ -374,7 +380,8 @@ def _apply_spark_rules(
     if pa.types.is_timestamp(value.type) and is_number(target):
         return _seconds_of(clause, node, value, target)
     if pa.types.is_timestamp(target) and target.tz is not None and is_number(value.type):
-        return _timestamp_of_seconds(clause, node, value)
+        moment = _timestamp_of_seconds(clause, node, value)
+        return clause.call(node, "try", moment) if lenient else moment
     if is_text(value.type) and pa.types.is_date(target):
         return clause.call(node, "spark_date_text", value)
     if is_text(value.type) and pa.types.is_timestamp(target):
@@ -415,6 +422,11 @@ def _seconds_of(
 
 def _timestamp_of_seconds(clause: Clause, node: exp.Expr, seconds: Expression) -> Expression:
     """Return the moment of a number of seconds since 1970."""
+    if pa.types.is_decimal(seconds.type):
+        # The most digits before the point, so that the product fits.
+        seconds = clause.call(node, "round_to_zero", seconds, integer_literal(6))
+        target = pa.decimal128(38, min(seconds.type.scale, 6))
+        seconds = clause.call(node, "cast", seconds, type=target)
     micros = clause.call(node, "multiply", seconds, integer_literal(1_000_000))
     if not pa.types.is_integer(micros.type):
         micros = clause.call(node, "cast", clause.call(node, "trunc", micros), type=pa.int64())
