@@ -179,6 +179,97 @@ def test_frames_by_position_and_by_value_in_one_window(load, frames):
         assert output == operator.evaluate([inputs])
 
 
+NUMBERS = np.arange(1, 301)
+LOADED = ZSet.from_columns([np.zeros(300, np.int64), 10 * NUMBERS, NUMBERS * 7 % 1000])
+# Near these deleted rows `RowRanges.neighbour` goes further back than from 305.
+FAR_CHANGE = encode(
+    [(0, 305, -1), (0, 605, -2), *((0, t, t // 10 * 7) for t in (700, 710, 720))],
+    [1, 1, -1, -1, -1],
+)
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [WindowCall("lead", (2,), INT, "w", number=10)],
+        [
+            WindowCall("min", (2,), INT, "m", Frame("rows", None, 0)),
+            WindowCall("lead", (2,), INT, "w", number=10),
+        ],
+    ],
+    ids=["lead", "running min and lead"],
+)
+def test_a_later_change_whose_interval_begins_before_an_earlier_one(calls):
+    plan = Window(ROWS, (0,), (Order(1),), tuple(calls))
+    operator = WindowOperator(plan, Codecs())
+    output = step(operator, LOADED) + step(operator, FAR_CHANGE)
+    assert output == operator.evaluate([LOADED + FAR_CHANGE])
+    assert states_of(operator) == states_of(loaded_operator(plan, LOADED + FAR_CHANGE))
+
+
+@st.composite
+def wide_windows(draw: st.DrawFn) -> Window:
+    """A window of frames of one mode that reach up to 12 rows, groups or values far."""
+    mode, calls = draw(st.sampled_from(["rows", "range", "groups"])), []
+    for place in range(draw(st.integers(1, 3))):
+        function = draw(
+            st.sampled_from(["lag", "lead", "min", "max", "sum", "count", "first_value", "rank"])
+        )
+        if function == "rank":
+            calls.append(WindowCall("rank", (), INT, f"w{place}"))
+        elif function in ("lag", "lead"):
+            calls.append(
+                WindowCall(function, (2,), INT, f"w{place}", number=draw(st.integers(0, 12)))
+            )
+        else:
+            start, end = sorted(draw(st.lists(st.integers(-12, 12), min_size=2, max_size=2)))
+            frame = Frame(mode, None if draw(st.booleans()) else start, end)
+            calls.append(WindowCall(function, (2,), INT, f"w{place}", frame))
+    return Window(ROWS, (0,), (Order(1, draw(st.booleans()), draw(st.booleans())),), tuple(calls))
+
+
+def random_rows(random: np.random.Generator, size: int, greatest_time: int) -> ZSet:
+    """Return rows of three partitions; few of them are equal."""
+    return ZSet.from_columns(
+        [
+            random.integers(0, 3, size),
+            random.integers(0, greatest_time, size),
+            random.integers(0, 100, size),
+        ]
+    )
+
+
+def states_of(operator: WindowOperator) -> list[ZSet]:
+    return [trace.to_zset() for trace in operator.traces]
+
+
+def loaded_operator(plan: Window, rows: ZSet) -> WindowOperator:
+    operator = WindowOperator(plan, Codecs())
+    step(operator, rows)
+    return operator
+
+
+@settings(LAW, max_examples=100)
+@given(wide_windows(), st.integers(0, 2**32), st.sampled_from([60, 400, 4000]))
+def test_many_changes_of_hundreds_of_rows_keep_the_law(plan, seed, greatest_time):
+    random = np.random.default_rng(seed)
+    operator = WindowOperator(plan, Codecs())
+    inputs, output = ZSet.empty(3), ZSet.empty(len(plan.fields))
+    # Several loads leave several runs in the traces. Later steps delete neighbouring rows, too.
+    for size in (400, 60, 15, 40, 6):
+        delta = random_rows(random, size, greatest_time)
+        if len(inputs):
+            first = random.integers(0, len(inputs), 3)
+            deleted = np.unique(first[:, np.newaxis] + np.arange(random.integers(1, 15)))
+            deleted = deleted[deleted < len(inputs)]
+            delta -= ZSet(inputs.row_array[:, deleted], inputs.weight_array[deleted])
+        inputs += delta
+        with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+            output += step(operator, delta)
+        assert output == operator.evaluate([inputs])
+    assert states_of(operator) == states_of(loaded_operator(plan, inputs))
+
+
 SUM = ("sum", (2,))
 BEFORE = Frame("rows", -9, 0)
 NEAR_CALLS = {

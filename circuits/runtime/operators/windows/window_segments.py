@@ -211,6 +211,9 @@ def find_segments(
     start, stop = search.extend(first_affected, last_affected)
     # Merge intervals that overlap or touch. Positions over all runs ascend with the rows.
     begin, end = start.positions.sum(axis=0), stop.positions.sum(axis=0)
+    # `RowRanges.neighbour` may return a farther row for a later change than for an earlier one. So
+    # take the least start of each change and the later ones: positions ascend over partitions too.
+    begin = np.minimum.accumulate(begin[::-1])[::-1]
     begins_segment = np.ones(len(partition), np.bool)
     end_so_far = np.maximum.accumulate(end)
     begins_segment[1:] = (begin[1:] > end_so_far[:-1]) | (partition[1:] != partition[:-1])
