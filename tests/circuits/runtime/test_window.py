@@ -207,6 +207,21 @@ def test_a_later_change_whose_interval_begins_before_an_earlier_one(calls):
     assert states_of(operator) == states_of(loaded_operator(plan, LOADED + FAR_CHANGE))
 
 
+@pytest.mark.parametrize("distinct", [False, True])
+def test_only_sums_of_affected_rows_must_fit(distinct):
+    call = WindowCall("sum", (2,), INT, "w", Frame("rows", -2, 0), distinct=distinct)
+    operator = WindowOperator(Window(ROWS, (0,), (Order(1),), (call,)), Codecs())
+    amounts = {200: -6 * 10**18, 210: 6 * 10**18, 220: 6 * 10**18 - 1, 230: -6 * 10**18 + 2}
+    load = encode([(0, t, amounts.get(t, 0)) for t in range(10, 410, 10)], [1] * 40)
+    # This change also reads the rows at 210 and 220, but not all rows of their frames.
+    change = encode([(0, 235, 0)], [1])
+
+    output = step(operator, load)
+    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+        output += step(operator, change)
+    assert output == operator.evaluate([load + change])
+
+
 @st.composite
 def wide_windows(draw: st.DrawFn) -> Window:
     """A window of frames of one mode that reach up to 12 rows, groups or values far."""

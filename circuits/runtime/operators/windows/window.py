@@ -397,12 +397,10 @@ class WindowOperator:
         begins[1:] = segment[1:] != segment[:-1]
         if totals is not None:
             totals = totals.take(segment[np.flatnonzero(begins)])
-        results = self._functions.results(codes, begins, totals, budget)
         index_in_segment = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
-        affected = np.flatnonzero(
-            (index_in_segment >= first[segment]) & (index_in_segment < last[segment])
-        )
-        return np.concatenate((codes, results))[:, affected]
+        is_affected = (index_in_segment >= first[segment]) & (index_in_segment < last[segment])
+        results = self._functions.results(codes, begins, totals, budget, wanted=is_affected)
+        return np.concatenate((codes, results))[:, is_affected]
 
     def _results(
         self,

@@ -102,6 +102,7 @@ class _Rows:
     range_order: RangeOrder | None
     totals: Totals | None = None
     budget: Budget | None = None
+    wanted: BoolArray | None = None
 
     @cached_property
     def _prefix_counts(self) -> dict[int, Int64Array]:
@@ -137,6 +138,8 @@ class WindowFunctions:
         partition_begins: BoolArray,
         totals: Totals | None = None,
         budget: Budget | None = None,
+        *,
+        wanted: BoolArray | None = None,
     ) -> Int64Array:
         """Return the codes of each call's results, shape ``(calls, n)``.
 
@@ -146,6 +149,9 @@ class WindowFunctions:
             partition_begins: A mask of the first of these rows of each partition.
             totals: Totals over the leading rows; None if the partitions are whole.
             budget: The limits of the step; None for no limits.
+            wanted: A mask of the rows whose results are wanted; None for all rows. The results of
+                other rows are arbitrary codes, and cause no error: the rows may lack a part of
+                their frames, and so have a sum that does not fit though the whole sum does.
 
         Raises:
             EvaluationError: A sum does not fit the type of the result.
@@ -159,7 +165,7 @@ class WindowFunctions:
             column = codes[order.column]
             group_begins[1:] |= column[1:] != column[:-1]
         partitions = Partitions(partition_begins, group_begins)
-        rows = _Rows(codes, partitions, self._range_order(codes), totals, budget)
+        rows = _Rows(codes, partitions, self._range_order(codes), totals, budget, wanted)
         return np.stack([call(rows) for call in self._calls])
 
     def _range_order(self, codes: Int64Array) -> RangeOrder | None:
@@ -298,7 +304,10 @@ class WindowFunctions:
                 nonzero = np.flatnonzero(total)
                 parts.append(Digits(nonzero, np.full(len(nonzero), position), total[nonzero]))
             counts = _count(call, rows, frames)
-            return encoder.codes(_sorted_digits(parts), counts, counts != 0)
+            encoded = counts != 0
+            if rows.wanted is not None:
+                encoded &= rows.wanted
+            return encoder.codes(_sorted_digits(parts), counts, encoded)
 
         return compute
 
@@ -325,6 +334,8 @@ class WindowFunctions:
             frames = self._frames(call, rows)
             # The start and the stop of each index range, one below the other; a column per frame.
             bounds = np.stack([bound for index_range in frames for bound in index_range])
+            if rows.wanted is not None:
+                bounds[:, ~rows.wanted] = 0  # an empty frame
             bounds, frame_of_row = np.unique(bounds, axis=1, return_inverse=True)
             n = bounds.shape[1]
             if rows.budget is not None:
