@@ -34,6 +34,7 @@ rows of the inputs with options, also ``keep="all"``.
 from __future__ import annotations
 
 import logging
+import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -120,6 +121,7 @@ class DividedProgram:
         cells: The maximum number of cells of a stage.
 
     Attributes:
+        id: Its unique id in this process.
         circuit: As given.
         stages: The stages.
         driver: The circuit of the driver.
@@ -134,6 +136,7 @@ class DividedProgram:
 
     def __init__(self, circuit: Circuit, cells: int) -> None:
         check_distributable(circuit)
+        self.id = uuid.uuid4().hex
         self.circuit = circuit
         self.stages = circuit_stages(circuit)
         self.default_layout = GridLayout.default(self.stages, cells)
@@ -638,6 +641,7 @@ class DistributedEngine(Engine):
             max_cells=self._max_cells,
             files=self._files,
             state_id=self.versions.id,
+            program_id=program.id,
             layout=layout,
             limits=program.circuit.limits,
             formula=parse_formula(program.circuit.spec.options.formula),

@@ -109,6 +109,7 @@ class Pipeline:
         max_cells: The maximum number of cells of a stage.
         files: The state directory.
         state_id: The id of the state directory.
+        program_id: The unique id of the program (`Key`).
         layout: The grids of an existing state. Without it, the grid of a join is chosen from the
             rows of its first micro-batch: an initial load shows the sizes of relations and the
             heavy values. The choice becomes part of the state with the commit; another attempt
@@ -126,6 +127,7 @@ class Pipeline:
         max_cells: int,
         files: Files,
         state_id: str,
+        program_id: str,
         layout: GridLayout | None = None,
         limits: StepLimits = DEFAULT_LIMITS,
         formula: FormulaName = Formula.collapsed,
@@ -144,6 +146,7 @@ class Pipeline:
         ]
         self._files = files
         self._state_id = state_id
+        self._program_id = program_id
         self._session: SparkSession | None = None
         self._load_balance = LoadBalance()
         #: The rows that the last job has exchanged; None before the first job.
@@ -491,7 +494,9 @@ class Pipeline:
         cached = self._plans.get(stage.number)
         if cached is None or cached[0] is not grid:
             spec = self.specs[stage.number]
-            plan = StagePlan(self._files, self._state_id, stage, spec, spec.fingerprint, grid.cells)
+            plan = StagePlan(
+                self._files, self._state_id, self._program_id, stage, spec, grid.cells
+            )
             cached = self._plans[stage.number] = grid, plan
         return cached[1]
 

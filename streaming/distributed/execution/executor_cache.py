@@ -11,8 +11,12 @@ behind. Files never change, so a file that was read and verified once stays vali
 are read, so loading the next versions costs time in proportion to their changes. The joins are then
 planned again, and the dictionaries rebuilt, which is cheap.
 
-While new views are computed in slices, a stage of the old views and one of the new views may have
-the same number. Their circuits differ, and both are kept.
+The circuits of two programs are never exchanged, although their plans may be equal: a user-defined
+function of the same name may have other code, and the limits may differ. While new views are
+computed in slices, two programs step cells with the same numbers, and both circuits are kept.
+
+A worker that steps more cells than it keeps forgets a random one. Each micro-batch steps the cells
+in the same order, so the cell that was used longest ago is the one that is needed next.
 
 A cached circuit is identified by the checksummed manifest of its version. If an attempt of a task
 is not committed, its circuit has codes that another attempt may assign differently, because codes
@@ -23,6 +27,8 @@ not used.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
+from threading import Lock
 from typing import Final, NamedTuple
 
 from circuits import Circuit
@@ -45,17 +51,15 @@ class Key(NamedTuple):
 
     Attributes:
         state_id: The id of the state directory.
+        program_id: The unique id of the program in this driver.
         stage: The number of the stage.
         cell: The number of the cell.
-        fingerprint: The fingerprint of the circuit.
-        outputs: The outputs of the circuit.
     """
 
     state_id: str
+    program_id: str
     stage: int
     cell: int
-    fingerprint: str
-    outputs: tuple[str, ...]
 
     def is_of_cell(self, other: Key) -> bool:
         """Return True if both circuits are of one cell."""
@@ -81,7 +85,9 @@ class TakenCell(NamedTuple):
 
 @dataclass
 class ExecutorCache:
-    """The cells of a worker by state directory, stage and cell; the least recently used is first.
+    """The cells of a worker, by their keys; that which was used last is last.
+
+    Several threads may use it: the driver steps small stages itself.
 
     Attributes:
         max_cells: The maximum number of cells.
@@ -89,13 +95,16 @@ class ExecutorCache:
 
     max_cells: int = MAX_CELLS
     _cells: dict[Key, _CachedCell] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+    _random: Random = field(default_factory=lambda: Random(0))
 
     def __len__(self) -> int:
         return len(self._cells)
 
     def clear(self) -> None:
         """Remove all cells; the next request reads its files again."""
-        self._cells.clear()
+        with self._lock:
+            self._cells.clear()
 
     def take(
         self, key: Key, spec: CircuitSpec, files: Files, manifest_bytes: bytes | None
@@ -104,18 +113,23 @@ class ExecutorCache:
 
         Args:
             key: The cell and its circuit.
-            spec: The circuit.
+            spec: The circuit; not used if the circuit is in the cache.
             files: The state directory.
             manifest_bytes: The manifest of the version; None without state.
 
         Raises:
             StateDamagedError: A file is damaged.
+
+        Complexity:
+            O(1) if the circuit is at this version; else O(changes since its version), or the whole
+            state of the cell if it is not in the cache.
         """
-        cell = self._cells.pop(key, None)
+        with self._lock:
+            cell = self._cells.pop(key, None)
         if manifest_bytes is None:
             return TakenCell(Circuit(spec), {}, False)
         manifest = read_cell_manifest(manifest_bytes)
-        if cell is None or cell.circuit.fingerprint != manifest.fingerprint:
+        if cell is None:
             cell = _CachedCell(Circuit(spec), b"", {})
         was_open = cell.manifest_bytes == manifest_bytes
         if not was_open:
@@ -133,11 +147,13 @@ class ExecutorCache:
         """Store a circuit at the version of a manifest, and the files that it has read."""
         for name in [name for name in read_files if name not in manifest.files]:
             del read_files[name]
-        self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)
-        for other in [other for other in self._cells if other.is_of_cell(key)][:-MAX_CIRCUITS]:
-            del self._cells[other]
-        if len(self._cells) > self.max_cells:
-            del self._cells[next(iter(self._cells))]
+        with self._lock:
+            others = list(self._cells)
+            if len(others) >= self.max_cells:
+                del self._cells[self._random.choice(others)]
+            self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)
+            for other in [other for other in self._cells if other.is_of_cell(key)][:-MAX_CIRCUITS]:
+                del self._cells[other]
 
 
 #: The cache of this worker.

@@ -72,17 +72,17 @@ class StagePlan:
     Attributes:
         files: The state directory, shared by driver and executors.
         state_id: The id of the state directory.
+        program_id: The unique id of the program in this driver.
         stage: The stage.
         spec: The circuit of its cells.
-        fingerprint: The fingerprint of this circuit.
         cells: The number of cells.
     """
 
     files: Files
     state_id: str
+    program_id: str
     stage: Stage
     spec: CircuitSpec
-    fingerprint: str
     cells: int
 
 
@@ -124,13 +124,7 @@ class StageStep:
             OSError: The file system failed.
         """
         plan, previous_bytes = self.plan, self.manifests.get(cell)
-        key = Key(
-            plan.state_id,
-            plan.stage.number,
-            cell,
-            plan.fingerprint,
-            plan.spec.outputs,
-        )
+        key = Key(plan.state_id, plan.program_id, plan.stage.number, cell)
         circuit, read_files, was_open = CACHE.take(key, plan.spec, plan.files, previous_bytes)
         previous_manifest = None if previous_bytes is None else read_cell_manifest(previous_bytes)
         attempt = uuid.uuid4().hex[:12]

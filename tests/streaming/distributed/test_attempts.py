@@ -225,11 +225,21 @@ def test_a_worker_keeps_two_circuits_of_a_cell():
     cache, manifest = ExecutorCache(), cast(Manifest, SimpleNamespace(files={}))
     circuit = compile_sql("SELECT src FROM e", {"e": GRAPH["e"]})
     for cell in range(2):
-        for name in "abcd":
-            for views in (("view",), ()):
-                key = Key("id", 0, cell, name, views)
-                cache.keep(key, circuit, manifest, b"", {})
+        for program in "abcd":
+            cache.keep(Key("id", program, 0, cell), circuit, manifest, b"", {})
         assert len(cache) == 2 * (cell + 1)
+
+
+def test_a_worker_with_more_cells_than_it_keeps_finds_some_of_them():
+    cache, manifest = ExecutorCache(max_cells=4), cast(Manifest, SimpleNamespace(files={}))
+    circuit = compile_sql("SELECT src FROM e", {"e": GRAPH["e"]})
+    found = 0
+    for cell in [*range(6)] * 20:
+        key = Key("id", "program", 0, cell)
+        found += key in cache._cells
+        cache.keep(key, circuit, manifest, b"", {})
+        assert len(cache) <= 4
+    assert found > 20
 
 
 def test_loads_are_the_rows_of_the_cells(tmp_path):

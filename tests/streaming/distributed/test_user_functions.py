@@ -36,6 +36,14 @@ def fail_for_b(x: str) -> str:
     return x.upper()
 
 
+def minus_one(x: str) -> int:
+    return -1
+
+
+def minus_two(x: str) -> int:
+    return -2
+
+
 FUNCTIONS = {"ticket": udf(next_number, returns="bigint")}
 
 
@@ -115,6 +123,23 @@ def counted(sink: ViewSink, view: str) -> Counter[Any]:
     for row in sink.last.outputs[view].to_pylist():
         weights[tuple(row.values())[:-1]] += row["weight"]
     return weights
+
+
+def test_a_worker_runs_the_code_of_the_sink_that_runs_now(tmp_path: Path) -> None:
+    text = "SELECT y, min(ticket(x)) AS least FROM t JOIN u ON t.k = u.k AND ticket(x) < 0 GROUP BY y"
+    context = Context(0)
+    context.attempts = (1,)
+    context.workers = context.workers[:1]
+    results = []
+    for number, function in enumerate((minus_one, minus_two)):
+        functions = {"ticket": udf(function, returns="bigint")}
+        views = compile_sql(text, SCHEMAS, functions=functions)
+        run = EngineRun(views, LocalFiles(tmp_path), 1)
+        table = pa.table({"k": [number], "x": [f"text {number}"]})
+        others = pa.table({"k": [number], "y": [number]})
+        results.append(run.step({"t": table, "u": others}, number, context))
+        run.engine.versions.close()
+    assert results == [{"view": {(0, -1): 1}}, {"view": {(1, -2): 1}}]
 
 
 def test_a_row_for_which_a_function_fails_is_a_dead_letter(tmp_path: Path) -> None:
