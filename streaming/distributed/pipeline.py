@@ -494,9 +494,7 @@ class Pipeline:
         cached = self._plans.get(stage.number)
         if cached is None or cached[0] is not grid:
             spec = self.specs[stage.number]
-            plan = StagePlan(
-                self._files, self._state_id, self._program_id, stage, spec, grid.cells
-            )
+            plan = StagePlan(self._files, self._state_id, self._program_id, stage, spec, grid.cells)
             cached = self._plans[stage.number] = grid, plan
         return cached[1]
 

@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from circuits import Circuit, CircuitStep
+from circuits import Circuit, CircuitStep, ProgramChangeError
 from circuits.inputs.rejected_rows import LATE
 from circuits.runtime.graph import GraphStep
 from circuits.state.program_change import ProgramChange
@@ -263,7 +263,16 @@ class StagedBatch:
         """Return the delta of an input, with all its columns; None if it has no rows.
 
         It is the rows of the micro-batch without those that were rejected.
+
+        Raises:
+            ProgramChangeError: Only executors have read the rows.
         """
+        if isinstance(self._batch, UnreadBatch):
+            raise ProgramChangeError(
+                f"micro-batch {self._batch.batch_id} was read by executors while the change was "
+                "requested, so its rows cannot be added to those that backfill gives: request the "
+                "change again, with the rows after the last micro-batch"
+            )
         delta = self._prepared.step.checked_delta(name)
         return self._prepared.tables.get(name) if delta is None else delta
 

@@ -412,6 +412,11 @@ class ViewSink:
 
     def _request(self, edit: AddViews | DropView, options: ChangeOptions) -> Future[int]:
         """Make a change of the views now, or when the next micro-batch has loaded the state."""
+        if options.renames:
+            raise ProgramChangeError(
+                f"renames={dict(options.renames)}: a view is renamed by a start with the new views "
+                "only; close this sink, and open one with these options"
+            )
         batch_id = self._versions.last_batch_id if self._is_current else None
         given = GivenInputs(options, self._circuit)  # no micro-batch waits while rows are read
         request = RequestedChange(edit, given)

@@ -45,7 +45,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol
@@ -290,12 +290,23 @@ class Compactor:
                 self._must_rewrite = True
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files that no version names, in the background; errors are logged."""
+        """Remove files that no version names, in the background.
+
+        Errors are logged. A later call tries again to remove the files that may remain.
+        """
         self._unused_files += names
         is_busy = self._removal is not None and self._removal.is_alive()
         if self._unused_files and not is_busy:
-            unused, self._unused_files = self._unused_files, []
-            self._removal = self._run(partial(_remove_files, self._files, unused))
+            self._removal = self._run(self._remove_unused_files)
+
+    def _remove_unused_files(self) -> None:
+        unused = tuple(self._unused_files)  # later ones are added at the end
+        try:
+            remove_files(self._files, unused)
+        except (OSError, StreamingError) as error:
+            log.warning("old files in %s could not be removed: %s", self._files.location, error)
+        else:
+            del self._unused_files[: len(unused)]
 
     def check_all(self, manifest: Manifest | None) -> None:
         """Look for full levels in all arrangements and dictionaries of a version, once."""
@@ -317,8 +328,7 @@ class Compactor:
         if self._removal is not None:
             self._removal.join()
             self._removal = None
-        unused, self._unused_files = self._unused_files, []
-        _remove_files(self._files, unused)
+        self._remove_unused_files()
 
     def _start(self, manifest: Manifest, file: str) -> None:
         """Start the smallest compaction that is due, because the number of parts grows fastest."""
@@ -529,13 +539,6 @@ class _Task:
 
 class _StoppedError(Exception):
     """The compaction is not needed any more."""
-
-
-def _remove_files(files: Files, names: Sequence[str]) -> None:
-    try:
-        remove_files(files, names)
-    except (OSError, StreamingError) as error:
-        log.warning("old files in %s could not be removed: %s", files.location, error)
 
 
 def _find_large_parts(manifest: Manifest) -> list[PartGroup]:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-from streaming.errors import StateDamagedError
+from streaming.errors import StateDamagedError, StateError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.checksums import (
     checksum_of,
@@ -41,7 +41,7 @@ from streaming.state.checksums import (
     parse_text,
     parse_texts,
 )
-from streaming.state.files import Bytes, Files, read_small_file
+from streaming.state.files import MAX_SMALL_FILE_BYTES, Bytes, Files, read_small_file
 from streaming.state.segment import part_name
 from streaming.state.segment_references import SegmentReference
 
@@ -227,7 +227,11 @@ class Manifest:
         return sizes
 
     def encode(self) -> bytes:
-        """Return the content of the manifest file."""
+        """Return the content of the manifest file.
+
+        Raises:
+            StateError: It is larger than `read_small_file` reads.
+        """
         file_numbers = {name: i for i, name in enumerate(self.files)}
 
         def to_json(references: tuple[SegmentReference, ...]) -> list[list[int | str]]:
@@ -277,7 +281,14 @@ class Manifest:
             body["link"] = [dict(self.link.views), self.link.has_same_inputs]
         if self.dead_letter_file is not None:
             body["dead_letter_file"] = self.dead_letter_file
-        return encode_checked(body)
+        data = encode_checked(body)
+        if len(data) > MAX_SMALL_FILE_BYTES:
+            raise StateError(
+                f"the manifest of micro-batch {self.batch_id} has {len(data):,} bytes, and the "
+                f"most that is read again is {MAX_SMALL_FILE_BYTES:,}: use fewer cells or fewer "
+                "views, or write larger micro-batches; nothing of this one was committed"
+            )
+        return data
 
     @staticmethod
     def decode(data: bytes, name: str) -> Manifest:

@@ -106,8 +106,8 @@ class ChangeOptions:
             the caller. It is required if the views have not changed, and a target has lost their
             rows or this version of the package computes them by another plan, because a job may
             start again with the rows of an earlier change.
-        renames: New names of views, each with the old name: the view goes on under its new name. A
-            renamed view that is not listed counts as a removed one and a new one.
+        renames: At a start: new names of views, each with the old name: the view goes on under its
+            new name. A renamed view that is not listed counts as a removed one and a new one.
         rows_per_batch: With this limit, new views are computed in slices, those of
             `ViewSink.add_view` and those of a sink that starts: a micro-batch reads at most so many
             kept or given rows for them. They are published when they have all rows.

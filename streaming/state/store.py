@@ -502,6 +502,7 @@ class Store:
             PendingChange.of(self._current, applied) if pending is None else pending.then(applied)
         )
         self._current = self._pending.manifest
+        self._versions.keep_files(self._current.all_files)
         self._compactor.check_all(self._current)
 
     def change_cells(

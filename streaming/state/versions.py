@@ -50,7 +50,9 @@ OUTPUTS: Final = "outputs"
 ABANDONED_BATCHES: Final = 100
 # The files of cells, and of the deltas of views, begin with the number of their micro-batch.
 _BATCH_FILE: Final = re.compile(rf"(?:{DATA}/(\d{{20}})-[0-9a-f]+-\d+\.\d+|{OUTPUTS}/(\d{{20}})-)")
-_TEMPORARY_DESCRIPTION: Final = re.compile(r"(state|views|epoch)\.json\.([0-9a-f]+\.)?tmp")
+_TEMPORARY_DESCRIPTION: Final = re.compile(
+    r"(state|views|epoch|unpublished)\.json\.([0-9a-f]+\.)?tmp"
+)
 
 log = logging.getLogger(__name__)
 
@@ -242,10 +244,10 @@ class Versions:
                 log.warning("unused files in %s were not removed: %s", self._files.location, error)
                 return
         manifests = [name for name in unused if parse_manifest_name(name) is not None]
-        self._is_cleaned = True
-        self._has_other_manifests = self._remove(manifests)
-        if not self._has_other_manifests:
+        self._has_other_manifests = bool(self._remove(manifests))
+        if not self._has_other_manifests:  # else the next commit tries again
             self._remove([name for name in unused if name not in manifests])
+            self._is_cleaned = True
 
     def remove_abandoned(self, check_owner: Callable[[], None]) -> None:
         """Remove files of micro-batches long ago that no manifest names.
@@ -296,6 +298,8 @@ class Versions:
 
         Those that were kept for this version before are removed.
         """
+        if not self._kept_files and not names:
+            return
         unused = sorted(self._kept_files - set(names) - self._file_names())
         self._kept_files = frozenset(names)
         self._remove(unused)

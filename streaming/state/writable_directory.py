@@ -245,7 +245,7 @@ class WritableDirectory:
         """Raise an error if another sink has taken over the directory, or files are missing."""
         existing = {name for folder in (DATA, OUTPUTS) for name in self._files.names(folder)}
         self.check_owner()  # after the listing: a later sink may remove files
-        missing = sorted(manifest.files.keys() - existing)
+        missing = sorted(manifest.all_files.keys() - existing)
         if missing:
             raise StateDamagedError(
                 f"{self._files.location}/{missing[0]} is missing, and {len(missing) - 1} more: "

@@ -19,6 +19,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming import (
     ChangeOptions,
     Output,
+    StateDamagedError,
     StateMismatchError,
     StreamingError,
     TargetError,
@@ -400,6 +401,17 @@ def test_other_numbers_of_cells_are_refused_also_with_other_views(state):
         with pytest.raises(StateMismatchError, match="rescale"):
             feed(sink, 2, ("d", "a"))
         sink.close()
+
+
+def test_a_missing_file_of_a_cell_is_noticed_before_the_next_commit(state):
+    sink, _ = sink_of(state, PATHS)
+    feed(sink, 2, ("d", "a"))  # from now on, this process has the circuits of the cells
+    manifest = read_manifest(LocalFiles(state), 2)
+    name = min(manifest.all_files.keys() - manifest.files.keys())
+    (state / name).unlink()
+    with pytest.raises(StateDamagedError, match=f"{name} is missing, and 0 more"):
+        feed(sink, 3, ("d", "b"))
+    sink.close()
 
 
 def test_an_error_while_the_cells_are_written_leaves_no_file(state):

@@ -126,7 +126,9 @@ def counted(sink: ViewSink, view: str) -> Counter[Any]:
 
 
 def test_a_worker_runs_the_code_of_the_sink_that_runs_now(tmp_path: Path) -> None:
-    text = "SELECT y, min(ticket(x)) AS least FROM t JOIN u ON t.k = u.k AND ticket(x) < 0 GROUP BY y"
+    text = (
+        "SELECT y, min(ticket(x)) AS least FROM t JOIN u ON t.k = u.k AND ticket(x) < 0 GROUP BY y"
+    )
     context = Context(0)
     context.attempts = (1,)
     context.workers = context.workers[:1]

@@ -92,6 +92,15 @@ def test_a_change_that_is_cancelled_while_it_is_computed_is_not_made(
     sink.close()
 
 
+def test_a_running_sink_renames_no_view(state_dir):
+    sink = make_sink(state_dir=state_dir)
+    with pytest.raises(ProgramChangeError, match="a view is renamed by a start"):
+        sink.add_view(COUNTS, change=ChangeOptions(renames={"counts": "paths"}))
+    feed(sink, 0)
+    assert list(sink.last.outputs) == ["paths"]
+    sink.close()
+
+
 def test_an_observer_may_change_the_views_when_they_have_changed(state_dir):
     sink, ends = make_sink(state_dir=state_dir), Target()
 

@@ -213,6 +213,31 @@ def test_a_compaction_that_fails_fails_no_step_and_is_tried_again(tmp_path, capl
     assert_state(files, LOADS + STEPS)
 
 
+def test_a_file_that_could_not_be_removed_is_removed_later(tmp_path, caplog):
+    class BusyFiles(LocalFiles):
+        is_busy = True
+
+        def remove(self, name):
+            if self.is_busy:
+                raise OSError("busy")
+            super().remove(name)
+
+    files = BusyFiles(tmp_path)
+    compactor = compaction.Compactor(files)
+    for name in ("data/a", "data/b"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"old")
+    compactor.remove(["data/a"])
+    compactor.remove(["data/b"])
+    compactor.stop()
+    assert "could not be removed: busy" in caplog.text
+    assert sorted(files.names("data")) == ["data/a", "data/b"]
+    files.is_busy = False
+    compactor.remove([])
+    compactor.stop()
+    assert not [*files.names("data")]
+
+
 def test_a_result_that_was_removed_is_not_used(tmp_path, caplog):
     files = CountedFiles(tmp_path)
     sink = open_sink(files)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming import StateDamagedError
+from streaming import StateDamagedError, StateError
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.segment_references import SegmentReference
 
@@ -38,6 +38,14 @@ MANIFEST = Manifest(
 
 def test_a_manifest_is_decoded_from_its_encoding():
     assert Manifest.decode(MANIFEST.encode(), "manifest") == MANIFEST
+
+
+def test_a_manifest_that_would_not_be_read_again_is_not_written(monkeypatch):
+    monkeypatch.setattr("streaming.state.manifest.MAX_SMALL_FILE_BYTES", 100)
+    with pytest.raises(
+        StateError, match=r"micro-batch 7 has [\d,]+ bytes.* is 100: use fewer cells"
+    ):
+        MANIFEST.encode()
 
 
 def test_the_data_files_do_not_include_the_outputs():
