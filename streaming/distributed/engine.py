@@ -300,10 +300,10 @@ class DistributedEngine(Engine):
         try:
             dead_letters = apply_policy(result.dead_letters, bad_rows=bad_rows, batch_id=batch_id)
             step = self.circuit.prepare({})
+            assert not any(table.num_rows for table in step.outputs.values())
         except BaseException:
             discard()
             raise
-        assert not any(table.num_rows for table in step.outputs.values())
         prepared = PreparedBatch(step, {}, dead_letters, result.digests)
         manifests = {**previous, **result.manifests}
         output = StepOutput(

@@ -445,7 +445,10 @@ class Pipeline:
         """Run a stage that is too small for a task in the driver, as its one cell."""
         sent = replicate_rows(stage, rows, self.grids[stage.number])
         with TaskFiles(self._files) as task_files:
-            result = step.step_cell(0, split_relations(stage, sent), task_files)
+            try:
+                result = step.step_cell(0, split_relations(stage, sent), task_files)
+            except StepLimitError as error:
+                raise _name_view(error, self.stages, stage.number, 0) from error
             task_files.sync()
         return result.result_rows
 
