@@ -127,7 +127,7 @@ class SlicedBackfill:
         self._step: int | None = self._old_graph.steps
         # False until the watermarks of the new graph have caught up with those of the old one.
         # Before the first step there are no rows, and the backfill is complete at once.
-        self._has_watermarks = change.graph.state_bounds is None or change.backfill.is_empty
+        self._has_all_watermarks = change.graph.state_bounds is None or change.backfill.is_empty
         # The number of rows that remain to be dropped until then, without those of later steps of
         # the old circuit; None until all rows have been read.
         self._rows_to_drop: int | None = None
@@ -182,7 +182,7 @@ class SlicedBackfill:
         """True if the new views have all rows, so that `emit` can begin."""
         has_constants = self.change.graph.steps > 0 or self.change.backfill.is_empty
         has_read_all = all(cursor.is_complete for cursor in self._cursors.values())
-        return has_constants and has_read_all and self._has_watermarks
+        return has_constants and has_read_all and self._has_all_watermarks
 
     @property
     def slices(self) -> dict[str, pa.Table]:
@@ -190,6 +190,9 @@ class SlicedBackfill:
 
         Emit it with the next step of the old circuit, and call `confirm_slices` when that step is
         committed, before `advance`.
+
+        Complexity:
+            O(rows of the slices): each call decodes them.
         """
         if not self.has_all_rows:
             return {}
@@ -306,7 +309,7 @@ class SlicedBackfill:
         watermarks, dropped = self.change.watermarks, 0
         if not all(cursor.is_complete for cursor in self._cursors.values()):
             return None
-        if not self._has_watermarks and watermarks:
+        if not self._has_all_watermarks and watermarks:
             if max_rows < 1:
                 return None
             pending = graph.count_rows_to_drop(watermarks)
@@ -314,7 +317,7 @@ class SlicedBackfill:
             self._rows_to_drop = max(pending - new_rows - max_rows, 0)
             watermarks, dropped = next_watermarks(graph, watermarks, max_rows + new_rows)
             dropped = max(dropped - new_rows, 0)
-        self._has_watermarks = watermarks == self.change.watermarks
+        self._has_all_watermarks = watermarks == self.change.watermarks
         if watermarks == {k: v for k, v in graph.watermarks.items() if k != NOW}:
             return None
         graph.watermarks = {**graph.watermarks, **watermarks}

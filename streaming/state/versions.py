@@ -41,7 +41,8 @@ __all__ = ["ABANDONED_BATCHES", "DATA", "OUTPUTS", "LastBatch", "Versions"]
 #: Returns the last micro-batch of a view that its target holds; -1 if none, None if not known.
 LastBatch = Callable[[str], int | None]
 
-# A file of at least this size takes long to remove.
+# A file of at least this size is removed in the background: an object store takes some hundredths
+# of a second for each file, and a file system more time for larger ones.
 MIN_LARGE_FILE_BYTES: Final = 1 << 18
 DATA: Final = "data"
 OUTPUTS: Final = "outputs"
@@ -191,7 +192,7 @@ class Versions:
 
     @property
     def is_cleaned(self) -> bool:
-        """True if `remove_unreferenced` does nothing until the next `read`."""
+        """True if `remove_unreferenced` has removed all other files, and removes none any more."""
         return self._is_cleaned
 
     def read(self, state_id: str, *, spare: int = 0) -> None:

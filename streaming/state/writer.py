@@ -46,14 +46,14 @@ MAX_SMALL_SEGMENTS: Final = 64
 SEGMENTS_PER_REWRITE: Final = 8
 # With a compactor, the writer merges at most this many bytes of older parts with a new part, or
 # this many times the bytes of the new part.
-MAX_BYTES_AT_ONCE: Final = 1 << 18
+MAX_MERGED_BYTES: Final = 1 << 18
 MAX_GROWTH_AT_ONCE: Final = 2
 # Without a compactor, a merge of more rows than this is large. All arrangements of a relation have
 # equally many rows, so they need a large merge in the same step. Each step makes one and postpones
 # the others.
 MAX_SMALL_MERGE_ROWS: Final = 1 << 18
 # An arrangement or dictionary with this many parts is merged at once in any case.
-MAX_PARTS: Final = 64
+MAX_STORED_PARTS: Final = 64
 
 log = logging.getLogger(__name__)
 
@@ -388,12 +388,15 @@ class Writer:
             first_free -= 1
         rows = [part.rows for part in parts[first_free:]]
         counts = [0, *merge_counts(rows, new_rows)]
-        if len(parts) < MAX_PARTS and self._compactor is not None:
-            max_bytes = max(MAX_BYTES_AT_ONCE, MAX_GROWTH_AT_ONCE * new_bytes)
+        if len(parts) < MAX_STORED_PARTS and self._compactor is not None:
+            max_bytes = max(MAX_MERGED_BYTES, MAX_GROWTH_AT_ONCE * new_bytes)
             while sum(part.size for part in parts[len(parts) - counts[-1] :]) > max_bytes:
                 self.due_keys.add(key)
                 counts.pop()
-        elif len(parts) < MAX_PARTS and sum(rows[len(rows) - counts[-1] :]) > MAX_SMALL_MERGE_ROWS:
+        elif (
+            len(parts) < MAX_STORED_PARTS
+            and sum(rows[len(rows) - counts[-1] :]) > MAX_SMALL_MERGE_ROWS
+        ):
             if self._has_large_merge:
                 return 0  # postponed
             self._has_large_merge = True

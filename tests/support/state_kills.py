@@ -116,7 +116,7 @@ class Phases:
             (dictionary_sweep, "_CODES_PER_SLICE", 50),
             (compaction, "ROWS_PER_SLICE", 64),
             (compaction, "MIN_REMOVED_ROWS", 200),
-            (writer, "MAX_BYTES_AT_ONCE", 1 << 9),
+            (writer, "MAX_MERGED_BYTES", 1 << 9),
             (writer, "MIN_OWN_FILE_BYTES", 1 << 12),
         ):
             assert hasattr(module, limit)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["MappableObjectFiles", "ObjectFiles"]
 
 # A larger object is sent in parts.
-MAX_BYTES_AT_ONCE: Final = 1 << 24
+MAX_SINGLE_PUT_BYTES: Final = 1 << 24
 # The service copies an object of at most this size by one request.
 MAX_COPIED_BYTES: Final = 5 << 30
 # How often an object is copied to the cache, if its copies are removed before they are read.
@@ -362,12 +362,12 @@ class MappableObjectFiles(ObjectFiles):
 
 
 def _join_small(chunks: Iterable[Bytes]) -> bytes | None:
-    """Return chunks as one, unless they have more than ``MAX_BYTES_AT_ONCE``."""
+    """Return chunks as one, unless they have more than ``MAX_SINGLE_PUT_BYTES``."""
     views, size = [], 0
     for chunk in chunks:
         views.append(memoryview(chunk).cast("B"))
         size += views[-1].nbytes
-        if size > MAX_BYTES_AT_ONCE:
+        if size > MAX_SINGLE_PUT_BYTES:
             return None
     return b"".join(views)
 

@@ -65,7 +65,7 @@ class CountedFiles(LocalFiles):
 
         with (
             patch.object(compaction, "start_thread", start),
-            patch.object(writer, "MAX_BYTES_AT_ONCE", 1 << 11),
+            patch.object(writer, "MAX_MERGED_BYTES", 1 << 11),
             patch.object(writer, "MIN_OWN_FILE_BYTES", 1 << 12),
         ):
             yield
@@ -186,7 +186,7 @@ def test_with_a_memory_limit_few_parts_have_almost_all_rows(tmp_path):
 def test_rows_that_cancel_leave_no_part(tmp_path):
     files = CountedFiles(tmp_path)
     sink = open_sink(files)
-    with files.threads(1), patch.object(writer, "MAX_BYTES_AT_ONCE", 0):
+    with files.threads(1), patch.object(writer, "MAX_MERGED_BYTES", 0):
         for number in range(24):
             table = next(batches()).append_column("weight", [[1 - 2 * (number % 2)] * LOAD_ROWS])
             sink(Frame(table, "q"), number)
@@ -335,7 +335,7 @@ def test_compactions_in_threads_keep_all_rows(tmp_path):
     files = LocalFiles(tmp_path)
     sink = open_sink(files)
     with (
-        patch.object(writer, "MAX_BYTES_AT_ONCE", 1 << 9),
+        patch.object(writer, "MAX_MERGED_BYTES", 1 << 9),
         patch.object(compaction, "ROWS_PER_SLICE", 100),
     ):
         for number, table in enumerate(batches()):

@@ -231,7 +231,7 @@ def busy_sweeps_and_merges():
     """Remove unused strings after each commit, and merge stored parts in the background."""
     with (
         patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
-        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_MERGED_BYTES", 1),
         patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
         patch.object(dictionary_sweep, "MIN_NEW_VALUES", 0),
         patch.object(dictionary_sweep, "MAX_NEW_SHARE", 0),
@@ -685,7 +685,7 @@ def test_a_merge_for_which_the_disk_is_full_fails_no_step_and_is_tried_again(tmp
     with (
         patch.object(compaction, "start_thread", lambda run: PolledThread(run, 0)),
         patch.object(compaction, "STEPS_AFTER_FAILURE", 1),
-        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_MERGED_BYTES", 1),
         patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
         patch.object(LocalFiles, "scratch", Mock(side_effect=error)),
     ):
@@ -746,7 +746,7 @@ def test_an_error_of_the_disk_during_a_merge_fails_no_step(tmp_path, call, caplo
 
     with (
         patch.object(compaction, "STEPS_AFTER_FAILURE", 1),
-        patch.object(writer, "MAX_BYTES_AT_ONCE", 1),
+        patch.object(writer, "MAX_MERGED_BYTES", 1),
         patch.object(writer, "MAX_GROWTH_AT_ONCE", 0),
     ):
         with patch.object(

@@ -69,7 +69,7 @@ def test_the_operations_of_an_object_store(location):
 
 
 def test_a_large_object_is_sent_in_parts(location, monkeypatch):
-    monkeypatch.setattr(object_files, "MAX_BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(object_files, "MAX_SINGLE_PUT_BYTES", 100)
     files = ObjectFiles(location)
     chunks = [bytes([n % 251]) * (1 << 20) for n in range(11)]
     files.write("data/a", chunks)
@@ -82,7 +82,7 @@ def test_a_large_object_is_sent_in_parts(location, monkeypatch):
 
 @pytest.mark.parametrize("bytes_at_once", [0, 100, 1 << 24])
 def test_an_object_has_all_chunks_of_an_iterator(location, tmp_path, bytes_at_once, monkeypatch):
-    monkeypatch.setattr(object_files, "MAX_BYTES_AT_ONCE", bytes_at_once)
+    monkeypatch.setattr(object_files, "MAX_SINGLE_PUT_BYTES", bytes_at_once)
     files = ObjectFiles(location, LocalCache(tmp_path))
     chunks = [bytes([n]) * 70 for n in range(5)]
     files.write("data/a", (chunk for chunk in chunks))
@@ -159,9 +159,9 @@ def test_an_error_of_a_copy_names_both_objects(location, error):
 
 
 @pytest.mark.parametrize("as_path", [False, True])
-@pytest.mark.parametrize("bytes_at_once", [1, object_files.MAX_BYTES_AT_ONCE])
+@pytest.mark.parametrize("bytes_at_once", [1, object_files.MAX_SINGLE_PUT_BYTES])
 def test_a_sink_keeps_its_state_on_an_object_store(location, as_path, bytes_at_once, monkeypatch):
-    monkeypatch.setattr(object_files, "MAX_BYTES_AT_ONCE", bytes_at_once)
+    monkeypatch.setattr(object_files, "MAX_SINGLE_PUT_BYTES", bytes_at_once)
     place = Path(location) if as_path else location  # a path has lost one slash
     sink = sink_on(place)
     feed(sink, 0, 1, 2)
