@@ -17,7 +17,8 @@ that keep some rows of each key are refused: their earlier rows are lost.
 
 The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
 finds the right row. Of several right rows with equal keys and times, the first one in the order of
-their columns is joined.
+their columns is joined. Right rows of negative weight are never a match: the times are those of the
+rows that can be joined.
 
 `LatestTime` searches by codes, so it needs a type whose codes have the order of the values. The
 codes of texts and of decimals with more than 18 digits do not. For them, a window finds the time:
@@ -403,7 +404,9 @@ def join_asof(join: AsofJoin) -> PlanNode:
     order = (*right_keys, right_time)
     right_columns = columns(right)
     names = tuple(right.fields[index].name for index in order)
-    right_times = Map(right, tuple(right_columns[index] for index in order), names)
+    # The first right row of each key and time, with weight 1 if any row has a positive weight.
+    first_rows = TopK(right, tuple(dict.fromkeys(order)), (), 1)
+    right_times = Map(first_rows, tuple(right_columns[index] for index in order), names)
     strict, forwards = match.comparison in ("gt", "lt"), match.comparison in ("le", "lt")
     matched: PlanNode
     if Codecs().codec(match.left_time.type).ordered:
@@ -414,7 +417,6 @@ def join_asof(join: AsofJoin) -> PlanNode:
         matched = _latest_in_window(
             left, right_times, left_keys, left_time, strict=strict, forwards=forwards
         )
-    first_rows = TopK(right, tuple(dict.fromkeys(order)), (), 1)
     width = len(matched.fields)
     matched_time = width - 1
     product = CrossJoin((matched, first_rows))

@@ -44,23 +44,34 @@ OPERATORS = {
     "key is time": lambda: LatestTimeOperator(LatestTime(ROWS, EVENTS, (1,), 1, True), Codecs()),
 }
 TIMES = st.one_of(st.integers(0, 12), st.just(NULL))
-DELTAS = st.lists(
-    st.tuples(
-        st.dictionaries(
-            st.tuples(st.integers(0, 1), TIMES, st.integers(0, 1)), st.integers(-1, 2), max_size=6
-        ),
-        st.dictionaries(st.tuples(st.integers(0, 1), TIMES), st.integers(-1, 2), max_size=4),
-    ),
-    max_size=6,
-)
+# Also the least and the greatest code that is not NULL.
+ALL_TIMES = st.one_of(TIMES, st.sampled_from([NULL + 1, 2**63 - 1]))
+
+
+def deltas_of(times):
+    """Steps of a few rows (x, t, k) and events (k, t), with their weights."""
+    key = st.integers(0, 1)
+    rows = st.dictionaries(st.tuples(key, times, key), st.integers(-1, 2), max_size=6)
+    events = st.dictionaries(st.tuples(key, times), st.integers(-1, 2), max_size=4)
+    return st.lists(st.tuples(rows, events), max_size=6)
 
 
 @pytest.mark.parametrize("name", OPERATORS)
-@given(DELTAS)
+@given(deltas_of(TIMES))
 # The weights of all rows of a time add up to zero in the first step.
 @example([({(0, 0, 0): -1, (1, 0, 0): 1}, {}), ({(0, 0, 0): 1}, {}), ({(0, 1, 0): 1}, {})])
 @example([({(0, 0, 1): -1, (1, 0, 0): 1}, {}), ({(0, 1, 0): 1}, {}), ({(0, 0, 0): 1}, {})])
 def test_the_deltas_add_up_to_the_value_of_the_sums(name, deltas):
+    check_law(name, deltas)
+
+
+@pytest.mark.parametrize("name", ["as of", "before", "from", "after"])
+@given(deltas_of(ALL_TIMES))
+def test_latest_times_keep_the_law_also_at_the_least_and_the_greatest_time(name, deltas):
+    check_law(name, deltas)
+
+
+def check_law(name, deltas):
     operator = OPERATORS[name]()
     arities = [3, 2] if isinstance(operator, LatestTimeOperator) else [3]
     sums = [ZSet.empty(arity) for arity in arities]
@@ -102,8 +113,8 @@ def test_a_session_starts_after_a_gap(rows):
     ],
 )
 @given(
-    st.lists(st.tuples(st.integers(0, 1), TIMES, st.integers(0, 1)), max_size=6),
-    st.lists(st.tuples(st.integers(0, 1), TIMES), max_size=6),
+    st.lists(st.tuples(st.integers(0, 1), ALL_TIMES, st.integers(0, 1)), max_size=6),
+    st.lists(st.tuples(st.integers(0, 1), ALL_TIMES), max_size=6),
 )
 def test_a_latest_time_is_the_nearest_of_its_key(name, is_match, rows, events):
     inputs = [ZSet.from_rows(rows, arity=3), ZSet.from_rows(events, arity=2)]

@@ -834,3 +834,26 @@ def test_an_aggregate_of_the_end_of_a_session_is_taken_from_its_rows():
     last_moments = [end - timedelta(milliseconds=1) for end in ends]
     rows = sorted((row["window_end"], row["n"], row["m"]) for row in view.to_pylist())
     assert rows == [(end, 1, last) for end, last in zip(ends, last_moments, strict=True)]
+
+
+@pytest.mark.parametrize("type_", ["BIGINT", "VARCHAR"])
+def test_right_rows_of_negative_weight_are_no_matches(type_):
+    """Numbers are searched by their codes, texts in a window."""
+    convert = int if type_ == "BIGINT" else str
+    circuit = compile_sql(
+        "SELECT a.t, b.v FROM a ASOF LEFT JOIN b ON a.t >= b.t",
+        {"a": f"t {type_}", "b": f"t {type_}, v BIGINT"},
+        dialect="duckdb",
+    )
+
+    def change(*rows: tuple[int, int, int]) -> list[tuple[object, ...]]:
+        rows_of_b = [{"t": convert(t), "v": v, "weight": w} for t, v, w in rows]
+        view = circuit.step({"b": rows_of_b}).get("view")
+        found = [] if view is None else view.to_pylist()
+        return sorted((row["v"], row["weight"]) for row in found)
+
+    circuit.step({"a": [{"t": convert(5)}], "b": [{"t": convert(1), "v": 10}]})
+    assert change((3, 30, -1)) == []  # this row is deleted before it is inserted
+    assert change((3, 31, 1)) == [(10, -1), (31, 1)]  # now the weights at time 3 add up to 0
+    assert change((3, 30, 1)) == []
+    assert change((3, 31, -1)) == [(10, 1), (31, -1)]

@@ -40,8 +40,7 @@ class MarkedRows:
         keys: The columns of the input in which a row and its mark are equal.
         time: The column that is compared with the marks; its codes are ordered.
         sign: 1, or -1 to negate all times: then a row gets the earliest mark at or after its time.
-        shift: 0, or -1 to leave out marks at the time of the row itself. It is added to the time of
-            the row after the sign.
+        strict: True to leave out marks at the time of the row itself.
 
     Attributes:
         width: The number of columns of a mark: the keys and the time.
@@ -49,9 +48,15 @@ class MarkedRows:
     """
 
     def __init__(
-        self, codecs: Sequence[Codec], keys: Sequence[int], time: int, *, sign: int, shift: int
+        self,
+        codecs: Sequence[Codec],
+        keys: Sequence[int],
+        time: int,
+        *,
+        sign: int,
+        strict: bool = False,
     ) -> None:
-        self._sign, self._shift = sign, shift
+        self._sign, self._strict = sign, strict
         self._keys, self._time = tuple(keys), time
         others = [column for column in range(len(codecs)) if column not in (*keys, time)]
         self._columns = [*keys, time, *others]
@@ -68,15 +73,20 @@ class MarkedRows:
     def to_stored_rows(self, zset: ZSet) -> ZSet:
         """Return rows of the input in the layout of the trace."""
         rows = zset.row_array[self._columns]
-        if self._sign < 0 or self._shift:
-            time = rows[self.width - 1]
-            rows[self.width - 1] = np.where(time == NULL, NULL, self._sign * time + self._shift)
+        if self._sign < 0:
+            rows[self.width - 1] *= -1  # NULL, the least integer, wraps to itself
         return consolidated_rows(rows, zset.weight_array.copy())
 
     def find_marks(self, rows: Int64Array, step: TraceStep | None) -> Int64Array:
         """Return the mark of each row of the trace's layout; NULL where there is none."""
+        return self._last_marks(rows[: self.width], step, inclusive=not self._strict)
+
+    def _last_marks(
+        self, positions: Int64Array, step: TraceStep | None, *, inclusive: bool
+    ) -> Int64Array:
+        """Return the last mark before each key and time; NULL where there is none."""
         marks = NearestRows(self.marks, step)
-        nearest = marks.before(rows[: self.width], inclusive=True)
+        nearest = marks.before(positions, inclusive=inclusive)
         self.rows_read += marks.rows_read
         return np.where(nearest.exists, nearest.values, NULL)
 
@@ -84,15 +94,14 @@ class MarkedRows:
         """Return rows of the trace's layout in the columns of the input, with their marks."""
         result = np.empty((self.arity + 1, rows.shape[1]), np.int64)
         # If the time is a key, too, its column is in the layout twice. The keys are written last,
-        # because the sign and the shift have changed only the other one.
+        # because the sign has changed only the other one.
         for column, row in reversed(list(zip(self._columns, rows, strict=True))):
             result[column] = row
-        if self._sign < 0 or self._shift:
-            time = rows[self.width - 1]
-            result[self._time] = np.where(time == NULL, NULL, self._sign * (time - self._shift))
+        if self._sign < 0:
+            result[self._time] *= -1
             for key, row in zip(self._keys, rows, strict=False):
                 result[key] = row
-        result[-1] = np.where(marks == NULL, NULL, self._sign * marks)
+        result[-1] = self._sign * marks
         return consolidated_rows(result, weights)
 
     def compute_change(
@@ -116,7 +125,8 @@ class MarkedRows:
             return self.append_marks(rows, marks, weights)
         # Rows of the delta whose mark changes are among the rows that are read below.
         unaffected = np.flatnonzero(marks == self.find_marks(rows, None))
-        # The rows from each changed mark up to the next one, or to the end of the key.
+        # The rows from each changed mark (if strict, after it) up to the next one, or to the end of
+        # the key.
         old_next = NearestRows(self.marks).after(changed_marks)
         new_next = NearestRows(self.marks, marks_step).after(changed_marks)
         has_next = old_next.exists | new_next.exists
@@ -126,16 +136,16 @@ class MarkedRows:
         )
         ranges = RowRanges(self.rows, rows_step)
         keys = changed_marks[:-1]
-        start = ranges.seek(changed_marks)
-        before_next = ranges.seek(np.concatenate((keys, next_time[np.newaxis])))
+        start = ranges.seek(changed_marks, after=self._strict)
+        before_next = ranges.seek(np.concatenate((keys, next_time[np.newaxis])), after=self._strict)
         end_of_key = ranges.seek(keys, after=True)
         stop_positions = np.where(has_next, before_next.positions, end_of_key.positions)
         # ``read`` uses the positions only, so any ``old`` and ``new`` will do.
         stop = KeyPositions(stop_positions, end_of_key.old, end_of_key.new)
         affected = ranges.read(start, stop)
         self.rows_read += len(affected.ranges)
-        old_marks = self.find_marks(changed_marks, None)[affected.ranges]
-        new_marks = self.find_marks(changed_marks, marks_step)[affected.ranges]
+        old_marks = self._last_marks(changed_marks, None, inclusive=True)[affected.ranges]
+        new_marks = self._last_marks(changed_marks, marks_step, inclusive=True)[affected.ranges]
         return self.append_marks(
             np.concatenate((rows[:, unaffected], affected.rows, affected.rows), axis=1),
             np.concatenate((marks[unaffected], old_marks, new_marks)),

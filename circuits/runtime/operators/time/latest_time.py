@@ -54,9 +54,8 @@ class LatestTimeOperator:
         # With ``forwards``, the result is the earliest right row at or after the left row. With
         # ``strict``, a right row at the same time does not count.
         self._sign = -1 if plan.forwards else 1
-        self._rows = MarkedRows(
-            columns, plan.keys, plan.time, sign=self._sign, shift=-1 if plan.strict else 0
-        )
+        self._strict = plan.strict
+        self._rows = MarkedRows(columns, plan.keys, plan.time, sign=self._sign, strict=plan.strict)
         self.arity = self._rows.arity + 1
         self.traces: tuple[Trace, ...] = (self._rows.rows, self._rows.marks)
         self.coded_columns = (self._rows.coded_rows, self._rows.coded_marks)
@@ -72,7 +71,9 @@ class LatestTimeOperator:
         mark_trace = Trace(self._rows.width)
         mark_trace.update(self._to_marks(inputs[1]))
         rows = left_rows.row_array
-        nearest = NearestRows(mark_trace).before(rows[: self._rows.width], inclusive=True)
+        nearest = NearestRows(mark_trace).before(
+            rows[: self._rows.width], inclusive=not self._strict
+        )
         times = np.where(nearest.exists, nearest.values, NULL)
         return self._rows.append_marks(rows, times, left_rows.weight_array)
 

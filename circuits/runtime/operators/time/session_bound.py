@@ -67,7 +67,7 @@ class SessionBoundOperator:
         columns = [codecs.codec(field.type) for field in plan.input.fields]
         self.time, self.is_reversed = plan.time, plan.last
         self._gap = plan.gap
-        self._rows = MarkedRows(columns, plan.keys, plan.time, sign=-1 if plan.last else 1, shift=0)
+        self._rows = MarkedRows(columns, plan.keys, plan.time, sign=-1 if plan.last else 1)
         self._width = self._rows.width
         self.arity = self._rows.arity + 1
         has_other_columns = self._rows.rows.arity > self._width
