@@ -31,8 +31,8 @@ takes a tenth of a second.
 
 Cost: one compaction at a time, so at most one core, and memory for the rows of one merge; with a
 memory limit, space in files for these rows instead (`streaming.state.mapped.file_merge`). A level
-must be merged before `streaming.state.writer.MAX_STORED_PARTS` parts have gathered; otherwise the writer
-merges some itself, so that a stream that is too fast slows down.
+must be merged before `streaming.state.writer.MAX_STORED_PARTS` parts have gathered; otherwise the
+writer merges some itself, so that a stream that is too fast slows down.
 
 Source: background compaction as in LevelDB and RocksDB (Dong et al., "Optimizing Space
 Amplification in RocksDB", CIDR 2017). Alternatives considered: a slice of merging in each commit,
