@@ -162,9 +162,8 @@ class LatestTime(BinaryNode, TimeNode):
     """Each left row with the latest time of a right row of its key, at or before its time.
 
     The columns of the right input are the keys, then the time; a right row is present if its weight
-    is not 0. The new column is NULL if no right
-    row of the key is at or before the time. NULLs in keys are equal; a right row without a time is
-    left out.
+    is not 0. The new column is NULL if no right row of the key is at or before the time. NULLs in
+    keys are equal; a right row without a time is left out.
 
     Attributes:
         keys: The columns of the left input that the keys of the right rows are compared with.

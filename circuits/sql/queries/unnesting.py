@@ -33,6 +33,7 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
+from circuits.errors import UnsupportedSqlError
 from circuits.plan.expressions import Expression, Literal
 from circuits.plan.nodes import Map, PlanNode, columns
 from circuits.plan.unnest import Unnest
@@ -150,6 +151,8 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
     clause = builder.clause("FROM")
     items = _generators_of_lateral(node) if isinstance(node, exp.Lateral) else None
     if items is not None:
+        if ordinality:
+            raise _unsupported_ordinality(source, node, function)
         source.allow_arguments(node.this, "this")
         source.allow_arguments(node.this.this, "expressions")
         if outer:
@@ -164,7 +167,7 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         ordinality = ordinality or bool(offset)
         if len(function.expressions) != 1:
             generated = _unnest_together(builder, node, function.expressions, ordinality, outer)
-            _add_to_scope(builder, node, generated, offset)
+            _add_to_scope(builder, node, generated, offset, has_ordinality=ordinality)
             return
         value = _read_list(clause, function.expressions[0])
         first_position = 1 if ordinality else None
@@ -181,7 +184,15 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
             generated = _Generated([*fields, *default_names[1:]], [*values, *positions])
     else:
         generated = _apply_generator(builder, clause, function, outer, ordinality)
-    _add_to_scope(builder, node, generated, function.args.get("offset"))
+    _add_to_scope(builder, node, generated, function.args.get("offset"), has_ordinality=ordinality)
+
+
+def _unsupported_ordinality(
+    source: SqlSource, node: exp.Expr, function: exp.Expr
+) -> UnsupportedSqlError:
+    return source.unsupported(
+        node, f"{source.describe(function)} WITH ORDINALITY", "write it with UNNEST of a list"
+    )
 
 
 def _unnest_together(
@@ -255,6 +266,8 @@ def _add_to_scope(
     node: exp.Expr,
     generated: _Generated,
     offset: exp.Expr | bool | None = None,
+    *,
+    has_ordinality: bool = False,
 ) -> None:
     """Add the new columns of an item of FROM to the scope, with the names of its alias.
 
@@ -263,6 +276,7 @@ def _add_to_scope(
         node: The item.
         generated: The columns.
         offset: The name of the ordinality, which sqlglot takes out of the names of the alias.
+        has_ordinality: True if the last column is the ordinality.
     """
     source, names, alias = builder.source, generated.names, node.args.get("alias")
     table = names[0] if names[0] in _SERIES else "unnest"
@@ -277,9 +291,10 @@ def _add_to_scope(
                 alias, f"{len(alias_names)} names for {len(names)} columns: {', '.join(names)}"
             )
         names = [*alias_names, *names[len(alias_names) :]]
-        if not alias_names and len(names) == 1 and alias.name and not source.is_spark:
+        has_one_column = len(names) - has_ordinality == 1
+        if not alias_names and has_one_column and alias.name and not source.is_spark:
             # In DuckDB, the alias of a function in FROM is also the name of its only column.
-            names = [alias.name]
+            names = [alias.name, *names[1:]]
     other_tables = {column.table.casefold() for column in builder.scope_columns}
     if alias is not None and not alias.name:
         while table in other_tables:  # LATERAL VIEW without the name of a table
@@ -381,10 +396,15 @@ def _apply_generator(
     assert generator_kind is not None
     kind, is_outer = generator_kind
     outer = outer or is_outer
+    first_position = 1 if ordinality else None
+    if ordinality and kind not in ("explode", "series"):
+        raise _unsupported_ordinality(source, node, node)
     if kind == "explode" and not source.is_spark:
         depth = _read_depth(source, node)
         value = _read_list(clause, node.this)
         if depth > 1 or pa.types.is_struct(value.type):
+            if ordinality:
+                raise _unsupported_ordinality(source, node, node)
             return _unnest_deeply(builder, node, value, depth, outer)
     if kind == "json_tuple":
         return _apply_json_tuple(builder, clause, node)
@@ -398,7 +418,8 @@ def _apply_generator(
         else:
             value = clause.read(node)
             name = "range" if node.args.get("is_end_exclusive") else "generate_series"
-        return _unnest(builder, node, value, [name], None, outer)
+        names = [name, "ordinality"] if ordinality else [name]
+        return _unnest(builder, node, value, names, first_position, outer)
     if isinstance(node, exp.Anonymous):
         source.allow_arguments(node, "this", "expressions")
         (argument,) = node.expressions
@@ -422,7 +443,6 @@ def _apply_generator(
             builder, node, value, [*default_names, "pos"], 0, outer, position_before=True
         )
     names = [*default_names, "ordinality"] if ordinality else default_names
-    first_position = 1 if ordinality else None
     return _unnest(builder, node, value, names, first_position, outer)
 
 

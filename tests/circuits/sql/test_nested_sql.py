@@ -229,6 +229,26 @@ def test_every_function_of_nested_values_is_compared_with_an_oracle():
         ("SELECT * FROM t, unnest(id) AS u(x)", "duckdb", "takes a list or a map, not a value"),
         ("SELECT * FROM t RIGHT JOIN unnest([1]) AS u(x) ON true", "duckdb", "CROSS JOIN or LEFT"),
         ("SELECT explode(a), explode(b) FROM t", "spark", "in one SELECT list"),
+        (
+            "SELECT i.* FROM t, LATERAL inline([s]) WITH ORDINALITY AS i",
+            "duckdb",
+            r"inline.* WITH ORDINALITY is not supported",
+        ),
+        (
+            "SELECT i.* FROM t, LATERAL posexplode(a) WITH ORDINALITY AS i",
+            "spark",
+            r"posexplode.* WITH ORDINALITY is not supported",
+        ),
+        (
+            "SELECT i.* FROM t, LATERAL json_tuple('{}', 'a') WITH ORDINALITY AS i",
+            "spark",
+            r"json_tuple.* WITH ORDINALITY is not supported",
+        ),
+        (
+            "SELECT i.* FROM t, LATERAL (SELECT unnest(a)) WITH ORDINALITY AS i",
+            "duckdb",
+            "WITH ORDINALITY is not supported",
+        ),
         ("SELECT s.z FROM t", "duckdb", "no field 'z'; the struct has: x, y"),
         ("SELECT id.z FROM t", "duckdb", "has no fields"),
         ("SELECT zz.y FROM t", "duckdb", "unknown table 'zz'"),
@@ -401,6 +421,27 @@ def test_options_of_unnest_windows_of_subqueries_and_bytes_as_text_are_those_of_
     answer = database.execute(query).fetchall()
     rows = [str(tuple(row.values())[:-1]) for row in view for _ in range(row["weight"])]
     assert sorted(rows) == sorted(map(str, answer))
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM generate_series(5, 7) WITH ORDINALITY",
+        "SELECT * FROM generate_series(5, 7) WITH ORDINALITY AS g",
+        "SELECT g.v + 0 AS w, g.o FROM range(5, 7) WITH ORDINALITY AS g(v, o)",
+        "SELECT t.b, g.* FROM t, generate_series(1, t.b) WITH ORDINALITY AS g(v)",
+        "SELECT t.b, g.* FROM t CROSS JOIN LATERAL range(t.b) WITH ORDINALITY AS g(v, o)",
+        "SELECT * FROM UNNEST([7, 8]) WITH ORDINALITY AS g",
+    ],
+)
+def test_a_function_with_ordinality_has_the_names_and_rows_of_duckdb(query):
+    table = pa.table({"b": [1, 3]})
+    view = compile_sql(query, {"t": table.schema}, dialect="duckdb").step({"t": table})["view"]
+    database = duckdb.connect()
+    database.register("t", table)
+    answer = database.sql(query)
+    assert view.column_names[:-1] == answer.columns
+    assert rows_of(view) == rows_of(answer.to_arrow_table())
 
 
 def test_unnest_of_no_level_is_refused():
