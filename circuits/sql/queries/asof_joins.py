@@ -28,7 +28,7 @@ change then computes all rows of its key again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -158,6 +158,7 @@ def read_match(
     equalities: Sequence[Expression],
     system_time: exp.Expr | None,
     right: Sequence[ScopeColumn],
+    outer_columns: Collection[int] = (),
 ) -> Match:
     """Read the condition of an as-of join.
 
@@ -168,6 +169,9 @@ def read_match(
         equalities: Those of USING, in its order.
         system_time: The time of FOR SYSTEM_TIME AS OF.
         right: The columns of the right side.
+        outer_columns: The columns of the left side with the values of an enclosing query. In a
+            temporal join, a comparison with only such a value is like one with a constant: it is a
+            condition of the row that was valid at the time, and no key.
     """
     source = clause.source
     keys: list[tuple[Expression, Expression]] = []
@@ -176,7 +180,12 @@ def read_match(
     for node, condition in _read_conditions(clause, join, width, equalities, system_time, right):
         comparison = _split_comparison(condition, width)
         one_sided = _one_sided_key(condition, width)
-        is_key = one_sided is None and comparison is not None and comparison.function == "eq"
+        is_key = (
+            one_sided is None
+            and comparison is not None
+            and comparison.function == "eq"
+            and not columns_of(comparison.left) <= set(outer_columns)
+        )
         if system_time is not None and node is not system_time and not is_key:
             others.append(condition)
             continue

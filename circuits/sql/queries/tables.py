@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal
+from circuits.plan.expressions import Column, Expression, Literal, columns_of
 from circuits.plan.nodes import (
     CrossJoin,
     Filter,
@@ -580,7 +580,22 @@ class _FromReader:
     ) -> PlanNode:
         """Join each left row to the latest right row of its key at or before its time."""
         clause = self.environment.clause("ASOF JOIN ... ON", joined.read_column)
-        match = read_match(clause, join, left.width, equalities, system_time, right.scope_columns)
+        outer_columns = {index for column in left.domain_columns for index in columns_of(column)}
+        match = read_match(
+            clause,
+            join,
+            left.width,
+            equalities,
+            system_time,
+            right.scope_columns,
+            outer_columns,
+        )
+        if any(map(is_correlated, match.others)):
+            raise self.source.correlated(
+                join.this,
+                "a column of the enclosing query in the condition of a temporal join",
+                "use it in WHERE",
+            )
         if joined.correlated_conditions or right.is_linked:
             raise self.source.unsupported(join.this, "an ASOF join in a correlated subquery")
         kind = self._read_join_kind(join)

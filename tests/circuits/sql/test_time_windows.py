@@ -425,6 +425,19 @@ VIEWS = {
            UNION ALL SELECT NULL, NULL, price FROM p WHERE NOT EXISTS (
            SELECT 1 FROM m WHERE m.k = p.k AND m.t = p.ts AND m.v < m.price)""",
     ),
+    "temporal with a condition on an outer column": (
+        """SELECT o.v, o.k, (SELECT count(*) FROM e JOIN p FOR SYSTEM_TIME AS OF e.ts
+           ON e.k = p.k AND p.price = o.v) AS n FROM e o""",
+        """SELECT o.v, o.k, coalesce(m.n, 0) FROM e o LEFT JOIN (SELECT p.price, count(*) AS n
+           FROM e ASOF JOIN p ON e.k = p.k AND e.ts >= p.ts GROUP BY ALL) m ON m.price = o.v""",
+    ),
+    "left temporal with a condition on an outer column": (
+        """SELECT o.v, (SELECT count(p.ts) + 100 * count(*) FROM e LEFT JOIN p
+           FOR SYSTEM_TIME AS OF e.ts ON p.price = o.v AND e.k = p.k) AS n FROM e o""",
+        """SELECT o.v, coalesce(m.n, 0) + 100 * (SELECT count(*) FROM e)
+           FROM e o LEFT JOIN (SELECT p.price, count(*) AS n
+           FROM e ASOF JOIN p ON e.k = p.k AND e.ts >= p.ts GROUP BY ALL) m ON m.price = o.v""",
+    ),
     "temporal with a view of the latest rows": (
         """WITH q AS (SELECT price AS x, k, ts FROM (
            SELECT *, row_number() OVER (PARTITION BY k ORDER BY ts DESC) AS n FROM p) WHERE n = 1)
