@@ -13,7 +13,8 @@ among which the match is searched.
 
 A view of the latest row of each key (``ROW_NUMBER() OVER (PARTITION BY k ORDER BY ts DESC) = 1``)
 has, as in Flink, all rows that it is selected from as versions (`with_all_versions`). Other views
-that keep some rows of each key are refused: their earlier rows are lost.
+that keep some rows of each key are refused, also below a join, and so are groups whose time is an
+aggregate: their earlier rows are lost.
 
 The plan: `LatestTime` finds the time of the match, and an ordinary join by the keys and this time
 finds the right row. Of several right rows with equal keys and times, the first one in the order of
@@ -38,13 +39,16 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of, substitute
 from circuits.plan.nodes import (
+    Aggregate,
     CrossJoin,
+    Distinct,
     Filter,
     Map,
     Negate,
     Order,
     OuterJoin,
     PlanNode,
+    Positive,
     Scan,
     Semijoin,
     TopK,
@@ -237,19 +241,17 @@ def with_all_versions(
         UnsupportedSqlError: The right side has lost earlier versions, and they cannot be found.
     """
     match = join.match
+    if not any(
+        _has_lost_rows(join.right, column, views) for column in columns_of(match.right_time)
+    ):
+        return join
     side = _follow_views(join.right, views)
     latest, time = side.plan, substitute(match.right_time, side.sources)
-    if side.is_filtered and isinstance(latest, Window) and _keeps_latest_ranks(latest):
-        raise source.unsupported(node, _LATEST_VIEW, _LATEST_ADVICE)
     if not isinstance(latest, TopK):
-        return join
+        raise source.unsupported(node, _LATEST_VIEW, _LATEST_ADVICE)
     latest_columns = columns(latest)
-    order = [part for part in latest.order if part.column not in latest.keys]
-    if not order:
-        return join
+    order = _order_in_group(latest)
     is_ordered_by_time = len(order) == 1 and latest_columns[order[0].column] == time
-    if is_ordered_by_time and not order[0].descending:  # earlier rows never leave the view
-        return join
     partition = {latest_columns[key] for key in latest.keys}
     sources_of_keys = [substitute(key, side.sources) for key in match.right_keys]
     if (
@@ -307,6 +309,73 @@ def _follow_views(plan: PlanNode, views: Mapping[str, PlanNode]) -> _FollowedVie
             is_filtered, plan = True, plan.input
         else:
             return _FollowedView(plan, sources, is_filtered)
+
+
+def _has_lost_rows(
+    plan: PlanNode,
+    time: int,
+    views: Mapping[str, PlanNode],
+    *,
+    is_filtered: bool = False,
+    followed: frozenset[str] = frozenset(),
+) -> bool:
+    """Return whether later rows replace the earlier rows of a plan.
+
+    Only the nodes that the times come from are examined: a join of all versions with the latest
+    row of another table has all versions.
+
+    Args:
+        plan: The plan.
+        time: The column with the time of a version.
+        views: The plans of the views that it may scan.
+        is_filtered: True if the rows of the plan are filtered.
+        followed: The views whose plans contain this plan.
+    """
+
+    def follow(part: PlanNode, column: int, *, is_filtered: bool = False) -> bool:
+        return _has_lost_rows(part, column, views, is_filtered=is_filtered, followed=followed)
+
+    match plan:
+        case Scan(relation) if relation in views and relation not in followed:
+            followed |= {relation}
+            return follow(views[relation], time, is_filtered=is_filtered)
+        case Map(input, expressions):
+            read = columns_of(expressions[time])
+            return any(follow(input, column, is_filtered=is_filtered) for column in read)
+        case Filter(input):
+            return follow(input, time, is_filtered=True)
+        case Window(input):
+            if is_filtered and _keeps_latest_ranks(plan):
+                return True
+            return time < len(input.fields) and follow(input, time)
+        case TopK(input):
+            order = _order_in_group(plan)
+            # In ascending order of the time, earlier rows never leave the view.
+            is_ascending = [(part.column, part.descending) for part in order] == [(time, False)]
+            return (bool(order) and not is_ascending) or follow(input, time)
+        case Aggregate(input, keys, aggregates):
+            if time < len(keys):
+                return follow(input, keys[time])
+            # With a time among the keys, it is a view of periods, one row for each.
+            has_periods = any(arrow.is_temporal(input.fields[key].type) for key in keys)
+            return not has_periods and aggregates[time - len(keys)].function != "min"
+        case Distinct(input) | Positive(input) | Negate(input):
+            return follow(input, time)
+        case Semijoin(left):
+            return follow(left, time)
+        case Union(inputs):
+            return any(follow(input, time) for input in inputs)
+        case CrossJoin() | OuterJoin():
+            for input in plan.inputs:
+                if time < len(input.fields):
+                    return follow(input, time)
+                time -= len(input.fields)
+    return False
+
+
+def _order_in_group(latest: TopK) -> list[Order]:
+    """Return the order of the rows of a group: without the keys, which are equal in it."""
+    return [part for part in latest.order if part.column not in latest.keys]
 
 
 def _keeps_latest_ranks(window: Window) -> bool:

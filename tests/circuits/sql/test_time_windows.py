@@ -870,3 +870,39 @@ def test_right_rows_of_negative_weight_are_no_matches(type_):
     assert change((3, 31, 1)) == [(10, -1), (31, 1)]  # now the weights at time 3 add up to 0
     assert change((3, 30, 1)) == []
     assert change((3, 31, -1)) == [(10, 1), (31, -1)]
+
+
+LATEST_GROUPS = "(SELECT k, max(ts) AS ts, max_by(price, ts) AS price FROM p GROUP BY k)"
+FIRST_ROWS = "SELECT k, ts, price FROM p QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts {})"
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        LATEST_GROUPS,
+        f"(SELECT DISTINCT x.* FROM {LATEST_GROUPS} x)",
+        f"(SELECT x.*, y.v FROM ({FIRST_ROWS.format('DESC')} = 1) x JOIN e y ON x.k = y.k)",
+        f"(SELECT y.v, x.* FROM e y LEFT JOIN ({FIRST_ROWS.format('DESC')} = 1) x ON x.k = y.k)",
+        f"(SELECT k, ts, price FROM {LATEST_GROUPS} UNION ALL SELECT k, ts, price FROM p)",
+    ],
+)
+def test_a_view_without_its_earlier_rows_is_refused_in_a_temporal_join(right):
+    query = "SELECT e.v, x.price FROM e JOIN q FOR SYSTEM_TIME AS OF e.ts AS x ON e.k = x.k"
+    with pytest.raises(SqlError, match="a view that keeps some rows of each key") as raised:
+        compile_sql(f"WITH q AS {right} {query}", SCHEMAS, dialect="duckdb")
+    assert "line 1, column" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "right",
+    [
+        "(SELECT k, min(ts) AS ts, count(*) AS price FROM p GROUP BY k)",
+        "(SELECT k, ts::DATE AS d, max(ts) AS ts, sum(price) AS price FROM p GROUP BY 1, 2)",
+        "(SELECT k, ts, max(price) AS price FROM p GROUP BY k, ts)",
+        f"({FIRST_ROWS.format('ASC')} <= 2)",
+        f"(SELECT p.k, p.ts, x.price FROM p JOIN {LATEST_GROUPS} x ON p.k = x.k)",
+    ],
+)
+def test_a_view_with_its_earlier_rows_is_accepted_in_a_temporal_join(right):
+    query = "SELECT e.v, x.price FROM e JOIN q FOR SYSTEM_TIME AS OF e.ts AS x ON e.k = x.k"
+    compile_sql(f"WITH q AS {right} {query}", SCHEMAS, dialect="duckdb")
