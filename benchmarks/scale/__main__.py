@@ -15,6 +15,7 @@ bytes      `benchmarks.scale.shuffled_bytes`: bytes shuffled, against plans of b
 speed      `benchmarks.scale.speed`: the counted work of every cell, and the speed-up it allows
 batches    `benchmarks.scale.batches`: micro-batches on Spark with this machine's cores
 driver     `benchmarks.scale.driver`: bytes that reach the driver, CPU seconds, fixed cost
+recursion  `benchmarks.scale.recursion`: load and CPU seconds of the cells of recursive views
 
 Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed triangles and
 4-cliques. If the real graph is missing, the run says so and leaves it out.
@@ -31,6 +32,7 @@ import typer
 
 from benchmarks.engine import warm_up
 from benchmarks.graph import Graph, generate_graph, read_graph
+from benchmarks.history import History, generate_history, read_history
 from benchmarks.options import check_names
 from benchmarks.parts import PartsRun, open_run
 from benchmarks.result import Result, Row, copy_missing_tables, terminal
@@ -38,6 +40,7 @@ from benchmarks.scale.batches import BatchSizes, measure_batches
 from benchmarks.scale.cells import CLIQUES, TRIANGLES, generate_hub_graph, measure_cells
 from benchmarks.scale.driver import DriverSizes, measure_driver
 from benchmarks.scale.groups import QUERIES, measure_groups
+from benchmarks.scale.recursion import RecursionSizes, measure_recursions
 from benchmarks.scale.shuffled_bytes import measure_shuffled_bytes
 from benchmarks.scale.speed import Scaling, measure_speed_ups
 from benchmarks.shared_data import SHARED
@@ -53,10 +56,12 @@ CELLS, BYTES = "Cells", "Bytes shuffled for a changed row"
 SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
 DRIVER = "Bytes that reach the driver"
 GROUPS = "Groups of aggregates"
-PARTS = ("cells", "groups", "bytes", "speed", "batches", "driver")
+RECURSION = "Recursive views"
+PARTS = ("cells", "groups", "bytes", "speed", "batches", "driver", "recursion")
 PATTERNS = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
 
 _GRAPH = SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
+_HISTORY = SHARED / "data" / "git-imports-kafka"
 
 Numbers = tuple[int, ...]
 
@@ -78,6 +83,7 @@ class Sizes:
         batch_cells: For the part ``batches``: the numbers of cells by pattern.
         batches: For the part ``batches``: rows and numbers of micro-batches.
         driver: For the part ``driver``: rows of micro-batches.
+        recursion: For the part ``recursion``: its sizes.
     """
 
     rmat: tuple[int, int]
@@ -92,6 +98,7 @@ class Sizes:
     batch_cells: dict[str, Numbers]
     batches: BatchSizes
     driver: DriverSizes
+    recursion: RecursionSizes
 
 
 FULL = Sizes(
@@ -113,6 +120,7 @@ FULL = Sizes(
     batch_cells={TRIANGLES.name: (1, 2, 4, 8), CLIQUES.name: (1, 2, 4, 8)},
     batches=BatchSizes(rows=1_000, timed=8, warm_up=2),
     driver=DriverSizes(rows=(1_000, 100_000, 1_000_000), repeats=5),
+    recursion=RecursionSizes(cells=(8, 64), steps=200, starts=256, hub=(12, 4_000)),
 )
 QUICK = Sizes(
     rmat=(8, 1_500),
@@ -131,6 +139,7 @@ QUICK = Sizes(
     batch_cells={TRIANGLES.name: (2,)},
     batches=BatchSizes(rows=20, timed=2, warm_up=1),
     driver=DriverSizes(rows=(20, 2_000), repeats=1),
+    recursion=RecursionSizes(cells=(4,), steps=5, starts=20, hub=(9, 200)),
 )
 
 
@@ -139,6 +148,7 @@ def main(
         list[str], typer.Option(help=f"Parts to run, of {', '.join(PARTS)}; all by default.")
     ] = list(PARTS),  # noqa: B006
     graph: Annotated[Path, typer.Option(help="The real graph.")] = _GRAPH,
+    history: Annotated[Path, typer.Option(help="Folder of a history, for recursion.")] = _HISTORY,
     quick: Annotated[bool, typer.Option(help="Small sizes, no real graph.")] = False,
     seed: int = 0,
     json: Annotated[
@@ -155,12 +165,22 @@ def main(
         reason = "--quick is set" if quick else f"there is no {graph.name}"
         terminal().print(f"the real graph is left out: {reason}")
     warm_up(1)
+    changes = None if quick or not history.is_dir() else read_history(history)
     with open_run("scale", part, seed=seed, json=json) as run:
-        measure(run, QUICK if quick else FULL, real)
+        measure(run, QUICK if quick else FULL, real, changes)
 
 
-def measure(run: PartsRun, sizes: Sizes, real: Graph | None) -> None:
-    """Run the parts, and write the result; ``real`` is the real graph, if there is one."""
+def measure(
+    run: PartsRun, sizes: Sizes, real: Graph | None, history: History | None = None
+) -> None:
+    """Run the parts, and write the result.
+
+    Args:
+        run: The parts.
+        sizes: Their sizes.
+        real: The real graph, if there is one.
+        history: A history for the part ``recursion``; by default a generated one.
+    """
     tables: dict[str, list[Row]] = {}
     result = Result("scale", CLAIM, tables)
     graphs = {
@@ -188,6 +208,9 @@ def measure(run: PartsRun, sizes: Sizes, real: Graph | None) -> None:
     if "driver" in run.parts:
         run.report("bytes that reach the driver ...")
         tables[DRIVER] = measure_driver(run.start_spark(), run, sizes.driver)
+    if "recursion" in run.parts:
+        changes = history or generate_history(300, 300, run.seed)
+        tables[RECURSION] = measure_recursions(run, sizes.recursion, changes, real)
     if run.json is not None and run.json.exists():
         copy_missing_tables(result, Result.read(run.json))
     run.verdict.close(result, run.json)

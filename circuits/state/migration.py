@@ -47,6 +47,7 @@ from dbsp_wcoj.zset import consolidated_rows, to_storable
 
 __all__ = [
     "OperatorState",
+    "RecursionNode",
     "StateImport",
     "coded_columns",
     "export_dictionaries",
@@ -55,6 +56,7 @@ __all__ = [
     "export_selected_rows",
     "export_state",
     "find_integral",
+    "find_recursion",
     "find_stateful_operator",
     "import_dictionaries",
     "recursion_nodes",
@@ -63,6 +65,10 @@ __all__ = [
 
 #: A table for each relation of a join, or for each trace; None for a relation without a trace.
 OperatorState = tuple[pa.Table | None, ...]
+
+#: The position of a node of a recursion, and whether it is an input of it. None for a node without
+#: state that only some circuits of the recursion have.
+RecursionNode = tuple[int | None, bool]
 
 
 def find_stateful_operator(circuit: Circuit) -> int:
@@ -123,20 +129,23 @@ def export_state(circuit: Circuit, number: int) -> OperatorState:
     return tuple(_trace_rows(*part) for part in zip(_traces_of(node), coded, strict=True))
 
 
-def export_recursion(circuit: Circuit, number: int) -> OperatorState:
-    """Return the state of all operators of a recursion, in an order that follows from its plan.
+def export_recursion(circuit: Circuit, nodes: Sequence[RecursionNode]) -> OperatorState:
+    """Return the state of all operators of a recursion, in the order of its nodes.
 
     It includes the rows of the inputs and views that the recursion reads, if it keeps them.
 
     Args:
         circuit: The circuit.
-        number: The position of the node of a relation of the recursion.
+        nodes: The nodes of the recursion (`recursion_nodes`).
 
     Complexity:
         O(rows).
     """
     state: list[pa.Table | None] = []
-    for position, is_outside in recursion_nodes(circuit.graph, number):
+    for position, is_outside in nodes:
+        if position is None:
+            state.append(None)
+            continue
         node = circuit.graph.nodes[position]
         state.append(_relation_rows(circuit, node))
         if not is_outside:
@@ -181,10 +190,16 @@ def top_k_input_columns(plan: TopK, rows: pa.Table) -> list[pa.ChunkedArray]:
     return columns
 
 
+def find_recursion(graph: Graph) -> int:
+    """Return the position of the node of a recursion, in a graph with one, and the inner ones."""
+    return max(graph.nested_circuits)
+
+
 def recursion_nodes(graph: Graph, number: int) -> list[tuple[int, bool]]:
     """Return the positions of the nodes of a recursion, and whether each is an input of it.
 
-    The inputs are the relations and views that the recursion reads.
+    The inputs are the relations and views that the recursion reads. The order follows from the plan
+    of the recursion.
 
     Args:
         graph: The graph.
@@ -270,15 +285,21 @@ class StateImport:
             name = operator_trace(node.state_name, index)
             self._traces[name] = _rows_of(table, columns, traces[name].arity)
 
-    def add_recursion(self, number: int, state: OperatorState) -> None:
+    def add_recursion(self, nodes: Sequence[RecursionNode], state: OperatorState) -> None:
         """Add the state of a recursion, exported from an equal recursion by `export_recursion`.
+
+        Args:
+            nodes: The nodes of the recursion (`recursion_nodes`).
+            state: The state.
 
         Raises:
             SnapshotError: The recursion has other operators, or another operator reads the same
                 relation and its state has other rows.
         """
-        nodes = recursion_nodes(self._graph, number)
-        counts = [0 if outside else len(_traces_of(self._graph.nodes[n])) for n, outside in nodes]
+        counts = [
+            0 if position is None or outside else len(_traces_of(self._graph.nodes[position]))
+            for position, outside in nodes
+        ]
         if len(nodes) + sum(counts) != len(state):
             raise SnapshotError(
                 f"the recursion has {len(nodes) + sum(counts)} parts of state, and {len(state)} "
@@ -286,8 +307,11 @@ class StateImport:
             )
         tables = iter(state)
         for (position, _), count in zip(nodes, counts, strict=True):
+            rows = next(tables)
+            if position is None:
+                continue
             node = self._graph.nodes[position]
-            self._add_rows(node, next(tables))
+            self._add_rows(node, rows)
             if count:
                 self._add_traces(node, position, [next(tables) for _ in range(count)])
 

@@ -117,7 +117,7 @@ class CellState:
             if stage.is_partial:
                 partial_states[stage.number] = state
             elif stage.is_recursive:
-                state_import.add_recursion(stage.node, state)
+                state_import.add_recursion(stage.recursion_nodes, state)
             else:
                 partials = [partial_states.pop(number) for number in stage.partial_stages]
                 state = merge_partial_states(stage, state, partials)
@@ -163,7 +163,7 @@ class CellState:
             if stage.is_partial:
                 continue  # with its final stage
             if stage.is_recursive:
-                state = export_recursion(circuit, stage.node)
+                state = export_recursion(circuit, stage.recursion_nodes)
             else:
                 state = export_state(circuit, _node_of(stage, circuit))
             if stage.partial_stages:

@@ -177,10 +177,10 @@ def _describe_stage(
     elif stage.is_recursive:
         assert isinstance(stage.plan, Fixpoint)
         names = ", ".join(stage.plan.names)
-        lines = [
-            f"stage {stage.number}: recursion of {names} in one cell, because each of its "
-            "iterations would exchange rows between all cells"
-        ]
+        how = f"in one cell, because {stage.one_cell_reason}"
+        if stage.carried:
+            how = f"by {_describe_carried(stage)}, which no iteration changes"
+        lines = [f"stage {stage.number}: recursion of {names} {how}"]
     else:
         (relation,) = stage.relations
         (atom,) = grid.shares.atoms
@@ -218,10 +218,21 @@ def _describe_atom(atom: JoinAtom, fields: Fields) -> str:
     return f"{atom.relation}({bound})"
 
 
+def _describe_carried(stage: Stage) -> str:
+    """Return the names of the carried columns, and of those with the same values in relations."""
+    names = [
+        [operator.fields[column].name for column in columns]
+        for operator, columns in zip(stage.operators, stage.carried, strict=True)
+    ]
+    return ", ".join(" = ".join(dict.fromkeys(same)) for same in zip(*names, strict=True))
+
+
 def _variable_name(stage: Stage, grid: Grid, name: str, fields: Mapping[str, Fields]) -> str:
     together = grid.shares.together[name]
     if stage.atoms:
         return "+".join(together)
+    if stage.is_recursive:
+        return _describe_carried(stage)
     (atom,) = grid.shares.atoms
     return "+".join(fields[atom.relation][atom.columns[other]].name for other in together)
 

@@ -8,8 +8,9 @@ A row of a join's relation has a copy in several cells. The copy in its first ce
 is read, and is written to all of its cells by the new grid. The state that another operator keeps
 for a key (sums, sets, ordered rows) is in one cell, and is written to one new cell; each trace of
 such an operator begins with the columns of the key. No operator computes anything again: values
-only receive new codes, so the cost is proportional to the state. A recursion has one cell, whose
-state is that of all of its operators.
+only receive new codes, so the cost is proportional to the state. The state of a recursion is that
+of all of its operators: each part is divided by the carried values, or all cells have all of its
+rows (`streaming.distributed.planning.divided_recursion`).
 
 The state of an operator is a tuple of parts: for a join the rows of each atom, for another operator
 the rows of each of its traces. An operator in one process has the same tuple, which gathering
@@ -69,7 +70,7 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
-    if stage.is_recursive:
+    if stage.is_recursive and not stage.carried:
         (state,) = states.values()
         return state
     gathered: list[pa.Table | None] = []
@@ -78,6 +79,9 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
         tables = {cell: table for cell, table in state_of_cell.items() if table is not None}
         if not tables:
             gathered.append(None)
+            continue
+        if stage.carried and stage.state_columns[part] is None:
+            gathered.append(_common_rows(stage, tables))
             continue
         copies = pa.concat_tables(tables.values())
         if stage.is_partial and part:  # the front of a part is not that of the group
@@ -100,13 +104,16 @@ def scatter_state(stage: Stage, grid: Grid, state: OperatorState) -> Iterable[Op
     Complexity:
         O(rows in all cells), and sorting the pairs of a row and a cell.
     """
-    if stage.is_recursive:
+    if stage.is_recursive and not stage.carried:
         yield state
         return
     partitions: list[_Partition | None] = []
     for part, table in enumerate(state):
         if table is None:
             partitions.append(None)
+            continue
+        if stage.carried and stage.state_columns[part] is None:
+            partitions.append(_Partition(table, None, None))
             continue
         placed = _place(stage, part, table, grid)
         order = np.argsort(placed.cells, kind="stable")
@@ -181,25 +188,36 @@ def relation_tables(stage: Stage, state: OperatorState) -> dict[str, pa.Table]:
 
 
 class _Partition(NamedTuple):
-    """A table, and the positions of its rows by cell: ``starts[c]`` is where cell ``c`` begins."""
+    """A table, and the positions of its rows by cell: ``starts[c]`` is where cell ``c`` begins.
+
+    Without positions, all cells have all rows.
+    """
 
     table: pa.Table
-    positions: Integers
-    starts: Integers
+    positions: Integers | None
+    starts: Integers | None
 
     def rows_of_cell(self, cell: int) -> pa.Table:
+        if self.positions is None or self.starts is None:
+            return self.table
         return self.table.take(pa.array(self.positions[self.starts[cell] : self.starts[cell + 1]]))
 
 
 def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     """Return the cells of the rows of one part of a stage's state."""
+    if stage.carried:
+        columns_of_part = stage.state_columns[part]
+        assert columns_of_part is not None
+        relation = next(relation for relation in stage.relations if relation.keys)
+        columns = _keyed_columns(relation, rows, columns_of_part)
+        return place_relation(relation.name, columns, grid, rows.num_rows)
     if not stage.atoms:
         (relation,) = stage.relations
         if stage.is_partial:
             assert isinstance(stage.plan, TopK)
             columns = [encode_column(column) for column in top_k_input_columns(stage.plan, rows)]
         else:
-            columns = _keyed_columns(relation, rows)
+            columns = _keyed_columns(relation, rows, range(len(relation.keys or ())))
         return place_relation(relation.name, columns, grid, rows.num_rows)
     atom = stage.atoms[part]
     (relation,) = (other for other in stage.relations if other.name == atom.relation)
@@ -213,19 +231,45 @@ def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
     return PlacedRows(placed.rows[matches], placed.cells[matches], placed.roles[matches])
 
 
-def _keyed_columns(relation: Relation, rows: pa.Table) -> list[pa.ChunkedArray]:
-    """Return the columns of a relation for rows of a trace, which begin with its keys.
+def _keyed_columns(
+    relation: Relation, rows: pa.Table, positions: Sequence[int]
+) -> list[pa.ChunkedArray]:
+    """Return the columns of a relation for rows of a trace.
 
     The columns that are not keys are NULL.
+
+    Args:
+        relation: The relation.
+        rows: The rows.
+        positions: For each key, the column of the rows that has its values.
     """
     assert relation.keys is not None
     nulls = pa.chunked_array([pa.nulls(rows.num_rows, pa.int64())])
     columns = [nulls] * len(relation.fields)
-    for position, key in enumerate(relation.keys):
+    for position, key in zip(positions, relation.keys, strict=True):
         # Exported columns of texts and the like have values, not codes, and are encoded here. The
         # others, such as integers, already are as they are sent.
         columns[key] = encode_column(rows.column(position))
     return columns
+
+
+def _common_rows(stage: Stage, tables: Mapping[int, pa.Table]) -> pa.Table:
+    """Return the rows that all cells have.
+
+    Raises:
+        StateDamagedError: The cells have different numbers of rows, or of weights.
+    """
+    sums = {
+        (table.num_rows, sum(table.column(table.num_columns - 1).to_numpy().tolist()))
+        for table in tables.values()
+    }
+    if len(sums) > 1:
+        raise StateDamagedError(
+            f"stage {stage.number}: its cells have different rows of a relation of which each cell "
+            "has all rows: the state does not match its layout; restore the state directory from "
+            "a copy"
+        )
+    return next(iter(tables.values()))
 
 
 def _first_copies(stage: Stage, placed: PlacedRows, cell_of_copy: Integers) -> Integers:

@@ -22,7 +22,9 @@ from circuits.state.migration import (
     export_recursion,
     export_selected_rows,
     export_state,
+    find_recursion,
     find_stateful_operator,
+    recursion_nodes,
 )
 from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
@@ -175,7 +177,7 @@ class StageCells:
         circuit = Circuit(self.spec)
         state_import = StateImport(circuit, steps=steps, watermarks={})
         if self.stage.is_recursive:
-            state_import.add_recursion(min(circuit.graph.nested_circuits), state)
+            state_import.add_recursion(_nodes_of_recursion(circuit), state)
         else:
             state_import.add_operator(find_stateful_operator(circuit), state)
         step = state_import.finish()
@@ -206,5 +208,10 @@ class StageCells:
 def _export(stage: Stage, circuit: Circuit) -> OperatorState:
     """Return the state of a cell."""
     if stage.is_recursive:
-        return export_recursion(circuit, min(circuit.graph.nested_circuits))
+        return export_recursion(circuit, _nodes_of_recursion(circuit))
     return export_state(circuit, find_stateful_operator(circuit))
+
+
+def _nodes_of_recursion(circuit: Circuit) -> list[tuple[int, bool]]:
+    """Return the nodes of the recursion of a cell."""
+    return recursion_nodes(circuit.graph, find_recursion(circuit.graph))

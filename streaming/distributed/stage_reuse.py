@@ -24,7 +24,11 @@ from dataclasses import dataclass, replace
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.runtime.graph_node import Node
-from circuits.state.migration import find_stateful_operator, recursion_nodes
+from circuits.state.migration import (
+    find_recursion,
+    find_stateful_operator,
+    recursion_nodes,
+)
 from circuits.state.registry import operator_trace, relation_trace, row_ids_dictionary
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import atoms_of
@@ -218,7 +222,7 @@ def _nodes_with_state(circuit: Circuit) -> Iterator[tuple[Node, bool]]:
     """
     nodes = circuit.graph.nodes
     if circuit.graph.nested_circuits:
-        for position, _ in recursion_nodes(circuit.graph, min(circuit.graph.nested_circuits)):
+        for position, _ in recursion_nodes(circuit.graph, find_recursion(circuit.graph)):
             yield nodes[position], True
         return
     pending = [find_stateful_operator(circuit)]

@@ -143,7 +143,7 @@ class ViewSink:
         mode: "embedded" runs the circuit in this process. "distributed" runs its cells on Spark's
             executors (`streaming.distributed`): the same deltas, for state or work that exceeds
             one machine. It needs a state directory that all machines share, and no view is whole
-            in one place. A recursion runs in one cell.
+            in one place. A recursion without a column that all rules keep runs in one cell.
         cells: The maximum number of cells of each join or group, in mode "distributed". An existing
             state directory has one mode and one number of cells; ``python -m streaming rescale``
             changes them.

@@ -49,6 +49,8 @@ def test_every_part_without_spark_is_measured_and_compared_with_its_target(tmp_p
     assert all(row["met"] for row in cells if row["graph"] == "hub-11-600" and row["target"])
     groups = {row["aggregates"]: row for row in tables["Groups of aggregates"]}
     assert groups["count, sum, avg"]["rows sent"] < groups["min, max"]["rows sent"]
+    recursions = tables["Recursive views"]
+    assert len(recursions) == 3 and all(row["rows"] and row["cells"] == 4 for row in recursions)
     shuffled = tables["Bytes shuffled for a changed row"]
     assert len(shuffled) == 4 and all(row["HyperCube"] < row["broadcast"] for row in shuffled)
     hubs = [row for row in tables["Speed-up, simulated"] if row["graph"] == "hub-11-600"]

@@ -69,12 +69,19 @@ def atoms_of(stage: Stage) -> tuple[JoinAtom, ...]:
     """Return the atoms that assign rows to cells.
 
     These are the atoms of a join. For a stage that groups, it is one atom whose variables are the
-    keys. The atoms of a recursion have no variables, so all rows are sent to its one cell.
+    keys. The variables of a recursion are its carried columns. An atom without variables is sent to
+    all cells; a recursion that is not divided has only such atoms, and one cell.
     """
     if stage.atoms:
         return stage.atoms
     return tuple(
-        JoinAtom(relation.name, {f"k{key}": key for key in relation.keys or ()})
+        JoinAtom(
+            relation.name,
+            {
+                f"c{number}" if stage.is_recursive else f"k{key}": key
+                for number, key in enumerate(relation.keys or ())
+            },
+        )
         for relation in stage.relations
     )
 

@@ -139,7 +139,7 @@ def _is_local(part: StagePart, stages: Stages, grids: tuple[Grid, ...]) -> bool:
     stage, grid = stages.stages[part.source], grids[part.source]
     if grid.cells == 1 or stage.view:
         return True
-    needed = _columns_of_cell(stage, grid)
+    needed = set(stage.carried[part.operator]) if stage.carried else _columns_of_cell(stage, grid)
     return needed is not None and needed <= _kept_columns(part.plan)
 
 

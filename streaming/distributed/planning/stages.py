@@ -8,8 +8,8 @@ on an executor. ::
                  operators above it, as a circuit in each of its cells
     exchange  =  between stages: each row is sent to its cells of the next stage
     view      =  a stage that keeps the rows of a materialized view; it emits them unchanged
-    recursion =  a stage of one cell that runs all iterations; it reads the inputs and views that
-                 the recursion reads
+    recursion =  a stage whose cells run all iterations. They are divided by the columns that no
+                 rule changes (`planning.divided_recursion`); without such columns it has one cell
 
 Linear operators need no exchange: L(Σ cells) = Σ L(cells). They run where their rows are. A stage
 reads `Relation`s. Each is a sum of `StagePart`s: linear plans over one input of the circuit or over
@@ -68,11 +68,17 @@ from circuits.plan.physical_nodes import (
     RowIdDecode,
     RowIdEncode,
 )
+from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import hash_values
 from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
 from circuits.runtime.read_columns import read_columns
-from circuits.state.migration import recursion_nodes
+from circuits.state.migration import RecursionNode, recursion_nodes
+from streaming.distributed.planning.divided_recursion import (
+    DividedRecursion,
+    NotDivided,
+    divide_recursion,
+)
 from streaming.distributed.planning.first_rows import (
     AggregateParts,
     FirstRows,
@@ -112,7 +118,9 @@ class Relation:
         name: A name that is unique in all stages.
         fields: The columns.
         parts: The plans whose results are summed.
-        keys: The columns that assign rows to cells; None for the relations of a join.
+        keys: The columns that assign rows to cells; None for the relations of a join. The relations
+            of a recursion that is divided have the carried columns, or none if each cell has all
+            rows.
     """
 
     name: str
@@ -138,6 +146,12 @@ class Stage:
         is_partial: True for a partial stage of first rows; its plan is a TopK, and all columns
             assign rows to cells.
         partial_stages: For the final stage of first rows, the numbers of its partial stages.
+        recursion_nodes: For a recursion, its nodes in the circuit's graph, in the order of a cell.
+        carried: For each relation of a recursion, the columns that divide it; empty if it has one
+            cell.
+        state_columns: For each part of the state of a divided recursion, the columns with the
+            values that divide it; None if all cells have all of its rows.
+        one_cell_reason: Why a recursion has one cell; else empty.
     """
 
     number: int
@@ -149,6 +163,10 @@ class Stage:
     view: str = ""
     is_partial: bool = False
     partial_stages: tuple[int, ...] = ()
+    recursion_nodes: tuple[RecursionNode, ...] = ()
+    carried: tuple[tuple[int, ...], ...] = ()
+    state_columns: tuple[tuple[int, ...] | None, ...] = ()
+    one_cell_reason: str = ""
 
     @property
     def operators(self) -> tuple[PlanNode, ...]:
@@ -160,7 +178,7 @@ class Stage:
 
     @property
     def is_recursive(self) -> bool:
-        """Return whether the stage is a recursion, which has one cell."""
+        """Return whether the stage is a recursion."""
         return isinstance(self.plan, Fixpoint)
 
     @property
@@ -427,30 +445,71 @@ class _StageBuilder:
         circuit = self._graph.nested_circuits[number]
         nested = id(circuit)
         if nested not in self._recursions:
-            scans = {}
-            readers = {position for position, _ in recursion_nodes(self._graph, number)}
-            for name in sorted(read_relations(plan)):
-                position = self._inputs[name] if name in self._inputs else self._graph.views[name]
-                relation = self._read_columns(position, readers)
-                scans[name] = Scan(relation.name, relation.fields)
-            names = {scan.relation for scan in scans.values()}
-            relations = tuple(r for r in self._relations.values() if r.name in names)
-            stage = Stage(
-                len(self.stages),
-                _replace_scans(plan, scans, {}),
-                relations,
-                node=number,
-                # Not that of the relation that is read first, which depends on the views.
-                hash=hash_values(
-                    "recursion", sorted(self._graph.nodes[n].hash for n in circuit.references)
-                ),
-            )
+            # Not that of the relation that is read first, which depends on the views.
+            hashes = sorted(self._graph.nodes[n].hash for n in circuit.references)
+            stage = self._recursion_stage(number, plan)
+            stage = replace(stage, node=number, hash=hash_values("recursion", hashes))
             self._recursions[nested] = stage.number
             self.stages.append(stage)
         stage = self.stages[self._recursions[nested]]
         assert isinstance(stage.plan, Fixpoint)
         operator = stage.plan.names.index(plan.names[plan.index])
         return StagePart(stage.number, Scan(SOURCE, plan.fields), operator)
+
+    def _recursion_stage(self, number: int, plan: Fixpoint) -> Stage:
+        """Return the stage of a recursion, divided if possible."""
+        nodes: Sequence[RecursionNode] = recursion_nodes(self._graph, number)
+        divided, reason = None, ""
+        scans: dict[str, Scan] = {}
+        try:
+            divided = divide_recursion(plan, self._graph, number)
+            scans |= self._read_base_rows(divided)
+            plan, nodes = divided.plan, divided.nodes
+        except NotDivided as error:
+            divided, reason = None, str(error)
+        readers = {position for position, _ in nodes if position is not None}
+        positions = {**self._graph.views, **self._inputs, **(divided.copies if divided else {})}
+        for name in sorted(read_relations(plan) - scans.keys()):
+            position = positions[name]
+            relation = self._read_columns(position, readers)
+            scans[name] = Scan(relation.name, relation.fields)
+        names = {scan.relation for scan in scans.values()}
+        stage = Stage(
+            len(self.stages),
+            _replace_scans(plan, scans, {}),
+            tuple(r for r in self._relations.values() if r.name in names),
+            recursion_nodes=tuple(nodes),
+            one_cell_reason=reason,
+        )
+        if divided is None:
+            return stage
+        return replace(stage, carried=divided.carried, state_columns=divided.state_columns)
+
+    def _read_base_rows(self, divided: DividedRecursion) -> dict[str, Scan]:
+        """Return the Scans of the relations of base rows.
+
+        Raises:
+            NotDivided: Base rows need an operator with state that the circuit does not have.
+        """
+        positions = {}
+        for name, (_, plan) in divided.bases.items():
+            count = len(self._graph.nodes)
+            positions[name] = self._graph.add(rewrite_plan(plan))
+            added = (node.plan for node in self._graph.nodes[count:])
+            if not all(plan.is_linear or isinstance(plan, Values) for plan in added):
+                raise NotDivided("the rows that begin it are computed together with other rows")
+        scans = {}
+        for name, position in positions.items():
+            index, plan = divided.bases[name]
+            fields = tuple(
+                replace(field, nullable=plan.is_nullable(column))
+                for column, field in enumerate(plan.fields)
+            )
+            parts = self.parts(position)
+            relation = Relation(f"r{len(self._relations)}", fields, parts, divided.carried[index])
+            self._relations[position, ("base", name)] = relation
+            scans[name] = Scan(relation.name, relation.fields)
+        return scans
 
     def _read_columns(self, number: int, readers: Collection[int]) -> Relation:
         """Return the relation of a node's rows for one cell, in which columns may be NULL.
