@@ -207,6 +207,24 @@ def test_a_later_change_whose_interval_begins_before_an_earlier_one(calls):
     assert states_of(operator) == states_of(loaded_operator(plan, LOADED + FAR_CHANGE))
 
 
+@pytest.mark.parametrize("order", [Order(1, d, n) for d in (False, True) for n in (False, True)])
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("frame", [Frame("range", 0, 5), Frame("range", -5, 0)])
+@pytest.mark.parametrize("changed", [0, 3, None])
+def test_a_change_near_the_greatest_number_reaches_the_rows_near_it(order, sign, frame, changed):
+    call = WindowCall("sum", (2,), INT, "w", frame)
+    operator = WindowOperator(Window(ROWS, (0,), (order,), (call,)), Codecs())
+    greatest = 2**63 - 1
+    near = [(0, sign * (greatest - distance), distance) for distance in (0, 3, 4, 8, 9)]
+    load = encode([*near, (0, None, 1), *((0, t, t) for t in range(100))], [1] * 106)
+    time = None if changed is None else sign * (greatest - changed)
+    delta = encode([(0, time, 70)], [1])
+    output = step(operator, load)
+    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+        output += step(operator, delta)
+    assert output == operator.evaluate([load + delta])
+
+
 @pytest.mark.parametrize("distinct", [False, True])
 def test_only_sums_of_affected_rows_must_fit(distinct):
     call = WindowCall("sum", (2,), INT, "w", Frame("rows", -2, 0), distinct=distinct)

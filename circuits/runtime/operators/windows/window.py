@@ -102,6 +102,7 @@ class WindowOperator:
             and self._order.order_width == 1
             and not pa.types.is_floating(value_type(fields[plan.order[0].column].type))
         )
+        self._nulls_first = bool(plan.order) and plan.order[0].nulls_first
         self._reach = (
             reach_of(plan, can_search_values=can_search_values) if self._order.is_exact else None
         )
@@ -292,6 +293,7 @@ class WindowOperator:
             reach,
             tuple(self._extremes.values()),
             groups,
+            nulls_first=self._nulls_first,
         )
 
     def _totals_before(

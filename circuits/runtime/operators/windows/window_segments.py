@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -53,7 +53,8 @@ __all__ = [
     "reach_of",
 ]
 
-_INT64_LIMIT = 2**63 - 2
+_LEAST_INT64: Final = -(2**63)
+_GREATEST_INT64: Final = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -191,6 +192,8 @@ def find_segments(
     reach: Reach,
     extremes: Sequence[RunningExtreme] = (),
     groups: RowRanges | None = None,
+    *,
+    nulls_first: bool = False,
 ) -> Segments:
     """Return the segments around changed rows.
 
@@ -203,9 +206,10 @@ def find_segments(
         reach: What the calls read.
         extremes: The running extremes that calls read.
         groups: The groups of equal rows (`order_groups`), if a call reads by group.
+        nulls_first: True if NULL is the first value of the order; used if a call reads by value.
     """
     search = _SegmentSearch(
-        ranges, changed, partition, prefixes, order_columns, reach, extremes, groups
+        ranges, changed, partition, prefixes, order_columns, reach, extremes, groups, nulls_first
     )
     first_affected, last_affected = search.find_affected()
     start, stop = search.extend(first_affected, last_affected)
@@ -250,8 +254,10 @@ class _SegmentSearch:
         reach: Reach,
         extremes: Sequence[RunningExtreme],
         groups: RowRanges | None,
+        nulls_first: bool,
     ) -> None:
         self._ranges = ranges
+        self._nulls_first = nulls_first
         self._reach = reach
         self._groups = groups
         self._key_count = len(prefixes)
@@ -296,8 +302,8 @@ class _SegmentSearch:
             last = self._rows_after(last, reach.rows_before)
         if reach.own_group:
             if reach.values_before is not None and reach.values_after is not None:
-                self._low[-1] = _add_to_values(self._low[-1], -reach.values_after)
-                self._high[-1] = _add_to_values(self._high[-1], reach.values_before)
+                self._low[-1] = self._add_to_values(self._low[-1], -reach.values_after)
+                self._high[-1] = self._add_to_values(self._high[-1], reach.values_before)
             first = _least(first, ranges.seek(self._low))
             last = _greatest(last, ranges.seek(self._high, after=True))
         if reach.groups_after:
@@ -335,8 +341,8 @@ class _SegmentSearch:
             if reach.rows_before or reach.groups_before:
                 last_rows = _last_rows(ranges, self._before_row, last_affected)
                 high[-1] = np.maximum(high[-1], last_rows[width - 1])
-            low[-1] = _add_to_values(low[-1], -reach.values_before)
-            high[-1] = _add_to_values(high[-1], reach.values_after)
+            low[-1] = self._add_to_values(low[-1], -reach.values_before)
+            high[-1] = self._add_to_values(high[-1], reach.values_after)
             start = _least(start, ranges.seek(low))
             stop = _greatest(stop, ranges.seek(high, after=True))
         if reach.groups_before:
@@ -346,6 +352,9 @@ class _SegmentSearch:
             last_rows = _last_rows(ranges, self._before_row, last_affected)
             stop = self._groups_after(stop, last_rows[:width], reach.groups_after)
         return start, stop
+
+    def _add_to_values(self, sort_columns: Int64Array, offset: int) -> Int64Array:
+        return _add_to_values(sort_columns, offset, nulls_first=self._nulls_first)
 
     def _rows_before(self, positions: KeyPositions, count: int) -> KeyPositions:
         """Return for each position one that is at least ``count`` rows before it."""
@@ -418,16 +427,20 @@ def _last_rows(ranges: RowRanges, bound: KeyPositions, stop: KeyPositions) -> In
     return read.rows[:, np.append(np.flatnonzero(np.diff(read.ranges)), len(read.ranges) - 1)]
 
 
-def _add_to_values(keys: Int64Array, offset: int) -> Int64Array:
-    """Add to sort columns; NULL, which is the least or the greatest integer, is unchanged."""
-    is_null = (keys == -(2**63)) | (keys == 2**63 - 1)
-    return np.where(is_null, keys, _add_saturating(keys, offset))
+def _add_to_values(keys: Int64Array, offset: int, *, nulls_first: bool) -> Int64Array:
+    """Add to sort columns; NULL stays, and other sums are at most the greatest sort column.
 
-
-def _add_saturating(values: Int64Array, offset: int) -> Int64Array:
-    """Return values plus an offset, within the codes that are not NULL."""
-    offset = max(-_INT64_LIMIT, min(offset, _INT64_LIMIT))
-    total = values + np.int64(offset)
+    The sort column of NULL is the least integer with ``nulls_first``, else the greatest one. All
+    other integers are sort columns of values (`circuits.runtime.operators.sort_columns`).
+    """
+    null = _LEAST_INT64 if nulls_first else _GREATEST_INT64
+    least = _LEAST_INT64 + (1 if nulls_first else 0)
+    greatest = _GREATEST_INT64 - (0 if nulls_first else 1)
+    offset = max(-_GREATEST_INT64, min(offset, _GREATEST_INT64))
+    with np.errstate(over="ignore"):
+        total = keys + np.int64(offset)
     if offset > 0:
-        return np.where(total < values, np.int64(_INT64_LIMIT), np.minimum(total, _INT64_LIMIT))
-    return np.where(total > values, np.int64(-_INT64_LIMIT), np.maximum(total, -_INT64_LIMIT))
+        total = np.where(total < keys, greatest, np.minimum(total, greatest))
+    else:
+        total = np.where(total > keys, least, np.maximum(total, least))
+    return np.where(keys == null, keys, total)
