@@ -343,7 +343,7 @@ PAGE_TABLES: tuple[Selection, ...] = (
         "Changes of 1 %",
         "The same programs while 1 % of the facts change in each step; the others recompute",
         (
-            *("program", "rows", "median CPU s of a step", "first step CPU s", "DuckDB CPU s"),
+            *("program", "rows", "median CPU s of a step", "first change CPU s", "DuckDB CPU s"),
             *("times faster than DuckDB", "times faster than clingo"),
         ),
     ),
