@@ -53,6 +53,10 @@ _COLUMN_OPERATIONS: Final = {
     "distinct": kernels.DISTINCT,
 }
 _NO_COLUMNS: Final[Int64Array] = np.empty(0, np.int64)
+#: In deltas with at least this many rows, those in the range of the first column are searched for.
+MIN_SEARCHED_ROWS: Final = 1 << 12
+#: Only they are copied and filtered if they are at most one in this many.
+MIN_SEARCHED_SHARE: Final = 4
 
 
 class _Program:
@@ -170,6 +174,8 @@ class FilterChain:
         columns: The columns of the projection; None without one.
         arity: The number of columns of the result.
         masks: The maximum number of masks on the stack of the program.
+        ranges: Instructions that compare the first column with constants, and are all true for each
+            row that passes the first filter.
         strings: The instructions with a string as constant, and the string. Its code may change
             between steps.
     """
@@ -180,6 +186,7 @@ class FilterChain:
     columns: Int64Array | None
     arity: int
     masks: int
+    ranges: Sequence[int]
     strings: Sequence[tuple[int, Side]]
 
     @staticmethod
@@ -204,6 +211,7 @@ class FilterChain:
             columns,
             len(nodes[positions[-1]].plan.fields),
             program.max_masks,
+            _ranges_of_first_column(program.instructions),
             program.strings,
         )
 
@@ -225,6 +233,12 @@ class FilterChain:
             code = string.constant()
             program[instruction, kernels.LOW] = code
             program[instruction, kernels.HIGH] = code
+        if self.ranges and rows >= MIN_SEARCHED_ROWS:
+            found = self._rows_in_range(delta)
+            if found is not None:
+                if not len(found):
+                    return None, [0] * self.filters
+                delta, rows = found, len(found)
         columns = self.columns
         out = np.empty(self.arity * rows, np.int64)
         weights = np.empty(rows, np.int64)
@@ -257,6 +271,35 @@ class FilterChain:
         if columns is not None and row_counts[-1] > MAX_INSERTION_ROWS:
             return consolidated_rows(result, weights), row_counts
         return ZSet(result, weights), row_counts
+
+    def _rows_in_range(self, delta: ZSet) -> ZSet | None:
+        """Return the rows whose first column is in all ranges; None if they are not few.
+
+        Complexity:
+            O(log rows of the delta + rows of the result), because the rows are sorted.
+        """
+        words = self.program[self.ranges]
+        low, high = words[:, kernels.LOW].max(), words[:, kernels.HIGH].min()
+        first_column = delta.row_array[0]
+        first = int(np.searchsorted(first_column, low))
+        end = max(int(np.searchsorted(first_column, high, side="right")), first)
+        if MIN_SEARCHED_SHARE * (end - first) > len(first_column):
+            return None
+        rows = np.ascontiguousarray(delta.row_array[:, first:end])
+        return ZSet(rows, delta.weight_array[first:end].copy())
+
+
+def _ranges_of_first_column(instructions: Sequence[tuple[int, int, int, int, int]]) -> list[int]:
+    """Return the instructions of `FilterChain.ranges`; none if the first filter has OR or NOT."""
+    found = []
+    for position, (operation, column, *_) in enumerate(instructions):
+        if operation == kernels.COUNT:
+            break
+        if operation in (kernels.OR, kernels.NOT):
+            return []
+        if operation == kernels.BETWEEN and column == 0:
+            found.append(position)
+    return found
 
 
 def find_chains(

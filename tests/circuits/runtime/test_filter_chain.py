@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from circuits import compile_sql
 from circuits.plan.expressions import Column, Literal
 from circuits.plan.nodes import Field, Filter, Map, PlanNode, Scan
+from circuits.runtime import filter_chain
 from circuits.runtime.filter_chain import FilterChain, find_chains
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.linear import FilterOperator, MapOperator
@@ -56,9 +57,10 @@ def evaluate_in_turn(operators: list, zset: ZSet) -> tuple[ZSet, list[int]]:
     st.lists(conditions(), min_size=1, max_size=3),
     st.lists(st.integers(0, len(TYPES) - 1), max_size=3),
     batches(),
+    st.booleans(),
     st.data(),
 )
-def test_a_chain_equals_its_operators(predicates, columns, sample, data):
+def test_a_chain_equals_its_operators(predicates, columns, sample, searches_range, data):
     batch, _ = sample
     predicates = [p for p in predicates if compares_codes(p, batch.codecs)]
     if not predicates or not batch.rows:
@@ -78,9 +80,37 @@ def test_a_chain_equals_its_operators(predicates, columns, sample, data):
     chain, operators = chain_of(plans, batch.codecs)
     expected, counts = evaluate_in_turn(operators, zset)
     for _ in range(2):  # the second run uses the codes of the first one
-        result, row_counts = chain.run(zset)
+        with pytest.MonkeyPatch.context() as patch:
+            if searches_range:
+                patch.setattr(filter_chain, "MIN_SEARCHED_ROWS", 1)
+                patch.setattr(filter_chain, "MIN_SEARCHED_SHARE", 1)
+            result, row_counts = chain.run(zset)
         assert row_counts == counts[: len(predicates)]
         assert (ZSet.empty(expected.arity) if result is None else result) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "found"),
+    [("lt", 100, 100), ("eq", 7, 1), ("lt", -1, 0), ("ge", 4_000, None)],
+)
+def test_few_rows_in_a_range_of_the_first_column_are_searched_for(name, least, found):
+    codecs = Codecs()
+    fields = (Field("x", pa.int64(), True), Field("y", pa.int64(), True))
+    predicate = call(name, Column(0, pa.int64()), Literal(least, pa.int64()))
+    scan = Scan("t", fields)
+    operator = FilterOperator(predicate, fields, codecs)
+    nodes = [
+        Node("t", "t", "t", scan, (), None),
+        Node("n", "n", "n", Filter(scan, predicate), (0,), operator),
+    ]
+    chain = find_chains(nodes, {1}, codecs)[1]
+    zset = ZSet.from_columns([np.arange(8_000), np.arange(8_000) % 3])
+    rows = chain._rows_in_range(zset)
+    assert (rows if rows is None else len(rows)) == found
+    result, counts = chain.run(zset)
+    expected = operator.evaluate([zset])
+    assert (ZSet.empty(2) if result is None else result) == expected
+    assert counts == [len(expected)]
 
 
 @pytest.mark.parametrize("rows", [5, MAX_INSERTION_ROWS, MAX_INSERTION_ROWS + 1, 3_000])
