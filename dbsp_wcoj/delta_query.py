@@ -558,8 +558,8 @@ class DeltaQuery:
         chain = self._chains[name]
         if chain is None:
             return None
-        # Plan the terms all the same, so that the traces have the column orders of later steps.
-        self._plan_cache.bind_step(steps)
+        # The traces get the column orders of later steps all the same.
+        self._plan_cache.plan_step((name,), steps[name].rows)
         return chain_products.multiply_parts(chain, steps[name], self._plan_cache.traces, budget)
 
     def _total(self, steps: Mapping[str, TraceStep], rows: int, budget: Budget | None) -> int:

@@ -106,7 +106,8 @@ def _warm_up_joins() -> None:
     bitmap = key_set.bitmap(1 << 12)
     assert bitmap is not None
     for keys in product.source.derive_keys(layout, bitmap):
-        key_set.count_added(keys.new_rows.shape[1])
+        key_set.count_added(len(keys.new_keys))
+        layout.decode_narrow(keys.new_keys, np.empty((2, len(keys.new_keys)), np.int64))
     key_set.rows(layout)
     product.sorted()
     trace.weights_of(rows)

@@ -38,6 +38,7 @@ __all__ = [
     "consolidated_rows",
     "sort_scratch",
     "to_storable",
+    "unit_weights",
 ]
 
 Int64Array = npt.NDArray[np.int64]
@@ -48,8 +49,9 @@ SUMMANDS: Final = 64
 #: More columns than this are an error.
 MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
-# The weights of small Z-sets whose weights are all 1; nobody writes to weights.
-_ONES: Final[Int64Array] = np.ones(1024, np.int64)
+# The weights of Z-sets whose weights are all 1, up to MAX_SHARED_ONES; nobody writes to weights.
+_shared_ones: Final[list[Int64Array]] = [np.ones(1024, np.int64)]
+MAX_SHARED_ONES: Final = 1 << 20
 # For few rows, which are sorted without scratch memory.
 _SMALL_SCRATCH: Final[Int64Array] = np.empty((1, 1), np.int64)
 _NO_COLUMNS: Final[Int64Array] = np.empty((0, 1), np.int64)
@@ -176,7 +178,9 @@ class ZSet:
         zset = _sort_in_parts(arrays, weight_array) if rows >= MIN_SPLIT_ROWS else None
         if zset is not None:
             return zset
-        return _consolidate_columns(arrays, _ones(rows) if weight_array is None else weight_array)
+        return _consolidate_columns(
+            arrays, unit_weights(rows) if weight_array is None else weight_array
+        )
 
     @staticmethod
     def empty(arity: int) -> ZSet:
@@ -403,8 +407,20 @@ def to_storable(zset: ZSet) -> ZSet:
     return ZSet(np.zeros((1, len(zset)), np.int64), zset.weight_array)
 
 
-def _ones(rows: int) -> Int64Array:
-    return _ONES[:rows] if rows <= len(_ONES) else np.ones(rows, np.int64)
+def unit_weights(rows: int) -> Int64Array:
+    """Return ``rows`` weights of 1. Nobody may write to them, because Z-sets share the memory.
+
+    >>> unit_weights(3).tolist()
+    [1, 1, 1]
+    """
+    ones = _shared_ones[0]
+    if rows <= len(ones):
+        return ones[:rows]
+    if rows <= MAX_SHARED_ONES:
+        # Twice as many, so that growing Z-sets share an array for some time.
+        ones = _shared_ones[0] = np.ones(min(2 * rows, MAX_SHARED_ONES), np.int64)
+        return ones[:rows]
+    return np.ones(rows, np.int64)
 
 
 def _read_only(array: Int64Array) -> Int64Array:
@@ -546,7 +562,7 @@ def _sort_in_parts(columns: Sequence[Int64Array], weights: Int64Array | None) ->
     if result is None:
         raise _overflow_error(weights)
     rows, summed = result  # no sums if all weights are 1
-    return ZSet(rows, _ones(rows.shape[1]) if summed is None else summed)
+    return ZSet(rows, unit_weights(rows.shape[1]) if summed is None else summed)
 
 
 def _overflow_error(weights: Int64Array | None) -> WeightOverflowError:

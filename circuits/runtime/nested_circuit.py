@@ -419,8 +419,11 @@ class _StepExecution:
         unsorted: dict[int, RowParts] = {}
         private_steps: list[TraceStep] = []
         for position, delta in changes.items():
-            if nodes[position].is_nested and nodes[position].is_arranged:
-                shared.add(nodes[position].name, delta)
+            node = nodes[position]
+            if node.is_nested and node.is_arranged:
+                # If no iteration reads the trace, its change is staged once, after all iterations.
+                is_read = node.name not in self._circuit.unread_names
+                shared.add(node.name, delta, is_committed=is_read)
         is_large = sum([len(delta) for delta in changes.values()]) >= MIN_UNSORTED_ROWS
         unsorted_nodes = self._circuit.unsorted if is_large else ()
         for position in self._circuit.order:

@@ -31,7 +31,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dbsp_wcoj.execution.join_buffers import address_of
-from dbsp_wcoj.kernels.join.chain import derive_chain_keys, map_values, multiply_chain
+from dbsp_wcoj.kernels.join.chain import (
+    GROUP_WORDS,
+    derive_chain_keys,
+    group_rows,
+    map_values,
+    multiply_chain,
+)
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.query import Query, Variable
 from dbsp_wcoj.row_parts import RowPart, RowParts
@@ -130,43 +136,133 @@ def find_chain(query: Query, delta: str) -> Chain | None:
 
 @dataclass(frozen=True)
 class _Factor:
-    """A factor of a product: the run of an atom, with a map of its sources for the kernel.
+    """A factor of a product: the rows of an atom by source, with a map of its sources.
 
     Attributes:
-        run: The rows; the first column is the source, the second the target.
-        lowest: The lowest source.
-        positions: For each number from ``lowest`` on: the position of its node in level 0 of the
-            run, or -1. None if the sources are not dense.
+        address: The address of the run that the kernel reads: the first column is the source, the
+            second the target.
+        memory: The arrays and runs at this address, and those to which the run leads.
+        rows: The number of rows.
+        sources: The distinct sources, ascending.
+        positions: For each number from the lowest source on: the position of the source in
+            ``sources``, or -1. None if the sources are not dense.
         target_range: The lowest and the highest target.
+        max_abs_weight: The greatest absolute weight, or more.
+        has_equal_positive_weights: True if all rows have the same weight, above 0.
     """
 
-    run: Run
-    lowest: int
+    address: int
+    memory: object
+    rows: int
+    sources: Int64Array
     positions: Int64Array | None
     target_range: tuple[int, int]
+    max_abs_weight: int
+    has_equal_positive_weights: bool
 
     @staticmethod
     def of(run: Run) -> _Factor:
         """Return the factor of a run; O(rows)."""
         sources, targets = run.level_values(0), run.level_values(1)
-        lowest, size = int(sources[0]), int(sources[-1]) - int(sources[0]) + 1
-        positions = None
-        if _is_dense(size, run.rows):
-            positions = np.empty(size, np.int64)
-            map_values(sources, lowest, positions)
-        return _Factor(run, lowest, positions, (int(targets.min()), int(targets.max())))
+        return _Factor(
+            run.address,
+            run,
+            run.rows,
+            sources,
+            _positions_of(sources, run.rows),
+            (int(targets.min()), int(targets.max())),
+            run.max_abs_weight,
+            run.has_equal_positive_weights,
+        )
+
+    @staticmethod
+    def of_rows(rows: ZSet) -> _Factor | None:
+        """Return the factor of rows in the order of their columns; no row is copied.
+
+        None if their weights differ.
+        """
+        columns, count = rows.row_array, len(rows)
+        first, last = int(columns[0, 0]), int(columns[0, -1])
+        run = np.empty(GROUP_WORDS + 2 * min(count, last - first + 1) + 1, np.int64)
+        nodes, lowest, highest, weight = group_rows(columns, rows.weight_array, run)
+        if not weight:
+            return None
+        sources = run[GROUP_WORDS : GROUP_WORDS + nodes]
+        return _Factor(
+            address_of(run),
+            (run, columns),
+            count,
+            sources,
+            _positions_of(sources, count),
+            (lowest, highest),
+            abs(weight),
+            weight > 0,
+        )
 
     @property
     def kernel_words(self) -> tuple[int, int, int, int]:
         """The address of the run; then the address, lowest value and size of the map, or zeros."""
         if self.positions is None:
-            return self.run.address, 0, 0, 0
-        return self.run.address, address_of(self.positions), self.lowest, len(self.positions)
+            return self.address, 0, 0, 0
+        return self.address, address_of(self.positions), int(self.sources[0]), len(self.positions)
 
-    @property
-    def source_count(self) -> int:
-        """The number of distinct sources."""
-        return len(self.run.level_values(0))
+
+def _positions_of(sources: Int64Array, rows: int) -> Int64Array | None:
+    """Return the map of ascending sources to their positions; None if they are not dense."""
+    lowest, size = int(sources[0]), int(sources[-1]) - int(sources[0]) + 1
+    if not _is_dense(size, rows):
+        return None
+    positions = np.empty(size, np.int64)
+    map_values(sources, lowest, positions)
+    return positions
+
+
+class _Scratch:
+    """The memory of products; all products of a `ChainProducts` use the same.
+
+    Between two calls of a kernel, its numbers are 0 if the kernel expects that.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: Int64Array = np.empty(0, np.int64)
+        self._marks: Int64Array = np.empty(0, np.int64)
+        self._targets: Int64Array = np.empty(0, np.int64)
+        self._keys: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._last_stamp = 0
+
+    def take_stamp(self, sources: int) -> int:
+        """Return a number that no mark is, like the ``sources`` - 1 numbers after it."""
+        stamp = self._last_stamp + 1
+        self._last_stamp += sources
+        return stamp
+
+    def of_nodes(self, factors: int, nodes: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the arrays ``nodes``, ``marks`` and ``weights`` of the kernels."""
+        if len(self._nodes) < (2 + factors) * nodes:
+            self._nodes = np.empty((2 + factors) * nodes, np.int64)
+        if len(self._marks) < factors * nodes:
+            self._marks = np.zeros(factors * nodes, np.int64)
+        words = self._nodes
+        return (
+            words[: 2 * nodes].reshape(2, nodes),
+            self._marks[: factors * nodes].reshape(factors, nodes),
+            words[2 * nodes : (2 + factors) * nodes].reshape(factors, nodes),
+        )
+
+    def of_targets(self, span: int) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """Return the arrays ``target_weights``, ``bits`` and ``summary`` of the kernels."""
+        words = (span >> 6) + 1
+        ends = span, span + words, span + words + (words >> 6) + 1
+        if len(self._targets) < ends[-1]:
+            self._targets = np.zeros(ends[-1], np.int64)
+        targets = self._targets
+        return targets[: ends[0]], targets[ends[0] : ends[1]], targets[ends[1] : ends[2]]
+
+    def of_keys(self, capacity: int) -> npt.NDArray[np.uint32]:
+        """Return three arrays of keys."""
+        if len(self._keys) < 3 * capacity:
+            self._keys = np.empty(3 * capacity, np.uint32)
+        return self._keys[: 3 * capacity].reshape(3, capacity)
 
 
 class DerivedKeys(NamedTuple):
@@ -175,12 +271,12 @@ class DerivedKeys(NamedTuple):
     Attributes:
         keys: The keys, uint32, ascending; they follow those before.
         weights: Their weights, uint32.
-        new_rows: The sources and targets of the keys that are new in the set; shape ``(2, n)``.
+        new_keys: Those that are new in the set.
     """
 
     keys: npt.NDArray[np.uint32]
     weights: npt.NDArray[np.uint32]
-    new_rows: Int64Array
+    new_keys: npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +290,7 @@ class ChainProduct:
         tag: The value of the tag, as an array of one number.
         head: As `Chain.head`.
         budget: Limits the rows and the time.
+        scratch: The memory that it uses.
 
     Complexity:
         For each source, O(rows of the factors that its paths reach): a row is read once per source,
@@ -206,22 +303,23 @@ class ChainProduct:
     tag: Int64Array
     head: tuple[int, ...]
     budget: Budget | None
+    scratch: _Scratch
 
     @property
     def weight_bound(self) -> int:
         """An upper bound of the absolute weights of the rows."""
-        largest = prod([factor.run.max_abs_weight for factor in self.factors])
-        return largest * prod([factor.source_count for factor in self.factors[1:]])
+        largest = prod([factor.max_abs_weight for factor in self.factors])
+        return largest * prod([len(factor.sources) for factor in self.factors[1:]])
 
     @property
     def has_positive_weights(self) -> bool:
         """True if the weights of each factor are equal and positive."""
-        return all(factor.run.has_equal_positive_weights for factor in self.factors)
+        return all(factor.has_equal_positive_weights for factor in self.factors)
 
     @property
     def extremes(self) -> Int64Array:
         """The lowest and the highest source, and target, that a row may have; shape ``(2, 2)``."""
-        sources = self.factors[0].run.level_values(0)
+        sources = self.factors[0].sources
         return np.array([[sources[0], sources[-1]], [self.lowest, self.highest]], np.int64)
 
     def compute_parts(self) -> Sequence[RowPart]:
@@ -262,17 +360,15 @@ class ChainProduct:
 
         Args:
             layout: A layout of (source, target) with at most 32 bits that fits `extremes`.
-            known: One bit per key: the set.
+            known: One bit per key, and a word more: the set.
 
         Raises:
             LimitError: They are more, or take longer, than the budget allows.
         """
         words = np.array([*layout.lowest, layout.bits[1]], np.int64)
-        keys = np.empty(self._capacity, np.uint32)
-        weights = np.empty(self._capacity, np.uint32)
-        new_rows = np.empty((2, self._capacity), np.int64)
-        for written, added in self._run(derive_chain_keys, (words, known, keys, weights, new_rows)):
-            yield DerivedKeys(keys[:written], weights[:written], new_rows[:, :added])
+        keys, weights, new_keys = self.scratch.of_keys(self._capacity)
+        for written, added in self._run(derive_chain_keys, (words, known, keys, weights, new_keys)):
+            yield DerivedKeys(keys[:written], weights[:written], new_keys[:added])
 
     @property
     def _capacity(self) -> int:
@@ -284,22 +380,15 @@ class ChainProduct:
 
         The results are those of calls that have written rows.
         """
-        factors, budget = self.factors, self.budget
+        factors, budget, scratch = self.factors, self.budget, self.scratch
         factor_words = np.array([factor.kernel_words for factor in factors], np.int64)
-        nodes = max([factor.source_count for factor in factors])
-        scratch = np.empty((2, nodes), np.int64), np.zeros((len(factors), nodes), np.int64)
-        weights = np.empty((len(factors), nodes), np.int64)
-        span = self.highest - self.lowest + 1
-        words = (span >> 6) + 1
-        targets = (
-            np.zeros(span, np.int64),
-            np.zeros(words, np.int64),
-            np.zeros((words >> 6) + 1, np.int64),
-        )
-        source, source_count = 0, factors[0].source_count
+        nodes = scratch.of_nodes(len(factors), max([len(factor.sources) for factor in factors]))
+        targets = scratch.of_targets(self.highest - self.lowest + 1)
+        source, source_count = 0, len(factors[0].sources)
+        stamp = scratch.take_stamp(source_count)
         while source < source_count:
             source, written, *rest = kernel(
-                factor_words, source, self.lowest, *scratch, weights, *targets, *arguments
+                factor_words, source, stamp, self.lowest, *nodes, *targets, *arguments
             )
             if budget is not None:
                 budget.add_rows(written, len(self.head))
@@ -319,6 +408,7 @@ class ChainProducts:
         # By relation and column order: the runs of the trace, and the factor built from them.
         self._factors: dict[tuple[str, ColumnOrder], tuple[tuple[Run, ...], _Factor]] = {}
         self._delta_rows = 0
+        self._scratch = _Scratch()
 
     def is_large(self, step: TraceStep) -> bool:
         """Return whether a delta has enough rows for a chain product."""
@@ -362,10 +452,13 @@ class ChainProducts:
         if len(chain.orders[chain.delta]) == 3 and (tags != tags[0]).any():
             return None
         self._delta_rows += len(delta)
-        factors = []
+        factors: list[_Factor] = []
+        factor: _Factor | None
         for k, (relation, order) in enumerate(zip(chain.relations, chain.orders, strict=True)):
             if k == chain.delta:
-                factor: _Factor | None = _Factor.of(step.run(order))
+                factor = _Factor.of_rows(delta) if order == (0, 1, 2)[: len(order)] else None
+                if factor is None:
+                    factor = _Factor.of(step.run(order))
             else:
                 trace = traces[relation]
                 if trace.is_empty:
@@ -374,13 +467,15 @@ class ChainProducts:
             if factor is None:
                 return None
             factors.append(factor)
-        rows_before = sum([factor.run.rows for factor in factors[: chain.delta]])
+        rows_before = sum([factor.rows for factor in factors[: chain.delta]])
         lowest, highest = factors[-1].target_range
-        product = ChainProduct(tuple(factors), lowest, highest, tags[:1], chain.head, budget)
+        product = ChainProduct(
+            tuple(factors), lowest, highest, tags[:1], chain.head, budget, self._scratch
+        )
         if (
             rows_before > MAX_ROWS_PER_DELTA_ROW * len(delta)
             or any(factor.positions is None for factor in factors[1:])
-            or not _is_dense(highest - lowest + 1, factors[-1].run.rows)
+            or not _is_dense(highest - lowest + 1, factors[-1].rows)
             or product.weight_bound > MAX_INT64
         ):
             return None

@@ -260,6 +260,16 @@ class PlanCache:
             self._measuring = selection
         return chosen
 
+    def plan_step(self, changed: tuple[str, ...], rows: int) -> None:
+        """Plan the terms of a step that changes ``rows`` rows of these relations but runs no term.
+
+        Nothing is planned again because of its rows before the next step that runs terms.
+        """
+        self._changes += rows
+        if changed not in self._by_change:
+            with self._relations.planning:
+                self._by_change[changed] = self._adaptive_formula(changed)
+
     def bind_group(self, changed: tuple[str, ...], rows: int) -> BoundTerms | None:
         """Return the terms of a step that changes ``rows`` rows of these relations.
 

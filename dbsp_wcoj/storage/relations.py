@@ -196,8 +196,14 @@ class RelationsStep(Staged):
         self._relations = relations
         self._version = relations.version
 
-    def add(self, name: str, delta: ZSet) -> None:
+    def add(self, name: str, delta: ZSet, *, is_committed: bool = True) -> None:
         """Stage the delta of one more relation; see `Relations.stage` for errors.
+
+        Args:
+            name: The relation.
+            delta: The delta.
+            is_committed: False if only queries read the staged delta. Its runs are then built when
+                they are read, and the weights of the relation are not checked.
 
         Raises:
             DbspWcojError: The relation has a delta already.
@@ -210,7 +216,8 @@ class RelationsStep(Staged):
             )
         if len(delta.weight_array):
             rows = delta if len(delta.row_array) else to_storable(delta)
-            self.by_name[name] = self._relations.traces[name].prepare(rows)
+            trace = self._relations.traces[name]
+            self.by_name[name] = trace.prepare(rows) if is_committed else TraceStep(trace, rows, {})
 
     def add_deferred(self, name: str, rows: DeferredRows) -> None:
         """Stage the first rows of a declared relation, which are sorted when they are read."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from dbsp_wcoj.kernels.storage.key_sets import (
     add_absent_bits,
     decode_bits,
+    decode_keys,
     mark_absent_keys,
     merge_keys,
 )
@@ -133,6 +134,10 @@ class KeyLayout:
                 rows[k] += self.lowest[k]
             shift += self.bits[k]
         return rows
+
+    def decode_narrow(self, keys: npt.NDArray[np.uint32], rows: Int64Array) -> None:
+        """Write the rows of keys of at most 32 bits to ``rows``, of shape ``(columns, n)``."""
+        decode_keys(keys, np.array(self.lowest, np.int64), self.shifts, self.masks, rows)
 
 
 class RowKeySet:

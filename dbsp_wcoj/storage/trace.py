@@ -658,7 +658,8 @@ class TraceStep(Staged):
         Args:
             trace: The trace.
             delta: At least one row; None to read it from ``runs`` when it is needed.
-            runs: The delta's run in each column order of the trace; None to build them.
+            runs: The delta's run in each column order of the trace; those that are missing are
+                built when they are read, from ``delta``. None to build all of them at once.
             deferred: The delta of an empty trace, instead of the other two. It is sorted when it is
                 read, which may be long after the commit. Its weights must not need a check.
         """
@@ -677,7 +678,7 @@ class TraceStep(Staged):
             return
         if runs is not None:
             self._runs = runs
-            self.rows = next(iter(runs.values())).rows
+            self.rows = next(iter(runs.values())).rows if delta is None else len(delta)
             return
         assert delta is not None
         self.rows = len(delta.weight_array)

@@ -29,7 +29,7 @@ from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.zset import Int64Array
 
-__all__ = ["DerivationBatches", "PackedRows", "sort_keys"]
+__all__ = ["DerivationBatches", "PackedRows", "narrow_weights", "sort_keys"]
 
 NO_WEIGHTS: Final = np.empty(0, np.int64)
 # With less than this per iteration, the derivations of a row in all iterations fit in int64.
@@ -43,30 +43,45 @@ NARROW_KEY_BITS: Final = 32
 
 
 class _Batch(NamedTuple):
-    """The derivations of one iteration: ascending keys, and weights, None if all are 1."""
+    """The derivations of one iteration.
+
+    Attributes:
+        iteration: The iteration.
+        keys: The keys, ascending over all chunks; at least one chunk.
+        weights: The weights of each chunk; None if all are 1.
+    """
 
     iteration: int
-    keys: npt.NDArray[Any]
-    weights: npt.NDArray[Any] | None
+    keys: Sequence[npt.NDArray[Any]]
+    weights: Sequence[npt.NDArray[Any]] | None
 
     @staticmethod
     def of(iteration: int, keys: Int64Array, weights: Int64Array, key_bits: int) -> _Batch:
         """Store keys and weights in the narrowest types."""
-        largest = int(weights.max())
-        return _Batch(
-            iteration,
-            _narrow_keys(keys, key_bits),
-            None if largest == 1 else weights.astype(np.min_scalar_type(largest)),
-        )
+        narrow = None if int(weights.max()) == 1 else [narrow_weights(weights)]
+        return _Batch(iteration, [_narrow_keys(keys, key_bits)], narrow)
 
     def translated(self, old: KeyLayout, new: KeyLayout) -> _Batch:
         """Return the batch with the keys of another layout for the same rows."""
-        keys = new.encode(old.decode(self.keys.astype(np.int64)))
-        return _Batch(self.iteration, _narrow_keys(keys, new.total_bits), self.weights)
+        keys = [new.encode(old.decode(chunk.astype(np.int64))) for chunk in self.keys]
+        narrow = [_narrow_keys(chunk, new.total_bits) for chunk in keys]
+        return _Batch(self.iteration, narrow, self.weights)
+
+    def joined(self) -> _Batch:
+        """Return the batch with one chunk."""
+        if len(self.keys) == 1:
+            return self
+        weights = None if self.weights is None else [np.concatenate(self.weights)]
+        return _Batch(self.iteration, [np.concatenate(self.keys)], weights)
+
+    @property
+    def size(self) -> int:
+        """The number of derivations."""
+        return sum(map(len, self.keys))
 
     def part(self, rows: slice) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
-        """Return some keys and their weights."""
-        return self.keys[rows], None if self.weights is None else self.weights[rows]
+        """Return some keys of a batch with one chunk, and their weights."""
+        return self.keys[0][rows], None if self.weights is None else self.weights[0][rows]
 
 
 class PackedRows(NamedTuple):
@@ -165,24 +180,17 @@ class DerivationBatches:
         self,
         iteration: int,
         keys: Sequence[npt.NDArray[np.uint32]],
-        weights: Sequence[npt.NDArray[np.uint32]],
+        weights: Sequence[npt.NDArray[Any]],
     ) -> None:
         """Append the derivations of an iteration, later than all before, in the present layout.
 
         Args:
             iteration: The iteration.
             keys: The keys, strictly ascending over all chunks, of which there is at least one.
-            weights: Their weights, positive.
+            weights: Their weights, positive, as `narrow_weights` returns them.
         """
-        largest = max([int(chunk.max()) for chunk in weights])
-        narrow = np.min_scalar_type(largest)
-        self._batches.append(
-            _Batch(
-                iteration,
-                np.concatenate(keys),
-                None if largest == 1 else np.concatenate(weights, dtype=narrow, casting="unsafe"),
-            )
-        )
+        are_ones = all(int(chunk.max()) == 1 for chunk in weights)
+        self._batches.append(_Batch(iteration, keys, None if are_ones else weights))
 
     def is_later(self, iteration: int) -> bool:
         """Return whether an iteration is later than all whose derivations are known."""
@@ -191,7 +199,7 @@ class DerivationBatches:
     @property
     def size(self) -> int:
         """The number of derivations; a row counts once per iteration that derives it."""
-        return sum([len(batch.keys) for batch in self._batches])
+        return sum([batch.size for batch in self._batches])
 
     def build(self, rows: int | None = None) -> tuple[Run, Int64Array]:
         """Return all derivations as a run, in the column order of the rows, and the first ones.
@@ -204,6 +212,8 @@ class DerivationBatches:
             it, as an array of rows; empty if ``rows`` is None.
         """
         size = self.size
+        for position, batch in enumerate(self._batches):
+            self._batches[position] = batch.joined()
         # No two derivations have the same row and iteration, so nothing is added up.
         builder = KeyRunBuilder(
             self.layout,
@@ -224,13 +234,13 @@ class DerivationBatches:
 
         A sort of a range of about `SORTED_ROWS` derivations stays in the cache.
         """
-        largest = max([batch.keys for batch in self._batches], key=len)
+        largest = max([batch.keys[0] for batch in self._batches], key=len)
         parts = min(size // SORTED_ROWS, MAX_SLICES // len(self._batches)) + 1
         pivots = largest[np.linspace(0, len(largest), parts + 1).astype(np.int64)[1:-1]]
         bounds = np.empty((len(self._batches), parts + 1), np.int64)
         for position, batch in enumerate(self._batches):
-            bounds[position, 0], bounds[position, -1] = 0, len(batch.keys)
-            bounds[position, 1:-1] = np.searchsorted(batch.keys, pivots)
+            bounds[position, 0], bounds[position, -1] = 0, batch.size
+            bounds[position, 1:-1] = np.searchsorted(batch.keys[0], pivots)
         for part in range(parts):
             yield [slice(*ends) for ends in bounds[:, part : part + 2].tolist()]
 
@@ -270,6 +280,15 @@ def sort_keys(keys: Int64Array, weights: Int64Array) -> tuple[Int64Array, Int64A
     if status == OVERFLOW:
         raise OverflowError("the weights of a key add up to more than int64 holds")
     return sorted_keys.view(np.int64), weights
+
+
+def narrow_weights(weights: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return a copy of positive weights in the narrowest unsigned type.
+
+    >>> narrow_weights(np.array([1, 300])).dtype
+    dtype('uint16')
+    """
+    return weights.astype(np.min_scalar_type(int(weights.max())))
 
 
 def _narrow_keys(keys: Int64Array, key_bits: int) -> npt.NDArray[Any]:

@@ -23,6 +23,7 @@ from circuits.runtime.operators.derivation_batches import (
     NARROW_KEY_BITS,
     DerivationBatches,
     PackedRows,
+    narrow_weights,
 )
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProduct
@@ -31,7 +32,7 @@ from dbsp_wcoj.storage.deferred_rows import DeferredRows
 from dbsp_wcoj.storage.row_keys import RowKeySet
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import TraceStep
-from dbsp_wcoj.zset import Int64Array
+from dbsp_wcoj.zset import Int64Array, unit_weights
 
 __all__ = ["FirstDerivations", "first_positions_of_rows"]
 
@@ -98,21 +99,24 @@ class FirstDerivations:
         """
         known = self._known.bitmap(MAX_PRODUCT_KEYS)
         assert known is not None
-        keys, weights, new_rows = [], [], [np.empty((2, 0), np.int64)]
+        keys, weights, new_keys = [], [], []
         for chunk in product.derive_keys(self._layout, known):
             keys.append(chunk.keys.copy())
-            weights.append(chunk.weights.copy())
-            new_rows.append(chunk.new_rows.copy())
-            self._known.count_added(chunk.new_rows.shape[1])
+            weights.append(narrow_weights(chunk.weights))
+            new_keys.append(chunk.new_keys.copy())
+            self._known.count_added(len(chunk.new_keys))
         if not keys:
             return ZSet.empty(3), 0
         iteration = int(product.tag[0])
         self._batches.append_chunks(iteration, keys, weights)
         self._built = None
-        rows: Int64Array = np.empty((3, sum([part.shape[1] for part in new_rows])), np.int64)
-        np.concatenate(new_rows, axis=1, out=rows[:2])
+        rows: Int64Array = np.empty((3, sum(map(len, new_keys))), np.int64)
+        end = 0
+        for part in new_keys:
+            begin, end = end, end + len(part)
+            self._layout.decode_narrow(part, rows[:2, begin:end])
         rows[2] = iteration
-        return ZSet(rows, np.ones(rows.shape[1], np.int64)), sum(map(len, keys))
+        return ZSet(rows, unit_weights(rows.shape[1])), sum(map(len, keys))
 
     def add(self, delta: ZSet | RowParts) -> ZSet:
         """Add the delta accepted last; return the rows that no earlier iteration has derived."""
@@ -122,12 +126,12 @@ class FirstDerivations:
         self._batches.append(packed)
         self._built = None
         if is_new.all() and isinstance(delta, ZSet):
-            return ZSet(delta.row_array, np.ones(len(delta), np.int64))
+            return ZSet(delta.row_array, unit_weights(len(delta)))
         keys = packed.keys[is_new]
         rows = np.empty((self.trace.arity, len(keys)), np.int64)
         rows[:-1] = self._layout.decode(keys)
         rows[-1] = packed.iteration
-        return ZSet(rows, np.ones(len(keys), np.int64))
+        return ZSet(rows, unit_weights(len(keys)))
 
     def total(self) -> TraceStep | None:
         """Return all derivations as a staged step of the trace; None if there are none.
@@ -144,7 +148,7 @@ class FirstDerivations:
         if not self._batches:
             return ZSet.empty(self.trace.arity - 1)
         rows = self._known.rows(self._layout)
-        return ZSet(rows, np.ones(rows.shape[1], np.int64))
+        return ZSet(rows, unit_weights(rows.shape[1]))
 
     def first_rows(self) -> ZSet:
         """Return the output so far: each row with the iteration of its first derivation."""
@@ -165,7 +169,7 @@ class FirstDerivations:
         """Return the rows of `total` as a run, and the result of `rows_fed_back`."""
         if self._built is None:
             run, first_rows = self._batches.build(len(self._known))
-            self._built = run, ZSet(first_rows, np.ones(len(self._known), np.int64))
+            self._built = run, ZSet(first_rows, unit_weights(len(self._known)))
         return self._built
 
     def _translate_known(self) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import count_ones, load
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.trie import write_first_level
 
 # The words of a factor: the address of its run; then, for all factors but the first, the address of
 # the map from a value (less the lowest one) to the position of its node in the first level, or -1;
@@ -40,6 +41,8 @@ KEY_WORDS = 3
 
 FIRST_LEVEL = run_layout.LEVEL_HEADERS
 SECOND_LEVEL = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS
+# The header of a run of two columns.
+GROUP_WORDS = run_layout.LEVEL_HEADERS + 2 * run_layout.LEVEL_HEADER_WORDS
 
 
 @kernel
@@ -56,20 +59,54 @@ def map_values(values, lowest, positions):
         positions[values[position] - lowest] = position
 
 
-@subroutine
-def leaf_weight(run, sums, uniform, leaf):
-    """Return the weight of a row of a run, given where its running sums are, or 0."""
-    if sums == 0:
-        return uniform
-    return load(run, sums + leaf + 1) - load(run, sums + leaf)
+@kernel
+def group_rows(rows, weights, run):
+    """Write the parts of a run that a factor reads: those of sorted rows, whose targets it shares.
+
+    Args:
+        rows: int64, shape ``(2 or 3, n)``, sorted; at least one row.
+        weights: int64, shape ``(n,)``.
+        run: int64, `GROUP_WORDS` words, and 2 for each distinct source, plus 1. Nothing but the
+            factors of a chain product may read it.
+
+    Returns:
+        ``(sources, lowest, highest, weight)``: the number of distinct sources, the lowest and the
+        highest target, and the weight of all rows, 0 if they differ. Nothing is written then.
+    """
+    count = rows.shape[1]
+    targets = rows[1]
+    different = np.int64(0)
+    uniform = weights[0]
+    for i in range(count):
+        different |= weights[i] ^ uniform
+    lowest = targets[0]
+    highest = targets[0]
+    for i in range(count):
+        lowest = min(lowest, targets[i])
+        highest = max(highest, targets[i])
+    if different != 0:
+        return np.int64(0), lowest, highest, np.int64(0)
+    run[:GROUP_WORDS] = 0
+    run[run_layout.ARITY] = 2
+    run[run_layout.ROWS] = count
+    run[run_layout.UNIFORM_WEIGHT] = uniform
+    write_first_level(rows[0], run)
+    run[SECOND_LEVEL + run_layout.LEVEL_NODES] = count
+    run[SECOND_LEVEL + run_layout.LEVEL_VALUES] = (
+        np.int64(targets.ctypes.data) - np.int64(run.ctypes.data)
+    ) >> 3
+    return run[FIRST_LEVEL + run_layout.LEVEL_NODES], lowest, highest, uniform
 
 
 @subroutine
-def add_targets(factors, source, lowest, nodes, marks, weights, target_weights, bits, summary):
+def add_targets(
+    factors, source, stamp, lowest, nodes, marks, weights, target_weights, bits, summary
+):
     """Add up the weights of all targets of a source.
 
     Args:
         source: The position of the source in the first level of the first run.
+        stamp: Marks the nodes that this source reaches.
         factors, lowest, nodes, marks, weights, target_weights, bits, summary: As in
             `multiply_chain`. The last three receive the targets.
 
@@ -77,8 +114,6 @@ def add_targets(factors, source, lowest, nodes, marks, weights, target_weights, 
         ``(begin, end)``: the range of the words of ``summary`` that are not 0.
     """
     last = factors.shape[0] - 1
-    begin = summary.shape[0]
-    end = np.int64(0)
     # The nodes of the factor that the source reaches, and their weights.
     current = 0
     count = np.int64(1)
@@ -97,6 +132,7 @@ def add_targets(factors, source, lowest, nodes, marks, weights, target_weights, 
         for i in range(count):
             node = nodes[current, i]
             weight = weights[k, node]
+            change = weight * uniform
             for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
                 value = load(run, values + leaf) - map_lowest
                 if value < 0 or value >= map_size:
@@ -104,11 +140,12 @@ def add_targets(factors, source, lowest, nodes, marks, weights, target_weights, 
                 position = load(positions, value)
                 if position < 0:
                     continue
-                change = weight * leaf_weight(run, sums, uniform, leaf)
-                if marks[k + 1, position] == source + 1:
+                if sums != 0:
+                    change = weight * (load(run, sums + leaf + 1) - load(run, sums + leaf))
+                if marks[k + 1, position] == stamp:
                     weights[k + 1, position] += change
                 else:
-                    marks[k + 1, position] = source + 1
+                    marks[k + 1, position] = stamp
                     weights[k + 1, position] = change
                     nodes[1 - current, reached] = position
                     reached += 1
@@ -119,12 +156,17 @@ def add_targets(factors, source, lowest, nodes, marks, weights, target_weights, 
     values = load(run, SECOND_LEVEL + run_layout.LEVEL_VALUES)
     sums = load(run, run_layout.WEIGHT_SUMS)
     uniform = load(run, run_layout.UNIFORM_WEIGHT)
+    begin = summary.shape[0]
+    end = np.int64(0)
     for i in range(count):
         node = nodes[current, i]
         weight = weights[last, node]
+        change = weight * uniform
         for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
             target = load(run, values + leaf) - lowest
-            target_weights[target] += weight * leaf_weight(run, sums, uniform, leaf)
+            if sums != 0:
+                change = weight * (load(run, sums + leaf + 1) - load(run, sums + leaf))
+            target_weights[target] += change
             word = target >> 6
             bits[word] |= np.int64(1) << (target & 63)
             block = word >> 6
@@ -136,7 +178,7 @@ def add_targets(factors, source, lowest, nodes, marks, weights, target_weights, 
 
 @kernel
 def multiply_chain(
-    factors, first, lowest, nodes, marks, weights, target_weights, bits, summary, out
+    factors, first, stamp, lowest, nodes, marks, weights, target_weights, bits, summary, out
 ):
     """Write the rows of as many sources as surely fit.
 
@@ -144,9 +186,11 @@ def multiply_chain(
         factors: int64, shape ``(n, FACTOR_WORDS)``. The runs have two columns, source and target;
             a third one must have one value per row.
         first: The position of the first source in the first level of the first run.
+        stamp: Added to the position of a source, it is a number that was never in ``marks``.
         lowest: The lowest target.
         nodes: int64, shape ``(2, m)``, for the nodes of any factor.
-        marks: int64, shape ``(n, m)``, zero; for each node the number of the last source, plus 1.
+        marks: int64, shape ``(n, m)``; for each node the position of the last source that reached
+            it, plus ``stamp``.
         weights: int64, shape ``(n, m)``.
         target_weights: int64, zero, one entry per number from ``lowest`` on; it is zero again at
             the end.
@@ -163,7 +207,16 @@ def multiply_chain(
     source = first
     while source < source_count and written + target_weights.shape[0] <= out.shape[1]:
         begin, end = add_targets(
-            factors, source, lowest, nodes, marks, weights, target_weights, bits, summary
+            factors,
+            source,
+            stamp + source,
+            lowest,
+            nodes,
+            marks,
+            weights,
+            target_weights,
+            bits,
+            summary,
         )
         source_value = load(factors[0, RUN], source_values + source)
         for block in range(begin, end):
@@ -192,6 +245,7 @@ def multiply_chain(
 def derive_chain_keys(
     factors,
     first,
+    stamp,
     lowest,
     nodes,
     marks,
@@ -203,19 +257,18 @@ def derive_chain_keys(
     known,
     keys,
     key_weights,
-    new_rows,
+    new_keys,
 ):
     """Write the keys of the rows of as many sources as surely fit; add them to a set.
 
     Args:
-        factors, first, lowest, nodes, marks, weights, target_weights, bits, summary: As in
+        factors, first, stamp, lowest, nodes, marks, weights, target_weights, bits, summary: As in
             `multiply_chain`. All weights are positive.
         layout: int64, `KEY_WORDS` words; a key has the target in its lowest bits.
-        known: uint64, one bit per key: the set.
+        known: uint64, one bit per key, and a word more: the set.
         keys: uint32; receives the keys, ascending.
         key_weights: uint32, as long as ``keys``; receives their weights.
-        new_rows: int64, shape ``(2, capacity)``, as long as ``keys``; receives the sources and the
-            targets of the keys that the set did not contain.
+        new_keys: uint32, as long as ``keys``; receives the keys that the set did not contain.
 
     Returns:
         ``(next, written, added)``: the position of the next source, the number of keys, and how
@@ -228,7 +281,16 @@ def derive_chain_keys(
     source = first
     while source < source_count and written + target_weights.shape[0] <= keys.shape[0]:
         begin, end = add_targets(
-            factors, source, lowest, nodes, marks, weights, target_weights, bits, summary
+            factors,
+            source,
+            stamp + source,
+            lowest,
+            nodes,
+            marks,
+            weights,
+            target_weights,
+            bits,
+            summary,
         )
         source_value = load(factors[0, RUN], source_values + source)
         first_key = ((source_value - layout[KEY_SOURCE]) << layout[KEY_SHIFT]) + (
@@ -243,19 +305,30 @@ def derive_chain_keys(
                 words ^= lowest_bit
                 rest = bits[word]
                 bits[word] = 0
+                # The 64 keys from ``word_key`` on are in two words of the set.
+                word_key = first_key + (word << 6)
+                index = word_key >> 6
+                shift = np.uint64(word_key & 63)
+                found = np.uint64(rest)
+                absent = found & ~(known[index] >> shift)
+                known[index] |= found << shift
+                if shift != np.uint64(0):
+                    absent &= ~(known[index + 1] << (np.uint64(64) - shift))
+                    known[index + 1] |= found >> (np.uint64(64) - shift)
+                first_target = word << 6
                 while rest != 0:
                     lowest_bit = rest & -rest
-                    target = (word << 6) + count_ones(lowest_bit - 1)
+                    offset = count_ones(lowest_bit - 1)
                     rest ^= lowest_bit
-                    key = first_key + target
-                    keys[written] = key
-                    key_weights[written] = target_weights[target]
-                    target_weights[target] = 0
+                    keys[written] = word_key + offset
+                    key_weights[written] = target_weights[first_target + offset]
+                    target_weights[first_target + offset] = 0
                     written += 1
-                    bit = np.uint64(1) << np.uint64(key & 63)
-                    new_rows[0, added] = source_value
-                    new_rows[1, added] = lowest + target
-                    added += known[key >> 6] & bit == 0
-                    known[key >> 6] |= bit
+                rest = np.int64(absent)
+                while rest != 0:
+                    lowest_bit = rest & -rest
+                    new_keys[added] = word_key + count_ones(lowest_bit - 1)
+                    rest ^= lowest_bit
+                    added += 1
         source += 1
     return source, written, added

@@ -7,8 +7,11 @@ set between them.
 
 import numpy as np
 
-from dbsp_wcoj.kernels.compilation import kernel
+from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.memory import count_ones
+
+# Keys are decoded column by column, for this many words of bits at a time: they fit in the cache.
+WORDS_AT_ONCE = 64
 
 
 @kernel
@@ -91,12 +94,39 @@ def decode_bits(bits, lowest, shifts, masks, rows):
         rows: int64, shape ``(columns, keys)``.
     """
     row = np.int64(0)
-    for word in range(bits.shape[0]):
-        rest = np.int64(bits[word])
-        while rest != 0:
-            lowest_bit = rest & -rest
-            rest ^= lowest_bit
-            key = (word << 6) + count_ones(lowest_bit - 1)
-            for k in range(rows.shape[0]):
-                rows[k, row] = ((key >> shifts[k]) & masks[k]) + lowest[k]
-            row += 1
+    for begin in range(0, bits.shape[0], WORDS_AT_ONCE):
+        first = row
+        for word in range(begin, min(begin + WORDS_AT_ONCE, bits.shape[0])):
+            rest = np.int64(bits[word])
+            while rest != 0:
+                lowest_bit = rest & -rest
+                rest ^= lowest_bit
+                rows[0, row] = (word << 6) + count_ones(lowest_bit - 1)
+                row += 1
+        decode_columns(rows[0, first:row], lowest, shifts, masks, rows[:, first:row])
+
+
+@kernel
+def decode_keys(keys, lowest, shifts, masks, rows):
+    """Write the rows of keys.
+
+    Args:
+        keys: uint32.
+        lowest: int64, the lowest value of each column of a key.
+        shifts: int64, the position of the lowest bit of each column in a key.
+        masks: int64, for each column, the mask of its bits after the shift.
+        rows: int64, shape ``(columns, keys)``.
+    """
+    decode_columns(keys, lowest, shifts, masks, rows)
+
+
+@subroutine
+def decode_columns(keys, lowest, shifts, masks, rows):
+    """As `decode_keys`; the keys may be in the first column."""
+    for k in range(rows.shape[0] - 1, -1, -1):
+        low = lowest[k]
+        shift = shifts[k]
+        mask = masks[k]
+        column = rows[k]
+        for i in range(keys.shape[0]):
+            column[i] = ((np.int64(keys[i]) >> shift) & mask) + low

@@ -130,27 +130,52 @@ def mark_changes(column, begins, marks):
 
 
 @subroutine
-def build_run(columns, order, weights, run):
-    """Write rows that are sorted by ``columns[order[0]], columns[order[1]], …`` to a run buffer.
+def write_first_level(column, run):
+    """Write the first level of a run of two columns; return the first word after it.
 
     Args:
-        columns: int64, shape ``(arity, n)``, arity >= 1; rows distinct.
-        order: int64 permutation of the columns; the rows are sorted in that column order.
-        weights: int64, shape ``(n,)``, none zero.
-        run: int64, at least `run_words` long.
+        column: int64, the sorted first column.
+        run: int64; its levels start after the header.
     """
-    arity, rows = columns.shape
-    largest = np.int64(0)
-    is_uniform = True
-    first_weight = weights[0]
+    rows = column.shape[0]
+    nodes = np.int64(1)
+    for i in range(1, rows):
+        nodes += column[i] != column[i - 1]
+    values = np.int64(LEVEL_HEADERS + 2 * LEVEL_HEADER_WORDS)
+    offsets = values + nodes
+    run[LEVEL_HEADERS + LEVEL_NODES] = nodes
+    run[LEVEL_HEADERS + LEVEL_VALUES] = values
+    run[LEVEL_HEADERS + LEVEL_OFFSETS] = offsets
+    run[values] = column[0]
+    run[offsets] = 0
+    node = np.int64(1)
+    for i in range(1, rows):
+        if column[i] != column[i - 1]:
+            run[values + node] = column[i]
+            run[offsets + node] = i
+            node += 1
+    run[offsets + nodes] = rows
+    return offsets + nodes + 1
+
+
+@subroutine
+def write_two_levels(first, second, run):
+    """Write the levels of a run of two columns, without marks; return the first word after them."""
+    rows = first.shape[0]
+    start = write_first_level(first, run)
+    header = LEVEL_HEADERS + LEVEL_HEADER_WORDS
+    run[header + LEVEL_NODES] = rows
+    run[header + LEVEL_VALUES] = start
+    run[header + LEVEL_OFFSETS] = 0
     for i in range(rows):
-        weight = weights[i]
-        is_uniform &= weight == first_weight
-        largest = max(largest, abs(weight))
-    run[ARITY] = arity
-    run[ROWS] = rows
-    run[MAX_ABS_WEIGHT] = largest
-    run[UNIFORM_WEIGHT] = first_weight
+        run[start + i] = second[i]
+    return start + rows
+
+
+@subroutine
+def write_all_levels(columns, order, run):
+    """Write the levels of a run of any number of columns; return the first word after them."""
+    arity, rows = columns.shape
     # begins: the row begins a node of this level; begins_child: of the next level.
     marks = np.zeros((2, rows), np.bool_)
     begins, begins_child = borrow(marks)[0], borrow(marks)[1]
@@ -202,6 +227,36 @@ def build_run(columns, order, weights, run):
         run[header + LEVEL_NODES] = nodes
         run[header + LEVEL_OFFSETS] = offsets
         end = offsets + nodes + 1
+    keep_alive(marks)
+    return end
+
+
+@subroutine
+def build_run(columns, order, weights, run):
+    """Write rows that are sorted by ``columns[order[0]], columns[order[1]], …`` to a run buffer.
+
+    Args:
+        columns: int64, shape ``(arity, n)``, arity >= 1; rows distinct.
+        order: int64 permutation of the columns; the rows are sorted in that column order.
+        weights: int64, shape ``(n,)``, none zero.
+        run: int64, at least `run_words` long.
+    """
+    arity, rows = columns.shape
+    largest = np.int64(0)
+    is_uniform = True
+    first_weight = weights[0]
+    for i in range(rows):
+        weight = weights[i]
+        is_uniform &= weight == first_weight
+        largest = max(largest, abs(weight))
+    run[ARITY] = arity
+    run[ROWS] = rows
+    run[MAX_ABS_WEIGHT] = largest
+    run[UNIFORM_WEIGHT] = first_weight
+    if arity == 2:
+        end = write_two_levels(columns[order[0]], columns[order[1]], run)
+    else:
+        end = write_all_levels(columns, order, run)
     share_offsets(run)
     end = open_directory(run, end)
     if run[DIRECTORY] > 0:
@@ -217,7 +272,6 @@ def build_run(columns, order, weights, run):
         end += rows + 1
     if open_bitmap(run, end) > 0:
         fill_bitmap(run, np.int64(0), rows)
-    keep_alive(marks)
 
 
 @subroutine

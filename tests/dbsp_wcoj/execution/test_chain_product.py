@@ -12,6 +12,7 @@ from dbsp_wcoj.execution import chain_product
 from dbsp_wcoj.execution.chain_product import ChainProducts, find_chain
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.storage.row_keys import KeyLayout, RowKeySet
+from dbsp_wcoj.storage.trace import build_run
 
 CHAINS = [
     "q(x, z) :- e(x, y), d(y, z)",
@@ -58,6 +59,9 @@ def test_the_product_equals_the_generic_join(text, data):
         others = {name: zset(data.draw(rows(2)), 2) for name in relations.arities if name != "d"}
         relations.stage(others).commit()
         delta = zset(data.draw(rows(2 - (text == CHAINS[3]), min_size=1)), 2 - (text == CHAINS[3]))
+        uniform = data.draw(st.sampled_from([0, 0, -1, 2]))
+        if uniform:
+            delta = ZSet(delta.row_array, np.full(len(delta), uniform))
         if has_tag:
             tag = np.full((1, len(delta)), step)
             delta = ZSet(np.concatenate((delta.row_array, tag)), delta.weight_array)
@@ -104,16 +108,46 @@ def test_the_keys_of_a_product_are_those_of_its_rows(data):
     keys = layout.encode(total.row_array[:2]).tolist()
     assert [key for chunk in chunks for key in chunk[0].tolist()] == keys
     assert [w for chunk in chunks for w in chunk[1].tolist()] == total.weights.tolist()
-    new_rows = [row for chunk in chunks for row in zip(*chunk[2].tolist(), strict=True)]
-    expected = [
-        (x, z)
-        for (x, z, _), key in zip(total.to_dict(), keys, strict=True)
-        if key not in known_keys
-    ]
-    assert new_rows == expected
-    known.count_added(len(new_rows))
+    new_keys = [key for chunk in chunks for key in chunk[2].tolist()]
+    assert new_keys == [key for key in keys if key not in known_keys]
+    known.count_added(len(new_keys))
     all_rows = known.rows(layout)
     assert layout.encode(all_rows).tolist() == sorted(known_keys | set(keys))
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows(3, min_size=1), st.sampled_from([0, -1, 2]))
+def test_the_factor_of_rows_is_that_of_their_run(weights, uniform):
+    delta = zset(weights, 3)
+    if uniform:
+        delta = ZSet(delta.row_array, np.full(len(delta), uniform))
+    factor = chain_product._Factor.of_rows(delta)
+    if len({*delta.weights.tolist()}) > 1:
+        assert factor is None
+        return
+    assert factor is not None
+    expected = chain_product._Factor.of(build_run(delta, (0, 1, 2)))
+    for name in ("rows", "target_range", "max_abs_weight", "has_equal_positive_weights"):
+        assert getattr(factor, name) == getattr(expected, name)
+    assert factor.sources.tolist() == expected.sources.tolist()
+    assert factor.positions is not None and expected.positions is not None
+    assert factor.positions.tolist() == expected.positions.tolist()
+
+
+def test_a_product_builds_no_run_of_its_delta():
+    """The generic join would sort the delta into the order of each of its terms."""
+    relations = Relations()
+    view = DeltaQuery("q(x, i, y) :- e(a, x), d(a, b, i), e(b, y)", relations=relations)
+    edges = ZSet.from_rows([(k, k // 2) for k in range(9)])
+    relations.stage({"e": edges}).commit()
+    products = ChainProducts()
+    for i in range(3):
+        staged = relations.stage({})
+        delta = ZSet.from_rows([(a, b, i) for a in range(5) for b in range(5)])
+        staged.add("d", delta, is_committed=False)
+        result = view.evaluate(staged, chain_products=products)
+        assert not staged.by_name["d"]._runs
+        assert result == view.evaluate(relations.stage({"d": delta})) and len(result)
 
 
 def test_rows_of_an_overlay_are_read():
