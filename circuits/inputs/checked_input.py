@@ -362,11 +362,17 @@ class CheckedInput:
     def _reject(self, rows: ZSet, reason: str, rejected: list[RejectedCodes]) -> None:
         """Add rows or events to the rejected ones."""
         upserts = self._upserts
-        if upserts is not None:
-            weights = np.where(upserts.deletion_mask(rows.row_array), -1, 1)
-            rows = consolidated_rows(upserts.rows(rows.row_array), weights)
-        if len(rows):
+        if upserts is None:
             rejected.append(RejectedCodes(reason, rows))
+            return
+        # A deletion and an upsert can be of one row; they are different events, and must not
+        # cancel. So each kind is a Z-set of its own.
+        is_deletion = upserts.deletion_mask(rows.row_array)
+        for mask, weight in ((~is_deletion, 1), (is_deletion, -1)):
+            if mask.any():
+                events = upserts.rows(rows.row_array[:, mask])
+                weights = np.full(events.shape[1], weight)
+                rejected.append(RejectedCodes(reason, consolidated_rows(events, weights)))
 
     def _delta_of_rows(self, rows: ZSet, rejected: list[RejectedCodes]) -> ZSet:
         """Return the delta of an input without keys; reject deletions that are not allowed."""

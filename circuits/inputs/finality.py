@@ -257,10 +257,13 @@ class _FinalityCheck:
             case Semijoin(left, right, predicate, anti):
                 self._check_right(right, "NOT EXISTS or NOT IN" if anti else "EXISTS or IN")
                 return self.branches(left)
-            case OuterJoin(left, right, _, kind):
-                self._check_right(right, f"a {kind.upper()} JOIN")
-                if kind == "full":
-                    self._check_right(left, "a FULL JOIN")
+            case OuterJoin(left, right, _, "left"):
+                # A right join is a left join with exchanged sides.
+                self._check_right(right, "a LEFT or RIGHT JOIN")
+                return self.branches(left)
+            case OuterJoin(left, right):
+                self._check_right(right, "a FULL JOIN")
+                self._check_right(left, "a FULL JOIN")
                 return self.branches(left)
             case Aggregate(input, keys):
                 return self._group(input, keys, "GROUP BY" if keys else "an aggregate of all rows")

@@ -43,6 +43,21 @@ def test_a_row_is_late_if_it_is_before_the_watermark_at_the_start_of_its_step():
     assert sorted(step.outputs["view"]["n"].to_pylist()) == [55, 56]
 
 
+def test_a_late_upsert_and_a_late_deletion_of_one_row_do_not_cancel():
+    options = InputOptions(keys=("n", "t"), sequence="s", lateness=Lateness("t", "5 minutes"))
+    circuit = circuit_of(options)
+    circuit.step({"r": [dict(row, s=0) for row in rows(60)]})
+    late = [dict(row, s=s, weight=1 - 2 * s) for s in (0, 1) for row in rows(1)]
+    step = circuit.prepare({"r": [*late, *(dict(row, s=0, weight=1) for row in rows(2))]})
+    found = [
+        (row["n"], row["weight"])
+        for rejection in step.rejected["r"]
+        for row in rejection.table.to_pylist()
+    ]
+    assert sorted(found) == [(1, -1), (1, 1), (2, 1)]
+    assert {rejection.reason for rejection in step.rejected["r"]} == {"late"}
+
+
 def test_the_watermark_of_the_source_is_taken_as_it_is_and_never_goes_back():
     circuit = circuit_of(InputOptions(lateness=Lateness("t", "5 minutes")))
     circuit.step({}, {"r": NOON})
