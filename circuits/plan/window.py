@@ -12,7 +12,8 @@ the frame of a row is the part of its partition that a function reads::
     7  4  40  20 30 40      90
 
 A row of weight w counts as w equal rows. Rows of weight zero or below are ignored. Rows that are
-equal in the order are ordered by their other columns, so the result is a function of the input.
+equal in the order are ordered by their other columns, so the result is a function of the input: by
+numbers and the first bytes of strings from left to right, then by the strings.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ class RowOrder:
         ]
         inexact_indices = [i for i, each in enumerate(self._ordered_columns) if not each.is_exact]
         # Sort columns after the first inexact ones are needed only if the trace orders tied rows.
+        self._has_inexact_columns = bool(inexact_indices)
         last_needed = len(self._ordered_columns)
         if inexact_indices and sorts_ties:
             last_needed = inexact_indices[0]
@@ -146,6 +147,15 @@ class RowOrder:
         return sum(self._widths[: self._order_by_count])
 
     @property
+    def tie_width(self) -> int | None:
+        """The number of first columns of the trace in which rows must be equal to be tied.
+
+        These are the group columns and all sort columns. Tied rows differ in strings with the same
+        first bytes. None if there are no such columns.
+        """
+        return self._first_code if self._has_inexact_columns else None
+
+    @property
     def is_exact(self) -> bool:
         """True if rows in the order of the trace are in the order of the values.
 
@@ -165,17 +175,23 @@ class RowOrder:
         Args:
             group_indices: The number of each row's group, ascending.
             rows: The rows.
-            by_order_only: True to sort by the values of the columns in the order only. Rows that
-                are equal in these are in the order of the trace.
+            by_order_only: True to sort by the values of the columns in the order only, then by all
+                sort columns, and then by the values of the other columns. This is nearly the order
+                of the trace: only the rows of a `tie_width` change places. Needs all sort columns,
+                so ``sorts_ties`` must be False.
         """
         compared_columns = self._ordered_columns
         if by_order_only:
             compared_columns = compared_columns[: self._order_by_count]
         permutation = np.arange(len(group_indices))
         inexact = next((ordered for ordered in compared_columns if not ordered.is_exact), None)
-        if inexact is None:
+        if inexact is not None:
+            tie_stop = self._starts[inexact.column] + inexact.width
+        elif by_order_only and self.tie_width is not None:
+            tie_stop = self.tie_width
+        else:
             return permutation
-        tie_columns = rows[self.key_count : self._starts[inexact.column] + inexact.width]
+        tie_columns = rows[self.key_count : tie_stop]
         tied = _tied_rows(group_indices, tie_columns)
         if not len(tied):
             return permutation
@@ -185,12 +201,19 @@ class RowOrder:
             start = self._starts[ordered.column]
             sort_by += list(rows[start : start + width])
             if not ordered.is_exact or not width:
-                position = self._first_code + self._code_columns.index(ordered.column)
-                sort_by.append(ordered.ranks(rows[position]))
+                sort_by.append(self._value_ranks(ordered, rows))
         if by_order_only:
-            sort_by += list(rows[self.key_count :])
+            sort_by += list(rows[self.key_count : self._first_code])
+            for ordered in self._ordered_columns[self._order_by_count :]:
+                if not ordered.is_exact:
+                    sort_by.append(self._value_ranks(ordered, rows))
         permutation[tied] = tied[np.lexsort(sort_by[::-1])]
         return permutation
+
+    def _value_ranks(self, ordered: OrderedColumn, rows: Int64Array) -> Int64Array:
+        """Return the ranks of the values of a column whose codes are stored."""
+        position = self._first_code + self._code_columns.index(ordered.column)
+        return ordered.ranks(rows[position])
 
     def group_starts(self, rows: Int64Array) -> Int64Array:
         """Return the positions at which group columns of sorted rows change, and the first one."""

@@ -110,9 +110,8 @@ class RunningExtreme:
         ranges: RowRanges,
         changed: Int64Array,
         partition: Int64Array,
-        row_start: KeyPositions,
-        row_stop: KeyPositions,
         partition_stop: KeyPositions,
+        tie_width: int | None = None,
     ) -> Effects:
         """Return how far the effects of changed rows on the running extreme reach.
 
@@ -120,10 +119,11 @@ class RunningExtreme:
             ranges: The rows of all partitions, without and with the step.
             changed: The changed rows, sorted, shape ``(columns, n)``.
             partition: The number of each changed row's partition.
-            row_start: The positions of the changed rows.
-            row_stop: The positions after them.
             partition_stop: The positions after the last rows of their partitions.
+            tie_width: Rows that are equal in this many first columns are tied (`find_segments`). An
+                effect that ends at a row ends after the rows that are tied with it.
         """
+        row_start, row_stop = ranges.seek(changed), ranges.seek(changed, after=True)
         codes = self._codes(changed)
         n = len(codes)
         ranks, ranks_before = np.split(self._ranks(codes, self.before(changed)), [n])
@@ -158,7 +158,7 @@ class RunningExtreme:
             hits = np.flatnonzero(row_ranks <= change_ranks[change_of_row])
             ended, first = np.unique(change_of_row[hits], return_index=True)
             rows = np.ascontiguousarray(read.rows[:, present[hits[first]]])
-            _put(stop, effective[pending[ended]], ranges.seek(rows, after=True))
+            _put(stop, effective[pending[ended]], ranges.seek(rows[:tie_width], after=True))
             reached[:, effective[pending[ended]]] = rows
             is_pending = np.ones(len(pending), np.bool)
             is_pending[ended] = False

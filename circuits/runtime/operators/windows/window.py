@@ -294,6 +294,7 @@ class WindowOperator:
             tuple(self._extremes.values()),
             groups,
             nulls_first=self._nulls_first,
+            tie_width=self._order.tie_width,
         )
 
     def _totals_before(
@@ -330,9 +331,18 @@ class WindowOperator:
         if reach.first_row:
             # A step that changes the first row of a partition computes the whole partition, as a
             # segment without leading rows. In all other partitions the first row is the old one.
-            after_first = ranges.neighbour(partition_start, segments.partition_stop, 1)
+            after_first = ranges.neighbour(
+                partition_start,
+                segments.partition_stop,
+                1,
+                depth=self._order.tie_width,
+                after=True,
+            )
             candidates = ranges.read(partition_start, after_first)
-            present = np.flatnonzero(candidates.old > 0)
+            sorted_rows = self._order.sort_positions(
+                candidates.ranges, candidates.rows, by_order_only=True
+            )
+            present = sorted_rows[candidates.old[sorted_rows] > 0]
             segment, first = np.unique(candidates.ranges[present], return_index=True)
             codes = self._order.to_input(candidates.rows[:, present[first]])
             first_rows = np.full((len(codes), len(old.rows)), NULL)
@@ -392,7 +402,8 @@ class WindowOperator:
             totals: The totals over the rows before each segment, if calls need them.
             budget: The limits of the step.
         """
-        index = np.repeat(np.arange(len(weights)), weights)
+        index = self._order.sort_positions(rows.ranges, rows.rows, by_order_only=True)
+        index = np.repeat(index, weights[index])
         segment = rows.ranges[index]
         codes = self._order.to_input(rows.rows[:, index])
         begins: BoolArray = np.ones(len(index), np.bool)

@@ -194,6 +194,7 @@ def find_segments(
     groups: RowRanges | None = None,
     *,
     nulls_first: bool = False,
+    tie_width: int | None = None,
 ) -> Segments:
     """Return the segments around changed rows.
 
@@ -207,9 +208,20 @@ def find_segments(
         extremes: The running extremes that calls read.
         groups: The groups of equal rows (`order_groups`), if a call reads by group.
         nulls_first: True if NULL is the first value of the order; used if a call reads by value.
+        tie_width: Rows that are equal in this many first columns are tied: the caller may put them
+            in another order. Then all positions are before or after all rows of a tie.
     """
     search = _SegmentSearch(
-        ranges, changed, partition, prefixes, order_columns, reach, extremes, groups, nulls_first
+        ranges,
+        changed,
+        partition,
+        prefixes,
+        order_columns,
+        reach,
+        extremes,
+        groups,
+        nulls_first,
+        tie_width,
     )
     first_affected, last_affected = search.find_affected()
     start, stop = search.extend(first_affected, last_affected)
@@ -255,6 +267,7 @@ class _SegmentSearch:
         extremes: Sequence[RunningExtreme],
         groups: RowRanges | None,
         nulls_first: bool,
+        tie_width: int | None,
     ) -> None:
         self._ranges = ranges
         self._nulls_first = nulls_first
@@ -265,10 +278,12 @@ class _SegmentSearch:
         self._width = self._key_count + order_columns
         # If a call reads groups, a segment begins and ends with a group: so `RowRanges.neighbour`
         # finds the bounds of groups, which are rows that are equal in this number of columns.
-        self._depth = self._width if reach.own_group else None
+        # Rows that are tied change places together, so a tie is in a segment as a whole.
+        self._depth = self._width if reach.own_group else tie_width
         self.partition_start = ranges.seek(prefixes).take(partition)
         self.partition_stop = ranges.seek(prefixes, after=True).take(partition)
-        self._before_row, self._after_row = ranges.seek(changed), ranges.seek(changed, after=True)
+        ties = changed[:tie_width]
+        self._before_row, self._after_row = ranges.seek(ties), ranges.seek(ties, after=True)
         self._effects = Effects(self._after_row, changed)
         # With ``from_start`` all rows after a change are affected anyway.
         for extreme in () if reach.from_start else extremes:
@@ -277,9 +292,8 @@ class _SegmentSearch:
                     ranges,
                     changed,
                     partition,
-                    self._before_row,
-                    self._after_row,
                     self.partition_stop,
+                    tie_width,
                 )
             )
         # The bounds of an interval by value, as the columns of a group: at first the changed row,
