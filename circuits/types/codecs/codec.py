@@ -300,9 +300,13 @@ class Codec:
 
 
 class _StringLookup:
-    """Finds the code of a string, and only again when it may have changed."""
+    """Finds the code of a string, and only again when it may have changed.
 
-    __slots__ = ("_array", "_code", "_code_in", "_dictionary", "_removals", "_strings")
+    Threads share it. So the code and the state of the dictionary for which it is valid are stored
+    together, after the code has been found.
+    """
+
+    __slots__ = ("_array", "_code_in", "_dictionary", "_found")
 
     def __init__(
         self,
@@ -313,18 +317,19 @@ class _StringLookup:
         self._code_in = code_in
         self._array = array
         self._dictionary = dictionary
-        self._code: int | None = None
-        self._removals = -1
-        self._strings = -1
+        # The removals and the strings of the dictionary, and the code.
+        self._found: tuple[int, int, int | None] = (-1, -1, None)
 
     def __call__(self) -> int | None:
         dictionary = self._dictionary
-        is_same = dictionary.removals == self._removals
-        if not is_same or (self._code is None and len(dictionary) != self._strings):
-            # These before the code: another thread may be adding strings.
-            self._removals, self._strings = dictionary.removals, len(dictionary)
-            self._code = self._code_in(self._array)
-        return self._code
+        removals, strings, code = self._found
+        is_same = dictionary.removals == removals
+        if not is_same or (code is None and len(dictionary) != strings):
+            # The counters before the code: another thread may be adding strings.
+            removals, strings = dictionary.removals, len(dictionary)
+            code = self._code_in(self._array)
+            self._found = (removals, strings, code)
+        return code
 
 
 class Codecs:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import math
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from itertools import product
 
@@ -14,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits.errors import SchemaError
-from circuits.types.codecs.codec import NULL, Codecs
+from circuits.types.codecs.codec import NULL, Codec, Codecs
 from tests.generators.arrow_columns import (
     TEXTS,
     VALUES,
@@ -267,3 +269,29 @@ def test_an_array_of_another_type_is_refused():
 def test_types_that_cannot_be_columns_are_refused(type_):
     with pytest.raises(SchemaError, match="a column cannot be of type"):
         Codecs().codec(type_)
+
+
+def test_a_lookup_that_threads_share_never_returns_an_outdated_code(monkeypatch):
+    names = Codecs().codec(pa.string())
+    is_inside, may_return = threading.Event(), threading.Event()
+    code_in = Codec._code_in
+    waits = iter([False, True, False])
+
+    def wait_in_second_call(codec, array):
+        if next(waits):
+            is_inside.set()
+            assert may_return.wait(10)
+        return code_in(codec, array)
+
+    monkeypatch.setattr(Codec, "_code_in", wait_in_second_call)
+    code_of_bob = names.lookup("bob")
+    assert code_of_bob() is None
+    (code,) = names.encode(pa.array(["bob"])).tolist()
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(code_of_bob)
+        assert is_inside.wait(10)
+        try:
+            assert code_of_bob() == code
+        finally:
+            may_return.set()
+    assert first.result() == code
