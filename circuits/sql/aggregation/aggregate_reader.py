@@ -17,7 +17,7 @@ from typing import Any, Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Call, Expression, Literal
 from circuits.sql.binding.aggregate_names import AGGREGATE_CLASSES, AGGREGATE_NAMES, AGGREGATE_WORDS
 from circuits.sql.binding.clause import AGGREGATES_FLOATS, Clause
 from circuits.sql.binding.interval_keys import normalize_interval
@@ -320,15 +320,21 @@ class AggregateReader:
             return value
         return self.call("case", functions.conjunction(conditions), value, NULL)
 
-    def filter_arguments(self, *values: Expression) -> tuple[Expression, ...]:
-        """Return further arguments that restrict the rows of a primitive aggregate.
+    def filter_arguments(self, value: Expression, *required: Expression) -> tuple[Expression, ...]:
+        """Return the arguments of a primitive aggregate of the rows that FILTER selects.
 
-        A primitive aggregate leaves out the rows in which an argument is NULL. With these further
-        arguments it reads only rows that FILTER selects and in which none of ``values`` is NULL.
+        A primitive aggregate leaves out the rows in which an argument after the first one is NULL.
+        So it reads only rows in which none of ``required`` is NULL. `apply_filter` is simpler, but
+        it leaves out the rows in which the value is NULL.
         """
-        if self._condition is None:
-            return values
-        return (*values, self.apply_filter(integer_literal(1)))
+        values = tuple(map(self._guard, (value, *required)))
+        return (
+            values if self._condition is None else (*values, self.apply_filter(integer_literal(1)))
+        )
+
+    def _guard(self, value: Expression) -> Expression:
+        """Return a value that is computed only where FILTER holds, since it may be an error."""
+        return self.apply_filter(value) if isinstance(value, Call) else value
 
     def aggregate(
         self,
@@ -338,7 +344,16 @@ class AggregateReader:
         order: tuple[SortKey, ...] = (),
         options: tuple[Any, ...] = (),
     ) -> Expression:
-        """Return the value of a primitive aggregate."""
+        """Return the value of a primitive aggregate.
+
+        Args:
+            function: Its name.
+            arguments: Its arguments, with FILTER.
+            distinct: True to read each combination of the arguments once.
+            order: The order of the rows, without FILTER.
+            options: Constants.
+        """
+        order = tuple(key if key.expression in arguments else key.map(self._guard) for key in order)
         if distinct or function == "mode":
             arguments = tuple(map(normalize_interval, arguments))
             order = tuple(key.map(normalize_interval) for key in order)

@@ -55,8 +55,8 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
         # Without an order, a value is preferred to NULL.
         if not reader.order:
             order = tuple(replace(key, nulls_first=False) for key in order)
-        filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
-        return reader.aggregate("first", value, *filters, order=order)
+        arguments = reader.filter_arguments(value, *((value,) if leaves_nulls_out else ()))
+        return reader.aggregate("first", *arguments, order=order)
 
     return read
 
@@ -66,14 +66,12 @@ def _best_reader(*, is_max: bool) -> Read:
 
     def read(reader: AggregateReader) -> Expression:
         value, by = reader.argument(0), reader.argument(1)
-        filters = (
-            reader.filter_arguments(by) if reader.is_spark else reader.filter_arguments(by, value)
-        )
+        arguments = reader.filter_arguments(value, by, *(() if reader.is_spark else (value,)))
         has_key = reader.is_spark and has_order_key(by.type)
         order = SortKey.of(order_key(by) if has_key else by, descending=is_max)
         if reader.argument_count == 3:
-            return _read_first_values(reader, 2, value, filters, order)
-        return reader.aggregate("first", value, *filters, order=(order,))
+            return _read_first_values(reader, 2, arguments, order)
+        return reader.aggregate("first", *arguments, order=(order,))
 
     return read
 
@@ -94,8 +92,8 @@ def _extremes_reader(function: str) -> Read:
             return order.restore(reader.aggregate(function, reader.apply_filter(key)))
         if reader.is_spark:
             raise reader.source.error(reader.function, f"{reader.name}() takes one argument")
-        filters = reader.filter_arguments(key)
-        return order.restore_list(_read_first_values(reader, 1, key, filters, order))
+        arguments = reader.filter_arguments(key, key)
+        return order.restore_list(_read_first_values(reader, 1, arguments, order))
 
     return read
 
@@ -103,8 +101,7 @@ def _extremes_reader(function: str) -> Read:
 def _read_first_values(
     reader: AggregateReader,
     count_index: int,
-    value: Expression,
-    filters: tuple[Expression, ...],
+    arguments: tuple[Expression, ...],
     order: SortKey,
 ) -> Expression:
     """Return the list of the first values in an order; an argument is their number."""
@@ -113,8 +110,8 @@ def _read_first_values(
         raise reader.source.error(
             reader.function, f"the count of {reader.name}() is a whole number from 1 on"
         )
-    _check_lists(reader, value)
-    values = reader.aggregate("list", value, *filters, distinct=reader.distinct, order=(order,))
+    _check_lists(reader, arguments[0])
+    values = reader.aggregate("list", *arguments, distinct=reader.distinct, order=(order,))
     return reader.call("list_slice", values, integer_literal(1), integer_literal(count))
 
 
@@ -258,17 +255,19 @@ def _read_list(reader: AggregateReader) -> Expression:
     leaves_nulls_out = bool(reader.function.args.get("nulls_excluded")) and reader.is_spark
     leaves_nulls_out = reader.nulls == "ignore" or (leaves_nulls_out and not reader.nulls)
     _check_lists(reader, value)
-    filters = reader.filter_arguments(*((value,) if leaves_nulls_out else ()))
+    required = (value,) if leaves_nulls_out else ()
     key = SortKey.of(value)
     if reader.distinct and key.enum is not None:
         reader.check_distinct_order(key.expression)
         order = reader.order or (key,)
-        values = reader.aggregate("list", key.expression, *filters, distinct=True, order=order)
+        arguments = reader.filter_arguments(key.expression, *required)
+        values = reader.aggregate("list", *arguments, distinct=True, order=order)
         return key.restore_list(values)
     reader.check_distinct_order(value)
     order = reader.order_or(SortKey(value, False, False))
+    arguments = reader.filter_arguments(value, *required)
     return _never_null_in_spark(
-        reader, reader.aggregate("list", value, *filters, distinct=reader.distinct, order=order)
+        reader, reader.aggregate("list", *arguments, distinct=reader.distinct, order=order)
     )
 
 
@@ -298,9 +297,8 @@ def _read_histogram(reader: AggregateReader) -> Expression:
     value = reader.argument(0)
     _check_lists(reader, value)
     order = (SortKey(value, False, False),)
-    values = reader.aggregate(
-        "list", value, *reader.filter_arguments(value), distinct=reader.distinct, order=order
-    )
+    arguments = reader.filter_arguments(value, value)
+    values = reader.aggregate("list", *arguments, distinct=reader.distinct, order=order)
     return reader.call("sorted_list_histogram", values)
 
 
@@ -319,8 +317,7 @@ def _read_bins(reader: AggregateReader, function: str) -> Expression:
         )
     values = reader.aggregate(
         "list",
-        value,
-        *reader.filter_arguments(value),
+        *reader.filter_arguments(value, value),
         distinct=reader.distinct,
         order=(SortKey(value, False, False),),
     )
@@ -332,9 +329,9 @@ def _read_map(reader: AggregateReader) -> Expression:
     key, value = reader.argument(0), reader.argument(1)
     _check_lists(reader, key)
     _check_lists(reader, value)
-    order, filters = (SortKey(key, False, False),), reader.filter_arguments(key)
-    keys = reader.aggregate("list", key, *filters, order=order)
-    values = reader.aggregate("list", value, *filters, order=order)
+    order = (SortKey(key, False, False),)
+    keys = reader.aggregate("list", *reader.filter_arguments(key, key), order=order)
+    values = reader.aggregate("list", *reader.filter_arguments(value, key), order=order)
     return reader.call("make_map", keys, values)
 
 
@@ -343,8 +340,7 @@ def _read_set(reader: AggregateReader) -> Expression:
     _check_lists(reader, value)
     values = reader.aggregate(
         "list",
-        value,
-        *reader.filter_arguments(value),
+        *reader.filter_arguments(value, value),
         distinct=True,
         order=(SortKey(value, False, False),),
     )

@@ -399,3 +399,58 @@ def test_group_by_all_before_keys_adds_no_key():
         (2, 1, 1),
         (3, 1, 1),
     ]
+
+
+FILTERED = {
+    "any_value({n})": 5,
+    "array_agg({n})": [5],
+    "bool_and({n} > 1)": True,
+    "count({n})": 1,
+    "count_if({n} > 1)": 1,
+    "first({n})": 5,
+    "last({n})": 5,
+    "max_by({n}, {n})": 5,
+    "min_by(s, {n})": "5",
+    "mode({n})": 5,
+    "regr_avgx({n}, {n})": 5.0,
+    "sum({n})": 5,
+}
+FILTERED_IN_DIALECT = {
+    "duckdb": {
+        "array_agg(DISTINCT {n} ORDER BY {n})": [5],
+        "array_agg(s ORDER BY {n})": ["5"],
+        "first(s ORDER BY {n})": "5",
+        "histogram({n})": [(5, 1)],
+        "json_group_array({n})": "[5]",
+        "json_group_object({n}, s)": '{"5":"5"}',
+        "max({n}, 2)": [5],
+        "min_by(s, {n}, 2)": ["5"],
+        "quantile_disc({n}, 0.5)": 5,
+        "string_agg(s, ',' ORDER BY {n})": "5",
+    },
+    "spark": {"collect_list({n})": [5], "collect_set({n})": [5], "first({n}, true)": 5},
+    "materialize": {"map_agg(s, {n})": [("5", 5)]},
+}
+
+
+@pytest.mark.parametrize("dialect", FILTERED_IN_DIALECT)
+@pytest.mark.parametrize("over", ["", " OVER (PARTITION BY k)"])
+def test_an_argument_is_computed_only_where_its_filter_holds(dialect, over):
+    expected = FILTERED_IN_DIALECT[dialect]
+    if dialect != "materialize":
+        expected = FILTERED | expected
+    if over:  # FILTER is for aggregates, and these are window functions
+        expected = {
+            call: value
+            for call, value in expected.items()
+            if not call.startswith(("first", "last", "any_value"))
+        }
+    calls = [call.format(n="CAST(s AS INT)") + " FILTER (WHERE s <> 'x')" for call in expected]
+    items = ", ".join(f"{call}{over} AS v{index}" for index, call in enumerate(calls))
+    text = f"SELECT {items} FROM t{'' if over else ' GROUP BY k'}"
+    circuit = compile_sql(text, {"t": "k BIGINT, s STRING"}, dialect=dialect, materialize=True)
+    circuit.step({"t": [{"k": 1, "s": "x"}]})
+    circuit.step({"t": [{"k": 1, "s": "5"}]})
+    for row in circuit.views["view"].to_pylist():
+        row.pop("weight", None)
+        assert dict(zip(expected, row.values(), strict=True)) == expected
