@@ -44,17 +44,17 @@ def _first_reader(*, is_last: bool = False, ignores_nulls: bool = False) -> Read
                 f"{reader.name}() takes one argument; {reader.name}(x) FILTER (WHERE x IS NOT "
                 "NULL) leaves NULL out",
             )
-        if reader.argument_count == 2:
-            leaves_nulls_out = bool(reader.constant(1, "flag")) or reader.nulls == "ignore"
-        elif ignores_nulls and not reader.is_spark:
+        if ignores_nulls and not reader.is_spark:
             leaves_nulls_out = reader.nulls != "respect"
         else:
             leaves_nulls_out = reader.nulls == "ignore"
-        order = reader.order or (SortKey(value, False, False),)
+        if reader.argument_count == 2 and reader.constant(1, "flag"):
+            leaves_nulls_out = True
+        order = reader.order or (() if reader.distinct else reader.window_order)
         order = reverse_order(order) if is_last else order
-        # Without an order, a value is preferred to NULL.
         if not reader.order:
-            order = tuple(replace(key, nulls_first=False) for key in order)
+            # Of rows that are equal in the order of the window, a value is preferred to NULL.
+            order = (*order, SortKey(value, is_last, False))
         arguments = reader.filter_arguments(value, *((value,) if leaves_nulls_out else ()))
         return reader.aggregate("first", *arguments, order=order)
 

@@ -259,19 +259,25 @@ class Windows:
         frame, bounds, order = read_frame(clause, node, spec, varying, order, order_by)
         if spec is None and not order:
             frame = WHOLE_PARTITION
-        function, ignore_nulls = node.this, False
-        if isinstance(function, exp.IgnoreNulls | exp.RespectNulls):
-            source.allow_arguments(function, "this")
-            ignore_nulls = isinstance(function, exp.IgnoreNulls)
+        function, ignore_nulls, filter_node = node.this, None, None
+        while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+            if isinstance(function, exp.Filter):
+                filter_node = function
+            else:
+                source.allow_arguments(function, "this")
+                ignore_nulls = isinstance(function, exp.IgnoreNulls)
             function = function.this
         name = _RANKING_FUNCTIONS.get(type(function)) or _VALUE_FUNCTIONS.get(type(function))
         if isinstance(function, exp.Anonymous):
             name = _FUNCTIONS_BY_NAME.get(function.name.lower())
-        if isinstance(function, exp.Filter) and type(function.this) in (
-            *_RANKING_FUNCTIONS,
-            *_VALUE_FUNCTIONS,
-        ):
-            raise source.error(function, "FILTER is for aggregates; use CASE in the argument")
+        if ignore_nulls is None:
+            ignore_nulls = isinstance(function, exp.AnyValue) and not source.is_spark
+        if name is not None and filter_node is not None:
+            if not _is_also_aggregate(clause, function, name):
+                raise source.error(
+                    filter_node, "FILTER is for aggregates; use CASE in the argument"
+                )
+            name = None
         # The function, its arguments and type are replaced for each aggregate of the call.
         base = _Call(partition, order, "", (), pa.null(), frame, 1, False, False, bounds=bounds)
 
@@ -461,6 +467,16 @@ class Windows:
                 node, f"window {alias.name!r} has an ORDER BY already; leave one out"
             )
         return partition or base_partition, order or base_order, spec or base_spec
+
+
+def _is_also_aggregate(clause: Clause, node: exp.Expr, name: str) -> bool:
+    """Return whether a window function is also an aggregate, which takes FILTER.
+
+    In Spark these are first, last and any_value; in other systems only any_value.
+    """
+    if clause.source.is_spark:
+        return name in ("first_value", "last_value")
+    return isinstance(node, exp.AnyValue) or node.name.lower() == "arbitrary"
 
 
 def _value_in_order(

@@ -108,3 +108,59 @@ def test_a_number_of_buckets_below_one_is_an_error_of_the_step():
 def test_arguments_of_window_functions_that_do_not_exist_are_errors(text, dialect, message):
     with pytest.raises(SqlError, match=message):
         compile_sql(text, {"t": "a BIGINT, b BIGINT"}, dialect=dialect)
+
+
+PEOPLE = [
+    {"i": 1, "s": "a", "b": 3},
+    {"i": 2, "s": "b", "b": 1},
+    {"i": 3, "s": "c", "b": 2},
+    {"i": 4, "s": None, "b": 5},
+]
+
+
+def values_of(call, dialect):
+    """Return the values of an expression for the people, by their numbers."""
+    text = f"SELECT i, {call} AS v FROM t"
+    circuit = compile_sql(text, {"t": "i INT, s STRING, b INT"}, dialect=dialect)
+    rows = circuit.step({"t": PEOPLE})["view"].to_pylist()
+    return [row["v"] for row in sorted(rows, key=lambda row: row["i"])]
+
+
+@pytest.mark.parametrize("dialect", ["duckdb", "postgres", "snowflake", "bigquery"])
+def test_any_value_over_a_window_is_that_of_a_value_except_in_spark(dialect):
+    call = "any_value(s) OVER (ORDER BY b DESC)"
+    assert values_of(call, dialect) == ["a", "a", "a", None]
+    assert values_of(call, "spark") == [None] * 4
+
+
+# Answers of Spark 4 and DuckDB.
+@pytest.mark.parametrize(
+    ("call", "dialect", "expected"),
+    [
+        ("first(s) FILTER (WHERE b > 1)", "spark", ["c", None, "c", "c"]),
+        ("first(s, true) FILTER (WHERE b > 1)", "spark", ["c", None, "c", "c"]),
+        ("first_value(s) FILTER (WHERE b > 1)", "spark", ["c", None, "c", "c"]),
+        ("last(s) FILTER (WHERE b < 5)", "spark", ["a", "b", "c", "a"]),
+        ("last(s) FILTER (WHERE b > 1)", "spark", ["a", None, "c", None]),
+        ("last(s, true) FILTER (WHERE b > 1)", "spark", ["a", None, "c", "a"]),
+        ("any_value(s) FILTER (WHERE b > 1)", "spark", ["c", None, "c", "c"]),
+        ("any_value(s) FILTER (WHERE b > 1)", "duckdb", ["c", None, "c", "c"]),
+        ("any_value(s) FILTER (WHERE b > 1)", "postgres", ["c", None, "c", "c"]),
+    ],
+)
+def test_the_first_filtered_row_is_that_of_the_order_of_the_window(call, dialect, expected):
+    assert values_of(f"{call} OVER (ORDER BY b)", dialect) == expected
+
+
+@pytest.mark.parametrize(
+    ("call", "dialect"),
+    [
+        ("first(s) FILTER (WHERE b > 1)", "duckdb"),
+        ("last_value(s) FILTER (WHERE b > 1)", "postgres"),
+        ("lag(s) FILTER (WHERE b > 1)", "spark"),
+        ("row_number() FILTER (WHERE b > 1)", "spark"),
+    ],
+)
+def test_window_functions_that_are_no_aggregates_take_no_filter(call, dialect):
+    with pytest.raises(SqlError, match="FILTER is for aggregates"):
+        values_of(f"{call} OVER (ORDER BY b)", dialect)
