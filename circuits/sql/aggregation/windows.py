@@ -33,9 +33,11 @@ from circuits.sql.binding.ordering import (
     reverse_order,
 )
 from circuits.sql.binding.scope import FIRST_WINDOW, is_correlated
+from circuits.sql.expressions.casts import cast_by_dialect
 from circuits.sql.expressions.constants import read_constant
 from circuits.sql.expressions.literals import NULL, integer_literal, string_literal
 from circuits.types.functions import aggregate_type
+from circuits.types.functions.casting.coercion import unify
 
 __all__ = ["Windows"]
 
@@ -342,14 +344,26 @@ class Windows:
             if len(parts) > 1:
                 call = self._read_number(clause, node, parts, 1, call)
             if len(parts) == 3:
-                default = clause.read(parts[2])
-                if default.type != value.type:
-                    default = clause.call(parts[2], "cast", default, type=value.type)
-                arguments.append(default)
+                arguments = self._unify_default(clause, parts[2], value)
             call = replace(call, frame=WHOLE_PARTITION, bounds=(None, None))
         elif name == "nth_value":
             call = self._read_number(clause, node, parts, 1, call)
         return replace(call, arguments=tuple(arguments), type=arguments[0].type)
+
+    @staticmethod
+    def _unify_default(clause: Clause, node: exp.Expr, value: Expression) -> list[Expression]:
+        """Return a value of lag or lead and its default, in one type.
+
+        Spark and DuckDB cast the default to the type of the value. PostgreSQL casts both to their
+        common type.
+        """
+        default = clause.read(node)
+        if default.type == value.type:
+            return [value, default]
+        if clause.source.is_spark or clause.source.dialect == "duckdb":
+            return [value, cast_by_dialect(clause, node, default, value.type, lenient=False)]
+        with clause.source.errors_at(node):
+            return list(unify((value, default))[0])
 
     def _function_arguments(
         self, clause: Clause, node: exp.Expr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from unittest import mock
 
 import duckdb
@@ -164,3 +165,24 @@ def test_the_first_filtered_row_is_that_of_the_order_of_the_window(call, dialect
 def test_window_functions_that_are_no_aggregates_take_no_filter(call, dialect):
     with pytest.raises(SqlError, match="FILTER is for aggregates"):
         values_of(f"{call} OVER (ORDER BY b)", dialect)
+
+
+@pytest.mark.parametrize(
+    ("default", "dialect", "expected"),
+    [
+        ("7.9", "duckdb", 8),  # DuckDB and Spark cast the default, each by its rules
+        ("7.9", "spark", 7),
+        ("7.9", "postgres", Decimal("7.9")),
+        ("7", "postgres", 7),
+        ("CAST(2.5 AS DOUBLE)", "postgres", 2.5),
+        ("'7'", "postgres", 7),
+        ("NULL", "postgres", None),
+    ],
+)
+def test_a_default_of_lag_is_never_rounded_where_the_dialect_does_not(default, dialect, expected):
+    assert values_of(f"lag(i, 1, {default}) OVER (ORDER BY i)", dialect) == [expected, 1, 2, 3]
+
+
+def test_a_default_of_lag_of_another_kind_is_an_error_in_postgres():
+    with pytest.raises(SqlError, match="string"):
+        values_of("lag(i, 1, s) OVER (ORDER BY i)", "postgres")
