@@ -32,7 +32,7 @@ from itertools import chain
 
 import numpy as np
 
-from circuits.errors import EvaluationError, InputOptionsError
+from circuits.errors import EvaluationError, InputOptionsError, SchemaError
 from circuits.inputs.checked_input import CheckedInput
 from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Expression
@@ -297,14 +297,17 @@ class BoundedStep:
         return None if watermark is None else self._bounds.inputs[input].frontier(watermark)
 
     def apply(self, function: Expression, code: int) -> int | None:
-        """Decode a value, apply a function, and return the code of the result; None without one."""
+        """Decode a value, apply a function, and return the code of the result.
+
+        None without a result, and for a code outside of its type, such as a shifted time.
+        """
         codecs = self._bounds.codecs
         argument = monotone_argument(function)
         assert argument is not None
         try:
             time = codecs.codec(argument.type).decode(np.array([code]))
             result = codecs.codec(function.type).encode(evaluate(function, [time], 1))
-        except EvaluationError:
+        except (EvaluationError, SchemaError):
             return None
         return None if result[0] == NULL else int(result[0])
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections import Counter
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -19,9 +20,13 @@ from hypothesis import strategies as st
 
 from circuits import Circuit, CircuitSpec, InputOptions, Lateness, Retention, compile_sql
 from circuits.options import CircuitOptions
+from circuits.plan.expressions import Call, Column
+from circuits.plan.frontier import FunctionOf, Shifted, WatermarkOf
 from circuits.plan.nodes import Map, PlanNode
 from circuits.plan.nodes import columns as columns_of
+from circuits.runtime.state_bounds import BoundedStep
 from circuits.runtime.state_sizes import UNBOUNDED
+from circuits.types.codecs.codec import Codecs
 from tests.generators.plans import RELATIONS, VALUES, plans
 from tests.oracles.naive_plan import evaluate_plan
 from tests.support.state_store import Store
@@ -317,3 +322,13 @@ def test_an_abandoned_step_drops_nothing():
     circuit.step(tables({"a": [((1, 1, 0, 0), 1)]}, COLUMNS))
     circuit.prepare(tables({"a": [((1, 90, 0, 0), 1)]}, COLUMNS)).abandon()
     assert bag(circuit.step(tables({"a": [((1, 1, 0, 0), -1)]}, COLUMNS))["view"]) == {(1, 1): -1}
+
+
+def test_a_bound_outside_of_its_type_is_no_bound():
+    time = WatermarkOf("a")
+    for ticks in (2**40, -(2**40)):
+        shifted = Shifted(time, ticks, pa.date32())
+        year = FunctionOf(shifted, Call("year", (Column(0, pa.date32()),), pa.int64()))
+        inputs = {"a": SimpleNamespace(frontier=lambda watermark: watermark)}
+        bounds = SimpleNamespace(codecs=Codecs(), inputs=inputs)
+        assert BoundedStep(bounds, {"a": 9}.get, {}).value(year) is None
