@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import copysign
 from typing import Any, Final
 
 import pyarrow as pa
@@ -58,12 +59,29 @@ class Column:
         return f"#{self.index}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A constant; ``None`` is NULL. The value is that of ``pa.scalar(value, type).as_py()``."""
+    """A constant; ``None`` is NULL. The value is that of ``pa.scalar(value, type).as_py()``.
+
+    0.0 and -0.0 are different literals.
+
+    >>> Literal(0.0, pa.float64()) == Literal(-0.0, pa.float64())
+    False
+    """
 
     value: Any
     type: pa.DataType
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Literal):
+            return NotImplemented
+        if (self.value, self.type) != (other.value, other.type):
+            return False
+        is_zero = isinstance(self.value, float) and self.value == 0
+        return not is_zero or copysign(1, self.value) == copysign(1, other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.type))
 
     def __str__(self) -> str:
         return "NULL" if self.value is None else repr(self.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -209,3 +210,15 @@ def test_a_failing_call_of_literals_fails_where_a_row_reaches_it():
     assert evaluate(guarded, [pa.array([0, -1])], 2).to_pylist() == [0, 0]
     with pytest.raises(EvaluationError, match="overflow"):
         evaluate(guarded, [pa.array([0, 1])], 2)
+
+
+def test_both_zeros_are_different_literals():
+    """They are equal in Python, but atan2 and division tell them apart."""
+    minus_one = Literal(-1.0, pa.float64())
+    plus, minus = (
+        Call("atan2", (Literal(zero, pa.float64()), minus_one), pa.float64())
+        for zero in (0.0, -0.0)
+    )
+    assert plus != minus
+    for expression, expected in [(plus, math.pi), (minus, -math.pi), (plus, math.pi)]:
+        assert evaluate(expression, [], 1).to_pylist() == [expected]
