@@ -334,7 +334,8 @@ def _fixed_size_array(
         )
     if valid is not None:
         positions = np.zeros((len(lengths), size), np.int64)
-        positions[valid] = np.arange(len(values)).reshape(-1, size)
+        rows = len(valid_lengths)
+        positions[valid] = np.arange(rows * size).reshape(rows, size)
         missing = np.repeat(~valid, size)
         values = values.take(pa.array(positions.reshape(-1), mask=missing))
     return pa.Array.from_buffers(type, len(lengths), [bitmap_of(valid)], children=[values])

@@ -151,3 +151,10 @@ def test_elements_under_a_null_do_not_matter():
 def test_rows_whose_lists_are_all_empty_fit_a_column_of_lists(type):
     circuit = compile_sql("SELECT l FROM t", {"t": pa.schema([("l", type)])})
     assert circuit.step({"t": [{"l": []}, {"l": None}]})["view"].num_rows == 2
+
+
+@pytest.mark.parametrize("size", [0, 2])
+def test_lists_of_a_fixed_size_with_null_decode_to_themselves(size):
+    column = pa.array([[7] * size, None, [8] * size], pa.list_(pa.int64(), size))
+    codec = Codecs().codec(column.type)
+    assert codec.decode(codec.encode(column)).to_pylist() == column.to_pylist()
