@@ -88,7 +88,8 @@ def prepare_batch(
     digests: Mapping[str, int] = {}
     try:
         step = prepare(tables)
-        digests = step.digests
+        # 0 if there are no rows: a replay is not compared if there are no checksums.
+        digests = step.digests or dict.fromkeys(circuit.inputs, 0)
     except BrokenCircuitError:
         raise
     except DbspWcojError as error:

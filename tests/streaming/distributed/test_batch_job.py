@@ -347,6 +347,21 @@ def test_a_replay_with_other_rows_is_refused_without_reading_them_in_the_driver(
         sink(UnreadFrame(cluster.frame(pa.concat_tables([tables[1], tables[0]]))), 1)
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_replay_of_an_empty_micro_batch_is_compared(tmp_path, is_empty):
+    cluster, sink = LocalCluster(), distributed(tmp_path)
+    (full,) = graph_batches(1, "replay")
+    tables = [full, full[:0] if is_empty else full]
+    for number, table in enumerate(tables):
+        sink(UnreadFrame(cluster.frame(table)), number)
+    sink.close()
+    sink = distributed(tmp_path)
+    sink(UnreadFrame(cluster.frame(tables[1])), 1)
+    assert sink.metrics[-1].replayed
+    with pytest.raises(ReplayError, match="different rows of relation"):
+        sink(UnreadFrame(cluster.frame(full if is_empty else full[:0])), 1)
+
+
 def test_a_job_whose_tasks_received_rows_of_two_attempts_runs_again(tmp_path):
     """The first exchange of a job sends each task the rows of another attempt."""
     cluster, embedded = LocalCluster(attempts=(1,)), ViewSink(compile_sql(VIEWS, SCHEMAS))

@@ -113,6 +113,17 @@ def test_a_replayed_micro_batch_with_different_rows_is_refused():
     assert total(sink.last.outputs) == 1
 
 
+def test_a_replay_of_a_micro_batch_without_rows_has_no_rows():
+    circuit = compile_sql("SELECT a.src FROM a, b", {"a": EDGE_SCHEMA, "b": EDGE_SCHEMA})
+    sink = ViewSink(circuit)
+    rows = edges((1, 2)).append_column("relation", pa.array(["b"]))
+    sink(Frame(rows), 0)
+    sink(Frame(rows[:0]), 1)
+    with pytest.raises(ReplayError, match="different rows of relation 'b'"):
+        sink(Frame(rows), 1)
+    sink(Frame(rows[:0]), 1)
+
+
 @pytest.mark.parametrize("batch_id", [0, 3, 100])
 def test_an_older_batch_id_or_a_gap_is_an_error_and_changes_nothing(batch_id):
     sink = triangles()
