@@ -62,6 +62,11 @@ NO_HARD_LINK_ERRORS: Final = (
 NOT_A_FILE_ERRORS: Final = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV)
 
 
+# The lock files that this process has locked: its id, their device and their inode. A process that
+# was forked has the locks of its parent here, but not its id.
+_LOCKED: Final[set[tuple[int, int, int]]] = set()
+
+
 class LocalFiles:
     """A directory of the local disk.
 
@@ -327,6 +332,7 @@ class LocalFiles:
             os.close(handle)
             handle = self._open_locked()
         self._lock, self._process = handle, os.getpid()
+        _LOCKED.add(_lock_key(handle))
         with contextlib.suppress(OSError):  # a full disk; the process id is for messages only
             os.truncate(handle, 0)
             os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
@@ -350,6 +356,7 @@ class LocalFiles:
         # A forked child process has a descriptor of the same lock. It closes the descriptor, and
         # only the parent releases the lock.
         if self._process == os.getpid():
+            _LOCKED.discard(_lock_key(handle))
             fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
@@ -364,7 +371,8 @@ class LocalFiles:
                 if error.errno not in (errno.EAGAIN, errno.EACCES):
                     raise
                 owner = os.pread(handle, 32, 0).decode(errors="replace").strip() or "unknown"
-                is_this_process = owner == str(os.getpid())
+                # Not by the process id: in containers that share a volume, ids may be equal.
+                is_this_process = _lock_key(handle) in _LOCKED
                 if is_this_process or time.monotonic() > deadline:
                     process = f"{owner} (this one)" if is_this_process else owner
                     raise StateLockedError(
@@ -556,3 +564,9 @@ def _exists(base: str, parent: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def _lock_key(handle: int) -> tuple[int, int, int]:
+    """Return the process id, and the device and the inode of an open lock file."""
+    status = os.fstat(handle)
+    return os.getpid(), status.st_dev, status.st_ino

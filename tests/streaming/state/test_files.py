@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import pickle
 import stat
@@ -382,3 +383,26 @@ def test_a_log_that_each_line_rewrites_stays_short(monkeypatch):
         files.append("log", f"line {number}\n")
     remaining = bytes(files.read("log.1")) + bytes(files.read("log"))
     assert remaining.decode().splitlines() == [f"line {n}" for n in range(15, 20)]
+
+
+def test_a_lock_of_another_process_with_the_same_id_is_waited_for(tmp_path, monkeypatch):
+    """In containers that share a volume, both processes may have the id 1."""
+    files = LocalFiles(tmp_path)
+    with open(tmp_path / local_files.LOCK_FILE, "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(f"{os.getpid()}\n")
+        other.flush()
+        monkeypatch.setattr(time, "sleep", lambda seconds: fcntl.flock(other, fcntl.LOCK_UN))
+        files.lock()
+        files.unlock()
+
+
+def test_a_lock_of_this_process_is_not_waited_for(tmp_path, monkeypatch):
+    first, second = LocalFiles(tmp_path), LocalFiles(tmp_path)
+    first.lock()
+    monkeypatch.setattr(time, "sleep", None)
+    with pytest.raises(StateLockedError, match=r"\(this one\)"):
+        second.lock()
+    first.unlock()
+    second.lock()
+    second.unlock()
