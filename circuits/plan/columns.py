@@ -24,7 +24,7 @@ __all__ = [
 #: Aggregates whose results follow from sums of weights of rows
 #: (`circuits.runtime.operators.aggregates.linear_aggregate`).
 LINEAR_FUNCTIONS: Final = frozenset(
-    ("count", "sum", "avg", "comoment", "bit_and", "bit_or", "bit_xor")
+    ("count", "sum", "avg", "comoment", "moment", "bit_and", "bit_or", "bit_xor")
 )
 
 

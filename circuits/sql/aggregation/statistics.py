@@ -161,43 +161,27 @@ def _pairs_reader(value: Callable[[_Pairs], Expression]) -> Read:
     return lambda reader: value(_Pairs(reader))
 
 
-def _moments(
-    reader: AggregateReader, max_power: int
-) -> tuple[Expression, list[Expression], Expression]:
-    """Return the count, the means of x, x², …, and the population variance."""
+def _read_moments(reader: AggregateReader, power: int) -> tuple[Expression, Expression, Expression]:
+    """Return the count n, the second moment, and the third or fourth one.
+
+    A moment is the sum of the powers of the deviations from the mean.
+    """
     x = reader.apply_filter(reader.as_float(reader.argument(0)))
-    power, means = x, [reader.aggregate("avg", x)]
-    for _ in range(max_power - 1):
-        power = reader.call("multiply", power, x)
-        means.append(reader.aggregate("avg", power))
-    return reader.aggregate("count", x), means, _read_variance(reader, 0)
-
-
-def _sum_of_products(
-    reader: AggregateReader, parts: list[tuple[float, list[Expression]]]
-) -> Expression:
-    """Return the sum of products, each of a number and expressions."""
-    total: Expression | None = None
-    for factor, values in parts:
-        product: Expression = _float(factor)
-        for value in values:
-            product = reader.call("multiply", product, value)
-        total = product if total is None else reader.call("add", total, product)
-    assert total is not None
-    return total
+    second = reader.aggregate("comoment", x, x)
+    return reader.aggregate("count", x), second, reader.aggregate("moment", x, options=(power,))
 
 
 def _read_skewness(reader: AggregateReader) -> Expression:
-    """Return the third central moment over the variance to the power of 1.5.
+    """Return sqrt(n) times the third moment, over the second moment to the power of 1.5.
 
     DuckDB corrects it for a sample: times sqrt(n (n - 1)) / (n - 2).
     """
-    count, (m1, m2, m3), variance = _moments(reader, 3)
+    count, second, third = _read_moments(reader, 3)
     call = reader.call
-    third = _sum_of_products(reader, [(1, [m3]), (-3, [m2, m1]), (2, [m1, m1, m1])])
-    ratio = call("divide", third, call("multiply", variance, call("sqrt", variance)))
+    scale = call("multiply", second, call("sqrt", second))
 
     def formula(n: Expression) -> Expression:
+        ratio = call("divide", call("multiply", call("sqrt", n), third), scale)
         if reader.is_spark:
             return ratio
         root = call("sqrt", call("multiply", n, _minus(reader, n, 1)))
@@ -207,20 +191,17 @@ def _read_skewness(reader: AggregateReader) -> Expression:
 
 
 def _kurtosis_reader(*, population: bool) -> Read:
-    """Return the reader of the excess kurtosis: the fourth central moment over the variance², - 3.
+    """Return the reader of the excess kurtosis: n times the fourth moment over the second², - 3.
 
     Of a sample in DuckDB, it is (n - 1) ((n + 1) ratio - 3 (n - 1)) / ((n - 2) (n - 3)).
     """
 
     def read(reader: AggregateReader) -> Expression:
-        count, (m1, m2, m3, m4), variance = _moments(reader, 4)
+        count, second, fourth = _read_moments(reader, 4)
         call = reader.call
-        fourth = _sum_of_products(
-            reader, [(1, [m4]), (-4, [m3, m1]), (6, [m2, m1, m1]), (-3, [m1, m1, m1, m1])]
-        )
-        ratio = call("divide", fourth, call("multiply", variance, variance))
 
         def formula(n: Expression) -> Expression:
+            ratio = call("divide", call("multiply", n, fourth), call("multiply", second, second))
             if population or reader.is_spark:
                 return call("subtract", ratio, _float(3))
             less_one = _minus(reader, n, 1)

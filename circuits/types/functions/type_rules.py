@@ -255,6 +255,7 @@ def aggregate_type(function: str, *arguments: pa.DataType | None) -> pa.DataType
     sum, avg       the exact sum of numbers, and the mean
     min, max       the least and the greatest value
     comoment       the sum of the products of the deviations of two floats from their means
+    moment         the sum of the third or fourth powers of the deviations of a float from its mean
     bit_and, ...   the bits of integers; also bit_or, bit_xor
     first          the first value, in an order
     mode           the most frequent value
@@ -336,6 +337,7 @@ _AGGREGATES: Final[dict[str, Callable[[pa.DataType], pa.DataType | None]]] = {
     "min": _ordered_type,
     "max": _ordered_type,
     "comoment": _float_type,
+    "moment": _float_type,
     "bit_and": _integer_type,
     "bit_or": _integer_type,
     "bit_xor": _integer_type,
@@ -353,6 +355,7 @@ _ACCEPTED_ARGUMENTS: Final = {
     "bit_or": "integers",
     "bit_xor": "integers",
     "comoment": "doubles",
+    "moment": "doubles",
     "product": "doubles",
     "max": "values with an order, which VARIANT has not",
     "min": "values with an order, which VARIANT has not",

@@ -216,6 +216,61 @@ def test_a_comoment_is_exact_up_to_one_rounding(stream, of_one_column):
             assert math.isclose(value, float(expected), rel_tol=2.0**-50)
 
 
+def exact_moment(rows, power):
+    """Return Σ (x - mean x)**power over values with weights, as a fraction."""
+    values = [(Fraction(x), weight) for (x,), weight in rows.items() if x is not None]
+    n = sum(weight for _, weight in values)
+    if n == 0:
+        return None
+    mean = sum(x * weight for x, weight in values) / n
+    return sum((x - mean) ** power * weight for x, weight in values)
+
+
+@given(
+    # The fourth power of 1e150 has no digits.
+    st.lists(
+        st.lists(
+            st.tuples(
+                st.tuples(FLOATS.map(lambda x: 1e140 if x == 1e150 else x)), st.integers(0, 3)
+            ),
+            max_size=6,
+        ),
+        max_size=5,
+    ),
+    st.sampled_from([3, 4]),
+)
+@settings(max_examples=200)
+def test_a_moment_is_exact_up_to_one_rounding(stream, power):
+    types = [pa.float64()]
+    fields = (Field("x", pa.float64()),)
+    call = AggregateCall("moment", 0, pa.float64(), "m", options=(power,))
+    codecs = Codecs()
+    operator = AggregateOperator(Aggregate(Scan("r", fields), (), (call,)), codecs)
+    total, output = ZSet.empty(1), ZSet.empty(1)
+    for number, changes in enumerate(stream):
+        # Each step inserts rows, and deletes half of those of the step before.
+        delta = encode(changes, types, codecs)
+        is_deleted = total.columns[0] % 2 == 0
+        delta = delta + ZSet.from_columns(
+            [c[is_deleted] for c in total.columns], -total.weights[is_deleted]
+        )
+        change, step = operator.prepare([delta], StepContext(number == 0, Relations().stage({})))
+        if step is not None:
+            step.commit()
+        total, output = total + delta, output + change
+        assert output == operator.evaluate([total])
+        ((value,),) = decode(output, types, codecs)
+        expected = exact_moment(decode(total, types, codecs), power)
+        if expected is None:
+            assert value is None
+        elif expected == 0:
+            assert value == 0
+        elif abs(expected) > 1e308:
+            assert abs(value) > 1e308
+        else:
+            assert math.isclose(value, float(expected), rel_tol=2.0**-50)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 10])
 def test_the_variance_of_equal_values_is_exactly_zero(size):
     codecs = Codecs()

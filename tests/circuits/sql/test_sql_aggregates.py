@@ -454,3 +454,21 @@ def test_an_argument_is_computed_only_where_its_filter_holds(dialect, over):
     for row in circuit.views["view"].to_pylist():
         row.pop("weight", None)
         assert dict(zip(expected, row.values(), strict=True)) == expected
+
+
+@pytest.mark.parametrize("over", ["", " OVER ()"])
+def test_skewness_and_kurtosis_do_not_depend_on_a_large_mean(over):
+    items = f"skewness(x){over} AS s, kurtosis(x){over} AS k, kurtosis_pop(x){over} AS p"
+    near_zero = [0.0, 1.0, 3.0, 3.0, 8.0]
+    results = []
+    for mean in (0.0, 1e9):
+        circuit = compile_sql(f"SELECT {items} FROM t", {"t": "x DOUBLE"})
+        rows = [{"x": mean + x} for x in near_zero]
+        circuit.step({"t": [*rows, {"x": 1e15}]})
+        delta = circuit.step({"t": [{"x": 1e15, "weight": -1}]})["view"].to_pylist()
+        results += [row for row in delta if row["weight"] > 0]
+    assert results[0] == pytest.approx(results[1], rel=1e-15)
+    values = ", ".join(f"({x}::DOUBLE)" for x in near_zero)
+    text = f"SELECT {items.replace(over, '')} FROM (VALUES {values}) t(x)"
+    (expected,) = duckdb.sql(text).fetchall()
+    assert [*results[0].values()][:3] == pytest.approx(expected, rel=1e-13)

@@ -39,7 +39,9 @@ __all__ = [
     "ExactSum",
     "is_wide_decimal",
     "split_integers",
+    "split_powers",
     "split_products",
+    "two_product",
     "unit_exponent",
 ]
 
@@ -53,6 +55,9 @@ _NAN: Final = 122
 # The exponent of the least positive double.
 _MIN_EXPONENT: Final = -1074
 _MANTISSA_BITS: Final = 53
+# Greater powers than 2**_MAX_POWER_EXPONENT count as infinite: a sum has no digits for them.
+_MAX_POWER_EXPONENT: Final = 1984
+_SPLITTER: Final = 2.0**27 + 1  # Dekker's constant, which splits a float into two halves
 
 Float64Array = npt.NDArray[np.float64]
 
@@ -193,8 +198,51 @@ def _split_float_values(values: Float64Array, weights: Int64Array) -> Digits:
     )
 
 
-def split_products(x: Float64Array, y: Float64Array, weights: Int64Array) -> Digits:
+def split_powers(x: Float64Array, power: int, weights: Int64Array) -> Digits:
+    """Split each ``x**power * weight`` into the digits of a sum of floats, exactly.
+
+    Only the bits of a power below the least positive float are lost. Powers beyond 2**1984 count as
+    infinite.
+
+    Args:
+        x: The floats.
+        power: 3 or 4.
+        weights: The weights.
+
+    >>> digits = split_powers(np.array([3.0]), 4, np.array([2]))
+    >>> pairs = zip(digits.positions.tolist(), digits.amounts.tolist())
+    >>> sum(amount * 2 ** (32 * position - 1074) for position, amount in pairs)
+    162.0
+    """
+    fractions, exponents = np.frexp(x)
+    shifts = exponents.astype(np.int64) * power
+    fractions = np.where(shifts > _MAX_POWER_EXPONENT, np.inf, fractions)
+    # x**2 = (square + error) * 2**(2 * exponent), so a power is a sum of products of two floats.
+    with np.errstate(invalid="ignore"):
+        square, error = two_product(fractions, fractions)
+    factors = [(fractions, square), (fractions, error)]
+    if power == 4:
+        factors = [(square, square), (2 * square, error), (error, error)]
+    parts = [split_products(a, b, weights, shifts) for a, b in factors]
+    return Digits(*map(np.concatenate, zip(*parts, strict=True)))
+
+
+def two_product(a: Float64Array, b: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return the rounded product and its error (Dekker)."""
+    product = a * b
+    scaled_a, scaled_b = a * _SPLITTER, b * _SPLITTER
+    high_a, high_b = scaled_a - (scaled_a - a), scaled_b - (scaled_b - b)
+    low_a, low_b = a - high_a, b - high_b
+    error = ((high_a * high_b - product) + high_a * low_b + low_a * high_b) + low_a * low_b
+    return product, error
+
+
+def split_products(
+    x: Float64Array, y: Float64Array, weights: Int64Array, exponents: Int64Array | None = None
+) -> Digits:
     """Split each ``x * y * weight`` into the digits of a sum of floats, exactly.
+
+    If there are exponents, each product is multiplied by 2**exponent, too.
 
     A product of more than 53 bits is not rounded, and a product beyond the greatest float has
     digits, too. Only the bits of a product below the least positive float are lost.
@@ -207,6 +255,8 @@ def split_products(x: Float64Array, y: Float64Array, weights: Int64Array) -> Dig
     mantissas_x, shifts_x = _mantissas(np.where(np.isfinite(x), x, 0.0))
     mantissas_y, shifts_y = _mantissas(np.where(np.isfinite(y), y, 0.0))
     shifts = shifts_x + shifts_y + _MIN_EXPONENT
+    if exponents is not None:
+        shifts += exponents
     # Products that are not finite, zero or too small are computed with floats.
     is_exact = (
         np.isfinite(x) & np.isfinite(y) & (shifts >= 0) & (mantissas_x != 0) & (mantissas_y != 0)
@@ -218,6 +268,8 @@ def split_products(x: Float64Array, y: Float64Array, weights: Int64Array) -> Dig
         return digits
     with np.errstate(all="ignore"):
         products = x[float_rows] * y[float_rows]
+        if exponents is not None:
+            products = np.ldexp(products, exponents[float_rows].astype(np.int32))
     rounded = _split_float_values(products, weights[float_rows])
     return Digits(
         np.concatenate((exact_rows[digits.sum_indices], float_rows[rounded.sum_indices])),

@@ -11,6 +11,7 @@ Each group has a few slots: integers that name the quantities to add up. A row o
     distinct x           1 per distinct value           count(distinct x)
     digit d of x         digit d of x                   sum(x), avg(x) = sum(x) / count(x)
     digit d of x * y     digit d of x * y               comoment(x, y), see `comoment`
+    digit d of x³        digit d of x³                  moment(x, 3); also x⁴ for moment(x, 4)
     bit b of x           1 where the bit is set         bit_and, bit_or, bit_xor
 
 Digits have the base 2**32 (`exact_sum`). Each quantity has ``MAX_DIGITS`` = 128 slots. If sum(x) is
@@ -44,12 +45,13 @@ import numpy as np
 from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.aggregates.amounts_by_group import find_groups
 from circuits.runtime.operators.aggregates.bit_counts import BitCounts
-from circuits.runtime.operators.aggregates.comoment import comoment_codes
+from circuits.runtime.operators.aggregates.comoment import comoment_codes, moment_codes
 from circuits.runtime.operators.aggregates.compiled_sums import CompiledSums, Quantity, ResultCall
 from circuits.runtime.operators.aggregates.exact_sum import (
     MAX_DIGITS,
     Digits,
     ExactSum,
+    split_powers,
     split_products,
 )
 from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
@@ -175,10 +177,12 @@ class LinearAggregate:
             self._add_kernel_call(ResultCall(count_slot, call.distinct))
             return None
         exact = ExactSum(codecs[call.argument])
-        if call.function in ("comoment", "bit_and", "bit_or", "bit_xor"):
+        if call.function in ("comoment", "moment", "bit_and", "bit_or", "bit_xor"):
             self._kernel_quantities = self._kernel_calls = None
         if call.function == "comoment":
             return self._add_comoment(call, exact)
+        if call.function == "moment":
+            return self._add_moment(call, exact)
         if call.function in ("bit_and", "bit_or", "bit_xor"):
             bits = BitCounts(codecs[call.argument], call.function)
             bits_slot = self._add_quantity("bits", argument, bits.split)
@@ -194,13 +198,9 @@ class LinearAggregate:
         # x and y are NULL in the same rows (`comoment`), and both are doubles, so ``exact`` splits
         # both. For comoment(x, x) the argument has one column, so y is always the last column.
         x, y = call.arguments[0], call.arguments[-1]
-
-        def split(codes: Int64Array, weights: Int64Array) -> Digits:
-            return split_products(exact.numbers(codes[0]), exact.numbers(codes[-1]), weights)
-
         slot_x = self._add_sum(x, call.distinct, exact)
         slot_y = self._add_sum(y, call.distinct, exact)
-        slot_xy = self._add_quantity("products", _argument(call), split)
+        slot_xy = self._add_products(call, exact)
         return lambda state, counts, present: comoment_codes(
             exact,
             _digits(state, slot_x),
@@ -208,6 +208,29 @@ class LinearAggregate:
             _digits(state, slot_xy),
             counts,
             present,
+        )
+
+    def _add_products(self, call: AggregateCall, exact: ExactSum) -> int:
+        """Add the sum of the products of the columns of a call; return its first slot."""
+
+        def split(codes: Int64Array, weights: Int64Array) -> Digits:
+            return split_products(exact.numbers(codes[0]), exact.numbers(codes[-1]), weights)
+
+        return self._add_quantity("products", _argument(call), split)
+
+    def _add_moment(self, call: AggregateCall, exact: ExactSum) -> _Encoder:
+        def add_powers(power: int) -> int:
+            def split(codes: Int64Array, weights: Int64Array) -> Digits:
+                return split_powers(exact.numbers(codes[0]), power, weights)
+
+            return self._add_quantity(f"powers of {power}", _argument(call), split)
+
+        (max_power,) = call.options
+        slots = [self._add_sum(call.arguments[0], call.distinct, exact)]
+        slots.append(self._add_products(call, exact))
+        slots += map(add_powers, range(3, max_power + 1))
+        return lambda state, counts, present: moment_codes(
+            exact, [_digits(state, slot) for slot in slots], counts, present
         )
 
     @property
