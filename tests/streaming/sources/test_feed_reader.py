@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from circuits import compile_sql
+from circuits import InputOptions, compile_sql
 from circuits.schema import Schema
 from streaming import ViewSink
 from streaming.sources.change_feeds import (
@@ -64,6 +64,19 @@ def test_columns_that_the_feed_does_not_read_are_not_collected(spark):
     frame = spark.sql("SELECT 'k' AS key, '{}' AS value, 1 AS partition, 7L AS offset, 't' AS t")
     reader = FeedReader(DebeziumFeed(), ORDERS_SCHEMA, {})
     assert reader.collect(frame).to_pylist() == [{"value": "{}", "offset": 7}]
+
+
+def test_the_offset_of_kafka_orders_the_changes_of_a_key(spark):
+    def change(n, city):
+        source = {"table": "orders", "ts_ms": 5}
+        return json.dumps({"op": "u", "after": {"nr": n, "city": city}, "source": source})
+
+    rows = [(change(1, "Oslo"), 0, 8), (change(1, "Bonn"), 0, 9), (change(1, "Rome"), 0, 7)]
+    frame = spark.createDataFrame(rows, "value string, partition int, offset long")
+    circuit = compile_sql(VIEW, {"orders": ORDERS}, input_options={"orders": InputOptions(keys=("nr",))})
+    sink = ViewSink(circuit, feed="debezium")
+    sink(frame, 0)
+    assert [row["city"] for row in sink.last.outputs["cities"].to_pylist()] == ["Bonn"]
 
 
 def event(op, before, after):

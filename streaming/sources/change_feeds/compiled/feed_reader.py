@@ -129,7 +129,9 @@ class FeedReader:
             return self._decode_envelope(table)
         if self._events is None:
             self._events = _EventReader(feed, self.inputs, self._keys, self._options)
-        order = sequence_column(feed.sequence, table.column_names)
+        # `select` has kept the values and the column that orders them.
+        others = [name for name in table.column_names if name != feed.value]
+        order = feed.sequence or (others[0] if others else None)
         table = pa.table(
             {
                 VALUE: read_texts(feed, table, feed.value),
