@@ -73,10 +73,33 @@ def test_the_offset_of_kafka_orders_the_changes_of_a_key(spark):
 
     rows = [(change(1, "Oslo"), 0, 8), (change(1, "Bonn"), 0, 9), (change(1, "Rome"), 0, 7)]
     frame = spark.createDataFrame(rows, "value string, partition int, offset long")
-    circuit = compile_sql(VIEW, {"orders": ORDERS}, input_options={"orders": InputOptions(keys=("nr",))})
+    circuit = compile_sql(
+        VIEW, {"orders": ORDERS}, input_options={"orders": InputOptions(keys=("nr",))}
+    )
     sink = ViewSink(circuit, feed="debezium")
     sink(frame, 0)
     assert [row["city"] for row in sink.last.outputs["cities"].to_pylist()] == ["Bonn"]
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+def test_an_input_that_the_compiled_decoder_cannot_read_keeps_its_events(spark, ignores):
+    """Names that differ only in case are read by Spark, and a table name is still one of an input."""
+    schemas = {"people": "ID bigint", "orders": "id bigint", "inventory.orders": "ID bigint"}
+    circuit = compile_sql(
+        "CREATE VIEW a AS SELECT * FROM people; CREATE VIEW b AS SELECT * FROM orders;"
+        'CREATE VIEW c AS SELECT * FROM "inventory.orders"',
+        schemas,
+    )
+    sink = ViewSink(circuit, feed=DebeziumFeed(ignore_unknown_tables=ignores))
+    texts = [
+        json.dumps({"op": "c", "after": {column: n}, "source": {"db": "inventory", "table": table}})
+        for n, (table, column) in enumerate([("people", "ID"), ("orders", "ID")])
+    ]
+    sink(spark.createDataFrame([(text,) for text in texts], "value string"), 0)
+    rows = {
+        name: view.drop_columns("weight").to_pylist() for name, view in sink.last.outputs.items()
+    }
+    assert rows == {"a": [{"ID": 0}], "b": [], "c": [{"ID": 1}]}
 
 
 def event(op, before, after):

@@ -72,7 +72,7 @@ class DebeziumDecoder:
     ) -> None:
         self._feed = feed
         self._relations = relations
-        self._tables = feed.tables or {name: name for name in relations}
+        self._tables = feed.tables
         self.shape = EventShape({"": ROOT, "payload": PAYLOAD, "source": SOURCE}, columns)
 
     def groups(

@@ -167,6 +167,9 @@ class _EventReader:
         schemas = {name: schema.arrow_columns for name, schema in inputs.items()}
         names = ColumnNames(feed.rename, feed.match_case, schemas)
         columns, relations = relations_of(schemas, keys, names)
+        if not feed.tables:
+            # Also inputs that are not among ``relations``: their events are refused, not unknown.
+            feed = replace(feed, tables={name: name for name in schemas})
         self._decoder = DECODERS[type(feed)](feed, columns, relations)
         self._scanner = Scanner(self._decoder.shape)
         hidden = feed.placeholders if isinstance(feed, DebeziumFeed) else ()

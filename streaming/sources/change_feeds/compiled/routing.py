@@ -30,7 +30,6 @@ def route_events(
             that has no relation in ``relations``. If the feed has ``ignore_unknown_tables``, events
             that change rows of an unknown table are skipped instead.
     """
-    tables = feed.tables or {name: name for name in relations}
     for first, numbers in group_events(events, ("type", "database", "table"), refused):
         try:
             kind = events.text(first, "type")
@@ -38,7 +37,7 @@ def route_events(
         except ValueError:
             refused[numbers] = True
             continue
-        name = feed.relation or _find_relation(tables, database, table)
+        name = feed.relation or _find_relation(feed.tables, database, table)
         is_row = kind is not None and kind in row_types
         if is_row and name is None and feed.ignore_unknown_tables:
             continue
