@@ -221,9 +221,10 @@ class StoredViews:
                 view = link.views[view]
             elif previous == NO_CHANGE:
                 break  # no earlier version has rows of this view
-        if found and None not in (previous, after.last_change) and previous != after.last_change:
+        if None not in (previous, after.last_change) and previous != after.last_change:
+            whole = found[-1].batch_id if found else until
             raise StateError(
-                f"version {found[-1].batch_id} of {self._files.location} has the whole view "
+                f"version {whole} of {self._files.location} has the whole view "
                 f"{view!r} again, because it was added or replaced, and its changes do not "
                 "continue those that were read before: start the reading query again with a new "
                 "checkpoint, and replace its result"

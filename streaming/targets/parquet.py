@@ -114,8 +114,10 @@ class ParquetTarget:
             delta.check_free(BATCH_ID)
         try:
             has_files, last_batch = self._read_view(files, delta)
-            delta = self._replace_view(files, delta, last_batch)
-            if self._needs_write(files, delta, has_files, last_batch):
+            given, delta = delta, self._replace_view(files, delta, last_batch)
+            # A whole view that changes nothing has an empty file, so that the next delta follows.
+            has_rows = bool(given.table.num_rows or delta.table.num_rows)
+            if self._needs_write(files, delta, has_rows or not has_files, last_batch):
                 if delta.mode == "append":
                     delta = replace(delta, table=delta.written_rows())
                 table = delta.with_batch_id() if has_batch_id else delta.table
@@ -125,7 +127,7 @@ class ParquetTarget:
                 f"{delta}: {address_of(files.location)} cannot be written to: {error}; the query "
                 "has stopped and can be started again; no row of this micro-batch is visible"
             ) from error
-        if delta.table.num_rows:
+        if has_rows:
             last_batch = max(last_batch, delta.batch_id)
         identity = self._identity(delta)
         self._last_batches[identity] = last_batch
@@ -200,7 +202,7 @@ class ParquetTarget:
         return replace(delta, table=table)
 
     @staticmethod
-    def _needs_write(files: Files, delta: ViewDelta, has_files: bool, last_batch: int) -> bool:
+    def _needs_write(files: Files, delta: ViewDelta, has_content: bool, last_batch: int) -> bool:
         """Check that a delta fits the files of its view; return whether to write its file."""
         if delta.mode == "complete":
             # A replay of the same micro-batch writes the same file again.
@@ -210,7 +212,7 @@ class ParquetTarget:
         place = f"directory {address_of(files.location)}"
         if last_batch < delta.batch_id:
             delta.check_follows(last_batch, place)
-        return bool(delta.table.num_rows) or not has_files
+        return has_content
 
     def _encode(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
         record = {MODE_KEY: str(delta.output_mode)}

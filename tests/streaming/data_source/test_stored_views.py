@@ -205,6 +205,20 @@ def test_changes_of_a_view_that_was_made_again_do_not_continue(tmp_path):
     )
 
 
+def test_a_view_that_was_made_again_without_rows_does_not_continue(tmp_path):
+    sink = sink_of(tmp_path, VIEWS, keep=100)
+    sink(Frame(batch([(1, 2, "a")])), 0)
+    stored = StoredViews(tmp_path)
+    position = stored.position("counts", 0)
+    sink.drop_view("counts", change=ChangeOptions(allow_drop=True))
+    empty = COUNTS.replace(" GROUP BY", " WHERE src > 99 GROUP BY")
+    assert empty != COUNTS
+    sink.add_view(empty, MemoryTarget(), materialize=["counts"])
+    sink(Frame(batch([(1, 2, "c")])), 1)
+    with pytest.raises(StateError, match=r"version 1 .* has the whole view 'counts' again"):
+        stored.changed_versions("counts", position, 1)
+
+
 def test_a_view_that_is_computed_in_slices_has_rows_when_it_is_complete(tmp_path):
     sink = sink_of(tmp_path, PATHS, keep=100)
     sink(Frame(batch([(1, 2, "a"), (1, 2, "b"), (1, 2, "c")])), 0)

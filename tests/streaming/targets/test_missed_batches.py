@@ -128,6 +128,20 @@ def test_a_dropped_target_holds_nothing_and_accepts_the_whole_view(place, mode):
     assert place.target().last_batch(empty) == 3
 
 
+@pytest.mark.parametrize("mode", ["delta", "append", "upsert"])
+@pytest.mark.parametrize("is_new", [False, True])
+def test_after_a_whole_view_that_equals_what_the_target_holds_it_goes_on(place, mode, is_new):
+    target = place.target()
+    target.write(change(0, ONE, NO_BATCH, mode))
+    target = place.target() if is_new else target
+    target.write(change(4, ONE, NO_BATCH, mode))
+    target = place.target() if is_new else target
+    target.write(change(5, TWO, 4, mode))
+    assert place.target().last_batch(change(6, NOTHING, 5, mode)) == 5
+    if (place.kind, mode) != ("parquet", "upsert"):  # whose files repeat the row
+        assert place.rows() == Counter({(1, "a", 0.5): 1, (2, "a", 0.5): 1})
+
+
 @pytest.mark.parametrize("mode", ["delta", "upsert"])
 @pytest.mark.parametrize("table", [TWO, NOTHING], ids=["rows", "no rows"])
 def test_a_whole_view_replaces_the_rows_that_a_target_holds(place, mode, table):
