@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -171,7 +171,7 @@ class DebeziumFeed:
             "relation",
             "column_types",
             f"{self._skip()} AS skip",
-            f"{self._error(inputs, keyed, names)} AS error",
+            f"{self._error(inputs, keys, names)} AS error",
             f"{images} AS images",
         )
         return build_envelope(
@@ -227,7 +227,10 @@ class DebeziumFeed:
             skip += " OR (op IS NOT NULL AND relation IS NULL)"
         return skip
 
-    def _error(self, inputs: Mapping[str, pa.Schema], keyed: str, names: ColumnNames) -> str:
+    def _error(
+        self, inputs: Mapping[str, pa.Schema], keys: Mapping[str, Sequence[str]], names: ColumnNames
+    ) -> str:
+        keyed = is_keyed(keys)
         advice = (
             " before image: have the database log it (PostgreSQL: REPLICA IDENTITY FULL, MySQL: "
             "binlog_row_image=FULL), or declare the keys of the input"
@@ -242,7 +245,7 @@ class DebeziumFeed:
         is_lost = case(
             "relation",
             relations,
-            lambda name: self._is_value_lost(name, inputs[name], names),
+            lambda name: self._is_value_lost(name, inputs[name], keys.get(name, ()), names),
             "false",
         )
         return first_reason(
@@ -284,8 +287,14 @@ class DebeziumFeed:
             tests.append(f"({not_in_before} AND if(op = 'u', {in_after}, {is_expected}))")
         return f"({' OR '.join(tests)})"
 
-    def _is_value_lost(self, relation: str, schema: pa.Schema, names: ColumnNames) -> str:
-        """Return the SQL condition that neither image has a value that the database did not log."""
+    def _is_value_lost(
+        self, relation: str, schema: pa.Schema, key: Sequence[str], names: ColumnNames
+    ) -> str:
+        """Return the SQL condition that a value is needed that the database did not log.
+
+        A value of the new row may be in either image. The old row must be known as a whole; with a
+        ``key``, a deletion needs only the key, and an update has it in the new row.
+        """
         tests = []
         for column in schema:
             after, before = (
@@ -295,7 +304,10 @@ class DebeziumFeed:
             unlogged_before = f"coalesce(CAST({before} AS STRING) IN ({placeholders}), false)"
             unlogged_after = f"coalesce(CAST({after} AS STRING) IN ({placeholders}), false)"
             tests.append(f"({unlogged_after} AND ({before} IS NULL OR {unlogged_before}))")
-            tests.append(f"({unlogged_before} AND op = 'd')")
+            if not key:
+                tests.append(f"({unlogged_before} AND op IN ('u', 'd'))")
+            elif column.name in key:
+                tests.append(f"({unlogged_before} AND op = 'd')")
         return f"({' OR '.join(tests)})"
 
 

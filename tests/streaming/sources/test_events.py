@@ -173,6 +173,18 @@ def test_bytes_and_arrays_that_postgres_did_not_log_are_recognized(reader, binar
         assert len(changes.dead_letters) == letters
 
 
+@pytest.mark.parametrize(("keys", "letters"), [(None, 2), (KEYS, 0)])
+def test_the_row_before_a_change_must_be_known_unless_its_key_is_enough(reader, keys, letters):
+    before = {"id": 1, "name": PLACEHOLDER}
+    texts = [event("u", before, {"id": 1, "name": "new"}), event("d", before | {"id": 2}, None)]
+    changes = decode_batch(reader(DebeziumFeed(), texts, keys=keys), INPUTS)
+    assert len(changes.dead_letters) == letters
+    rows = changes.tables["r"].to_pylist() if changes.tables else []
+    names = [row["name"] for row in rows if row["weight"] > 0]
+    deleted = [row["id"] for row in rows if row["weight"] < 0]
+    assert (names, deleted) == (([], []) if letters else (["new"], [2]))
+
+
 def test_text_that_is_not_utf8_is_a_dead_letter_and_never_altered(spark):
     texts = [event(after=GOOD | {"name": "X"}).encode().replace(b"X", b) for b in (b"\xe9", b"e")]
     frame = spark.createDataFrame([(text, text) for text in texts], "key binary, value binary")

@@ -83,7 +83,7 @@ def test_the_offset_of_kafka_orders_the_changes_of_a_key(spark):
 
 @pytest.mark.parametrize("ignores", [True, False])
 def test_an_input_that_the_compiled_decoder_cannot_read_keeps_its_events(spark, ignores):
-    """Names that differ only in case are read by Spark, and a table name is still one of an input."""
+    """Spark reads names that differ only in case; the table is not unknown."""
     schemas = {"people": "ID bigint", "orders": "id bigint", "inventory.orders": "ID bigint"}
     circuit = compile_sql(
         "CREATE VIEW a AS SELECT * FROM people; CREATE VIEW b AS SELECT * FROM orders;"
