@@ -45,7 +45,8 @@ class OrderedRows:
         arity: The number of columns. The columns after the keys determine the order.
         limit: Rows are read until their weights add up to this number; None for all rows.
         tie_columns: The number of columns after the keys in which tied rows are equal; None if
-            there are no ties. With a limit, the rows that tie with the last one are read, too.
+            there are no ties. All rows that tie with the first one are read, and with a limit those
+            that tie with the last one.
 
     >>> least = OrderedRows(1, 2, limit=1)
     >>> first_rows, steps = least.prepare(ZSet.from_rows([(7, 3), (7, 5)]), np.array([[7]]))

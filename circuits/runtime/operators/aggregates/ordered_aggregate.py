@@ -102,7 +102,7 @@ class OrderedAggregate:
                 len(keys),
                 self._order.width,
                 limit=1 if function.reads_first else None,
-                tie_columns=self._order.tie_columns if function.reads_first else None,
+                tie_columns=self._order.tie_columns,
             )
 
     @property
