@@ -46,6 +46,7 @@ from dbsp_wcoj.kernels.values.linear_aggregate import (
     compute_results,
     sum_quantities,
 )
+from dbsp_wcoj.kernels.values.running_best import change_improvements
 from dbsp_wcoj.storage.group_lookup import group_slots
 from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.least_values import LeastValues
@@ -150,6 +151,10 @@ def _warm_up_groups() -> None:
     keys = np.array([[1]])
     trace.update(rows)
     prefix_lookup(trace, keys, limit=1, step=trace.prepare(rows))
+    change_improvements(
+        *(np.zeros(1, np.int64), np.zeros((2, 1), np.int64), *np.zeros((2, 1), np.int64)),
+        *np.empty((4, 2), np.int64),
+    )
     group_indices, slot_rows, weights = split_at_step(*prefix_lookup(trace, keys), 1)
     group_slots(trace, keys)
     first_slot_weights(group_indices, slot_rows[0], weights, 1, 1, 1)

@@ -37,13 +37,10 @@ from circuits.runtime.operators.aggregates.groups import changed_groups
 from circuits.runtime.operators.first_candidates import CandidateOrder
 from circuits.runtime.operators.first_derivations import first_positions_of_rows
 from circuits.runtime.operators.operator import Result, StepContext
-from circuits.runtime.operators.recursive_distinct import (
-    change_mask,
-    presence_changes,
-    running_sums,
-)
+from circuits.runtime.operators.recursive_distinct import change_mask
 from circuits.types.codecs.codec import Codec
 from dbsp_wcoj import Trace, ZSet
+from dbsp_wcoj.kernels.values.running_best import change_improvements
 from dbsp_wcoj.row_parts import RowPart
 from dbsp_wcoj.storage.prefix_lookup import PrefixRows, prefix_lookup
 from dbsp_wcoj.storage.trace import Staged, TraceStep
@@ -138,33 +135,25 @@ class RecursiveMinMaxOperator:
         staged = trace.prepare(candidates)
         keys = changed_groups(candidates, range(delta.arity - 2))
         histories = _read_histories(trace, candidates, keys, staged)
-        key_indices, history_rows = histories.prefix_index, histories.rows
-        is_start = change_mask(key_indices) | change_mask(history_rows[0])
-        improved_parts, best_parts = [], []
-        for weights in (histories.new, histories.old):
-            is_present = running_sums(weights, is_start) > 0
-            inserted = np.flatnonzero(presence_changes(is_present, is_start) > 0)
-            improved = improvements(key_indices[inserted], *history_rows[:, inserted])
-            improved_parts.append(improved)
-            # The last improvement of a key is its best value.
-            is_best = np.ones(improved.shape[1], np.bool_)
-            is_best[:-1] = change_mask(improved[0])[1:]
-            best_parts.append(improved[:-1, is_best])
+        size = len(histories.prefix_index)
+        positions, weights = np.empty((2, size), np.int64)
+        best_positions, best_weights = np.empty((2, 2 * size), np.int64)
+        count, best_count = change_improvements(
+            *map(np.ascontiguousarray, histories), positions, weights, best_positions, best_weights
+        )
+        improved, best = positions[:count], best_positions[:best_count]
+        key_rows = keys[:, histories.prefix_index[improved]]
+        best_key_rows = keys[:, histories.prefix_index[best]]
         return BestChanges(
-            self._difference(keys, improved_parts), self._difference(keys, best_parts), staged
+            self._rows(key_rows, histories.rows[:, improved], weights[:count]),
+            self._rows(best_key_rows, histories.rows[:1, best], best_weights[:best_count]),
+            staged,
         )
 
-    def _difference(self, keys: Int64Array, parts: Sequence[Int64Array]) -> ZSet:
-        """Return the rows of the first part minus those of the second.
-
-        Args:
-            keys: The keys.
-            parts: The index of the key, then the other columns of candidates.
-        """
-        rows = np.concatenate(parts, axis=1)
-        candidates = np.concatenate((keys[:, rows[0]], rows[1:]))
-        weights = np.repeat([1, -1], [part.shape[1] for part in parts])
-        return consolidated_rows(self.order.rows(candidates), weights)
+    def _rows(self, keys: Int64Array, values: Int64Array, weights: Int64Array) -> ZSet:
+        """Return candidates as rows, given their keys and the columns after them."""
+        candidates = np.concatenate((keys, values))
+        return consolidated_rows(self.order.rows(candidates), weights.copy())
 
 
 def _read_histories(
@@ -219,28 +208,3 @@ def _read_histories(
         np.concatenate((settled.old, others.old)),
         np.concatenate((settled.new, others.new)),
     )
-
-
-def improvements(key_indices: Int64Array, values: Int64Array, iterations: Int64Array) -> Int64Array:
-    """Return the rows (key, value, iteration) that improve the least value of their key.
-
-    Args:
-        key_indices: The key of each candidate, ascending.
-        values: The values of the candidates.
-        iterations: The iterations at which the candidates are inserted.
-
-    Returns:
-        The rows in the order of keys and iterations.
-
-    >>> values, iterations = np.array([4, 5, 9]), np.array([3, 3, 1])
-    >>> improvements(np.array([0, 0, 0]), values, iterations).T.tolist()
-    [[0, 9, 1], [0, 4, 3]]
-    """
-    order = np.lexsort((values, iterations, key_indices))
-    key_indices, values, iterations = key_indices[order], values[order], iterations[order]
-    ranks = np.unique(values, return_inverse=True)[1].reshape(-1)
-    # Shifted by its key, each rank is less than all ranks of earlier keys, so that the running
-    # minimum restarts at each key.
-    least = np.minimum.accumulate(ranks - key_indices * len(ranks))
-    improved = np.flatnonzero(change_mask(least))
-    return np.stack((key_indices[improved], values[improved], iterations[improved]))
