@@ -48,7 +48,7 @@ def rmat(
     keys = np.empty(samples, np.int64)
     for start in range(0, samples, _CHUNK):
         part = keys[start : start + _CHUNK]
-        part[:] = _sample(generator, scale, len(part), quadrants)
+        part[:] = sample_edges(generator, scale, len(part), quadrants)
     keys.sort()
     source, target = keys >> scale, keys & ((1 << scale) - 1)
     keep = source != target
@@ -71,7 +71,7 @@ def candidates(source: Column, target: Column) -> float:
     return float(sum(np.minimum(left[source], right[target]).mean() for left, right in terms))
 
 
-def _sample(
+def sample_edges(
     generator: np.random.Generator,
     scale: int,
     count: int,

@@ -18,19 +18,19 @@ def cpu_seconds() -> float:
     return (
         time.process_time()
         + ended_children
-        + sum(_own_cpu_seconds(child) for child in _descendants(os.getpid()))
+        + sum(_own_cpu_seconds(child) for child in descendants(os.getpid()))
     )
 
 
 def cpu_seconds_of(process: int) -> float:
     """Return the CPU seconds of a process and its running children."""
-    return sum(_own_cpu_seconds(member) for member in [process, *_descendants(process)])
+    return sum(_own_cpu_seconds(member) for member in [process, *descendants(process)])
 
 
 def resident_bytes(process: int) -> int:
     """Return the bytes of memory that a process and its children use."""
     total = 0
-    for member in [process, *_descendants(process)]:
+    for member in [process, *descendants(process)]:
         try:
             total += int(Path(f"/proc/{member}/statm").read_text().split()[1]) * _PAGE_BYTES
         except (OSError, IndexError):
@@ -46,7 +46,7 @@ def _own_cpu_seconds(process: int) -> float:
     return sum(int(ticks) for ticks in fields[11:15]) / _TICKS_PER_SECOND
 
 
-def _descendants(process: int) -> list[int]:
+def descendants(process: int) -> list[int]:
     """Return the children of a process, their children, and so on.
 
     The kernel lists the children of each thread; a scan of /proc would take longer than a step.

@@ -16,6 +16,7 @@ speed      `benchmarks.scale.speed`: the counted work of every cell, and the spe
 batches    `benchmarks.scale.batches`: micro-batches on Spark with this machine's cores
 driver     `benchmarks.scale.driver`: bytes that reach the driver, CPU seconds, fixed cost
 recursion  `benchmarks.scale.recursion`: load and CPU seconds of the cells of recursive views
+edges      `benchmarks.scale.edges`: the memory of executors that keep a large graph; only if named
 
 Inputs: a real graph, RMAT graphs, and a graph with a hub. Patterns are directed triangles and
 4-cliques. If the real graph is missing, the run says so and leaves it out.
@@ -39,6 +40,7 @@ from benchmarks.result import Result, Row, copy_missing_tables, terminal
 from benchmarks.scale.batches import BatchSizes, measure_batches
 from benchmarks.scale.cells import CLIQUES, TRIANGLES, generate_hub_graph, measure_cells
 from benchmarks.scale.driver import DriverSizes, measure_driver
+from benchmarks.scale.edges import EdgeSizes, measure_edges
 from benchmarks.scale.groups import QUERIES, measure_groups
 from benchmarks.scale.recursion import RecursionSizes, measure_recursions
 from benchmarks.scale.shuffled_bytes import measure_shuffled_bytes
@@ -57,7 +59,11 @@ SPEED, BATCHES = "Speed-up, simulated", "Micro-batches on two cores"
 DRIVER = "Bytes that reach the driver"
 GROUPS = "Groups of aggregates"
 RECURSION = "Recursive views"
+EDGES = "Memory of executors"
 PARTS = ("cells", "groups", "bytes", "speed", "batches", "driver", "recursion")
+#: The parts that run only if they are named.
+LONG_PARTS = ("edges",)
+DEFAULT_EDGES = EdgeSizes(edges=1_000_000, rows=1_000_000, cells=8)
 PATTERNS = {pattern.name: pattern for pattern in (TRIANGLES, CLIQUES)}
 
 _GRAPH = SHARED / "data" / "graphs" / "uk-2007-05-100000.parquet"
@@ -145,19 +151,26 @@ QUICK = Sizes(
 
 def main(
     part: Annotated[
-        list[str], typer.Option(help=f"Parts to run, of {', '.join(PARTS)}; all by default.")
+        list[str],
+        typer.Option(
+            help=f"Parts to run, of {', '.join(PARTS + LONG_PARTS)}; all but the last by default."
+        ),
     ] = list(PARTS),  # noqa: B006
     graph: Annotated[Path, typer.Option(help="The real graph.")] = _GRAPH,
     history: Annotated[Path, typer.Option(help="Folder of a history, for recursion.")] = _HISTORY,
     quick: Annotated[bool, typer.Option(help="Small sizes, no real graph.")] = False,
     seed: int = 0,
+    edges: Annotated[int, typer.Option(help="Part edges: the edges of the graph.")] = 1_000_000,
+    edges_per_batch: Annotated[int, typer.Option(help="Part edges: those of a micro-batch.")] = (
+        DEFAULT_EDGES.rows
+    ),
     json: Annotated[
         Path | None,
         typer.Option(help="Write the result here; existing tables of other parts are kept."),
     ] = None,
 ) -> None:
     """Measure; exit status 1 if an answer is wrong."""
-    check_names(part, PARTS, "part")
+    check_names(part, PARTS + LONG_PARTS, "part")
     real = None
     if not quick and graph.is_file():
         real = read_graph(graph)
@@ -167,11 +180,16 @@ def main(
     warm_up(1)
     changes = None if quick or not history.is_dir() else read_history(history)
     with open_run("scale", part, seed=seed, json=json) as run:
-        measure(run, QUICK if quick else FULL, real, changes)
+        large = EdgeSizes(edges, edges_per_batch, DEFAULT_EDGES.cells)
+        measure(run, QUICK if quick else FULL, real, changes, large)
 
 
 def measure(
-    run: PartsRun, sizes: Sizes, real: Graph | None, history: History | None = None
+    run: PartsRun,
+    sizes: Sizes,
+    real: Graph | None,
+    history: History | None = None,
+    edges: EdgeSizes = DEFAULT_EDGES,
 ) -> None:
     """Run the parts, and write the result.
 
@@ -180,6 +198,7 @@ def measure(
         sizes: Their sizes.
         real: The real graph, if there is one.
         history: A history for the part ``recursion``; by default a generated one.
+        edges: The size of the part ``edges``.
     """
     tables: dict[str, list[Row]] = {}
     result = Result("scale", CLAIM, tables)
@@ -211,6 +230,9 @@ def measure(
     if "recursion" in run.parts:
         changes = history or generate_history(300, 300, run.seed)
         tables[RECURSION] = measure_recursions(run, sizes.recursion, changes, real)
+    if "edges" in run.parts:
+        run.report("memory of executors ...")
+        tables[EDGES] = measure_edges(run, edges)
     if run.json is not None and run.json.exists():
         copy_missing_tables(result, Result.read(run.json))
     run.verdict.close(result, run.json)

@@ -22,6 +22,7 @@ from benchmarks.scale.cells import (
     expected_copies,
     generate_hub_graph,
 )
+from benchmarks.scale.edges import EdgeSizes, Generator
 from streaming.distributed.execution.placement import place_rows
 
 NO_SPARK = [part for part in scale.PARTS if part not in ("batches", "driver")]
@@ -119,3 +120,17 @@ def test_intermediate_rows_are_those_of_the_best_join_order_of_each_term() -> No
 def test_a_pattern_has_an_atom_for_each_edge() -> None:
     assert TRIANGLES.query == "n() :- e0(a, b), e1(b, c), e2(a, c)"
     assert len(CLIQUES.atoms) == 6
+
+
+def test_the_edges_of_a_task_are_the_same_in_each_attempt_and_differ_from_others() -> None:
+    sizes = EdgeSizes(edges=8_000, rows=4_000, cells=8)
+    assert sizes.scale == 10
+
+    def edges_of(task: int, batch_id: int = 0) -> pa.Table:
+        return pa.Table.from_batches(Generator(0, batch_id, 2_000, sizes.scale).tables_of(task))
+
+    edges = edges_of(0)
+    assert 1_800 < edges.num_rows <= 2_000
+    assert edges == edges_of(0) and edges not in (edges_of(1), edges_of(0, batch_id=1))
+    source, target = (edges.column(name).to_numpy() for name in ("src", "dst"))
+    assert (source != target).all() and max(source.max(), target.max()) < 1 << sizes.scale
