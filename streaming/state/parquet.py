@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final
 
 import pyarrow as pa
@@ -31,7 +32,7 @@ from circuits.types.functions.casting.interval_texts import cast_intervals
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.files import Bytes
 
-__all__ = ["encode_parquet", "read_parquet", "stored_type"]
+__all__ = ["encode_parquet", "read_header", "read_parquet", "stored_type"]
 
 MAX_FILE_ROWS: Final = 1 << 20
 MAX_DECIMAL_DIGITS: Final = 76
@@ -103,18 +104,46 @@ def read_parquet(data: Bytes, name: str) -> pa.Table:
     Raises:
         StateDamagedError: The file is not a Parquet file, or another program wrote it.
     """
+    with _name_damage(name):
+        file = _open_checked(data)
+        return _with_written_types(file.read(), file.metadata.metadata or {})
+
+
+def read_header(data: Bytes, name: str) -> tuple[pa.Schema, int]:
+    """Return the columns, and the number of rows, of a file that `encode_parquet` wrote.
+
+    The arguments and the errors are those of `read_parquet`. Only the end of the file is read.
+
+    >>> [file] = encode_parquet(pa.table({"n": [1, 2]}))
+    >>> read_header(file, "file")[1]
+    2
+    """
+    with _name_damage(name):
+        file = _open_checked(data)
+        empty = _with_written_types(file.schema_arrow.empty_table(), file.metadata.metadata or {})
+        return empty.schema, file.metadata.num_rows
+
+
+def _open_checked(data: Bytes) -> pq.ParquetFile:
+    """Open a file, and check that this library wrote it."""
+    buffer = pa.py_buffer(data)
+    file = pq.ParquetFile(buffer)
+    metadata = file.metadata
+    # Even a column of booleans has at most eight rows in a byte.
+    if metadata.num_rows > max(MAX_FILE_ROWS, 8 * buffer.size):
+        raise ValueError(f"{metadata.num_rows} rows in {buffer.size} bytes")
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.compression != "UNCOMPRESSED" or column.has_dictionary_page:
+                raise ValueError(f"column {column.path_in_schema} is compressed")
+    return file
+
+
+@contextmanager
+def _name_damage(name: str) -> Iterator[None]:
+    """Raise errors of a damaged file as `StateDamagedError` with its name."""
     try:
-        buffer = pa.py_buffer(data)
-        file = pq.ParquetFile(buffer)
-        metadata = file.metadata
-        # Even a column of booleans has at most eight rows in a byte.
-        if metadata.num_rows > max(MAX_FILE_ROWS, 8 * buffer.size):
-            raise ValueError(f"{metadata.num_rows} rows in {buffer.size} bytes")
-        for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            for column in map(group.column, range(group.num_columns)):
-                if column.compression != "UNCOMPRESSED" or column.has_dictionary_page:
-                    raise ValueError(f"column {column.path_in_schema} is compressed")
-        return _with_written_types(file.read(), metadata.metadata or {})
+        yield
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise StateDamagedError(
             f"{name} is not a Parquet file of this library ({type(error).__name__}: {error}): "

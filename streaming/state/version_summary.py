@@ -3,7 +3,8 @@
 A published table is in memory, or in files of the state directory: in mode "distributed", executors
 write the changes of a view to files, and the process of the sink has only the names of these files,
 their checksums and the number of rows. It reads the rows when a target or an observer asks for
-them.
+them. The tables of a micro-batch that is published again after a restart are in files in any mode,
+so a function whose DataFrame reads the files receives them without memory of the driver.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from streaming.errors import ReplayError
-from streaming.state.files import Files
+from streaming.state.files import Files, MappableFiles
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import FileChecksum, Manifest, ProgramLink
-from streaming.state.parquet import read_parquet
-from streaming.state.verified_files import read_verified
+from streaming.state.parquet import read_header, read_parquet
+from streaming.state.verified_files import map_verified, read_verified
 
 __all__ = [
     "PublishedTable",
@@ -208,18 +209,32 @@ def summarize(
 
 
 def read_summary(files: Files, manifest: Manifest) -> VersionSummary:
-    """Return the summary of a version, and read its published tables.
+    """Return the summary of a version, and check the files of its published tables.
+
+    A table is read when it is asked for; until then, little of a local file is in memory.
 
     Raises:
         StateDamagedError: A file of these tables is damaged.
         OSError: The file system failed.
+
+    Complexity:
+        O(bytes of these files), for their checksums.
     """
-
-    def read_table(name: str) -> pa.Table:
-        data = read_verified(files, name, manifest.files[name])
-        return read_parquet(data, f"{files.location}/{name}")
-
     outputs = {
-        view: pa.concat_tables(map(read_table, names)) for view, names in manifest.outputs.items()
+        view: _find_table(files, {name: manifest.files[name] for name in names})
+        for view, names in manifest.outputs.items()
     }
     return summarize(files, manifest, outputs)
+
+
+def _find_table(files: Files, checksums: Mapping[str, FileChecksum]) -> StoredTable:
+    """Return the published table in some files, whose checksums are compared."""
+    headers = []
+    for name, checksum in checksums.items():
+        if isinstance(files, MappableFiles):
+            data = map_verified(files, name, checksum).memory
+        else:
+            data = read_verified(files, name, checksum)
+        headers.append(read_header(data, f"{files.location}/{name}"))
+    schema, _ = headers[0]  # a table without rows has a file
+    return StoredTable(files, checksums, schema, sum(rows for _, rows in headers))

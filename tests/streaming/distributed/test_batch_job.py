@@ -43,6 +43,7 @@ from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.state.version_summary import StoredTable
+from streaming.targets.frame import FrameTarget
 from tests.circuits.sql.test_sql_circuits import SCHEMAS as SQL_SCHEMAS
 from tests.circuits.sql.test_sql_circuits import World
 from tests.generators.sql_generator import selects
@@ -631,6 +632,42 @@ def test_views_that_are_not_outputs_are_not_written(tmp_path):
         embedded(Frame(None, table), number)
         sink(UnreadFrame(cluster.frame(table)), number)
         assert outputs(sink) == outputs(embedded)
+
+
+def test_a_replay_passes_files_to_a_function_and_reads_no_row_in_the_driver(tmp_path):
+    cluster, deltas = LocalCluster(attempts=(1,)), []
+    text = "CREATE VIEW t AS SELECT dst, src FROM e WHERE src >= 0"
+
+    def open_sink() -> ViewSink:
+        circuit = compile_sql(text, {"e": SCHEMAS["e"]})
+        target = Output("t", lambda frame, batch_id: None)
+        return ViewSink(circuit, [target], state_dir=tmp_path, mode="distributed", cells=3)
+
+    edges = pa.table({"src": range(3_000), "dst": [1] * 3_000})
+    with (
+        patch.object(FrameTarget, "write", lambda target, delta: deltas.append(delta)),
+        patch.object(StoredTable, "read", side_effect=AssertionError),
+    ):
+        sink = open_sink()
+        sink(UnreadFrame(cluster.frame(edges)), 0)
+        sink.close()
+        sink = open_sink()
+        sink(UnreadFrame(cluster.frame(edges)), 0)
+        assert sink.metrics[-1].replayed and sink.metrics[-1].rows_out["t"] == 3_000
+        expected = Counter({(1, n): 1 for n in range(3_000)})
+    assert bag_of(sink.last.outputs["t"]) == expected
+    first, again = deltas
+    assert first.files == again.files and first.table.schema == again.table.schema
+    assert not again.table.num_rows
+    sink.close()
+    damaged = next(tmp_path.glob("outputs/*"))
+    damaged.write_bytes(damaged.read_bytes()[:-9] + b"x" * 9)
+    with patch.object(FrameTarget, "write"):
+        sink = open_sink()
+        sink(UnreadFrame(cluster.frame(edges)), 0)
+    assert not sink.metrics[-1].replayed  # the version with the damaged file is computed again
+    assert bag_of(sink.last.outputs["t"]) == expected
+    sink.close()
 
 
 def check_random_sql(data: st.DataObject) -> None:
