@@ -9,7 +9,8 @@ Rescaling (`streaming.distributed.rescaling`) and a change of the views
 (`streaming.distributed.program_change`) do this. The new files are not part of a version until a
 manifest names them.
 
-Memory: the state in one process, and once more the state of one stage.
+Memory: the state in one process, and once more the state of one stage. `CellState.repartition`,
+from cells to other cells, needs that of one cell in each task.
 """
 
 from __future__ import annotations
@@ -43,15 +44,20 @@ from streaming.distributed.migration import (
 )
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
-from streaming.distributed.planning.grid_planning import count_in_tables, stage_grid, view_grid
+from streaming.distributed.planning.grid_planning import (
+    KnownCounts,
+    count_in_tables,
+    stage_grid,
+    view_grid,
+)
 from streaming.distributed.planning.stages import Stage, Stages, cut_stages
 from streaming.distributed.stage_cells import StageCells
+from streaming.distributed.task_runner import LocalRunner, TaskRunner
 from streaming.errors import StreamingError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest
 from streaming.state.verified_files import read_state
-from streaming.state.writer import Writer
 
 __all__ = [
     "CellState",
@@ -69,26 +75,34 @@ class CellState:
         files: The state directory.
         state_id: Its id.
         circuit: The whole circuit.
+        runner: Runs the tasks that move rows from cells to cells; by default this process.
 
     Attributes:
         stage_cells: The cells of each stage.
     """
 
-    def __init__(self, files: Files, state_id: str, circuit: Circuit) -> None:
+    def __init__(
+        self, files: Files, state_id: str, circuit: Circuit, runner: TaskRunner | None = None
+    ) -> None:
         self._files = files
         self._circuit = circuit
         self._stages = circuit_stages(circuit)
         driver, cells = divide_circuit(circuit)
         self._driver = Circuit(driver)
         self.stage_cells = [
-            StageCells(files, state_id, stage, spec)
+            StageCells(files, state_id, stage, spec, runner or LocalRunner())
             for stage, spec in zip(self._stages.stages, cells, strict=True)
         ]
 
     @property
-    def writers(self) -> list[Writer]:
-        """The writers of the new files, to undo them if something fails later."""
-        return [writer for stage_cells in self.stage_cells for writer in stage_cells.writers]
+    def bytes_written(self) -> int:
+        """The size of the new files."""
+        return sum(stage_cells.bytes_written for stage_cells in self.stage_cells)
+
+    def undo(self) -> None:
+        """Remove the new files, if something fails later."""
+        for stage_cells in self.stage_cells:
+            stage_cells.undo()
 
     def gather(self, manifest: Manifest, steps: int) -> StateStep:
         """Load a version in cells into the circuit; return the state, to write it.
@@ -153,7 +167,9 @@ class CellState:
         def write(stage_cells: StageCells, state: OperatorState) -> dict[int, bytes]:
             stage = stage_cells.stage
             columns = _find_columns(stage, columns_of_views.get(stage.view, ()))
-            grid = grids[stage.number] = _choose_grid(stage, count, state, columns)
+            grid = grids[stage.number] = _choose_grid(
+                stage, count, _count_values(stage, state), columns
+            )
             written = stage_cells.write(grid, state, batch_id=batch_id, steps=steps)
             manifests.update({(stage.number, cell): data for cell, data in written.items()})
             return written
@@ -200,6 +216,8 @@ class CellState:
     def repartition(self, manifest: Manifest, count: int) -> CellVersions:
         """Convert the cells of a version to another number of cells.
 
+        The tasks of the runner read and write the rows (`streaming.distributed.stage_move`).
+
         Args:
             manifest: The version.
             count: The new maximum number of cells of a stage.
@@ -215,23 +233,19 @@ class CellState:
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
             choose_grid = partial(_choose_grid, stage, count, view_columns=_columns_of_grid(grid))
-            batch_id, steps = manifest.batch_id, manifest.steps
-            old = cells.stage_manifests(stage.number)
-            if any(grids[number] != layout.grids[number] for number in stage.partial_stages):
-                # The cells of the partial stages have emitted other rows than the old ones.
-                selected = [
-                    self.stage_cells[number].read_selected_rows(
-                        {cell: data for (other, cell), data in manifests.items() if other == number}
-                    )
-                    for number in stage.partial_stages
-                ]
-                state = final_state(stage, stage_cells.read(grid, old), selected)
-                new_grid = choose_grid(state)
-                written = stage_cells.write(new_grid, state, batch_id=batch_id, steps=steps)
-            else:
-                new_grid, written = stage_cells.repartition(
-                    grid, choose_grid, old, batch_id=batch_id, steps=steps
-                )
+            # If the grid of a partial stage has changed, its cells have emitted other rows.
+            is_reselected = any(grids[n] != layout.grids[n] for n in stage.partial_stages)
+            new_grid, written = stage_cells.repartition(
+                grid,
+                choose_grid,
+                cells.stage_manifests(stage.number),
+                batch_id=manifest.batch_id,
+                steps=manifest.steps,
+                partial_cells=[
+                    (self.stage_cells[number], _stage_manifests(manifests, number))
+                    for number in (stage.partial_stages if is_reselected else ())
+                ],
+            )
             grids.append(new_grid)
             manifests |= {(stage.number, cell): data for cell, data in written.items()}
         return CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests)
@@ -333,14 +347,24 @@ def _find_columns(stage: Stage, names: Collection[str]) -> list[int]:
 
 
 def _choose_grid(
-    stage: Stage, count: int, state: OperatorState, view_columns: Collection[int]
+    stage: Stage, count: int, counts: KnownCounts | None, view_columns: Collection[int]
 ) -> Grid:
-    """Choose the grid of a stage from the rows in its state.
+    """Choose the grid of a stage from the counts of the rows in its state, if it has some.
 
     The grid of a view has the given columns, if there are some.
     """
     if stage.view and view_columns:
         return view_grid(stage, count, view_columns)
+    return stage_grid(stage, count, counts=counts)
+
+
+def _count_values(stage: Stage, state: OperatorState) -> KnownCounts | None:
+    """Count the values of a join in its state; None for other stages, and without rows."""
     tables = relation_tables(stage, state)
     has_rows = any(table.num_rows for table in tables.values())
-    return stage_grid(stage, count, counts=count_in_tables(stage, tables) if has_rows else None)
+    return count_in_tables(stage, tables) if has_rows else None
+
+
+def _stage_manifests(manifests: Mapping[tuple[int, int], bytes], number: int) -> dict[int, bytes]:
+    """Return the manifests of the cells of one stage."""
+    return {cell: data for (other, cell), data in manifests.items() if other == number}

@@ -19,13 +19,13 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.schema import Schema
+from streaming.distributed.cell_files import open_cell
 from streaming.distributed.cell_state import circuit_stages, divide_circuit
 from streaming.distributed.execution.cell import OPERATOR, cell_spec
 from streaming.distributed.execution.view_deltas import RenamedReader
-from streaming.errors import StateMismatchError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
-from streaming.state.manifest import Manifest, read_cell_manifest
+from streaming.state.manifest import Manifest
 from streaming.state.verified_files import read_state
 from streaming.targets.output_mode import PostStepReader
 
@@ -68,14 +68,7 @@ class CellView:
     def _read(self, read: Callable[[PostStepReader], pa.Table]) -> pa.Table:
         tables = [self.schema.empty_table]
         for cell, data in sorted(self.manifests.items()):
-            manifest = read_cell_manifest(data)
-            circuit = Circuit(self.spec)
-            if manifest.fingerprint != circuit.fingerprint:
-                raise StateMismatchError(
-                    f"cell {cell} of a view belongs to another circuit than this version compiles "
-                    "the views to: use the version that wrote the state"
-                )
-            circuit.load(read_state(self.files, manifest))
+            circuit = open_cell(self.files, self.spec, data, f"cell {cell} of a view")
             step = circuit.prepare({})
             try:
                 reader = RenamedReader(step.after(OPERATOR), self.schema)

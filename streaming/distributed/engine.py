@@ -221,7 +221,7 @@ class DistributedEngine(Engine):
         session = self._last_session = _session_of(batch.frame)
         views = self._view_outputs(batch.modes)
         kept = {} if cells is None else cells.manifests
-        previous = pipeline.rebalance(batch_id, kept, views)
+        previous = pipeline.rebalance(session, batch_id, kept, views)
         changed = self._store.pending_outputs  # rows that views publish because they have changed
         published = {
             view: output
@@ -274,11 +274,11 @@ class DistributedEngine(Engine):
         if not self._runs_as_job(batch):
             return None
         pipeline = self._pipeline_for(cells)
-        self._last_session = _session_of(batch.frame)
+        session = self._last_session = _session_of(batch.frame)
         views = self._view_outputs(batch.modes)
         kept = {} if cells is None else cells.manifests
         with timer.phase("cells", "decoding and the steps of the cells"):
-            previous = pipeline.rebalance(batch.batch_id, kept, views)
+            previous = pipeline.rebalance(session, batch.batch_id, kept, views)
             try:
                 frame, source = batch.reader.select(batch.frame), self._source_plan(batch.reader)
                 result = pipeline.run_job(frame, source, views, batch.batch_id, previous)

@@ -21,6 +21,9 @@ rows that Spark routes reach the same cells.
 
 Gathering checks that each row is in a cell of the old grid, and that a row of a join is in all of
 its cells. Damaged state, or state of another grid, raises an error and is not spread.
+
+Cells that move to another grid (`streaming.distributed.stage_move`) are gathered one by one: each
+reads its own rows (`first_rows`), and the counts of all cells are checked (`check_placement`).
 """
 
 from __future__ import annotations
@@ -42,7 +45,11 @@ from streaming.distributed.planning.stages import Relation, Stage
 from streaming.errors import StateDamagedError
 
 __all__ = [
+    "ORDERED_TRACES",
+    "PlacementCounts",
+    "check_placement",
     "final_state",
+    "first_rows",
     "gather_state",
     "merge_partial_states",
     "partial_state",
@@ -68,29 +75,108 @@ def gather_state(stage: Stage, grid: Grid, states: Mapping[int, OperatorState]) 
         StateDamagedError: A row is missing in one of its cells, or is in a wrong cell.
 
     Complexity:
-        O(rows in all cells), and sorting the pairs of a row and a cell.
+        O(copies of rows in all cells).
     """
     if stage.is_recursive and not stage.carried:
         (state,) = states.values()
         return state
     gathered: list[pa.Table | None] = []
+    counts: list[PlacementCounts] = []
     for part in range(len(next(iter(states.values())))):
-        state_of_cell = {cell: state[part] for cell, state in states.items()}
-        tables = {cell: table for cell, table in state_of_cell.items() if table is not None}
-        if not tables:
-            gathered.append(None)
-            continue
         if stage.carried and stage.state_columns[part] is None:
-            gathered.append(_common_rows(stage, tables))
+            common = {n: s[part] for n, s in states.items()}
+            given = {n: table for n, table in common.items() if table is not None}
+            gathered.append(_common_rows(stage, given) if given else None)
             continue
-        copies = pa.concat_tables(tables.values())
-        if stage.is_partial and part:  # the front of a part is not that of the group
-            gathered.append(copies.slice(0, 0))
-            continue
-        cell_of_copy = np.repeat([*tables], [table.num_rows for table in tables.values()])
-        placed = _place(stage, part, copies, grid)
-        gathered.append(copies.take(pa.array(_first_copies(stage, placed, cell_of_copy))))
+        tables: list[pa.Table] = []
+        counts_of_part = PlacementCounts()
+        for cell, state in states.items():
+            table = state[part]
+            if table is not None:
+                table, counts_of_cell = first_rows(stage, part, table, grid, cell)
+                tables.append(table)
+                counts_of_part = counts_of_part.add(counts_of_cell)
+        counts.append(counts_of_part)
+        gathered.append(pa.concat_tables(tables) if tables else None)
+    check_placement(stage, counts)
     return tuple(gathered)
+
+
+class PlacementCounts(NamedTuple):
+    """Counts of the rows of one part of a stage's state in some cells.
+
+    Attributes:
+        copies: The number of rows in these cells.
+        misplaced: How many of them are in a wrong cell.
+        rows: How many of them are in the first cell of their row.
+        expected: The number of copies that these rows have in all cells.
+    """
+
+    copies: int = 0
+    misplaced: int = 0
+    rows: int = 0
+    expected: int = 0
+
+    def add(self, other: PlacementCounts) -> PlacementCounts:
+        """Return the counts of both groups of cells."""
+        return PlacementCounts(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+def first_rows(
+    stage: Stage, part: int, table: pa.Table, grid: Grid, cell: int
+) -> tuple[pa.Table, PlacementCounts]:
+    """Return the rows of a part of the state of a cell of which the cell is the first one.
+
+    The front of the part of a group is not that of the group, so a partial stage has none.
+
+    Args:
+        stage: The stage.
+        part: The part.
+        table: Its rows in the cell.
+        grid: The grid of the cells.
+        cell: The cell.
+
+    Complexity:
+        O(rows · copies of a row).
+    """
+    if stage.is_partial and part:
+        return table.slice(0, 0), PlacementCounts()
+    if stage.carried and stage.state_columns[part] is None:  # all cells have all rows
+        if cell:
+            return table.slice(0, 0), PlacementCounts(copies=table.num_rows)
+        count = table.num_rows
+        return table, PlacementCounts(count, rows=count, expected=count * grid.cells)
+    placed = _place(stage, part, table, grid)
+    count = table.num_rows
+    first_cell_of_row = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(first_cell_of_row, placed.rows, placed.cells)
+    cells_of_row = np.bincount(placed.rows, minlength=count)
+    own_cells_of_row = np.bincount(placed.rows, placed.cells == cell, minlength=count)
+    first = np.flatnonzero(first_cell_of_row == cell)
+    counts = PlacementCounts(
+        count, int((own_cells_of_row != 1).sum()), len(first), int(cells_of_row[first].sum())
+    )
+    return table.take(pa.array(first)), counts
+
+
+def check_placement(stage: Stage, counts_of_parts: Iterable[PlacementCounts]) -> None:
+    """Check that each row is in its cells, and in all of them.
+
+    Args:
+        stage: The stage.
+        counts_of_parts: For each part of the state, the sum of the counts of all cells.
+
+    Raises:
+        StateDamagedError: A copy is in a wrong cell, or a row lacks a copy.
+    """
+    for counts in counts_of_parts:
+        if counts.misplaced or counts.expected != counts.copies:
+            raise StateDamagedError(
+                f"stage {stage.number}: {counts.misplaced} of {counts.copies} rows are in the "
+                f"wrong cells, and there are {counts.copies} copies of {counts.rows} rows instead "
+                f"of {counts.expected}: the state does not match its layout; restore the state "
+                "directory from a copy"
+            )
 
 
 def scatter_state(stage: Stage, grid: Grid, state: OperatorState) -> Iterable[OperatorState]:
@@ -270,32 +356,3 @@ def _common_rows(stage: Stage, tables: Mapping[int, pa.Table]) -> pa.Table:
             "a copy"
         )
     return next(iter(tables.values()))
-
-
-def _first_copies(stage: Stage, placed: PlacedRows, cell_of_copy: Integers) -> Integers:
-    """Return the positions of the copies that are in the first cell of their row.
-
-    Args:
-        stage: The stage.
-        placed: For each copy, all cells in which its row should be.
-        cell_of_copy: The cell in which each copy is.
-
-    Raises:
-        StateDamagedError: A copy is in a wrong cell, or a row lacks a copy.
-    """
-    count = len(cell_of_copy)
-    first_cell_of_row = np.full(count, np.iinfo(np.int64).max)  # by position of a copy
-    np.minimum.at(first_cell_of_row, placed.rows, placed.cells)
-    cells_of_row = np.bincount(placed.rows, minlength=count)  # by position of a copy
-    is_own_cell = placed.cells == cell_of_copy[placed.rows]  # by pair of copy and cell
-    is_misplaced = np.bincount(placed.rows, is_own_cell, minlength=count) != 1
-    first_copies = np.flatnonzero(first_cell_of_row == cell_of_copy)
-    expected_count = int(cells_of_row[first_copies].sum())
-    if is_misplaced.any() or expected_count != count:
-        raise StateDamagedError(
-            f"stage {stage.number}: {int(is_misplaced.sum())} of {count} rows are in the "
-            f"wrong cells, and there are {count} copies of {len(first_copies)} rows instead "
-            f"of {expected_count}: the state does not match its layout; restore the state "
-            "directory from a copy"
-        )
-    return first_copies

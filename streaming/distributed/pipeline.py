@@ -34,7 +34,6 @@ from pyspark.sql import functions as f
 
 from circuits import StepLimitError
 from circuits.plan.fixpoint import MAX_ITERATIONS
-from circuits.state.migration import OperatorState
 from dbsp_wcoj import Formula
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from dbsp_wcoj.planning.formula_candidates import FormulaName
@@ -64,6 +63,7 @@ from streaming.distributed.explain import ExchangedRows
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import (
+    KnownCounts,
     count_in_tables,
     grid_from_counts,
     view_grid,
@@ -74,10 +74,10 @@ from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_errors import parse_error
+from streaming.distributed.task_runner import SparkRunner
 from streaming.distributed.unused_files import remove_unused_files
 from streaming.state.files import Files
 from streaming.state.manifest import read_cell_manifest
-from streaming.state.writer import Writer
 
 __all__ = ["CellManifests", "Pipeline", "PipelineResult"]
 
@@ -168,6 +168,7 @@ class Pipeline:
 
     def rebalance(
         self,
+        session: SparkSession,
         batch_id: int,
         previous: CellManifests,
         views: Mapping[str, ViewOutput] = MappingProxyType({}),
@@ -176,22 +177,27 @@ class Pipeline:
 
         These are uneven joins, and materialized views of which a key has rows in several cells.
 
-        New grids and files become part of the state only with the commit of the micro-batch.
+        Executors move the rows. New grids and files become part of the state only with the commit
+        of the micro-batch.
 
         Args:
+            session: The session that runs the tasks.
             batch_id: The micro-batch.
             previous: The manifests after the previous micro-batch; empty before the first one.
             views: How the views are published.
 
         Raises:
             StateError: Cells cannot be read or written.
+            PySparkException: A task failed, also after Spark's retries.
         """
         manifests = dict(previous)
-        writers: list[Writer] = []  # of all stages, to undo them if a later one fails
+        runner = SparkRunner(session)
+        moved: list[StageCells] = []  # to undo them if a later one fails
         for stage in self._running:
             old_manifests = _stage_manifests(stage, manifests)
             spec, grid = self.specs[stage.number], self.grids[stage.number]
-            stage_cells = StageCells(self._files, self._state_id, stage, spec, writers)
+            stage_cells = StageCells(self._files, self._state_id, stage, spec, runner)
+            moved.append(stage_cells)
             grid_of_keys = self._grid_of_keys(stage, views.get(stage.view))
             try:
                 if grid_of_keys is not None and old_manifests:
@@ -215,8 +221,8 @@ class Pipeline:
                 else:
                     continue
             except BaseException:
-                for writer in writers:
-                    writer.undo()
+                for stage_cells in moved:
+                    stage_cells.undo()
                 raise
             self._set_grid(stage, grid)
             manifests = {key: data for key, data in manifests.items() if key[0] != stage.number}
@@ -522,7 +528,7 @@ class Pipeline:
         return cached
 
 
-def _return_grid(grid: Grid, state: OperatorState) -> Grid:
+def _return_grid(grid: Grid, counts: KnownCounts | None) -> Grid:
     """Return a grid that does not depend on the state."""
     return grid
 

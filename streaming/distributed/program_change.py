@@ -100,8 +100,8 @@ def change_cells(
         writer.add(step)
         written = writer.make_manifest(step, manifest.batch_id, state_id="", fingerprint="")
     except BaseException:
-        for started in (writer, *cell_state.writers):
-            started.undo()
+        writer.undo()
+        cell_state.undo()
         raise
     after = replace(
         pending.manifest,

@@ -4,7 +4,7 @@
 
     embedded   -- scatter the state of each stage's operator ------>   cells
     cells      -- gather, each row once --------------------------->   embedded
-    p cells    -- gather, and scatter by the new grid ------------->   q cells
+    p cells    -- each cell sends its rows to the new cells ------->   q cells
 
 Rescaling is offline: it takes the lock of the directory, so no query may run on it. It writes the
 newest version again in the other form, with the same batch id and the same published deltas, reads
@@ -18,7 +18,9 @@ frequent that they must be spread (`streaming.distributed.planning.grid_planning
 useful to rescale a grown state to the same number of cells.
 
 The views are compiled from the text in the directory (`streaming.state.view_definitions`). Memory:
-the state of one stage, or the whole state if the result is embedded.
+the state of one stage, and the whole state if the state is or was embedded. From cells to cells
+(`streaming.distributed.stage_move`), that of one cell: in this process, or with a session in each
+task on executors, and the driver receives no row.
 """
 
 from __future__ import annotations
@@ -26,11 +28,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.circuit_state import StateStep
 from circuits.user_functions import UserFunction
 from streaming.distributed.cell_state import CellState, check_distributable
+from streaming.distributed.task_runner import LocalRunner, SparkRunner, TaskRunner
+from streaming.errors import StreamingError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.files import Files
 from streaming.state.manifest import Manifest
@@ -75,6 +82,7 @@ def rescale_state(
     cells: int | None,
     spec: CircuitSpec | None = None,
     functions: Mapping[str, UserFunction] | None = None,
+    session: SparkSession | None = None,
 ) -> RescaleResult:
     """Convert the newest version of a state directory to another number of cells.
 
@@ -84,21 +92,34 @@ def rescale_state(
         spec: The views of a circuit that was built from plans; None to compile the text in
             the directory.
         functions: The user-defined functions that the text calls, by name.
+        session: A session whose executors share the directory: they move the rows from cells to
+            other cells. None to move them in this process.
 
     Raises:
         StateLockedError: A sink is using the directory.
         StateError: There is no version, a file is missing or damaged, the text of the views is
             missing, or the disk failed; the directory is unchanged.
-        StreamingError: The views cannot be distributed over this number of cells.
+        StreamingError: The views cannot be distributed over this number of cells, or a task of
+            Spark failed; the directory is unchanged.
     """
     with lock_for_rewrite(files, "rescale") as locked:
-        return _Rescaling(locked, cells, spec or read_newest_definition(locked, functions)).run()
+        spec = spec or read_newest_definition(locked, functions)
+        runner = LocalRunner() if session is None else SparkRunner(session)
+        try:
+            return _Rescaling(locked, cells, spec, runner).run()
+        except PySparkException as error:
+            raise StreamingError(
+                f"state directory {files.location}: a task that moves rows failed: {error}; the "
+                "directory was not changed"
+            ) from error
 
 
 class _Rescaling:
     """The conversion of the newest version of a state directory."""
 
-    def __init__(self, files: Files, cells: int | None, spec: CircuitSpec) -> None:
+    def __init__(
+        self, files: Files, cells: int | None, spec: CircuitSpec, runner: TaskRunner
+    ) -> None:
         self._files = files
         self._target_cells = cells
         self._circuit = Circuit(spec)
@@ -108,7 +129,7 @@ class _Rescaling:
         self._batch_id = self._before.batch_id
         if cells is not None:
             check_distributable(self._circuit)
-        self._cell_state = CellState(files, self._before.state_id, self._circuit)
+        self._cell_state = CellState(files, self._before.state_id, self._circuit, runner)
         self._writers: list[Writer] = []
 
     def run(self) -> RescaleResult:
@@ -128,8 +149,9 @@ class _Rescaling:
                 after = before
             staged = None if after == before else self._rewrite.stage(after)
         except BaseException:
-            for writer in self._all_writers:
+            for writer in self._writers:
                 writer.undo()
+            self._cell_state.undo()
             raise_if_replaced(self._files, self._rewrite.owner)
             raise
         if staged is not None:
@@ -141,7 +163,7 @@ class _Rescaling:
             len(self._cell_state.stage_cells),
             sum(stage_cells.is_moved for stage_cells in self._cell_state.stage_cells),
             sum(stage_cells.moved_rows for stage_cells in self._cell_state.stage_cells),
-            sum(writer.bytes_written for writer in self._all_writers),
+            sum(writer.bytes_written for writer in self._writers) + self._cell_state.bytes_written,
         )
 
     def _write_state(self, step: StateStep, cells: CellVersions | None) -> Manifest:
@@ -177,7 +199,3 @@ class _Rescaling:
             dead_letter_file=before.dead_letter_file,
             changes=before.changes,
         )
-
-    @property
-    def _all_writers(self) -> list[Writer]:
-        return [*self._writers, *self._cell_state.writers]

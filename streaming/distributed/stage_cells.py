@@ -1,40 +1,37 @@
 """The cells of one stage in a state directory: read their state, and write it for another grid.
 
 Tasks write the state of a cell step by step (`streaming.distributed.execution.task`). This module
-writes a whole state at once, when it is repartitioned: `repartition` converts it from an old grid
-to a new one. Existing files are not changed; new files have new names, and are not part of the
-state until a manifest names them.
+reads the state of a stage as a whole, writes it as a whole, and moves it from one grid to another
+(`streaming.distributed.stage_move`). Existing files are not changed; new files have new names, and
+are not part of the state until a manifest names them.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from circuits.circuit import Circuit
 from circuits.circuit_spec import CircuitSpec
-from circuits.state.migration import (
-    OperatorState,
-    StateImport,
-    export_recursion,
-    export_selected_rows,
-    export_state,
-    find_recursion,
-    find_stateful_operator,
-    recursion_nodes,
+from circuits.state.migration import OperatorState, export_selected_rows, find_stateful_operator
+from streaming.distributed.cell_files import (
+    check_written,
+    export_cell,
+    open_cell,
+    require_cells,
+    write_cell,
 )
 from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
+from streaming.distributed.planning.grid_planning import KnownCounts
 from streaming.distributed.planning.stages import Stage
-from streaming.errors import StateDamagedError, StateMismatchError
-from streaming.state.files import Files
+from streaming.distributed.stage_move import RowSource, StageMove, sources_of_cells
+from streaming.distributed.task_runner import LocalRunner, TaskRunner
+from streaming.errors import StateDamagedError
+from streaming.state.files import Files, remove_files
 from streaming.state.manifest import read_cell_manifest
-from streaming.state.verified_files import read_state
-from streaming.state.versions import DATA
-from streaming.state.writer import Writer
 
 __all__ = ["StageCells"]
 
@@ -48,18 +45,21 @@ class StageCells:
         state_id: Its id.
         stage: The stage.
         spec: The circuit of its cells.
-        writers: The writers of the new files, to undo them if something fails later.
+        runner: Runs the tasks that move rows.
         is_moved: True if the state has been repartitioned.
         moved_rows: The number of repartitioned rows, each counted once.
+        bytes_written: The size of the new files.
     """
 
     files: Files
     state_id: str
     stage: Stage
     spec: CircuitSpec
-    writers: list[Writer] = field(default_factory=list)
+    runner: TaskRunner = field(default_factory=LocalRunner)
     is_moved: bool = False
     moved_rows: int = 0
+    bytes_written: int = 0
+    _written: list[bytes] = field(default_factory=list)  # the manifests of new cells
 
     def read(self, grid: Grid, manifests: Mapping[int, bytes]) -> OperatorState:
         """Read the state of the stage, as one operator would have it.
@@ -72,15 +72,11 @@ class StageCells:
             StateDamagedError: A cell or a file is missing or damaged, or a row is in a wrong cell.
             StateMismatchError: A cell belongs to another circuit.
         """
-        missing = set(range(grid.cells)) - manifests.keys()
-        if missing:
-            raise StateDamagedError(
-                f"stage {self.stage.number} has {grid.cells} cells, and the version has no state "
-                f"of {', '.join(map(str, sorted(missing)))}: restore the state directory from a "
-                "copy"
-            )
+        require_cells(self.stage, grid.cells, manifests)
         states = {
-            cell: _export(self.stage, self._open(cell, manifests[cell]))
+            cell: export_cell(
+                self.stage, open_cell(self.files, self.spec, manifests[cell], self._name(cell))
+            )
             for cell in range(grid.cells)
         }
         return gather_state(self.stage, grid, states)
@@ -96,23 +92,13 @@ class StageCells:
             StateMismatchError: A cell belongs to another circuit.
         """
         # A generator, so that the circuits of two cells are not in memory at the same time.
-        circuits = (self._open(cell, manifests[cell]) for cell in sorted(manifests))
+        circuits = (
+            open_cell(self.files, self.spec, manifests[cell], self._name(cell))
+            for cell in sorted(manifests)
+        )
         return pa.concat_tables(
             export_selected_rows(circuit, find_stateful_operator(circuit)) for circuit in circuits
         )
-
-    def _open(self, cell: int, data: bytes) -> Circuit:
-        """Return the circuit of a cell with its state."""
-        manifest = read_cell_manifest(data)
-        circuit = Circuit(self.spec)
-        if manifest.fingerprint != circuit.fingerprint:
-            raise StateMismatchError(
-                f"cell {cell} of stage {self.stage.number} belongs to another circuit than "
-                "this version compiles the views to: use the version that wrote the state; or "
-                "convert the state with that version, dbsp-wcoj rescale STATE --embedded"
-            )
-        circuit.load(read_state(self.files, manifest))
-        return circuit
 
     def write(
         self, grid: Grid, state_of_stage: OperatorState, *, batch_id: int, steps: int
@@ -130,88 +116,99 @@ class StageCells:
             OSError: The file system failed.
         """
         manifests = {}
+        stem = StageMove.new_stem(batch_id, self.stage)
         for cell, state in enumerate(scatter_state(self.stage, grid, state_of_stage)):
-            manifests[cell] = self._write_cell(cell, state, batch_id, steps)
-        self._check(state_of_stage, self.read(grid, manifests))
+            manifests[cell] = write_cell(
+                self.files,
+                self.stage,
+                self.spec,
+                state,
+                stem=f"{stem}{cell}",
+                state_id=self.state_id,
+                batch_id=batch_id,
+                steps=steps,
+            )
+            self._record_written([manifests[cell]])
+        check_written(self.stage, state_of_stage, self.read(grid, manifests))
         self.record_moved(state_of_stage)
         return manifests
 
     def repartition(
         self,
         old_grid: Grid,
-        choose_grid: Callable[[OperatorState], Grid],
+        choose_grid: Callable[[KnownCounts | None], Grid],
         manifests: Mapping[int, bytes],
         *,
         batch_id: int,
         steps: int,
+        partial_cells: Sequence[tuple[StageCells, Mapping[int, bytes]]] = (),
     ) -> tuple[Grid, dict[int, bytes]]:
         """Write the state of the cells of one grid into the cells of a new one.
 
-        Nothing is written if the new grid is the old one.
+        The tasks of `runner` read and write the rows. Nothing is written if the new grid is the old
+        one, unless there are ``partial_cells``.
 
         Args:
             old_grid: The grid of the existing cells.
-            choose_grid: Chooses the new grid from the state.
+            choose_grid: Chooses the new grid from the counts of the values of a join; they are None
+                for other stages, and without rows.
             manifests: The manifests of the old cells.
             batch_id: The version.
             steps: The number of steps that produced the state.
+            partial_cells: For the final stage of first rows, if other cells of its partial stages
+                have emitted the rows: these cells, and their manifests, of all partial stages.
 
         Returns:
             The chosen grid, and the manifests of its cells.
 
         Raises:
-            StateError: As `read` and `write`.
+            StateError: As `read` and `write`. The new files are removed.
+            PySparkException: A task failed, also after Spark's retries.
         """
-        state = self.read(old_grid, manifests)
-        new_grid = choose_grid(state)
-        if new_grid == old_grid:
+        require_cells(self.stage, old_grid.cells, manifests)
+        move = StageMove(
+            self.files,
+            self.state_id,
+            self.stage,
+            self.spec,
+            old_grid,
+            StageMove.new_stem(batch_id, self.stage),
+            batch_id,
+            steps,
+            is_reselected=bool(partial_cells),
+        )
+        sources = sources_of_cells(manifests)
+        new_grid = choose_grid(move.count_values(self.runner, sources))
+        if new_grid == old_grid and not partial_cells:
             return old_grid, dict(manifests)
-        return new_grid, self.write(new_grid, state, batch_id=batch_id, steps=steps)
+        for index, (cells, manifests_of_cells) in enumerate(partial_cells):
+            sources += [
+                RowSource(cell, manifest, cells.spec, index)
+                for cell, manifest in sorted(manifests_of_cells.items())
+            ]
+        written, rows = move.run(self.runner, sources, new_grid)
+        self._record_written(written.values())
+        self.is_moved = True
+        self.moved_rows += rows
+        return new_grid, written
 
     def record_moved(self, state: OperatorState) -> None:
         """Record that this state of the stage has been repartitioned."""
         self.is_moved = True
         self.moved_rows += sum(table.num_rows for table in state if table is not None)
 
-    def _write_cell(self, cell: int, state: OperatorState, batch_id: int, steps: int) -> bytes:
-        circuit = Circuit(self.spec)
-        state_import = StateImport(circuit, steps=steps, watermarks={})
-        if self.stage.is_recursive:
-            state_import.add_recursion(_nodes_of_recursion(circuit), state)
-        else:
-            state_import.add_operator(find_stateful_operator(circuit), state)
-        step = state_import.finish()
-        stem = f"{DATA}/{batch_id:020}-{uuid.uuid4().hex[:12]}-{self.stage.number}.{cell}"
-        writer = Writer(self.files, None, stem)
-        self.writers.append(writer)
-        writer.add(step)
-        return writer.make_manifest(
-            step, batch_id, state_id=self.state_id, fingerprint=circuit.fingerprint
-        ).encode()
+    def undo(self) -> None:
+        """Remove the new files; the next start removes those that remain."""
+        names = {name for data in self._written for name in read_cell_manifest(data).files}
+        with suppress(OSError, StateDamagedError):
+            remove_files(self.files, sorted(names))
+        self._written.clear()
 
-    def _check(self, written: OperatorState, read_back: OperatorState) -> None:
-        """Check that the number of rows and their weights are the same when they are read back."""
-        for written_table, read_table in zip(written, read_back, strict=True):
-            if written_table is None or read_table is None:
-                continue
-            sums = [
-                (table.num_rows, sum(table.column(table.num_columns - 1).to_numpy().tolist()))
-                for table in (written_table, read_table)
-            ]
-            if sums[0] != sums[1]:
-                raise StateDamagedError(
-                    f"stage {self.stage.number}: {sums[0]} rows and weights were written and "
-                    f"{sums[1]} are read back: nothing was changed; try again"
-                )
+    def _record_written(self, manifests: Iterable[bytes]) -> None:
+        for data in manifests:
+            self._written.append(data)
+            files = read_cell_manifest(data).files.values()
+            self.bytes_written += sum(file.size for file in files)
 
-
-def _export(stage: Stage, circuit: Circuit) -> OperatorState:
-    """Return the state of a cell."""
-    if stage.is_recursive:
-        return export_recursion(circuit, _nodes_of_recursion(circuit))
-    return export_state(circuit, find_stateful_operator(circuit))
-
-
-def _nodes_of_recursion(circuit: Circuit) -> list[tuple[int, bool]]:
-    """Return the nodes of the recursion of a cell."""
-    return recursion_nodes(circuit.graph, find_recursion(circuit.graph))
+    def _name(self, cell: int) -> str:
+        return f"cell {cell} of stage {self.stage.number}"

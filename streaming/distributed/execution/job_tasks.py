@@ -80,6 +80,7 @@ from streaming.sources.envelope import Changes
 from streaming.state.files import Files
 
 __all__ = [
+    "MAX_SENT_VALUES",
     "CellsTask",
     "CountTask",
     "DigestTask",

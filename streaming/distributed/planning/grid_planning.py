@@ -7,8 +7,7 @@ Three statistics can be available; any of them may be missing:
   decide the shares (`shares.weigh_atoms`);
 - the counts of values: how many rows of an atom have each value of a variable. Counts decide which
   values are heavy, so that their rows are spread (`streaming.distributed.planning.skew`). Counts
-  are computed from tables (`count_in_tables`) or from the arrangements of cells (`count_in_cells`).
-  An arrangement stores the number of rows of each value of its first column.
+  are computed from tables (`count_in_tables`).
 
 Without statistics, all relations are planned as equally large and all values as equally frequent.
 A few rows are a poor sample (`grid_from_counts`): sizes are used only if all relations have enough
@@ -22,26 +21,16 @@ The stage of a materialized view has one coordinate as well, the hash of some or
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from circuits.circuit_spec import CircuitSpec
-from circuits.runtime.incrementalize import incrementalize
-from circuits.schema import Schema
-from circuits.state.circuit_state import State, load_codecs
-from circuits.state.registry import relation_trace
-from dbsp_wcoj.storage.run import Run, first_values
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares, weigh_atoms
 from streaming.distributed.planning.skew import (
-    MAX_COUNTED_VALUES,
     Counts,
-    add_counts,
     count_values,
     heavy_values,
 )
@@ -51,7 +40,6 @@ __all__ = [
     "MIN_KNOWN_ROWS",
     "KnownCounts",
     "atoms_of",
-    "count_in_cells",
     "count_in_tables",
     "grid_from_counts",
     "stage_grid",
@@ -185,92 +173,6 @@ def count_in_tables(stage: Stage, tables: Mapping[str, pa.Table]) -> dict[tuple[
         for relation, columns in dict.fromkeys(counted_columns.values())
     }
     return {key: counts_by_columns[columns] for key, columns in counted_columns.items()}
-
-
-def count_in_cells(
-    stage: Stage, spec: CircuitSpec, states: Iterable[State], grid: Grid
-) -> dict[tuple[int, str], Counts]:
-    """Count the values of a join in the arrangements of its cells.
-
-    A run is one sorted piece of an arrangement. A row counts once for each run that contains it,
-    even if it was deleted and the runs are not merged yet. The counts are divided by the number of
-    cells that store a row, so a row in several cells counts about once.
-
-    Args:
-        stage: A join; other stages have no values to count.
-        spec: The circuit of its cells.
-        states: The states of all of its cells.
-        grid: The grid of the cells.
-
-    Complexity:
-        O(values) for a column that an arrangement begins with, else O(rows).
-    """
-    inputs = {name: Schema.of(name, schema).fields for name, schema in spec.schemas.items()}
-    graph = incrementalize(spec.plans, inputs)
-    plans = stage.plan.inputs if stage.atoms else ()
-    # The graph has a node for each plan already, and `add` returns its number.
-    traces = [relation_trace(graph.nodes[graph.add(plan)].state_name) for plan in plans]
-    fields = {relation.name: relation.fields for relation in stage.relations}
-    counts_of_cells: dict[tuple[int, str], list[Counts]] = {}
-    for state in states:
-        codecs = load_codecs(state)
-        for position, atom in enumerate(stage.atoms):
-            arrangements = state.traces.get(traces[position], {})
-            for name in atom.columns:
-                columns = grid.shares.columns(atom, name)
-                codes, rows, total = _count_codes(arrangements, columns)
-                types = [fields[atom.relation][column].type for column in columns]
-                values = tuple(
-                    codecs.codec(type).decode(np.ascontiguousarray(column_codes))
-                    for type, column_codes in zip(types, codes, strict=True)
-                )
-                counts_of_cells.setdefault((position, name), []).append(Counts(values, rows, total))
-    return {
-        (position, name): _divide_by_copies(add_counts(parts), stage.atoms[position], grid)
-        for (position, name), parts in counts_of_cells.items()
-    }
-
-
-def _divide_by_copies(counts: Counts, atom: JoinAtom, grid: Grid) -> Counts:
-    """Divide the counts over all cells by the number of cells that store a row, rounding up."""
-    copies = grid.shares.replication(atom)
-    return replace(counts, rows=-(-counts.rows // copies), total=-(-counts.total // copies))
-
-
-def _count_codes(
-    arrangements: Mapping[tuple[int, ...], Sequence[Run]], columns: tuple[int, ...]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], int]:
-    """Return the codes of the most frequent values, their row counts, and the total row count.
-
-    Args:
-        arrangements: By column order, the runs of a relation.
-        columns: The columns whose values are counted together.
-    """
-    # An arrangement stores the row count of each value of its first column. It can be used if only
-    # this column is counted.
-    orders_with_counts = [order for order in arrangements if order[:1] == columns]
-    order = next(iter(orders_with_counts or arrangements), None)
-    runs = [] if order is None else arrangements[order]
-    if len(runs) > 1:  # the codes of rows that cancel may no longer be in the dictionaries
-        runs = [Run.sum_of(runs)]
-    # For each run: values by column, an array of shape (columns, values), and their row counts.
-    values: list[npt.NDArray[np.int64]] = [np.empty((len(columns), 0), np.int64)]
-    rows: list[npt.NDArray[np.int64]] = [np.empty(0, np.int64)]
-    for run in runs:
-        if orders_with_counts:
-            first, starts = first_values(run)
-            values.append(first[None])
-            rows.append(np.diff(starts))
-        else:
-            assert order is not None
-            codes, _ = run.read()
-            values.append(codes[[order.index(column) for column in columns]])
-            rows.append(np.ones(run.rows, np.int64))
-    distinct, inverse = np.unique(np.hstack(values), axis=1, return_inverse=True)
-    sums = np.bincount(inverse.ravel(), np.concatenate(rows), distinct.shape[1])
-    row_counts = sums.astype(np.int64)  # by position in ``distinct``
-    most_frequent = np.argsort(-row_counts, kind="stable")[:MAX_COUNTED_VALUES]
-    return distinct[:, most_frequent], row_counts[most_frequent], int(row_counts.sum())
 
 
 def _variables(atoms: Sequence[JoinAtom]) -> list[str]:

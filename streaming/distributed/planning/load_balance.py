@@ -6,18 +6,19 @@ A cell is one part of the grid over which a join is distributed; it runs on one 
 
     load of a cell    the number of rows that it stores, from its manifest
     uneven            the fullest cell has more than MAX_LOAD_RATIO times the mean
-    rebalance         count the values in the cells' arrangements -> new grid -> move the rows
+    rebalance         count the values in the cells -> new grid -> move the rows
 
 A grid is chosen from the first rows (`grid_planning.grid_from_counts`), and later rows may have
 other heavy values. Before each micro-batch the driver compares the loads; it has the manifests
-anyway. If a join is uneven, the driver counts the values in the arrangements and plans a grid from
-the stored rows and the rows that changed since the query started (`shares.weigh_atoms`). If that
-grid differs from the current one, the rows of the stage are repartitioned into new files beside the
-old ones (`streaming.distributed.stage_cells`). The new grid and cells become the state with the
-commit of the micro-batch; a crash before the commit changes nothing.
+anyway. If a join is uneven, tasks count the most frequent values of its cells, and the driver plans
+a grid from the stored rows and the rows that changed since the query started
+(`shares.weigh_atoms`). If that grid differs from the current one, tasks move the rows of the stage
+into new files beside the old ones (`streaming.distributed.stage_move`). The new grid and cells
+become the state with the commit of the micro-batch; a crash before the commit changes nothing.
 
-Repartitioning costs time in proportion to the rows of the stage. Therefore a stage is examined
-again only when its rows have doubled, and a stage with more than `MAX_MOVED_BYTES` is left to
+Counting and moving cost time in proportion to the rows of the stage, divided by the tasks that run
+at the same time. Therefore a stage is examined again only when its rows have doubled, and a stage
+with more than `MAX_MOVED_BYTES` for each of these tasks is left to
 `streaming.distributed.rescaling`, which needs a stopped query.
 
 Alternatives considered: moving only the rows of the values that became heavy. This needs a second
@@ -33,19 +34,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from circuits.state.migration import OperatorState
 from circuits.state.registry import relation_trace
-from streaming.distributed.migration import relation_tables
 from streaming.distributed.planning.grid import Grid
-from streaming.distributed.planning.grid_planning import (
-    count_in_cells,
-    count_in_tables,
-    grid_from_counts,
-)
+from streaming.distributed.planning.grid_planning import KnownCounts, grid_from_counts
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_cells import StageCells
 from streaming.state.manifest import read_cell_manifest
-from streaming.state.verified_files import read_state
 
 __all__ = ["LoadBalance", "count_loads"]
 
@@ -53,7 +47,8 @@ __all__ = ["LoadBalance", "count_loads"]
 MAX_LOAD_RATIO: Final = 1.3
 #: Below this mean number of rows in a cell, differences are considered random.
 MIN_MEAN_ROWS: Final = 100
-#: The largest state of a stage that is repartitioned while the query runs.
+#: The largest state of a stage that is repartitioned while the query runs, for each task that can
+#: run at the same time.
 MAX_MOVED_BYTES: Final = 1 << 30
 
 log = logging.getLogger(__name__)
@@ -129,31 +124,24 @@ class LoadBalance:
         size = sum(
             file.size for manifest in manifest_of_cell.values() for file in manifest.files.values()
         )
-        if size > MAX_MOVED_BYTES:
+        limit = MAX_MOVED_BYTES * min(len(manifests), cells.runner.parallelism)
+        if size > limit:
             log.warning(
                 "the cells of stage %d are uneven, and its %d bytes exceed the limit of %d bytes "
                 "for moving rows while the query runs: to balance them, stop the query and run "
                 "python -m streaming rescale %s --cells %d",
                 stage.number,
                 size,
-                MAX_MOVED_BYTES,
+                limit,
                 cells.files.location,
                 max_cells,
             )
             return grid, dict(manifests)
-        # Approximate counts from the arrangements show cheaply whether another grid is better. Only
-        # then are the rows read, and the new grid is chosen from their exact counts.
-        states = (read_state(cells.files, manifest) for manifest in manifest_of_cell.values())
-        approximate_counts = count_in_cells(stage, cells.spec, states, grid)
-        likely_grid = grid_from_counts(
-            stage, max_cells, approximate_counts, changed_rows=self.changed_rows
-        )
-        if _is_same_placement(likely_grid, grid):
-            return grid, dict(manifests)
 
-        def choose_grid(state: OperatorState) -> Grid:
-            counts = count_in_tables(stage, relation_tables(stage, state))
-            new_grid = grid_from_counts(stage, max_cells, counts, changed_rows=self.changed_rows)
+        def choose_grid(counts: KnownCounts | None) -> Grid:
+            new_grid = grid_from_counts(
+                stage, max_cells, counts or {}, changed_rows=self.changed_rows
+            )
             return grid if _is_same_placement(new_grid, grid) else new_grid
 
         new_grid, new_manifests = cells.repartition(
@@ -163,6 +151,8 @@ class LoadBalance:
             batch_id=batch_id,
             steps=max(manifest.steps for manifest in manifest_of_cell.values()),
         )
+        if new_grid == grid:
+            return grid, dict(manifests)
         log.info(
             "stage %d was repartitioned to a new grid of %d cells", stage.number, new_grid.cells
         )

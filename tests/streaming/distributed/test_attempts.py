@@ -69,6 +69,7 @@ class Tasks:
                 with patch.object(task, "CACHE", rng.choice(self._context.workers)):
                     attempts.append([*pickle.loads(self._run)([part])])
             result += rng.choice(attempts)
+        self._context.collected_bytes += len(pickle.dumps(result))
         return result
 
 
@@ -77,6 +78,7 @@ class Context:
 
     Attributes:
         attempts: The possible numbers of attempts at a task.
+        collected_bytes: The bytes of all results that the driver has collected.
     """
 
     defaultParallelism = 3
@@ -86,6 +88,7 @@ class Context:
         self.rng = random.Random(seed)
         self.workers = [ExecutorCache(), ExecutorCache(max_cells=2)]
         self.jobs = 0
+        self.collected_bytes = 0
 
     def getLocalProperty(self, name: str) -> None:  # Spark's name
         return None

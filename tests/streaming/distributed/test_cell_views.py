@@ -364,19 +364,22 @@ def test_random_sql_is_kept_and_published_as_in_one_process(data):
         sink = distributed(place, Circuit(spec), [output], cells)
         for number in range(data.draw(st.integers(2, 4), "steps")):
             table = tagged(world.change(data.draw))
+            frame: Any = cluster.frame(table)
             try:
                 embedded(Frame(None, table), number)
             except TargetError:
                 with pytest.raises(TargetError, match="one row for every"):
-                    sink(cluster.frame(table), number)
+                    sink(frame, number)
                 break
             if number and data.draw(st.integers(0, 3), "restart") == 0:
                 sink.close()
                 if data.draw(st.booleans(), "rescale"):
-                    cells = data.draw(st.sampled_from([1, 2, 4]), "new cells")
-                    rescale_state(open_files(place), cells=None, spec=spec)
-                    rescale_state(open_files(place), cells=cells, spec=spec)
+                    cells = data.draw(st.sampled_from([1, 2, 4, 6]), "new cells")
+                    if data.draw(st.booleans(), "embedded between"):
+                        rescale_state(open_files(place), cells=None, spec=spec)
+                    session = data.draw(st.sampled_from([None, frame.sparkSession]))
+                    rescale_state(open_files(place), cells=cells, spec=spec, session=session)
                 sink = distributed(place, Circuit(spec), [output], cells)
-            sink(cluster.frame(table), number)
+            sink(frame, number)
             check_same(sink, embedded, place)
         sink.close()

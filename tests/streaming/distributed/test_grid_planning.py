@@ -9,20 +9,16 @@ import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
-from circuits.circuit import Circuit
 from circuits.runtime.incrementalize import incrementalize
-from circuits.state.circuit_state import State
-from streaming.distributed.execution.cell import cell_spec
 from streaming.distributed.execution.placement import place_rows
 from streaming.distributed.explain import explain_stages
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import (
-    count_in_cells,
     count_in_tables,
     stage_grid,
 )
 from streaming.distributed.planning.shares import JoinAtom, choose_shares, weigh_atoms
-from streaming.distributed.planning.stages import Stages, atom_name, cut_stages
+from streaming.distributed.planning.stages import Stages, cut_stages
 from streaming.errors import StreamingError
 
 SCHEMAS = {
@@ -59,44 +55,6 @@ def rows_of(name: str) -> pa.Table:
         [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)],
         schema,
     )
-
-
-@pytest.mark.parametrize(
-    ("query", "name"), [(TRIANGLES, "e"), (SAME_NAME, "p"), (SAME_NAME_ORDERED, "p")]
-)
-def test_counts_from_the_arrangements_of_cells_equal_counts_from_the_rows(query, name):
-    stages = stages_of(query)
-    stage = next(stage for stage in stages.stages if stage.atoms)
-    table = rows_of(name)
-    fields = {relation.name: relation.fields for relation in stage.relations}
-    tables = {name: table.select([field.name for field in f]) for name, f in fields.items()}
-    grid = stage_grid(stage, 4)
-    spec = cell_spec(stage, stages)
-    states = []
-    for cell in range(grid.cells):
-        deltas = {}
-        for relation, rows in tables.items():
-            sent = place_rows(relation, rows.columns, grid)
-            readers = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation]
-            for bit, atom in enumerate(readers):
-                numbers = sent.rows[(sent.cells == cell) & (sent.roles >> bit & 1 == 1)]
-                columns = [f"c{k}" for k in range(rows.num_columns)]
-                deltas[atom_name(relation, atom)] = rows.take(numbers).rename_columns(columns)
-        step = Circuit(spec).prepare(deltas).state({})
-        runs = {n: {order: [run] for order, run in of.items()} for n, of in step.runs.items()}
-        states.append(State(1, runs, {n: [strings] for n, strings in step.dictionaries.items()}))
-
-    actual = count_in_cells(stage, spec, states, grid)
-
-    expected = count_in_tables(stage, tables)
-    assert actual.keys() == expected.keys()
-    for key, counts in expected.items():
-        first, *_ = counts.values
-        of_rows = Counter(dict(zip(first.to_pylist(), counts.rows.tolist(), strict=True)))
-        counted = actual[key]
-        of_cells = dict(zip(counted.values[0].to_pylist(), counted.rows.tolist(), strict=True))
-        assert of_cells == of_rows, key
-        assert actual[key].total == counts.total
 
 
 def test_explain_names_the_heavy_values_and_their_parts():

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from circuits import Circuit
 from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
+from streaming.distributed import stage_cells
 from streaming.distributed.rescaling import rescale_state
-from streaming.distributed.stage_cells import StageCells
 from streaming.state.manifest import Manifest, manifest_name
 from streaming.state.open_files import open_files
 from tests.streaming.distributed.test_engine import (
@@ -95,7 +95,7 @@ def test_a_failed_rescale_is_one_line_and_does_not_change_the_directory(tmp_path
         raise OSError("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(StageCells, "_check", full)
+        patch.setattr(stage_cells, "check_written", full)
         status, message = rescale(state_dir, "--cells", "4")
     assert status == 2 and "no room; it was not changed" in message
     assert {path: path.read_bytes() for path in state_dir.glob("*/*")} == before
