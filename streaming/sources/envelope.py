@@ -100,7 +100,8 @@ def decode_batch(
     Args:
         table: The micro-batch.
         inputs: The inputs of the circuit.
-        relation: The input of rows without a tag; not needed if there is one input.
+        relation: The input of rows without a tag; not needed if there is one input. If this input
+            has a column ``relation``, the column is a value of the row, not a tag.
         input_options: The options of the inputs of the circuit.
 
     Raises:
@@ -125,7 +126,9 @@ def decode_batch(
     names = table.column_names
     if len(set(names)) != len(names):
         raise SchemaError(f"a column name occurs twice in {names}: rename one of them")
-    if RELATION not in names:
+    has_envelope = is_envelope(names)
+    is_data = relation is not None and RELATION in inputs[relation].arrow_columns.names
+    if RELATION not in names or (is_data and not has_envelope):
         if relation is None:
             raise UntaggedBatchError(
                 f"the circuit reads {', '.join(inputs)} and the rows have columns {names}: add a "
@@ -141,7 +144,6 @@ def decode_batch(
             f"column {RELATION!r} is of type {tags.type}; it must hold names of relations: "
             f"{', '.join(inputs)}"
         )
-    has_envelope = is_envelope(names)
     letters = DeadLetters.empty()
     if has_envelope and table.column(ERROR).null_count < table.num_rows:
         failed = table.filter(pc.is_valid(table.column(ERROR)))

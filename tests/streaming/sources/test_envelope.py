@@ -39,6 +39,17 @@ def test_flat_rows_of_one_input_need_no_tag_and_count_once_without_weight():
     assert len(changes.dead_letters) == 0
 
 
+@pytest.mark.parametrize("others", [{}, {"grades": INPUTS["grades"]}])
+def test_a_column_relation_of_the_only_or_named_input_is_no_tag(others):
+    family = Schema.of("family", pa.schema([("relation", pa.string()), ("name", pa.string())]))
+    table = pa.table({"relation": ["aunt", "grades"], "name": ["Ada", "Bob"]})
+    relation = "family" if others else None
+    changes = decode_batch(table, {"family": family, **others}, relation=relation)
+    assert list(changes.tables) == ["family"]
+    assert changes.tables["family"].drop_columns("weight").equals(table)
+    assert len(changes.dead_letters) == 0
+
+
 def test_tagged_rows_go_to_their_relations_with_their_columns():
     table = pa.table(
         {
