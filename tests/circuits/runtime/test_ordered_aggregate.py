@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circuits import compile_sql
 from circuits.plan.nodes import Aggregate, AggregateCall, Field, Order, Scan
 from circuits.runtime.operators import ordered_rows
-from circuits.runtime.operators.aggregates import ranked_rows
+from circuits.runtime.operators.aggregates import comoment, ranked_rows
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.operator import StepContext
 from circuits.types.codecs.codec import Codecs
@@ -170,6 +171,17 @@ def exact_comoment(rows):
     sum_x = sum(x * w for x, _, w in pairs)
     sum_y = sum(y * w for _, y, w in pairs)
     return sum(x * y * w for x, y, w in pairs) - sum_x * sum_y / n
+
+
+def test_groups_of_one_row_are_not_computed_one_by_one(monkeypatch):
+    calls = []
+    monkeypatch.setattr(comoment, "_exact_value", lambda *arguments: calls.append(arguments) or 0.0)
+    table = pa.table({"k": range(50), "x": [0.1 * k for k in range(50)]})
+    circuit = compile_sql("SELECT k, var_pop(x) AS v FROM t GROUP BY k", {"t": table.schema})
+    assert set(circuit.step({"t": table})["view"]["v"].to_pylist()) == {0.0}
+    assert not calls
+    circuit.step({"t": table})  # two equal rows
+    assert len(calls) > 40
 
 
 @given(

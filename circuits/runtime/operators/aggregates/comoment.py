@@ -13,8 +13,8 @@ The sums are exact (`exact_sum`): a product of two floats has at most 106 bits, 
 digits without rounding, and so are powers. Deletions therefore undo insertions, and the result
 depends only on the rows of the group. It is rounded when it is read: ``n Σ x y - Σ x Σ y`` is
 computed with two floats per number, about 106 bits. If most of these bits cancel, as in a group of
-equal values, the group is computed again with exact integers, so the variance of equal values is
-exactly 0. Moments are computed in the same way.
+several equal values, the group is computed again with exact integers, so the variance of equal
+values is exactly 0. Moments are computed in the same way.
 
 The relative error of a result is below 2**-50. Products below 2**-1074 are rounded.
 
@@ -82,8 +82,10 @@ def comoment_codes(
         scale = abs(left) + abs(right)
         is_in_range = (scale == 0) | ((scale > _MIN_PRODUCT) & (scale < _MAX_PRODUCT))
         is_accurate = (abs(difference) >= _MIN_SHARE * scale) & is_in_range & (abs(n) < 2**52)
+        # The two floats of a single row are exact. Most new groups have one.
+        is_single = (counts == 1) & (difference == 0) & is_in_range
         values = difference / n
-    for index in np.flatnonzero(has_pairs & ~is_accurate).tolist():
+    for index in np.flatnonzero(has_pairs & ~is_accurate & ~is_single).tolist():
         values[index] = _exact_value(index, x, y, xy, int(counts[index]))
     return np.where(has_pairs, codes_of(values), NULL)
 
