@@ -90,7 +90,7 @@ from circuits.schema import Schema
 __all__ = ["check_finality"]
 
 #: A node with more branches gets one branch instead: all their inputs, without time columns.
-MAX_BRANCHES: Final = 64
+_MAX_BRANCHES: Final = 64
 _USE_RETRACT: Final = "use on_expiry='retract' for a view of the retained rows only"
 
 
@@ -106,7 +106,7 @@ class _TimeColumn(NamedTuple):
     function: Expression
 
 
-TimeColumns = frozenset[_TimeColumn]
+_TimeColumns = frozenset[_TimeColumn]
 
 
 @dataclass(frozen=True)
@@ -117,14 +117,14 @@ class _InputUse:
     """
 
     input: str
-    time_columns: TimeColumns
+    time_columns: _TimeColumns
 
 
-Branch = tuple[_InputUse, ...]
-Branches = tuple[Branch, ...]
+_Branch = tuple[_InputUse, ...]
+_Branches = tuple[_Branch, ...]
 
 # The branches of rows that are computed without kept inputs.
-_NO_INPUTS: Final[Branches] = ((),)
+_NO_INPUTS: Final[_Branches] = ((),)
 
 
 class _Projection(NamedTuple):
@@ -162,7 +162,7 @@ def check_finality(
     kept_inputs = {name for name, retain in retained.items() if retain.keeps_results}
     if not kept_inputs:
         return {}
-    branches_by_view: dict[str, Branches] = {}
+    branches_by_view: dict[str, _Branches] = {}
     inputs_by_view: dict[str, frozenset[str]] = {}
     group_functions: dict[str, dict[Expression, None]] = {name: {} for name in kept_inputs}
     for view, plan in plans.items():
@@ -206,7 +206,7 @@ class _FinalityCheck:
         plan: PlanNode,
         inputs: Mapping[str, Schema],
         options: Mapping[str, InputOptions],
-        branches_by_view: Mapping[str, Branches],
+        branches_by_view: Mapping[str, _Branches],
     ) -> None:
         self.group_functions: dict[tuple[str, Expression], None] = {}
         self._view = view
@@ -214,9 +214,9 @@ class _FinalityCheck:
         self._inputs = inputs
         self._options = options
         self._branches_by_view = branches_by_view
-        self._branches_by_node: dict[int, Branches] = {}
+        self._branches_by_node: dict[int, _Branches] = {}
 
-    def branches(self, plan: PlanNode) -> Branches:
+    def branches(self, plan: PlanNode) -> _Branches:
         """Return the branches of a node.
 
         Raises:
@@ -226,7 +226,7 @@ class _FinalityCheck:
             self._branches_by_node[id(plan)] = _limit_branches(self._compute(plan))
         return self._branches_by_node[id(plan)]
 
-    def _compute(self, plan: PlanNode) -> Branches:
+    def _compute(self, plan: PlanNode) -> _Branches:
         match plan:
             case Scan(relation):
                 return self._relation(relation)
@@ -296,7 +296,7 @@ class _FinalityCheck:
             case _:
                 raise AssertionError(f"{type(plan).__name__} occurs only in rewritten plans")
 
-    def _relation(self, name: str) -> Branches:
+    def _relation(self, name: str) -> _Branches:
         """Return the branches of a view or an input."""
         if name in self._branches_by_view:
             return self._branches_by_view[name]
@@ -310,7 +310,7 @@ class _FinalityCheck:
         time = _TimeColumn(index, Column(0, schema.fields[index].type))
         return ((_InputUse(name, frozenset([time])),),)
 
-    def _cross(self, inputs: Sequence[PlanNode]) -> Branches:
+    def _cross(self, inputs: Sequence[PlanNode]) -> _Branches:
         """Return the branches of a cross join: each combination of one branch per input."""
         combined = _NO_INPUTS
         offset = 0
@@ -334,7 +334,7 @@ class _FinalityCheck:
             why = "a row of it that expires would change results of rows that stay"
             self._raise_error(clause, inputs, why, f"join it with JOIN, or {_USE_RETRACT}")
 
-    def _check_temporal(self, input: PlanNode) -> Branches:
+    def _check_temporal(self, input: PlanNode) -> _Branches:
         why = "time deletes results, and those of expired rows would stay"
         self._check_none(input, "a comparison with now()", why)
         return self.branches(input)
@@ -344,7 +344,7 @@ class _FinalityCheck:
         if inputs:
             self._raise_error(clause, inputs, why, _USE_RETRACT)
 
-    def _check_recursion(self, plan: Fixpoint) -> Branches:
+    def _check_recursion(self, plan: Fixpoint) -> _Branches:
         relations = map(self._relation, read_relations(plan))
         inputs = sorted({name for branches in relations for name in _input_names(branches)})
         if inputs:
@@ -352,7 +352,7 @@ class _FinalityCheck:
             self._raise_error("a recursion", inputs, why, _USE_RETRACT)
         return _NO_INPUTS
 
-    def _group(self, input: PlanNode, keys: Iterable[int], clause: str) -> Branches:
+    def _group(self, input: PlanNode, keys: Iterable[int], clause: str) -> _Branches:
         """Return the branch of an operator that groups rows; its columns are the keys."""
         projections = [
             _Projection(new, old, Column(0, input.fields[old].type)) for new, old in enumerate(keys)
@@ -396,21 +396,21 @@ def _length_and_text(function: Expression) -> tuple[int, str]:
     return len(text), text
 
 
-def _input_names(branches: Branches) -> list[str]:
+def _input_names(branches: _Branches) -> list[str]:
     return list(dict.fromkeys(use.input for branch in branches for use in branch))
 
 
-def _limit_branches(branches: Iterable[Branch]) -> Branches:
+def _limit_branches(branches: Iterable[_Branch]) -> _Branches:
     """Return the distinct branches; one branch without time columns if there are too many."""
     distinct = tuple(dict.fromkeys(branches))
-    if len(distinct) <= MAX_BRANCHES:
+    if len(distinct) <= _MAX_BRANCHES:
         return distinct
     return (tuple(_InputUse(name, frozenset()) for name in _input_names(distinct)),)
 
 
 def _with_time_columns(
-    branches: Branches, change: Callable[[TimeColumns], Iterable[_TimeColumn]]
-) -> Branches:
+    branches: _Branches, change: Callable[[_TimeColumns], Iterable[_TimeColumn]]
+) -> _Branches:
     """Return the branches with the time columns of every input changed."""
     return tuple(
         tuple(replace(use, time_columns=frozenset(change(use.time_columns))) for use in branch)
@@ -418,10 +418,10 @@ def _with_time_columns(
     )
 
 
-def _project(branches: Branches, projections: Sequence[_Projection]) -> Branches:
+def _project(branches: _Branches, projections: Sequence[_Projection]) -> _Branches:
     """Return the branches of rows with other columns."""
 
-    def project(times: TimeColumns) -> Iterator[_TimeColumn]:
+    def project(times: _TimeColumns) -> Iterator[_TimeColumn]:
         for new, old, function in projections:
             for time in times:
                 if time.column == old:
@@ -439,14 +439,14 @@ def _projections(expressions: Sequence[Expression]) -> Iterator[_Projection]:
             yield _Projection(new, argument.index, function)
 
 
-def _restore_columns(branches: Branches, keys: Sequence[int]) -> Branches:
+def _restore_columns(branches: _Branches, keys: Sequence[int]) -> _Branches:
     """Return branches whose columns are group keys with the columns of the rows instead."""
     return _with_time_columns(
         branches, lambda times: (time._replace(column=keys[time.column]) for time in times)
     )
 
 
-def _filter(branches: Branches, predicate: Expression) -> Branches:
+def _filter(branches: _Branches, predicate: Expression) -> _Branches:
     """Return the branches after a filter: equal columns contain the same function of a time."""
     for part in conjuncts([predicate]):
         match part:
@@ -455,8 +455,8 @@ def _filter(branches: Branches, predicate: Expression) -> Branches:
     return branches
 
 
-def _equate_columns(branches: Branches, first: int, second: int) -> Branches:
-    def equate(times: TimeColumns) -> Iterator[_TimeColumn]:
+def _equate_columns(branches: _Branches, first: int, second: int) -> _Branches:
+    def equate(times: _TimeColumns) -> Iterator[_TimeColumn]:
         yield from times
         for time in times:
             if time.column == first:

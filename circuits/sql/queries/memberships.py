@@ -265,7 +265,7 @@ def read_membership(builder: SelectBuilder, clause: Clause, node: exp.Expr) -> S
     source = builder.source
     if isinstance(node, exp.Exists):
         source.allow_arguments(node, "this")
-        return _Membership(read_subquery(builder, node.this, exists=True), (), False)
+        return _Membership(read_subquery(builder, node.this, exists=True), (), is_all=False)
     left, inner, function, is_all = _read_comparison(builder, node)
     values = [clause.read(part) for part in left]
     if any(map(is_correlated, values)):
@@ -280,7 +280,7 @@ class _Membership:
     """A membership condition as a value.
 
     It is EXISTS if there are no ``comparisons``. Otherwise it is true if some row of the subquery
-    makes all of them true (IN, ANY); with ``negated``, if no row does (ALL). With each comparison
+    makes all of them true (IN, ANY); with ``is_all``, if no row does (ALL). With each comparison
     are the values that are NULL if it is NULL.
 
     Columns of the enclosing query are numbered from ``FIRST_OUTER_COLUMN`` on. Placeholders of its
@@ -289,7 +289,7 @@ class _Membership:
 
     inner: Subquery
     comparisons: tuple[tuple[Expression, tuple[Expression, ...]], ...]
-    negated: bool
+    is_all: bool
 
     @property
     def type(self) -> pa.DataType:
@@ -328,7 +328,7 @@ class _Membership:
             joined, is_null = _join_flag(joined, inner, [*links, *true_or_null], width)
             null, false = Literal(None, pa.bool_()), Literal(False, pa.bool_())
             value = call("case", value, Literal(True, pa.bool_()), is_null, null, false)
-        return joined, call("not", value) if self.negated else value
+        return joined, call("not", value) if self.is_all else value
 
 
 def _is_nullable_side(plan: PlanNode, inner: PlanNode, side: Expression, width: int) -> bool:

@@ -82,9 +82,9 @@ _ASOF_ADVICE: Final = (
 _POSITIONAL_ADVICE: Final = (
     "number the rows of both sides with row_number() OVER (ORDER BY ...), and join on the numbers"
 )
-JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
+_JOIN_ARGUMENTS: Final = ("on", "side", "kind", "using", "method", "match_condition")
 # The kind of a join by the side and kind in the text.
-JOIN_KINDS: Final = {
+_JOIN_KINDS: Final = {
     ("", ""): "inner",
     ("", "INNER"): "inner",
     ("", "CROSS"): "cross",
@@ -230,9 +230,9 @@ class _FromReader:
 
     def _unnest(self, builder: SelectBuilder, join: exp.Join) -> SelectBuilder:
         """Apply UNNEST or a function that makes rows to the items before it."""
-        self.source.allow_arguments(join, "this", *JOIN_ARGUMENTS)
+        self.source.allow_arguments(join, "this", *_JOIN_ARGUMENTS)
         side, kind = ((join.args.get(name) or "").upper() for name in ("side", "kind"))
-        join_kind, on = JOIN_KINDS.get((side, kind)), join.args.get("on")
+        join_kind, on = _JOIN_KINDS.get((side, kind)), join.args.get("on")
         if join_kind not in ("inner", "cross", "left") or join.args.get("using"):
             raise self.source.unsupported(
                 join.this, "this kind of join with UNNEST", "write CROSS JOIN or LEFT JOIN ON TRUE"
@@ -266,8 +266,8 @@ class _FromReader:
 
     def _is_comma(self, join: exp.Join) -> bool:
         """Return whether a join is a comma; sqlglot has one node for it and for a bare JOIN."""
-        self.source.allow_arguments(join, "this", *JOIN_ARGUMENTS)
-        if any(join.args.get(name) for name in JOIN_ARGUMENTS) or is_apply(join):
+        self.source.allow_arguments(join, "this", *_JOIN_ARGUMENTS)
+        if any(join.args.get(name) for name in _JOIN_ARGUMENTS) or _is_apply(join):
             return False
         if not join.meta.get(IS_COMMA):
             raise self.source.error(
@@ -467,7 +467,7 @@ class _FromReader:
         if kind == "cross" and (on or equalities):
             raise source.error(join.this, "CROSS JOIN with a condition; write JOIN")
         is_natural = (join.args.get("method") or "").upper() == "NATURAL"
-        has_condition = on or equalities or is_natural or is_apply(join)
+        has_condition = on or equalities or is_natural or _is_apply(join)
         if kind != "cross" and not has_condition:
             raise source.error(join.this, f"{kind.upper()} JOIN without ON or USING; add one")
         equalities = [*links, *equalities]
@@ -611,7 +611,7 @@ class _FromReader:
         return join_asof(asof_join)
 
     def _read_join_kind(self, join: exp.Join) -> str:
-        if is_apply(join):
+        if _is_apply(join):
             return "cross" if join.this.args["cross_apply"] else "left"
         side, kind, method = (
             (join.args.get(name) or "").upper() for name in ("side", "kind", "method")
@@ -622,7 +622,7 @@ class _FromReader:
             method, kind = "ASOF", "" if kind == "ASOF" else kind
             if self.source.dialect == "snowflake":  # its ASOF JOIN keeps left rows without a match
                 side = side or "LEFT"
-        join_kind = JOIN_KINDS.get((side, kind))
+        join_kind = _JOIN_KINDS.get((side, kind))
         if method == "ASOF" and join_kind in ("cross", "semi", "anti"):
             join_kind = None
         if join_kind is None or method not in ("", "NATURAL", "ASOF"):
@@ -730,7 +730,7 @@ def _have_same_values(left: Sequence[Column], right: Sequence[Column]) -> Expres
     return functions.conjunction(links_between(left, right, offset=len(left)))
 
 
-def is_apply(join: exp.Join) -> bool:
+def _is_apply(join: exp.Join) -> bool:
     """Return whether a join is CROSS APPLY or OUTER APPLY."""
     return isinstance(join.this, exp.Lateral) and join.this.args.get("cross_apply") is not None
 

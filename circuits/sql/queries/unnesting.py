@@ -55,15 +55,15 @@ __all__ = [
     "zip_generators",
 ]
 
-# The kind of each generator, and whether it keeps rows without elements: by the name of its node's
-# class, and by the name of the function if sqlglot has no class for it.
-_CLASSES: Final[dict[str, tuple[str, bool]]] = {
-    "Explode": ("explode", False),
-    "ExplodeOuter": ("explode", True),
-    "_ExplodeOuter": ("explode", True),
-    "Posexplode": ("posexplode", False),
-    "PosexplodeOuter": ("posexplode", True),
-    "Inline": ("inline", False),
+# The kind of each generator, and whether it keeps rows without elements: by the class of its node,
+# and by the name of the function if sqlglot has no class for it. The first class that fits decides:
+# ExplodeOuter is parsed to a class that also is an Explode, and Posexplode is an Explode.
+_CLASSES: Final[dict[type[exp.Expr], tuple[str, bool]]] = {
+    exp.PosexplodeOuter: ("posexplode", True),
+    exp.Posexplode: ("posexplode", False),
+    exp.ExplodeOuter: ("explode", True),
+    exp.Explode: ("explode", False),
+    exp.Inline: ("inline", False),
 }
 _NAMES: Final = {
     "inline_outer": ("inline", True),
@@ -89,7 +89,7 @@ def _generator_kind(node: exp.Expr) -> tuple[str, bool] | None:
         return _NAMES.get(node.name.lower())
     if isinstance(node, exp.GenerateSeries):
         return "series", False
-    return _CLASSES.get(type(node).__name__)
+    return next((kind for class_, kind in _CLASSES.items() if isinstance(node, class_)), None)
 
 
 def is_generator(node: exp.Expr) -> bool:

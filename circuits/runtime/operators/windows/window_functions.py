@@ -194,7 +194,7 @@ class WindowFunctions:
         function = call.function
         if function in _POSITIONS:
             compute = _POSITIONS[function]
-            return lambda rows: compute(rows, *_read_numbers(call, rows))
+            return lambda rows: compute(call, rows)
         if function in ("lag", "lead"):
             return lambda rows: self._lag(call, rows)
         if function in ("first_value", "last_value", "nth_value"):
@@ -353,11 +353,11 @@ class WindowFunctions:
         return compute
 
 
-def _row_number(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
+def _row_number(call: WindowCall, rows: _Rows) -> Int64Array:
     return _position(rows, rows.partitions.row)
 
 
-def _rank(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
+def _rank(call: WindowCall, rows: _Rows) -> Int64Array:
     return _position(rows, rows.partitions.group_start)
 
 
@@ -369,19 +369,19 @@ def _position(rows: _Rows, row: Int64Array) -> Int64Array:
     return position
 
 
-def _percent_rank(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
+def _percent_rank(call: WindowCall, rows: _Rows) -> Int64Array:
     partitions = rows.partitions
     other_rows = partitions.stop - partitions.start - 1
-    return codes_of((_rank(rows, numbers, has_number) - 1) / np.maximum(other_rows, 1))
+    return codes_of((_rank(call, rows) - 1) / np.maximum(other_rows, 1))
 
 
-def _cume_dist(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
+def _cume_dist(call: WindowCall, rows: _Rows) -> Int64Array:
     partitions = rows.partitions
     before = partitions.group_stop - partitions.start
     return codes_of(before / (partitions.stop - partitions.start))
 
 
-def _dense_rank(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
+def _dense_rank(call: WindowCall, rows: _Rows) -> Int64Array:
     partitions = rows.partitions
     rank = partitions.group_index - partitions.group_index[partitions.start] + 1
     if rows.totals is not None and rows.totals.groups is not None:
@@ -389,8 +389,9 @@ def _dense_rank(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int6
     return rank
 
 
-def _ntile(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Array:
+def _ntile(call: WindowCall, rows: _Rows) -> Int64Array:
     """Buckets of equal size, the first ones one row larger; NULL for a row without a number."""
+    numbers, has_number = _read_numbers(call, rows)
     partitions = rows.partitions
     size_of_partition = partitions.stop - partitions.start
     position = partitions.row - partitions.start
@@ -404,8 +405,8 @@ def _ntile(rows: _Rows, numbers: Int64Array, has_number: BoolArray) -> Int64Arra
     return np.where(has_number, bucket + 1, np.int64(NULL))
 
 
-# Functions of the positions of rows; the further arguments are the result of `_read_numbers`.
-_POSITIONS: Final[dict[str, Callable[[_Rows, Int64Array, BoolArray], Int64Array]]] = {
+# Functions of the positions of rows.
+_POSITIONS: Final[dict[str, Callable[[WindowCall, _Rows], Int64Array]]] = {
     "row_number": _row_number,
     "rank": _rank,
     "dense_rank": _dense_rank,
