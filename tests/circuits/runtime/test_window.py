@@ -32,8 +32,8 @@ LAW = settings(
     max_examples=200,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-# A cost of a segment that makes the operator read segments, or whole partitions, in every step.
-ALWAYS_SEGMENTS, NEVER_SEGMENTS = -(10**9), 10**9
+# A cost of a row interval with which every step reads intervals, or whole partitions.
+ALWAYS_INTERVALS, NEVER_INTERVALS = -(10**9), 10**9
 SMALL = st.sampled_from([None, 0, 1, 2, 3, 5])
 TIMES = st.one_of(st.none(), st.integers(0, 12))
 CONTEXT = StepContext(False, Relations().stage({}))
@@ -100,24 +100,24 @@ def check_law(
             total[changed_row] += amounts[-1]
         delta = encode(rows, amounts)
         inputs += delta
-        with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+        with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
             output += step(operator, delta)
         assert output == operator.evaluate([inputs])
         expected = evaluate_plan(plan, {"r": {row: w for row, w in total.items() if w}})
         assert rows_of(plan, output) == expected
 
 
-segments_or_partitions = given(st.data(), st.sampled_from([ALWAYS_SEGMENTS, NEVER_SEGMENTS]))
+intervals_or_partitions = given(st.data(), st.sampled_from([ALWAYS_INTERVALS, NEVER_INTERVALS]))
 
 
 @LAW
-@segments_or_partitions
+@intervals_or_partitions
 def test_summed_deltas_are_the_window_of_the_summed_input(data, overhead):
     check_law(data, overhead, least_weight=0)
 
 
 @LAW
-@segments_or_partitions
+@intervals_or_partitions
 def test_rows_of_negative_weight_are_ignored_until_they_are_positive(data, overhead):
     check_law(data, overhead, least_weight=-2)
 
@@ -125,13 +125,13 @@ def test_rows_of_negative_weight_are_ignored_until_they_are_positive(data, overh
 @settings(LAW, max_examples=120)
 @given(st.data())
 def test_running_extremes_keep_the_law(data):
-    check_law(data, ALWAYS_SEGMENTS, least_weight=0, plans=running_extremes())
+    check_law(data, ALWAYS_INTERVALS, least_weight=0, plans=running_extremes())
 
 
 @settings(LAW, max_examples=40)
 @given(st.data())
 def test_running_extremes_keep_the_law_with_rows_of_negative_weight(data):
-    overhead = data.draw(st.sampled_from([ALWAYS_SEGMENTS, NEVER_SEGMENTS]))
+    overhead = data.draw(st.sampled_from([ALWAYS_INTERVALS, NEVER_INTERVALS]))
     check_law(data, overhead, least_weight=-2, plans=running_extremes())
 
 
@@ -155,7 +155,7 @@ def group_frames(draw: st.DrawFn) -> Window:
 @settings(LAW, max_examples=150)
 @given(st.data())
 def test_frames_of_groups_keep_the_law(data):
-    check_law(data, ALWAYS_SEGMENTS, least_weight=0, plans=group_frames())
+    check_law(data, ALWAYS_INTERVALS, least_weight=0, plans=group_frames())
 
 
 MIXED_FRAMES = [
@@ -174,7 +174,7 @@ def test_frames_by_position_and_by_value_in_one_window(load, frames):
 
     for rows in ([(1, 1, x) for x in load], [(1, 5, 3)], [(1, 7, None)], [(1, 9, 58)]):
         inputs += encode(rows, [1] * len(rows))
-        with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+        with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", ALWAYS_INTERVALS):
             output += step(operator, encode(rows, [1] * len(rows)))
         assert output == operator.evaluate([inputs])
 
@@ -220,7 +220,7 @@ def test_a_change_near_the_greatest_number_reaches_the_rows_near_it(order, sign,
     time = None if changed is None else sign * (greatest - changed)
     delta = encode([(0, time, 70)], [1])
     output = step(operator, load)
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", ALWAYS_INTERVALS):
         output += step(operator, delta)
     assert output == operator.evaluate([load + delta])
 
@@ -235,7 +235,7 @@ def test_only_sums_of_affected_rows_must_fit(distinct):
     change = encode([(0, 235, 0)], [1])
 
     output = step(operator, load)
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", ALWAYS_INTERVALS):
         output += step(operator, change)
     assert output == operator.evaluate([load + change])
 
@@ -297,7 +297,7 @@ def test_many_changes_of_hundreds_of_rows_keep_the_law(plan, seed, greatest_time
             deleted = deleted[deleted < len(inputs)]
             delta -= ZSet(inputs.row_array[:, deleted], inputs.weight_array[deleted])
         inputs += delta
-        with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", ALWAYS_SEGMENTS):
+        with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", ALWAYS_INTERVALS):
             output += step(operator, delta)
         assert output == operator.evaluate([inputs])
     assert states_of(operator) == states_of(loaded_operator(plan, inputs))
@@ -361,7 +361,7 @@ def decode_texts(codecs: Codecs, plan: Window, zset: ZSet) -> Counter[tuple[obje
 
 
 @settings(LAW, max_examples=200)
-@given(text_windows(), st.data(), st.sampled_from([ALWAYS_SEGMENTS, NEVER_SEGMENTS]))
+@given(text_windows(), st.data(), st.sampled_from([ALWAYS_INTERVALS, NEVER_INTERVALS]))
 def test_ties_of_long_strings_do_not_depend_on_the_codes(plan, data, overhead):
     codecs = [codecs_of(TEXTS), codecs_of(TEXTS[::-1])]
     operators = [WindowOperator(plan, each) for each in codecs]
@@ -379,7 +379,7 @@ def test_ties_of_long_strings_do_not_depend_on_the_codes(plan, data, overhead):
         for place, operator in enumerate(operators):
             delta = encode_texts(codecs[place], rows, weights)
             inputs[place] += delta
-            with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+            with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
                 outputs[place] += step(operator, delta)
             assert outputs[place] == operator.evaluate([inputs[place]])
         first, second = (
@@ -559,4 +559,4 @@ def test_a_session_whose_rows_have_gaps_of_their_own_is_computed_around_a_change
 @settings(LAW, max_examples=5000)
 @given(st.data(), st.sampled_from([0, 0, -1]))
 def test_many_windows_keep_the_law(data, least_weight):
-    check_law(data, ALWAYS_SEGMENTS, least_weight=least_weight)
+    check_law(data, ALWAYS_INTERVALS, least_weight=least_weight)

@@ -30,11 +30,11 @@ def window_queries(draw):
     return writer.select_with_windows(source, where, scope)[0]
 
 
-# The cost of a segment decides between its two paths; the first one makes all steps read segments.
+# The cost of a row interval decides between two paths; the first makes all steps read intervals.
 @settings(LAW, max_examples=150)
 @given(st.data(), st.sampled_from([-(10**9), 16]))
 def test_maintained_window_functions_are_what_duckdb_answers(data, overhead):
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
         check(data, window_queries())
 
 
@@ -49,7 +49,7 @@ RUNNING_EXTREMES = [
 @settings(LAW, max_examples=30)
 @given(st.data())
 def test_running_extremes_of_strings_and_doubles_are_what_duckdb_answers(data):
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", -(10**9)):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", -(10**9)):
         check(data, st.sampled_from(RUNNING_EXTREMES))
 
 
@@ -74,7 +74,7 @@ MONTH_FRAMES = [
 @settings(LAW, max_examples=60)
 @given(st.data(), st.sampled_from([-(10**9), 16]))
 def test_frames_with_months_and_with_constant_expressions_are_what_duckdb_answers(data, overhead):
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
         check(data, st.sampled_from(MONTH_FRAMES))
 
 
@@ -240,7 +240,7 @@ def test_nan_is_the_first_value_of_a_descending_frame_as_in_duckdb(frame, nulls,
     query = f"SELECT i, sum(i) OVER ({window}) AS n FROM t"
     circuit = compile_sql(query, {"t": rows.schema})
     total: Counter[tuple[int, int | None]] = Counter()
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
         for position in range(0, 10, 2):
             view = circuit.step({"t": rows.slice(position, 2)})["view"]
             for row in view.to_pylist():

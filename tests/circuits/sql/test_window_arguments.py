@@ -60,14 +60,14 @@ ORDERED_ARGUMENTS = [
 @settings(LAW, max_examples=40)
 @given(st.data(), st.sampled_from([-(10**9), 16]))
 def test_window_functions_with_a_number_for_each_row_are_what_duckdb_answers(data, overhead):
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
         check(data, st.sampled_from(NUMBERS_BY_ROW))
 
 
 @settings(LAW, max_examples=40)
 @given(st.data(), st.sampled_from([-(10**9), 16]))
 def test_window_functions_with_an_order_in_brackets_are_what_duckdb_answers(data, overhead):
-    with mock.patch.object(window_module, "SEGMENT_OVERHEAD_ROWS", overhead):
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
         check(data, st.sampled_from(ORDERED_ARGUMENTS))
 
 

@@ -120,8 +120,8 @@ class RunningExtreme:
             changed: The changed rows, sorted, shape ``(columns, n)``.
             partition: The number of each changed row's partition.
             partition_stop: The positions after the last rows of their partitions.
-            tie_width: Rows that are equal in this many first columns are tied (`find_segments`). An
-                effect that ends at a row ends after the rows that are tied with it.
+            tie_width: Rows that are equal in this many first columns are tied, see
+                `find_row_intervals`. An effect that ends at a row ends after those tied with it.
         """
         row_start, row_stop = ranges.seek(changed), ranges.seek(changed, after=True)
         codes = self._codes(changed)
@@ -182,7 +182,7 @@ class RunningExtreme:
 
         Args:
             rows: The rows whose result may change, by group, in order.
-            group: The number of each row's group, ascending. A group is a segment of consecutive
+            group: The number of each row's group, ascending. A group is an interval of consecutive
                 rows of a partition.
             was_present: A mask of the rows of positive weight without the step.
             is_present: The same with the step.

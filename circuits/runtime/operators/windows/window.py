@@ -16,7 +16,7 @@ running sums their digits (`prefix_totals`); for running min and max the rows th
 (`running_extremes`); for dense_rank and frames of GROUPS the groups (`order_groups`).
 
 Cost: a step reads the rows whose results can change, and the rows that these read
-(`window_segments`): O(log N) per changed row and run, and O(1) per row that is read. The step reads
+(`row_intervals`): O(log N) per changed row and run, and O(1) per row that is read. The step reads
 the changed partitions as a whole if a call reads its whole partition, if most of the rows would
 have to be read, or if rows have negative weights. It also does so for an order by strings, because
 the trace orders strings by their first bytes only.
@@ -40,13 +40,13 @@ from circuits.runtime.operators.ordered_rows import count_repeated_rows
 from circuits.runtime.operators.row_order import RowOrder
 from circuits.runtime.operators.windows.order_groups import OrderGroups
 from circuits.runtime.operators.windows.prefix_totals import PrefixTotals
-from circuits.runtime.operators.windows.running_extremes import RunningExtreme, is_running_extreme
-from circuits.runtime.operators.windows.window_functions import Totals, WindowFunctions
-from circuits.runtime.operators.windows.window_segments import (
-    Segments,
-    find_segments,
+from circuits.runtime.operators.windows.row_intervals import (
+    RowIntervals,
+    find_row_intervals,
     reach_of,
 )
+from circuits.runtime.operators.windows.running_extremes import RunningExtreme, is_running_extreme
+from circuits.runtime.operators.windows.window_functions import Totals, WindowFunctions
 from circuits.types.arrow_types import value_type
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec, Codecs
@@ -59,8 +59,8 @@ from dbsp_wcoj.zset import Int64Array, consolidated_rows
 
 __all__ = ["WindowOperator"]
 
-# A segment costs as much as reading this many rows; smaller partitions are read as a whole.
-SEGMENT_OVERHEAD_ROWS: Final = 16
+# A row interval costs as much as reading this many rows; smaller partitions are read as a whole.
+INTERVAL_OVERHEAD_ROWS: Final = 16
 
 
 class WindowOperator:
@@ -93,7 +93,7 @@ class WindowOperator:
         self._functions = WindowFunctions(plan, codecs)
         self._rows = Trace(self._order.width)
         # The rows of negative total weight. The results ignore them, but the totals over the rows
-        # before a segment do not, so while there are any, whole partitions are read.
+        # before an interval do not, so while there are any, whole partitions are read.
         self._negative = Trace(self._order.width)
         # Frames of mode RANGE are searched in the trace by value if the order is one sort column of
         # numbers: a difference of values is then a difference of sort columns.
@@ -190,13 +190,13 @@ class WindowOperator:
         if not has_negative:
             group_sizes = np.diff(np.append(starts, len(stored)))
             partition = np.repeat(np.arange(len(starts)), group_sizes)
-            segments = self._find_segments(
+            intervals = self._find_row_intervals(
                 ranges, stored.row_array, partition, prefixes, groups_step
             )
-            if segments is not None:
-                totals = self._totals_before(ranges, segments, totals_step, groups_step)
-                change = self._segments(segments, totals, context.budget)
-                read_rows = segments.rows
+            if intervals is not None:
+                totals = self._totals_before(ranges, intervals, totals_step, groups_step)
+                change = self._change_of_intervals(intervals, totals, context.budget)
+                read_rows = intervals.rows
                 staged += self._prepare_extremes(
                     read_rows.rows,
                     read_rows.ranges,
@@ -237,11 +237,11 @@ class WindowOperator:
         """Stage the changes of the running extremes.
 
         Args:
-            rows: The rows of segments, or of whole partitions, in the layout of the trace.
-            group: The number of each row's segment or partition.
+            rows: The rows of intervals, or of whole partitions, in the layout of the trace.
+            group: The number of each row's interval or partition.
             was_present: A mask of the rows of positive weight without the step.
             is_present: The same with the step.
-            totals: The totals before each segment; None for whole partitions.
+            totals: The totals before each interval; None for whole partitions.
         """
         steps = []
         for call, extreme in self._extremes.items():
@@ -264,27 +264,27 @@ class WindowOperator:
             self._results(read.prefix_index, rows, read.new, budget),
         )
 
-    def _find_segments(
+    def _find_row_intervals(
         self,
         ranges: RowRanges,
         changed: Int64Array,
         partition: Int64Array,
         prefixes: Int64Array,
         groups_step: TraceStep | None,
-    ) -> Segments | None:
-        """Return the segments around changed rows; None if whole partitions are less work."""
+    ) -> RowIntervals | None:
+        """Return the intervals around changed rows; None if whole partitions are less work."""
         reach = self._reach
         assert reach is not None
         partition_rows = ranges.seek(prefixes, after=True).positions.sum()
         partition_rows -= ranges.seek(prefixes).positions.sum()
         rows_in_reach = reach.rows_before + reach.rows_after
         rows_in_reach += reach.groups_before + reach.groups_after
-        if changed.shape[1] * (2 * rows_in_reach + SEGMENT_OVERHEAD_ROWS) > partition_rows:
+        if changed.shape[1] * (2 * rows_in_reach + INTERVAL_OVERHEAD_ROWS) > partition_rows:
             return None
         groups = None
         if self._groups is not None:
             groups = RowRanges(self._groups.trace, groups_step)
-        return find_segments(
+        return find_row_intervals(
             ranges,
             changed,
             partition,
@@ -300,24 +300,24 @@ class WindowOperator:
     def _totals_before(
         self,
         ranges: RowRanges,
-        segments: Segments,
+        intervals: RowIntervals,
         totals_step: TraceStep | None,
         groups_step: TraceStep | None,
     ) -> tuple[Totals | None, Totals | None]:
-        """Return the totals over the rows before each segment, without and with the step."""
+        """Return the totals over the rows before each interval, without and with the step."""
         reach = self._reach
         assert reach is not None
         if not (reach.from_start or reach.first_row or self._extremes):
             return None, None
-        start, partition_start = segments.start, segments.partition_start
+        start, partition_start = intervals.start, intervals.partition_start
         # ``old`` and ``new`` of a position are the sums of the weights of all rows before it.
         old = Totals(start.old - partition_start.old)
         new = Totals(start.new - partition_start.new)
-        rows = segments.rows
-        # The first row of each segment.
+        rows = intervals.rows
+        # The first row of each interval.
         begins = rows.rows[:, np.searchsorted(rows.ranges, np.arange(len(old.rows)))]
         if self._extremes:
-            # A change before a segment does not affect its rows (it would be in the segment), so
+            # A change before an interval does not affect its rows (it would be in it), so
             # the extremes before it are the same without and with the step.
             extremes = {call: each.before(begins) for call, each in self._extremes.items()}
             old, new = replace(old, extremes=extremes), replace(new, extremes=extremes)
@@ -330,10 +330,10 @@ class WindowOperator:
                 old, new = replace(old, groups=old_groups), replace(new, groups=new_groups)
         if reach.first_row:
             # A step that changes the first row of a partition computes the whole partition, as a
-            # segment without leading rows. In all other partitions the first row is the old one.
+            # interval without leading rows. In all other partitions the first row is the old one.
             after_first = ranges.neighbour(
                 partition_start,
-                segments.partition_stop,
+                intervals.partition_stop,
                 1,
                 depth=self._order.tie_width,
                 after=True,
@@ -343,33 +343,33 @@ class WindowOperator:
                 candidates.ranges, candidates.rows, by_order_only=True
             )
             present = sorted_rows[candidates.old[sorted_rows] > 0]
-            segment, first = np.unique(candidates.ranges[present], return_index=True)
+            interval, first = np.unique(candidates.ranges[present], return_index=True)
             codes = self._order.to_input(candidates.rows[:, present[first]])
             first_rows = np.full((len(codes), len(old.rows)), NULL)
-            first_rows[:, segment] = codes
+            first_rows[:, interval] = codes
             old, new = replace(old, first_rows=first_rows), replace(new, first_rows=first_rows)
         return old, new
 
-    def _segments(
-        self, segments: Segments, totals: tuple[Totals | None, Totals | None], budget: Budget
+    def _change_of_intervals(
+        self, intervals: RowIntervals, totals: tuple[Totals | None, Totals | None], budget: Budget
     ) -> ZSet:
-        """Return the change of the affected rows of segments."""
-        count_repeated_rows(segments.rows.old, budget, self.arity)
-        count_repeated_rows(segments.rows.new, budget, self.arity)
+        """Return the change of the affected rows of intervals."""
+        count_repeated_rows(intervals.rows.old, budget, self.arity)
+        count_repeated_rows(intervals.rows.new, budget, self.arity)
         return self._difference(
-            self._segment_results(
-                segments.rows,
-                segments.rows.old,
-                segments.first_affected.old - segments.start.old,
-                segments.last_affected.old - segments.start.old,
+            self._interval_results(
+                intervals.rows,
+                intervals.rows.old,
+                intervals.first_affected.old - intervals.start.old,
+                intervals.last_affected.old - intervals.start.old,
                 totals[0],
                 budget,
             ),
-            self._segment_results(
-                segments.rows,
-                segments.rows.new,
-                segments.first_affected.new - segments.start.new,
-                segments.last_affected.new - segments.start.new,
+            self._interval_results(
+                intervals.rows,
+                intervals.rows.new,
+                intervals.first_affected.new - intervals.start.new,
+                intervals.last_affected.new - intervals.start.new,
                 totals[1],
                 budget,
             ),
@@ -381,7 +381,7 @@ class WindowOperator:
         weights = np.repeat(np.array([-1, 1], np.int64), [old.shape[1], new.shape[1]])
         return consolidated_rows(np.concatenate((old, new), axis=1), weights)
 
-    def _segment_results(
+    def _interval_results(
         self,
         rows: RangeRows,
         weights: Int64Array,
@@ -390,28 +390,28 @@ class WindowOperator:
         totals: Totals | None,
         budget: Budget,
     ) -> Int64Array:
-        """Return the affected rows of segments with their results, one row per unit of weight.
+        """Return the affected rows of intervals with their results, one row per unit of weight.
 
-        The other rows of a segment are in it because affected rows read them.
+        The other rows of an interval are in it because affected rows read them.
 
         Args:
-            rows: The rows of the segments.
+            rows: The rows of the intervals.
             weights: The weight of each row, without or with the step.
-            first: For each segment, the number of its rows before the first affected row.
-            last: For each segment, the number of its rows up to the last affected row.
-            totals: The totals over the rows before each segment, if calls need them.
+            first: For each interval, the number of its rows before the first affected row.
+            last: For each interval, the number of its rows up to the last affected row.
+            totals: The totals over the rows before each interval, if calls need them.
             budget: The limits of the step.
         """
         index = self._order.sort_positions(rows.ranges, rows.rows, by_order_only=True)
         index = np.repeat(index, weights[index])
-        segment = rows.ranges[index]
+        interval = rows.ranges[index]
         codes = self._order.to_input(rows.rows[:, index])
         begins: BoolArray = np.ones(len(index), np.bool)
-        begins[1:] = segment[1:] != segment[:-1]
+        begins[1:] = interval[1:] != interval[:-1]
         if totals is not None:
-            totals = totals.take(segment[np.flatnonzero(begins)])
-        index_in_segment = np.arange(len(index)) - np.searchsorted(segment, segment, side="left")
-        is_affected = (index_in_segment >= first[segment]) & (index_in_segment < last[segment])
+            totals = totals.take(interval[np.flatnonzero(begins)])
+        index_in_interval = np.arange(len(index)) - np.searchsorted(interval, interval, side="left")
+        is_affected = (index_in_interval >= first[interval]) & (index_in_interval < last[interval])
         results = self._functions.results(codes, begins, totals, budget, wanted=is_affected)
         return np.concatenate((codes, results))[:, is_affected]
 

@@ -1,10 +1,10 @@
-"""Segments: the parts of changed partitions whose window functions a step computes again.
+"""Row intervals: the parts of changed partitions whose window functions a step computes again.
 
 A changed row affects rows near it only, if every call of the window has a *reach*: the most rows,
 or the greatest difference of the order column, between a row and another row that it reads. So a
-segment is an interval around changed rows, wide enough that the results of all affected rows can be
-computed from it. Ranks and running sums reach back to the start of the partition, but need only the
-total of the rows before the segment, which the trace returns without reading them.
+step reads an interval of rows around changed rows, wide enough that the results of all affected
+rows can be computed from it. Ranks and running sums reach back to the start of the partition, but
+need only the total of the rows before the interval, which the trace returns without reading them.
 
 =================================== ================================ ============================
 call                                affected rows                    read in addition
@@ -48,8 +48,8 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = [
     "Reach",
-    "Segments",
-    "find_segments",
+    "RowIntervals",
+    "find_row_intervals",
     "reach_of",
 ]
 
@@ -161,13 +161,13 @@ def _call_reach(call: WindowCall, can_search_values: bool) -> Reach | None:
     return replace(reach, values_before=int(before), values_after=int(after))
 
 
-class Segments(NamedTuple):
+class RowIntervals(NamedTuple):
     """Intervals of the rows of partitions, in order.
 
     Attributes:
-        rows: The rows of the segments, without and with the step.
-        partition: The number of each segment's partition.
-        start: The position of each segment's first row.
+        rows: The rows of the intervals, without and with the step.
+        partition: The number of each interval's partition.
+        start: The position of each interval's first row.
         partition_start: The position of the first row of its partition.
         partition_stop: The position after its last row.
         first_affected: The position of its first row whose results can change.
@@ -183,7 +183,7 @@ class Segments(NamedTuple):
     last_affected: KeyPositions
 
 
-def find_segments(
+def find_row_intervals(
     ranges: RowRanges,
     changed: Int64Array,
     partition: Int64Array,
@@ -195,8 +195,8 @@ def find_segments(
     *,
     nulls_first: bool = False,
     tie_width: int | None = None,
-) -> Segments:
-    """Return the segments around changed rows.
+) -> RowIntervals:
+    """Return the row intervals around changed rows.
 
     Args:
         ranges: The rows of all partitions, without and with the step.
@@ -211,7 +211,7 @@ def find_segments(
         tie_width: Rows that are equal in this many first columns are tied: the caller may put them
             in another order. Then all positions are before or after all rows of a tie.
     """
-    search = _SegmentSearch(
+    search = _IntervalSearch(
         ranges,
         changed,
         partition,
@@ -230,12 +230,12 @@ def find_segments(
     # `RowRanges.neighbour` may return a farther row for a later change than for an earlier one. So
     # take the least start of each change and the later ones: positions ascend over partitions too.
     begin = np.minimum.accumulate(begin[::-1])[::-1]
-    begins_segment = np.ones(len(partition), np.bool)
+    begins_interval = np.ones(len(partition), np.bool)
     end_so_far = np.maximum.accumulate(end)
-    begins_segment[1:] = (begin[1:] > end_so_far[:-1]) | (partition[1:] != partition[:-1])
-    firsts = np.flatnonzero(begins_segment)  # the first interval of each segment
+    begins_interval[1:] = (begin[1:] > end_so_far[:-1]) | (partition[1:] != partition[:-1])
+    firsts = np.flatnonzero(begins_interval)  # the first of the merged ones
     start, stop = _reduce(np.minimum, start, firsts), _reduce(np.maximum, stop, firsts)
-    return Segments(
+    return RowIntervals(
         ranges.read(start, stop),
         partition[firsts],
         start,
@@ -246,10 +246,10 @@ def find_segments(
     )
 
 
-class _SegmentSearch:
+class _IntervalSearch:
     """The search of one interval of rows around each changed row.
 
-    The arguments are those of `find_segments`. All positions have an entry per changed row.
+    The arguments are those of `find_row_intervals`. All positions have an entry per changed row.
 
     Attributes:
         partition_start: The position of the first row of its partition.
@@ -276,9 +276,9 @@ class _SegmentSearch:
         self._key_count = len(prefixes)
         # Rows that are equal in this many first columns are equal in the order of a partition.
         self._width = self._key_count + order_columns
-        # If a call reads groups, a segment begins and ends with a group: so `RowRanges.neighbour`
+        # If a call reads groups, an interval begins and ends with a group: so `RowRanges.neighbour`
         # finds the bounds of groups, which are rows that are equal in this number of columns.
-        # Rows that are tied change places together, so a tie is in a segment as a whole.
+        # Rows that are tied change places together, so a tie is in an interval as a whole.
         self._depth = self._width if reach.own_group else tie_width
         self.partition_start = ranges.seek(prefixes).take(partition)
         self.partition_stop = ranges.seek(prefixes, after=True).take(partition)
@@ -417,7 +417,7 @@ def _where(mask: BoolArray, left: KeyPositions, right: KeyPositions) -> KeyPosit
 
 
 def _reduce(function: np.ufunc, positions: KeyPositions, firsts: Int64Array) -> KeyPositions:
-    """Return the least or greatest position of each segment, given its first interval."""
+    """Return the least or greatest position of merged intervals, given the first of each."""
     return KeyPositions(
         function.reduceat(positions.positions, firsts, axis=1),
         function.reduceat(positions.old, firsts),
