@@ -31,6 +31,10 @@ NAMES = (
     "SELECT p.name, count(*) AS n, min(e.dst) AS least FROM e LEFT JOIN p ON e.src = p.id "
     "GROUP BY p.name"
 )
+CLOSURE = (
+    "WITH RECURSIVE tc(a, name, b) AS (SELECT src, name, dst FROM e JOIN p ON src = id "
+    "UNION SELECT tc.a, tc.name, e.dst FROM tc JOIN e ON e.src = tc.b) SELECT * FROM tc"
+)
 
 
 def summed(tables: list[pa.Table]) -> dict:
@@ -74,7 +78,9 @@ def changes(rng: random.Random, present: list[tuple[int, int]]) -> dict[str, pa.
     return tables
 
 
-@pytest.mark.parametrize("query", [TRIANGLES, NAMES], ids=["triangles", "outer join"])
+@pytest.mark.parametrize(
+    "query", [TRIANGLES, NAMES, CLOSURE], ids=["triangles", "outer join", "recursion"]
+)
 def test_stages_on_executors_give_the_deltas_of_the_embedded_circuit(spark, tmp_path, query):
     embedded = compile_sql(query, SCHEMAS)
     driver = Driver(compile_sql(query, SCHEMAS))
