@@ -147,27 +147,36 @@ def measure_recursion(recursion: Recursion, cells: int, verdict: Verdict) -> Row
     (stage,) = stages.stages
     grid = stage_grid(stage, cells)
     source = Circuit(source_spec(recursion.circuit.spec, stages))
-    sent_rows, rows_of_cells = 0, []
+    sent_rows = 0
+    divided_rows: list[pa.Table] = []  # of each step, with their cells
+    copies: list[Changes] = []  # of each step: what all cells receive
     for changes in recursion.steps:
         sent = group_by_destination(source.step(changes))
-        tables = {
-            relation.name: sent.get(f"relation {relation.name}", []) for relation in stage.relations
-        }
-        rows = replicate_rows(stage, pack_relations(stage, tables), grid)
-        sent_rows += rows.num_rows
-        rows_of_cells.append(rows)
+        divided, common = (
+            {
+                r.name: sent.get(f"relation {r.name}", [])
+                for r in stage.relations
+                if bool(r.keys) == k
+            }
+            for k in (True, False)
+        )
+        divided_rows.append(replicate_rows(stage, pack_relations(stage, divided), grid))
+        packed = replicate_rows(stage, pack_relations(stage, common), stage_grid(stage, 1))
+        copies.append(split_relations(stage, packed))
+        sent_rows += divided_rows[-1].num_rows + grid.cells * packed.num_rows
     load, first, later = np.zeros(grid.cells, np.int64), [], []
     checksums = [0] * len(recursion.steps)
     for cell in range(grid.cells):  # one circuit at a time is in memory
         circuit, cpu = Circuit(cell_spec(stage, stages)), 0.0
-        for number, rows in enumerate(rows_of_cells):
-            inputs = split_relations(stage, rows.filter(pc.equal(rows.column(CELL), cell)))
+        for number, rows in enumerate(divided_rows):
+            of_cell = rows.filter(pc.equal(rows.column(CELL), cell))
+            inputs = copies[number] | split_relations(stage, of_cell)
             clock = Clock()
             outputs = circuit.step(inputs)
             seconds = clock.read().cpu
             for delta in group_by_destination(outputs).get("view view", ()):
                 load[cell] += pc.sum(delta.column("weight")).as_py() or 0
-                checksums[number] ^= _checksum(delta)
+                checksums[number] = (checksums[number] + _checksum(delta)) % (1 << 64)
             if number:
                 cpu += seconds
             else:
@@ -224,11 +233,11 @@ def _edges(graph: Graph) -> pa.Table:
 
 
 def _checksum(delta: pa.Table) -> int:
-    """Return a checksum of rows with weights; that of a union is the exclusive or of the parts."""
+    """Return a checksum of rows with weights; that of a union is the sum, modulo 2^64."""
     mixed = np.zeros(delta.num_rows, np.uint64)
     for factor, column in zip(_FACTORS, delta.columns, strict=True):
         mixed += column.to_numpy().astype(np.uint64) * factor
         mixed ^= mixed >> np.uint64(29)
         mixed *= _FACTORS[0]
     mixed ^= mixed >> np.uint64(32)
-    return int(np.bitwise_xor.reduce(mixed)) if len(mixed) else 0
+    return int(np.add.reduce(mixed)) if len(mixed) else 0

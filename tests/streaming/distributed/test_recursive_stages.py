@@ -155,6 +155,28 @@ def test_columns_that_no_recursion_reads_are_not_sent(tmp_path):
     sink.close()
 
 
+def test_a_recursion_in_one_cell_that_reads_another_recursion_is_moved(tmp_path):
+    text = """WITH RECURSIVE
+        tc(a, b) AS (
+            SELECT src, dst FROM e UNION SELECT tc.a, e.dst FROM tc JOIN e ON e.src = tc.b),
+        r(n) AS (SELECT id FROM p UNION SELECT tc.b FROM r JOIN tc ON tc.a = r.n)
+    SELECT n FROM r"""
+    circuit = compile_sql(text, {name: SCHEMAS[name] for name in "ep"})
+    assert [stage.is_recursive for stage in circuit_stages(circuit).stages] == [True]
+    cluster, embedded = LocalCluster(), ViewSink(Circuit(circuit.spec))
+    sink = distributed(tmp_path, circuit, 2)
+    for number, table in enumerate(edge_batches(4, 3)):
+        if number in (1, 3):
+            sink.close()
+            rescale_state(open_files(tmp_path), cells=None)
+            rescale_state(open_files(tmp_path), cells=3)
+            sink = distributed(tmp_path, Circuit(circuit.spec), 3)
+        embedded(Frame(None, table), number)
+        sink(cluster.frame(table), number)
+        assert outputs(sink) == outputs(embedded)
+    sink.close()
+
+
 def test_relations_of_one_recursion_are_one_stage():
     circuit = compile_datalog(PROGRAMS["odd and even paths"], INPUTS)
     (stage,) = circuit_stages(circuit).stages
