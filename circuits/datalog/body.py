@@ -50,7 +50,13 @@ from circuits.datalog.scope import bound_variables, find_assignment
 from circuits.datalog.source import DatalogSource
 from circuits.datalog.terms import build_comparison, build_expression, call_function
 from circuits.errors import FunctionError
-from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
+from circuits.plan.expressions import (
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    shift_columns,
+)
 from circuits.plan.nodes import (
     CrossJoin,
     Distinct,
@@ -160,10 +166,10 @@ class BodyPlanner:
         plan = _cross_join([join_input.plan for join_input in inputs])
         own_conditions = [c for c in conditions if _reads_own_columns(c, left_width)]
         if own_conditions:
-            own_predicates = [_shift_columns(c, -left_width) for c in own_conditions]
+            own_predicates = [shift_columns(c, -left_width) for c in own_conditions]
             plan = Filter(plan, conjunction(own_predicates))
         plan_variables = {
-            name: _shift_columns(value, -left_width)
+            name: shift_columns(value, -left_width)
             for name, value in inner.items()
             if _reads_own_columns(value, left_width)
         }
@@ -390,9 +396,3 @@ def _cross_join(plans: Sequence[PlanNode]) -> PlanNode:
 def _reads_own_columns(value: Expression, width: int) -> bool:
     """Return whether an expression reads no column of the left plan of this ``width``."""
     return all(index >= width for index in columns_of(value))
-
-
-def _shift_columns(value: Expression, by: int) -> Expression:
-    if by == 0:
-        return value
-    return substitute(value, lambda column: Column(column.index + by, column.type))

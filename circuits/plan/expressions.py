@@ -32,6 +32,7 @@ __all__ = [
     "excludes_null",
     "may_be_null",
     "share_subexpressions",
+    "shift_columns",
     "size_after",
     "substitute",
 ]
@@ -147,6 +148,15 @@ def substitute(
         return expression
     arguments = tuple(substitute(a, replacement) for a in expression.arguments)
     return Call(expression.function, arguments, expression.type)
+
+
+def shift_columns(expression: Expression, offset: int) -> Expression:
+    """The expression with a number added to its column numbers.
+
+    >>> shift_columns(Column(2, pa.int64()), 3).index
+    5
+    """
+    return substitute(expression, lambda column: Column(column.index + offset, column.type))
 
 
 def share_subexpressions(expressions: Iterable[Expression]) -> tuple[Expression, ...]:

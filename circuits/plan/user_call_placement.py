@@ -43,7 +43,7 @@ from circuits.plan.expressions import (
     Literal,
     columns_of,
     conjuncts,
-    substitute,
+    shift_columns,
 )
 from circuits.plan.nodes import (
     CrossJoin,
@@ -140,12 +140,8 @@ def _has_call(expression: Expression) -> bool:
     return any(True for _ in _calls_of([expression]))
 
 
-def _shift(expression: Expression, offset: int) -> Expression:
-    return substitute(expression, lambda c: Column(c.index + offset, c.type))
-
-
 def _shift_call(expression: Call, offset: int) -> Call:
-    arguments = tuple(_shift(argument, offset) for argument in expression.arguments)
+    arguments = tuple(shift_columns(argument, offset) for argument in expression.arguments)
     return replace(expression, arguments=arguments)
 
 
@@ -309,7 +305,7 @@ class _CallPlacer:
         for number, predicates in enumerate(predicates_of_item):
             start = block.starts[number]
             for predicate in predicates:
-                items[number] = items[number].where(_shift(predicate, -start))
+                items[number] = items[number].where(shift_columns(predicate, -start))
         after_join: list[Expression] = []  # with a call that reads the rows of the join
         for predicate in with_calls:
             self._add_calls_of_items(block, items, [predicate])
@@ -318,7 +314,7 @@ class _CallPlacer:
                 after_join.append(predicate)
             elif len(items_read) == 1:
                 number = min(items_read)
-                items[number] = items[number].where(_shift(predicate, -block.starts[number]))
+                items[number] = items[number].where(shift_columns(predicate, -block.starts[number]))
             else:
                 join_predicates.append(predicate)
         for semijoin in semijoins:
@@ -359,7 +355,7 @@ class _CallPlacer:
         match plan:
             case Filter(input, predicate):
                 self._flatten_input(input, block)
-                block.predicates += [_shift(part, start) for part in conjuncts([predicate])]
+                block.predicates += [shift_columns(part, start) for part in conjuncts([predicate])]
             case CrossJoin(inputs):
                 for input in inputs:
                     self._flatten_input(input, block)
@@ -436,7 +432,7 @@ class _PlacedSemijoin:
         """Return the rows of a block that match; they have the results of ``left_calls``."""
         width, start = len(self.plan.left.fields), self.start
         left_results = {
-            _shift(call, -start): column
+            shift_columns(call, -start): column
             for call, column in left.results.items()
             if all(start <= column < start + width for column in columns_of(call))
         }
@@ -455,7 +451,7 @@ def _product(parts: Sequence[_RowsWithResults]) -> _RowsWithResults:
     for part in parts:
         all_columns += [Column(c.index + offset, c.type) for c in part.columns]
         for expression, column in part.results.items():
-            shifted = _shift(expression, original_offset)
+            shifted = shift_columns(expression, original_offset)
             results[shifted] = Column(column.index + offset, column.type)
         offset += len(part.plan.fields)
         original_offset += len(part.columns)

@@ -604,7 +604,9 @@ class Graph:
         if counter is None or counter.node_count != len(self.nodes):
             keyed = [name for name, input in self.checked_inputs.items() if input.options.keys]
             traces = dict(self.relations.traces)
-            for position in self.state_bounds.relations if self.state_bounds is not None else ():
+            for position in (
+                self.state_bounds.relation_bounds if self.state_bounds is not None else ()
+            ):
                 del traces[self.nodes[position].name]  # its dropped rows would count as missing
             counter = MissingRowCounter.of(self.nodes, traces, keyed)
             self._cached_missing_row_counter = counter

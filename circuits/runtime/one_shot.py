@@ -64,7 +64,7 @@ def stored_relations(
     # columns have the trace of a filter or projection instead.
     names_of_traces = set(state.graph.relations.traces)
     bounds = state.graph.state_bounds
-    for position in bounds.relations if bounds is not None else ():
+    for position in bounds.relation_bounds if bounds is not None else ():
         names_of_traces.remove(state.graph.nodes[position].name)  # the trace drops old rows
     stored: dict[str, tuple[Fields, Trace]] = {}
     for name, schema in {**inputs, **views}.items():

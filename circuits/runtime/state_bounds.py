@@ -118,7 +118,7 @@ class StateBounds:
         final_row_columns: The nodes that emit final rows, by position, each with the column of its
             input that decides when a row is final, the frontier of this column, and the rows that
             wait.
-        relations: The bound of the rows of each node that joins read, by position.
+        relation_bounds: The bound of the rows of each node that joins read, by position.
         operators: The bounds of the traces of each other operator, by position.
         sessions: The bounds of the operators that drop closed sessions, by position.
     """
@@ -134,7 +134,7 @@ class StateBounds:
         self.inputs = inputs
         self.codecs = codecs
         self.frontiers: list[ColumnBounds] = []
-        self.relations: dict[int, TraceBound] = {}
+        self.relation_bounds: dict[int, TraceBound] = {}
         self.operators: dict[int, tuple[TraceBound, ...]] = {}
         self.sessions: dict[int, SessionStateBound] = {}
         self.final_row_columns: dict[int, TraceBound] = {}
@@ -196,7 +196,7 @@ class StateBounds:
             position: The node.
             limits: As `BoundedStep.limits`.
         """
-        bound = self.relations.get(position)
+        bound = self.relation_bounds.get(position)
         return None if bound is None else limits.get(bound.key)
 
     def arrange_empty_traces(self) -> None:
@@ -209,7 +209,7 @@ class StateBounds:
     def traces(self) -> Iterable[TraceBound]:
         """The bounds of all traces, except those of sessions."""
         return chain(
-            self.relations.values(), *self.operators.values(), self.final_row_columns.values()
+            self.relation_bounds.values(), *self.operators.values(), self.final_row_columns.values()
         )
 
     def _add_final_row_column(
@@ -252,7 +252,7 @@ class StateBounds:
         column = min(common)
         frontier = least(bounds[column] for bounds in readers)
         bound = TraceBound(trace, column, frontier, node.plan.fields[column].name)
-        self.relations[position] = bound
+        self.relation_bounds[position] = bound
         relations.add_reader(_order_reader(node.name, bound))
 
 
@@ -388,7 +388,7 @@ class BoundedStep:
             shared: The staged deltas of the relations.
             names: The names of the nodes, by position.
         """
-        for position, bound in self._bounds.relations.items():
+        for position, bound in self._bounds.relation_bounds.items():
             name = names[position]
             shared.replace(name, self._drop(bound, shared.by_name.get(name)))
 

@@ -68,7 +68,7 @@ def _relation_sizes(state: CircuitVersion, position: int, node: Node) -> Iterato
         return  # no join reads the relation
     graph = state.graph
     bounds = graph.state_bounds
-    bound = None if bounds is None else bounds.relations.get(position)
+    bound = None if bounds is None else bounds.relation_bounds.get(position)
     checked = graph.checked_inputs.get(node.name) if node.operator is None else None
     text = UNBOUNDED
     if bound is not None:

@@ -226,7 +226,7 @@ def is_partial(graph: Graph, position: int) -> bool:
 
 def _bound_of_relation(graph: Graph, position: int) -> Hashable | None:
     """Return by which bound rows of a node are dropped from its trace; None for none."""
-    bound = None if graph.state_bounds is None else graph.state_bounds.relations.get(position)
+    bound = None if graph.state_bounds is None else graph.state_bounds.relation_bounds.get(position)
     return None if bound is None else (bound.column, bound.frontier.label())
 
 

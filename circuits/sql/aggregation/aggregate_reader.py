@@ -224,11 +224,11 @@ class AggregateReader:
                 f"DISTINCT in {self.name}()",
                 "aggregate the rows of a SELECT DISTINCT in FROM",
             )
-        if self.within_group and not (definition.ordered_set or definition.ordered):
+        if self.within_group and not (definition.ordered_set or definition.takes_within_group):
             raise source.unsupported(
                 self.function, f"WITHIN GROUP of {self.name}()", "write its column in the brackets"
             )
-        if self.nulls and not definition.nulls and not isinstance(self.function, exp.AnyValue):
+        if self.nulls and not definition.nulls:
             words = f"{self.nulls.upper()} NULLS"
             raise source.unsupported(self.node, words, "they are left out anyway")
 
@@ -328,9 +328,9 @@ class AggregateReader:
         it leaves out the rows in which the value is NULL.
         """
         values = tuple(map(self._guard, (value, *required)))
-        return (
-            values if self._condition is None else (*values, self.apply_filter(integer_literal(1)))
-        )
+        if self._condition is None:
+            return values
+        return (*values, self.apply_filter(integer_literal(1)))
 
     def _guard(self, value: Expression) -> Expression:
         """Return a value that is computed only where FILTER holds, since it may be an error."""
@@ -399,7 +399,7 @@ class AggregateDefinition:
         read: Returns its value.
         arguments: The least and the greatest number of arguments.
         distinct: True if it takes DISTINCT.
-        ordered: True if its result depends on an ORDER BY.
+        takes_within_group: True if the order of its rows may be in ``WITHIN GROUP``.
         ordered_set: True if the values that it aggregates may be in ``WITHIN GROUP (ORDER BY x)``.
         nulls: True if it takes IGNORE NULLS and RESPECT NULLS.
     """
@@ -407,6 +407,6 @@ class AggregateDefinition:
     read: Read
     arguments: tuple[int, int | None] = (1, 1)
     distinct: bool = True
-    ordered: bool = False
+    takes_within_group: bool = False
     ordered_set: bool = False
     nulls: bool = False

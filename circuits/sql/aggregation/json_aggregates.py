@@ -91,6 +91,6 @@ def _join(
 
 #: The functions by name.
 DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
-    "json_array_agg": AggregateDefinition(_read_array, ordered=True),
+    "json_array_agg": AggregateDefinition(_read_array, takes_within_group=True),
     "json_object_agg": AggregateDefinition(_read_object, (2, 2), distinct=False),
 }

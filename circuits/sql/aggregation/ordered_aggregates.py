@@ -358,23 +358,25 @@ def _bitmap_reader(function: str) -> Read:
 
 DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
     "any_value": AggregateDefinition(
-        _first_reader(ignores_nulls=True), (1, 2), ordered=True, nulls=True
+        _first_reader(ignores_nulls=True), (1, 2), takes_within_group=True, nulls=True
     ),
     "approx_quantile": AggregateDefinition(_quantile_reader("disc"), (2, 3)),
-    "array_agg": AggregateDefinition(_read_list, ordered=True, nulls=True),
+    "array_agg": AggregateDefinition(_read_list, takes_within_group=True, nulls=True),
     "bitmap_and_agg": AggregateDefinition(_bitmap_reader("bitmap_and"), distinct=False),
     "bitmap_construct_agg": AggregateDefinition(
         _bitmap_reader("bitmap_of_positions"), distinct=False
     ),
     "bitmap_or_agg": AggregateDefinition(_bitmap_reader("bitmap_or"), distinct=False),
     "collect_set": AggregateDefinition(_read_set),
-    "first": AggregateDefinition(_first_reader(), (1, 2), ordered=True, nulls=True),
+    "first": AggregateDefinition(_first_reader(), (1, 2), takes_within_group=True, nulls=True),
     "histogram": AggregateDefinition(_read_histogram, arguments=(1, 2)),
     "histogram_exact": AggregateDefinition(
         lambda reader: _read_bins(reader, "list_histogram_exact"), arguments=(2, 2)
     ),
-    "last": AggregateDefinition(_first_reader(is_last=True), (1, 2), ordered=True, nulls=True),
-    "map_agg": AggregateDefinition(_read_map, (2, 2), distinct=False, ordered=True),
+    "last": AggregateDefinition(
+        _first_reader(is_last=True), (1, 2), takes_within_group=True, nulls=True
+    ),
+    "map_agg": AggregateDefinition(_read_map, (2, 2), distinct=False, takes_within_group=True),
     "max": AggregateDefinition(_extremes_reader("max"), (1, 2)),
     "max_by": AggregateDefinition(_best_reader(is_max=True), (2, 3)),
     "median": AggregateDefinition(_quantile_reader("median")),
@@ -384,5 +386,5 @@ DEFINITIONS: Final[Mapping[str, AggregateDefinition]] = {
     "quantile": AggregateDefinition(_quantile_reader("default"), (1, 2), ordered_set=True),
     "quantile_cont": AggregateDefinition(_quantile_reader("cont"), (1, 2), ordered_set=True),
     "quantile_disc": AggregateDefinition(_quantile_reader("disc"), (1, 2), ordered_set=True),
-    "string_agg": AggregateDefinition(_read_string_agg, (1, 2), ordered=True),
+    "string_agg": AggregateDefinition(_read_string_agg, (1, 2), takes_within_group=True),
 }

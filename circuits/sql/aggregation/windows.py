@@ -317,7 +317,7 @@ class Windows:
     ) -> _Call:
         """Read row_number, rank, dense_rank, percent_rank, cume_dist or ntile."""
         if name == "ntile":
-            call = self._read_number(clause, node, parts, 0, call)
+            call = self._with_number(clause, node, parts, 0, call)
         elif parts:
             raise clause.source.error(node, f"{name}() takes no arguments")
         if call.ignore_nulls:
@@ -342,12 +342,12 @@ class Windows:
         arguments = [value]
         if name in ("lag", "lead"):
             if len(parts) > 1:
-                call = self._read_number(clause, node, parts, 1, call)
+                call = self._with_number(clause, node, parts, 1, call)
             if len(parts) == 3:
                 arguments = self._unify_default(clause, parts[2], value)
             call = replace(call, frame=WHOLE_PARTITION, bounds=(None, None))
         elif name == "nth_value":
-            call = self._read_number(clause, node, parts, 1, call)
+            call = self._with_number(clause, node, parts, 1, call)
         return replace(call, arguments=tuple(arguments), type=arguments[0].type)
 
     @staticmethod
@@ -413,7 +413,7 @@ class Windows:
         return replace(call, order=keys if is_rank else (*keys, *call.order))
 
     @staticmethod
-    def _read_number(
+    def _with_number(
         clause: Clause, node: exp.Expr, parts: list[exp.Expr], index: int, call: _Call
     ) -> _Call:
         """Return a call with the whole number that is the argument at an index."""

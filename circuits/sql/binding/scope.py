@@ -32,7 +32,14 @@ from typing import Final
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal, columns_of, substitute
+from circuits.plan.expressions import (
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    shift_columns,
+    substitute,
+)
 from circuits.plan.nodes import PlanNode
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
@@ -59,7 +66,6 @@ __all__ = [
     "is_correlated",
     "is_outer_column",
     "scope_columns_of",
-    "shift_columns",
 ]
 
 # Numbers of columns that are placeholders while a text is read; no relation has as many columns.
@@ -153,11 +159,6 @@ def exchange_sides(predicate: Expression, left_width: int, right_width: int) -> 
         return Column(column.index + (right_width if is_left else -left_width), column.type)
 
     return substitute(predicate, exchange)
-
-
-def shift_columns(expression: Expression, offset: int) -> Expression:
-    """Return the expression with ``offset`` added to its column numbers."""
-    return substitute(expression, lambda column: Column(column.index + offset, column.type))
 
 
 def is_correlated(expression: Expression) -> bool:

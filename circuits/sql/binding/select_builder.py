@@ -23,6 +23,7 @@ from circuits.plan.expressions import (
     Column,
     Expression,
     conjuncts,
+    shift_columns,
     substitute,
 )
 from circuits.plan.json_values import json_kind_of
@@ -35,7 +36,6 @@ from circuits.sql.binding.scope import (
     ScopeColumn,
     is_correlated,
     is_outer_column,
-    shift_columns,
 )
 from circuits.sql.binding.selection import Selection
 from circuits.sql.syntax.nodes import strip_parentheses

@@ -37,7 +37,15 @@ import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Call, Column, Expression, Literal, columns_of, substitute
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    shift_columns,
+    substitute,
+)
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
@@ -63,7 +71,6 @@ from circuits.sql.binding.scope import (
     ScopeColumn,
     exchange_sides,
     is_correlated,
-    shift_columns,
 )
 from circuits.sql.binding.select_builder import conjuncts_of
 from circuits.sql.queries.window_columns import with_columns

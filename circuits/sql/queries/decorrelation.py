@@ -29,10 +29,10 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from circuits.errors import SqlError
-from circuits.plan.expressions import Column, Expression
+from circuits.plan.expressions import Column, Expression, shift_columns
 from circuits.plan.nodes import CrossJoin, Distinct, Filter, Map, PlanNode, Values, columns
 from circuits.sql.binding.environment import NO_BOUNDS, DerivedTable, RowNumberBounds
-from circuits.sql.binding.scope import Domain, Scope, is_correlated, shift_columns
+from circuits.sql.binding.scope import Domain, Scope, is_correlated
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.types.functions import call
 

@@ -34,6 +34,7 @@ from circuits.plan.expressions import (
     Literal,
     columns_of,
     conjuncts,
+    shift_columns,
     substitute,
 )
 from circuits.plan.nodes import (
@@ -50,7 +51,6 @@ from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import (
     FIRST_OUTER_COLUMN,
     is_correlated,
-    shift_columns,
 )
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
 from circuits.sql.expressions.list_comparisons import is_list_comparison

@@ -22,6 +22,7 @@ from circuits.plan.expressions import (
     Column,
     Expression,
     Literal,
+    shift_columns,
     substitute,
 )
 from circuits.plan.json_values import json_kind_of
@@ -45,7 +46,6 @@ from circuits.sql.binding.clause import Clause
 from circuits.sql.binding.scope import (
     is_correlated,
     is_outer_column,
-    shift_columns,
 )
 from circuits.sql.binding.select_builder import SelectBuilder, SubqueryValue
 from circuits.sql.expressions.literals import integer_literal

@@ -23,6 +23,7 @@ from circuits.plan.expressions import (
     Column,
     Expression,
     columns_of,
+    shift_columns,
     substitute,
 )
 from circuits.plan.nodes import PlanNode, columns
@@ -31,7 +32,6 @@ from circuits.sql.binding.scope import (
     FIRST_OUTER_COLUMN,
     is_correlated,
     is_outer_column,
-    shift_columns,
 )
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.queries.decorrelation import plan_correlated_query

@@ -26,7 +26,7 @@ from typing import Any, Final, NamedTuple
 
 from sqlglot import exp
 
-from circuits.plan.expressions import Column, Expression, Literal, columns_of
+from circuits.plan.expressions import Column, Expression, Literal, columns_of, shift_columns
 from circuits.plan.nodes import (
     CrossJoin,
     Filter,
@@ -53,7 +53,6 @@ from circuits.sql.binding.scope import (
     exchange_sides,
     is_correlated,
     scope_columns_of,
-    shift_columns,
 )
 from circuits.sql.binding.select_builder import SelectBuilder
 from circuits.sql.expressions.current_time import reads_now
