@@ -99,6 +99,8 @@ def measure_recursions(
         lambda: reachability(graph, sizes.starts, run.seed),
         lambda: closure_of_graph(generate_hub_graph(*sizes.hub, run.seed), HUB_TARGET),
     )
+    # The first steps of a process load kernels.
+    measure_recursion(closure_of_graph(generate_hub_graph(9, 200, run.seed), None), 2, Verdict())
     rows: list[Row] = []
     for make in recursions:
         recursion = make()
