@@ -15,8 +15,9 @@ The circuits of two programs are never exchanged, although their plans may be eq
 function of the same name may have other code, and the limits may differ. While new views are
 computed in slices, two programs step cells with the same numbers, and both circuits are kept.
 
-A worker that steps more cells than it keeps forgets a random one. Each micro-batch steps the cells
-in the same order, so the cell that was used longest ago is the one that is needed next.
+A worker that steps more cells than it keeps forgets cells of other programs first, and then a
+random one. Each micro-batch steps the cells in the same order, so the cell that was used longest
+ago is the one that is needed next.
 
 A cached circuit is identified by the checksummed manifest of its version. If an attempt of a task
 is not committed, its circuit has codes that another attempt may assign differently, because codes
@@ -148,12 +149,22 @@ class ExecutorCache:
         for name in [name for name in read_files if name not in manifest.files]:
             del read_files[name]
         with self._lock:
-            others = list(self._cells)
-            if len(others) >= self.max_cells:
-                del self._cells[self._random.choice(others)]
+            if len(self._cells) >= self.max_cells:
+                del self._cells[self._choose_victim(key)]
             self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)
             for other in [other for other in self._cells if other.is_of_cell(key)][:-MAX_CIRCUITS]:
                 del self._cells[other]
+
+    def _choose_victim(self, key: Key) -> Key:
+        """Return the cell to forget: the one of another program that was used longest ago, if any.
+
+        Of the cells of the program of ``key``, it is a random one.
+        """
+        program = (key.state_id, key.program_id)
+        for other in self._cells:
+            if (other.state_id, other.program_id) != program:
+                return other
+        return self._random.choice(list(self._cells))
 
 
 #: The cache of this worker.

@@ -404,6 +404,7 @@ def test_other_numbers_of_cells_are_refused_also_with_other_views(state):
 
 
 def test_a_missing_file_of_a_cell_is_noticed_before_the_next_commit(state):
+    CACHE.clear()
     sink, _ = sink_of(state, PATHS)
     feed(sink, 2, ("d", "a"))  # from now on, this process has the circuits of the cells
     manifest = read_manifest(LocalFiles(state), 2)
