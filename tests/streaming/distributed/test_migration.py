@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from circuits import Circuit, InputOptions, Retention, SnapshotError, compile_sql
 from circuits.circuit_spec import CircuitSpec
+from circuits.runtime.operators.windows import window as window_module
 from circuits.state.migration import (
     StateImport,
     export_dictionaries,
@@ -337,3 +339,27 @@ def test_states_of_different_steps_are_refused():
             state_import.add_relation("e", export_relation(circuits[1 - number % 2], "e"))
     with pytest.raises(SnapshotError, match="the state lacks"):
         StateImport(Circuit(spec), steps=1, watermarks={}).finish()
+
+
+@pytest.mark.parametrize("overhead", [-(10**9), 10**9])
+def test_the_ties_of_a_window_keep_their_order_after_a_move(overhead):
+    spec = compile_sql(
+        "SELECT *, row_number() OVER (PARTITION BY k ORDER BY t) AS n FROM r",
+        {"r": "k bigint not null, t bigint, url string"},
+    ).spec
+    circuit, prefix = Circuit(spec), "https://www.example.com/a/path/"
+
+    def rows(*names: str, k: int = 2, weight: int = 1) -> dict[str, Any]:
+        columns = {"k": k, "t": 1, "weight": weight}
+        return {"r": [columns | {"url": prefix + name} for name in names]}
+
+    circuit.step(rows("y", "x", "z"))
+    circuit.step(rows("x", "z", k=1))  # in the moved state, x and z have smaller codes than y
+    moved = Circuit(spec)
+    state_import = StateImport(moved, steps=3, watermarks={})
+    node = find_stateful_operator(circuit)
+    state_import.add_operator(node, export_state(circuit, node))
+    state_import.finish()
+    later = rows("x", weight=-1)
+    with mock.patch.object(window_module, "INTERVAL_OVERHEAD_ROWS", overhead):
+        assert bag_of(moved.step(later)["view"]) == bag_of(circuit.step(later)["view"])
