@@ -232,7 +232,8 @@ class DictionarySweeper:
                     first = 0
                     while first < len(values):
                         end = first + self._slice_codes
-                        yield marker(values[first:end])
+                        # A slice at a time, because codes of 32 bits are copied to int64.
+                        yield marker(values[first:end].astype(np.int64, copy=False))
                         first = end
 
 

@@ -163,7 +163,8 @@ class _Factor:
     @staticmethod
     def of(run: Run) -> _Factor:
         """Return the factor of a run; O(rows)."""
-        sources, targets = run.level_values(0), run.level_values(1)
+        # The first of several levels is never narrow, so this is no copy.
+        sources, targets = np.asarray(run.level_values(0), np.int64), run.level_values(1)
         return _Factor(
             run.address,
             run,

@@ -33,17 +33,19 @@ class NarrowLists(NamedTuple):
     Attributes:
         run_address: The address of the run that closes the cycle.
         nodes: The number of nodes of its root.
-        values: The values of its lists, counted from the least value of both runs.
+        values: The values of its lists.
         fixed_run_address: The address of the run whose lists are intersected with them; it may be
             the same run.
-        fixed_values: The values of its lists, counted from the same value.
+        fixed_values: The values of its lists.
+        lowest: The least value of both runs.
     """
 
     run_address: int
     nodes: int
-    values: NDArray[np.uint32]
+    values: NDArray[np.int32]
     fixed_run_address: int
-    fixed_values: NDArray[np.uint32]
+    fixed_values: NDArray[np.int32]
+    lowest: int
 
     def to_words(self) -> Int64Array:
         """Return the array that describes the lists to the kernels; nothing is deferred."""
@@ -55,6 +57,7 @@ class NarrowLists(NamedTuple):
         words[narrow_lists.FIXED_RUN] = self.fixed_run_address
         words[narrow_lists.FIXED_VALUES] = address_of(self.fixed_values)
         words[narrow_lists.CAPACITY] = capacity
+        words[narrow_lists.LOWEST] = self.lowest
         words[narrow_lists.DEFERRED] = words[narrow_lists.DEFERRED_VALUES] = 0
         return words
 
@@ -232,7 +235,7 @@ class JoinBuffers:
         return out[:-1, :rows].copy(), out[-1, :rows].copy()
 
 
-def address_of(array: Int64Array | NDArray[np.uint32]) -> int:
+def address_of(array: Int64Array | NDArray[np.int32]) -> int:
     """Return the address of an array's first word; the caller keeps the array alive."""
     address: int = array.__array_interface__["data"][0]
     return address

@@ -37,14 +37,13 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dbsp_wcoj.execution.join_buffers import CliqueLists, NarrowLists, address_of
 from dbsp_wcoj.kernels.join.induced_subgraph import MIN_BASE_VALUES
 from dbsp_wcoj.kernels.join.join_layout import BITMAP_BITS
 from dbsp_wcoj.kernels.join.packed_lists import pack_run, packed_words
 from dbsp_wcoj.kernels.storage.run_layout import DIRECTORY, WEIGHT_SUMS
-from dbsp_wcoj.storage.run import Run, first_values
+from dbsp_wcoj.storage.run import Int32Array, Run, first_values
 from dbsp_wcoj.zset import Int64Array
 
 __all__ = [
@@ -86,18 +85,19 @@ def prepare_lists(run: Run, fixed: Run | None) -> Int64Array | NarrowLists | Non
 
 
 def narrow_lists(run: Run, fixed: Run) -> NarrowLists | None:
-    """Copy the values of the lists of two runs as numbers of 32 bits.
+    """Return the values of the lists of two runs as numbers of 32 bits.
 
     Args:
         run: The run that closes a cycle.
         fixed: The run whose lists are intersected with its lists, often the same run.
 
     Returns:
-        The copy; None if the values are too far apart for a bitmap, or if one of the runs cannot
-        have narrow lists: it needs two columns and a uniform weight, and ``run`` a directory.
+        The values; None if they are too far apart for a bitmap, or if one of the runs cannot have
+        narrow lists: it needs two columns and a uniform weight, and ``run`` a directory.
 
     Complexity:
-        O(rows) time; 4 bytes per row, and space for deferred intersections.
+        O(rows) time, and space for deferred intersections. If one of the runs does not store the
+        values in 32 bits, they are copied: 4 bytes per row.
     """
     if not _can_be_narrow(run) or not _header(run)[DIRECTORY]:
         return None
@@ -112,13 +112,17 @@ def narrow_lists(run: Run, fixed: Run) -> NarrowLists | None:
         highest = max(highest, int(fixed_values.max()))
     if highest - lowest >= BITMAP_BITS:
         return None
-    try:
-        narrow = _subtract(values, lowest)
-        fixed_narrow = narrow if fixed is run else _subtract(fixed_values, lowest)
-    except MemoryError:
-        return None
     nodes = len(run.level_values(0))
-    return NarrowLists(run.address, nodes, narrow, fixed.address, fixed_narrow)
+    if run.is_narrow and fixed.is_narrow:
+        narrow, fixed_narrow = values.view(np.int32), fixed_values.view(np.int32)  # as they are
+    else:
+        try:
+            narrow = _subtract(values, lowest)
+            fixed_narrow = narrow if fixed is run else _subtract(fixed_values, lowest)
+        except MemoryError:
+            return None
+        lowest = 0
+    return NarrowLists(run.address, nodes, narrow, fixed.address, fixed_narrow, lowest)
 
 
 def clique_lists(run: Run) -> CliqueLists | None:
@@ -150,8 +154,8 @@ def _can_be_narrow(run: Run) -> bool:
     return has_rows and run.arity == 2 and not _header(run)[WEIGHT_SUMS]
 
 
-def _subtract(values: Int64Array, lowest: int) -> NDArray[np.uint32]:
-    narrow = np.empty(len(values), np.uint32)
+def _subtract(values: Int64Array | Int32Array, lowest: int) -> Int32Array:
+    narrow = np.empty(len(values), np.int32)
     np.subtract(values, lowest, out=narrow, casting="unsafe", dtype=np.int64)
     return narrow
 

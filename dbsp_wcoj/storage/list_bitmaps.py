@@ -73,7 +73,7 @@ def build_list_bitmaps(run: Run) -> Int64Array:
     bitmaps = np.zeros(size, np.int64)
     bitmaps[SLOT_MASK] = slots - 1
     bitmaps[SHORTEST] = (ends - firsts).min(initial=MAX_INT64)
-    fill_bitmaps(bitmaps, values, firsts, ends, word_ends - words)
+    fill_bitmaps(bitmaps, run.leaf_address, firsts, ends, word_ends - words)
     return bitmaps
 
 

@@ -106,7 +106,7 @@ def write_in_parts(
     """
     arity, rows = columns.shape
     ranges = list(pairwise([rows * part // parts for part in range(parts + 1)]))
-    counts = np.zeros((parts, arity + 3), np.int64)
+    counts = np.zeros((parts, arity + 5), np.int64)
     run_tasks(
         [
             partial(count_nodes, columns, weights, first, end, counts[part])
@@ -114,7 +114,9 @@ def write_in_parts(
         ]
     )
     nodes = counts[:, :arity].sum(axis=0)
-    position = open_levels(nodes, int(weights[0]), int(counts[:, arity].max()), run)
+    lowest, highest = int(counts[:, arity + 3].min()), int(counts[:, arity + 4].max())
+    largest = int(counts[:, arity].max())
+    position = open_levels(nodes, int(weights[0]), largest, lowest, highest, run)
     bases = np.zeros((parts, arity), np.int64)
     np.cumsum(counts[:-1, :arity], axis=0, out=bases[1:])
     run_tasks(

@@ -25,6 +25,7 @@ from dbsp_wcoj.kernels.storage.run_layout import (
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
+from dbsp_wcoj.storage.run import Int32Array, Run
 from dbsp_wcoj.storage.trace import ColumnOrder, Trace
 from dbsp_wcoj.zset import Int64Array, ZSet, consolidated_rows
 
@@ -51,7 +52,7 @@ def range_scan(trace: Trace, order: ColumnOrder, low: int, high: int) -> ZSet:
     >>> range_scan(trace, (1, 0), 10, 20)
     ZSet({(2, 10): 1, (3, 20): 1})
     """
-    slices = [_slice(run.buffer, low, high) for run in trace.arrange(order).spine.runs]
+    slices = [_slice(run, low, high) for run in trace.arrange(order).spine.runs]
     slices = [(columns, weights) for columns, weights in slices if len(weights)]
     if not slices or low > high:
         return ZSet.empty(trace.arity)
@@ -88,25 +89,24 @@ def count_range(trace: Trace, order: ColumnOrder, low: int, high: int) -> int:
     return count
 
 
-def _slice(buffer: Int64Array, low: int, high: int) -> tuple[Int64Array, Int64Array]:
+def _slice(run: Run, low: int, high: int) -> tuple[Int64Array, Int64Array]:
     """The rows of a run in the range: columns in the run's own order, and weights.
 
     Args:
-        buffer: The words of the run.
+        run: The run.
         low: The least value of the first column.
         high: The greatest value.
     """
-    arity = int(buffer[ARITY])
+    buffer, arity = run.buffer, run.arity
     first, last = _first_level_range(buffer, low, high)
     if first >= last:
         return np.empty((arity, 0), np.int64), np.empty(0, np.int64)
     # By level, the values in the range, and where their children begin among those in the range.
-    values: list[Int64Array] = []
+    values: list[Int64Array | Int32Array] = []
     offsets: list[Int64Array] = []
     for level in range(arity):
         entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-        start = int(buffer[entry + LEVEL_VALUES])
-        values.append(buffer[start + first : start + last])
+        values.append(run.level_values(level)[first:last])
         if level < arity - 1:
             start = int(buffer[entry + LEVEL_OFFSETS])
             child_offsets = buffer[start + first : start + last + 1]

@@ -14,8 +14,9 @@ the start of the buffer, so its words can be written to a file (`Run.to_words`) 
 memory map of that file (`Run.from_words`). A mapped run can have a header and a smaller directory
 in memory (`Run.with_index`). `Merge` merges two runs into one, a piece at a time.
 
-Memory of a relation of two columns with weights of 1: 8 bytes per row, and for each distinct value
-of the first column 16 bytes plus at most 16 of directory.
+Memory of a relation of two columns with weights of 1: 4 bytes per row if all values of the second
+column fit in 32 bits, else 8; and for each distinct value of the first column 16 bytes plus at most
+16 of directory.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.bitmap import bitmap_words
+from dbsp_wcoj.kernels.storage.level_values import MAX_NARROW_VALUE, MIN_NARROW_VALUE
 from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
@@ -43,6 +46,8 @@ from dbsp_wcoj.workers import current_workers
 from dbsp_wcoj.zset import Int64Array, ZSet, sort_scratch
 
 __all__ = ["ALL_VALUES", "Merge", "Ranges", "Run", "first_values", "value_ranges"]
+
+Int32Array = npt.NDArray[np.int32]
 
 # A merge does about as many rows of work per call as the *fuel* that it is given.
 UNLIMITED_FUEL: Final = 2**62
@@ -266,8 +271,9 @@ class Run:
             on_chunk(read.start, read.stop)
         directory[-1] = header[run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES]
         address = int(index.__array_interface__["data"][0])
-        for pointers, position, _ in sections[1:]:
-            header[list(pointers)] = position + (self.address - address) // 8
+        for section in sections[1:]:
+            position = section.header_word + (self.address - address) // 8
+            header[list(section.pointers)] = position
         header[run_layout.DIRECTORY] = len(header)
         header[run_layout.DIRECTORY_SIZE] = entries
         header[run_layout.DIRECTORY_SHIFT] = shift + k
@@ -312,12 +318,11 @@ class Run:
         starts: Int64Array | None = None
         for level in range(self.arity):
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-            nodes = header[entry + run_layout.LEVEL_NODES]
-            position = header[entry + run_layout.LEVEL_VALUES]
-            if _has_descent(buffer[position : position + nodes], starts, on_chunk):
+            if _has_descent(self.level_values(level), starts, on_chunk):
                 return f"the values of level {level} do not rise"
             if level < self.arity - 1:
                 position = header[entry + run_layout.LEVEL_OFFSETS]
+                nodes = header[entry + run_layout.LEVEL_NODES]
                 starts = buffer[position : position + nodes + 1]
                 children = header[entry + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_NODES]
                 if starts[0] != 0 or starts[-1] != children or _has_descent(starts, None, on_chunk):
@@ -425,11 +430,12 @@ class Run:
             return [buffer[:words]]
         header = buffer[:header_words].copy()
         end = header_words
-        for pointers, _, size in sections[1:]:
-            for pointer in pointers:
-                header[pointer] = end
-            end += size
-        return [header, *(buffer[start : start + size] for _, start, size in sections[1:])]
+        for section in sections[1:]:
+            for pointer in section.pointers:
+                header[pointer] = end + section.header_word - section.start
+            end += section.size
+        parts = [buffer[s.start : s.start + s.size] for s in sections[1:]]
+        return [header, *parts]
 
     @property
     def has_equal_positive_weights(self) -> bool:
@@ -462,10 +468,10 @@ class Run:
 
         >>> run = Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)], [1, 2, 3]), np.arange(2))
         >>> [run.buffer[section].tolist() for section in run.leaf_sections]
-        [[5, 6, 5], [0, 1, 3, 6]]
+        [[25769803781, 5], [0, 1, 3, 6]]
         """
-        values = self.buffer[_header_words(self.arity) - 2]
-        starts = [(int(values), self.rows)]
+        start, is_narrow = _split_position(int(self.buffer[_header_words(self.arity) - 2]))
+        starts = [(start, _value_words(self.rows, is_narrow))]
         if self.buffer[run_layout.WEIGHT_SUMS]:
             starts.append((int(self.buffer[run_layout.WEIGHT_SUMS]), self.rows + 1))
         return [slice(start, start + size) for start, size in starts]
@@ -494,6 +500,11 @@ class Run:
         return columns, weights
 
     @property
+    def is_narrow(self) -> bool:
+        """True if the values of the last column take 32 bits each."""
+        return _split_position(int(self.buffer[_header_words(self.arity) - 2])).is_narrow
+
+    @property
     def node_counts(self) -> list[int]:
         """The number of values of each level.
 
@@ -506,15 +517,27 @@ class Run:
         ].tolist()
         return counts
 
-    def level_values(self, level: int) -> Int64Array:
+    def level_values(self, level: int) -> Int64Array | Int32Array:
         """The values of a column, once for each combination with the columns before it; a view.
+
+        They are int32 if they are narrow (`dbsp_wcoj.kernels.storage.run_layout`), else int64.
 
         >>> Run.of(ZSet.from_rows([(1, 5), (1, 6), (4, 5)]), np.arange(2)).level_values(0).tolist()
         [1, 4]
         """
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-        start = int(self.buffer[entry + run_layout.LEVEL_VALUES])
-        return self.buffer[start : start + int(self.buffer[entry + run_layout.LEVEL_NODES])]
+        start, is_narrow = _split_position(int(self.buffer[entry + run_layout.LEVEL_VALUES]))
+        nodes = int(self.buffer[entry + run_layout.LEVEL_NODES])
+        if not is_narrow:
+            return self.buffer[start : start + nodes]
+        words = self.buffer[start : start + _value_words(nodes, is_narrow)]
+        return words.view(np.int32)[:nodes]
+
+    @property
+    def leaf_address(self) -> int:
+        """The tagged address of the values of the last column, for kernels."""
+        values = self.level_values(self.arity - 1)
+        return int(values.__array_interface__["data"][0]) + (values.dtype == np.int32)
 
     def read_rows(self, first: int, end: int) -> tuple[Int64Array, Int64Array]:
         """The columns, in the run's own order, and the weights of some consecutive rows.
@@ -561,7 +584,7 @@ class Run:
         first, end = 0, len(self.level_values(0))
         for level, value in enumerate(key):
             values = self.level_values(level)
-            node = first + int(np.searchsorted(values[first:end], value))
+            node = first + _find_position(values[first:end], value)
             if node == end or values[node] != value:
                 for deeper in range(level, self.arity - 1):
                     node = int(self.level_offsets(deeper)[node])
@@ -592,7 +615,7 @@ class Run:
         columns = np.empty((self.arity, len(positions)), np.int64)
         for level in range(self.arity - 1, -1, -1):
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-            columns[level] = buffer[int(buffer[entry + run_layout.LEVEL_VALUES]) + positions]
+            columns[level] = self.level_values(level)[positions]
             if level > 0:
                 parent = entry - run_layout.LEVEL_HEADER_WORDS
                 start = int(buffer[parent + run_layout.LEVEL_OFFSETS])
@@ -649,7 +672,7 @@ class Merge:
 
         >>> one, two = (Run.of(ZSet.from_rows([(1, n), (1, n + 1)]), np.arange(2)) for n in (1, 5))
         >>> Merge.max_words(one, two), run_words(2, 4)
-        (36, 54)
+        (34, 54)
         """
         arity, rows = older.arity, older.rows + newer.rows
         nodes = [sum(pair) for pair in zip(older.node_counts, newer.node_counts, strict=True)]
@@ -658,7 +681,8 @@ class Merge:
         late_offsets = max(arity - 2, 0) * (rows + 1)
         directory, weights = 2 * nodes[0] + 3, rows + 1
         bitmap = rows if arity == 1 else 0
-        words = _header_words(arity) + sum(nodes) + offsets + late_offsets
+        values = sum(nodes[:-1]) + _value_words(rows, older.is_narrow and newer.is_narrow)
+        words = _header_words(arity) + values + offsets + late_offsets
         return words + directory + weights + bitmap
 
     def work(self, fuel: int = UNLIMITED_FUEL) -> Run | None:
@@ -690,6 +714,34 @@ def _header_words(arity: int) -> int:
     return run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * arity
 
 
+class _Position(NamedTuple):
+    """What the header says about the place of values: the first word, and if they are narrow."""
+
+    start: int
+    is_narrow: bool
+
+
+def _split_position(word: int) -> _Position:
+    """Return what a header word `run_layout.LEVEL_VALUES` says."""
+    flag = (word + run_layout.NARROW // 2) >> run_layout.NARROW_SHIFT
+    return _Position(word - (flag << run_layout.NARROW_SHIFT), flag == 1)
+
+
+def _value_words(count: int, is_narrow: bool) -> int:
+    """Return the number of words of ``count`` values of a level."""
+    return (count + 1) // 2 if is_narrow else count
+
+
+def _find_position(values: Int64Array | Int32Array, value: int) -> int:
+    """Return the number of values, which are ascending, that are less than another one."""
+    if values.dtype == np.int32:
+        # numpy would copy all values to compare them with a number of 64 bits.
+        if not MIN_NARROW_VALUE <= value <= MAX_NARROW_VALUE:
+            return 0 if value < MIN_NARROW_VALUE else len(values)
+        return int(np.searchsorted(values, np.int32(value)))
+    return int(np.searchsorted(values, value))
+
+
 class Section(NamedTuple):
     """A part of a run's buffer.
 
@@ -697,17 +749,25 @@ class Section(NamedTuple):
         pointers: The positions of the header words that contain the start.
         start: The position of its first word.
         size: The number of its words.
+        header_word: The header word at each of these positions: the start, and a flag for narrow
+            values.
     """
 
     pointers: tuple[int, ...]
     start: int
     size: int
+    header_word: int
 
 
 def _sections(header: Sequence[int]) -> list[Section]:
     """The sections of a run, in the order of the buffer."""
     arity = header[run_layout.ARITY]
-    sections = [Section((), 0, _header_words(arity))]
+    sections = [Section((), 0, _header_words(arity), 0)]
+
+    def add(pointers: tuple[int, ...], size: int) -> None:
+        start = header[pointers[0]]
+        sections.append(Section(pointers, start, size, start))
+
     # The header words that point to the offsets, by level.
     offset_pointers = [
         run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level + run_layout.LEVEL_OFFSETS
@@ -721,27 +781,26 @@ def _sections(header: Sequence[int]) -> list[Section]:
         entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
         nodes = header[entry + run_layout.LEVEL_NODES]
         pointer = entry + run_layout.LEVEL_VALUES
-        sections.append(Section((pointer,), header[pointer], nodes))
+        start, is_narrow = _split_position(header[pointer])
+        words = _value_words(nodes, is_narrow)
+        sections.append(Section((pointer,), start, words, header[pointer]))
         if level == arity - 1:
             continue
         pointer = offset_pointers[level]
         if level == arity - 2:
-            sections.append(Section(shared, header[pointer], nodes + 1))
+            add(shared, nodes + 1)
         elif pointer not in shared:
-            sections.append(Section((pointer,), header[pointer], nodes + 1))
+            add((pointer,), nodes + 1)
     if header[run_layout.DIRECTORY]:
-        pointer = run_layout.DIRECTORY
-        sections.append(Section((pointer,), header[pointer], header[run_layout.DIRECTORY_SIZE]))
+        add((run_layout.DIRECTORY,), header[run_layout.DIRECTORY_SIZE])
     if header[run_layout.WEIGHT_SUMS]:
-        pointer = run_layout.WEIGHT_SUMS
-        sections.append(Section((pointer,), header[pointer], header[run_layout.ROWS] + 1))
+        add((run_layout.WEIGHT_SUMS,), header[run_layout.ROWS] + 1)
     if arity == 1 and header[run_layout.BITMAP]:
-        pointer = run_layout.BITMAP
         shift = header[run_layout.DIRECTORY_SHIFT]
         if not 0 <= shift <= run_layout.MAX_BITMAP_SHIFT:
             shift = 0  # a damaged header
         size = bitmap_words(header[run_layout.DIRECTORY_SIZE], shift)
-        sections.append(Section((pointer,), header[pointer], size))
+        add((run_layout.BITMAP,), size)
     return sections
 
 
@@ -762,14 +821,20 @@ def _find_header_damage(words: Int64Array) -> str:
     ]
     if nodes != sorted(nodes) or nodes[-1] != header[run_layout.ROWS]:
         return f"levels of {nodes} nodes for {header[run_layout.ROWS]} rows"
-    for _, start, length in _sections(header)[1:]:
+    first_values = run_layout.LEVEL_HEADERS + run_layout.LEVEL_VALUES
+    positions = header[first_values :: run_layout.LEVEL_HEADER_WORDS]
+    can_be_narrow = [len(positions) > 1 and k == len(positions) - 1 for k in range(len(positions))]
+    for position, is_allowed in zip(positions, can_be_narrow, strict=True):
+        if _split_position(position).is_narrow and not is_allowed:
+            return "narrow values of a level that cannot have them"
+    for _, start, length, _ in _sections(header)[1:]:
         if start < header_size or length < 0 or start + length > size:
             return f"a section of {length} words at word {start}"
     return ""
 
 
 def _has_descent(
-    numbers: Int64Array,
+    numbers: Int64Array | Int32Array,
     starts: Int64Array | None,
     on_chunk: Callable[[], object],
     *,
@@ -778,7 +843,7 @@ def _has_descent(
     """Return whether a number is at most its predecessor, except those at the positions ``starts``.
 
     Args:
-        numbers: int64, one-dimensional.
+        numbers: int64 or int32, one-dimensional.
         starts: Positions in ``numbers``, ascending.
         on_chunk: Called after each chunk.
         allow_equal: True if a number may be equal to its predecessor.

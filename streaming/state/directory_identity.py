@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from circuits import Circuit
@@ -30,6 +30,7 @@ from streaming.state.manifest import list_batch_ids, manifest_name, read_manifes
 __all__ = [
     "FORMAT_VERSION",
     "IDENTITY_FILE",
+    "READABLE_FORMATS",
     "UNFINISHED_CLONE",
     "DirectoryIdentity",
     "check_not_unfinished",
@@ -39,9 +40,13 @@ __all__ = [
     "has_same_relations",
     "read_identity",
     "update_identity",
+    "upgrade_identity",
 ]
 
-FORMAT_VERSION: Final = 7
+FORMAT_VERSION: Final = 8
+#: The formats that this version reads. Format 8 may have runs with narrow values
+#: (`dbsp_wcoj.kernels.storage.run_layout`), and is like format 7 otherwise.
+READABLE_FORMATS: Final = (7, FORMAT_VERSION)
 IDENTITY_FILE: Final = "state.json"
 UNFINISHED_CLONE: Final = "unfinished clone"
 
@@ -68,6 +73,8 @@ class DirectoryIdentity:
 def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
     """Return the identity of a directory; write one if the directory is new or has lost it.
 
+    A directory of an earlier format gets the current one: the caller is about to write to it.
+
     The directory may belong to other views: its versions tell (`streaming.state.program_change`).
 
     Raises:
@@ -84,6 +91,27 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
         files.sync_folder("")
     elif not is_written:
         _write(files, identity)
+    return upgrade_identity(files, identity)
+
+
+def upgrade_identity(files: Files, identity: DirectoryIdentity) -> DirectoryIdentity:
+    """Return the identity with the current format, and write it if it had an earlier one.
+
+    From then on, earlier versions of the package refuse the directory.
+
+    Raises:
+        OSError: The file system failed.
+    """
+    if identity.format == FORMAT_VERSION:
+        return identity
+    log.warning(
+        "%s is raised from format %s to %s: earlier versions of the package cannot open it",
+        files.location,
+        identity.format,
+        FORMAT_VERSION,
+    )
+    identity = replace(identity, format=FORMAT_VERSION)
+    _write(files, identity)
     return identity
 
 
@@ -159,15 +187,16 @@ def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, boo
     if is_clone:
         check_not_unfinished(files)
         body["format"] = FORMAT_VERSION
-    if body.get("format") != FORMAT_VERSION or isinstance(body["format"], bool):
+    if body.get("format") not in READABLE_FORMATS or isinstance(body["format"], bool):
+        readable = " and ".join(map(str, READABLE_FORMATS))
         raise StateMismatchError(
             f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "
-            f"version reads {FORMAT_VERSION}: use the version that wrote it, or delete the "
+            f"version reads {readable}: use the version that wrote it, or delete the "
             "directory together with the checkpoint to start again"
         )
     try:
         identity = DirectoryIdentity(
-            FORMAT_VERSION,
+            body["format"],
             parse_text(body["id"]),
             {name: parse_text(text) for name, text in parse_items(body["fingerprints"])},
             {name: parse_text(text) for name, text in parse_items(body["inputs"])},

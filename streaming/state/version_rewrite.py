@@ -19,7 +19,7 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError
-from streaming.state.directory_identity import read_identity
+from streaming.state.directory_identity import read_identity, upgrade_identity
 from streaming.state.files import Files, StagedFile
 from streaming.state.local_files import LocalFiles, folder_mode
 from streaming.state.manifest import (
@@ -122,6 +122,7 @@ class VersionRewrite:
                 f"state directory {files.location} has no identity: restore it from a copy"
             )
         owner = take_over(files)
+        identity = upgrade_identity(files, identity)
         before = read_manifest(files, max(list_batch_ids(files)), state_id=identity.id)
         while before.epoch >= owner.epoch:  # epoch.json was lost and written again
             owner = take_over(files, before.epoch)

@@ -19,8 +19,9 @@ checks this, and that no weight can leave int64.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import count_ones, load
+from dbsp_wcoj.kernels.memory import count_ones, load, load_value
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.trie import write_first_level
 
 # The words of a factor: the address of its run; then, for all factors but the first, the address of
@@ -122,7 +123,7 @@ def add_targets(
     for k in range(last):
         run = factors[k, RUN]
         offsets = load(run, FIRST_LEVEL + run_layout.LEVEL_OFFSETS)
-        values = load(run, SECOND_LEVEL + run_layout.LEVEL_VALUES)
+        values = values_of(run, SECOND_LEVEL)
         sums = load(run, run_layout.WEIGHT_SUMS)
         uniform = load(run, run_layout.UNIFORM_WEIGHT)
         positions = factors[k + 1, MAP]
@@ -134,7 +135,7 @@ def add_targets(
             weight = weights[k, node]
             change = weight * uniform
             for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
-                value = load(run, values + leaf) - map_lowest
+                value = load_value(values, leaf) - map_lowest
                 if value < 0 or value >= map_size:
                     continue
                 position = load(positions, value)
@@ -153,7 +154,7 @@ def add_targets(
         count = reached
     run = factors[last, RUN]
     offsets = load(run, FIRST_LEVEL + run_layout.LEVEL_OFFSETS)
-    values = load(run, SECOND_LEVEL + run_layout.LEVEL_VALUES)
+    values = values_of(run, SECOND_LEVEL)
     sums = load(run, run_layout.WEIGHT_SUMS)
     uniform = load(run, run_layout.UNIFORM_WEIGHT)
     begin = summary.shape[0]
@@ -163,7 +164,7 @@ def add_targets(
         weight = weights[last, node]
         change = weight * uniform
         for leaf in range(load(run, offsets + node), load(run, offsets + node + 1)):
-            target = load(run, values + leaf) - lowest
+            target = load_value(values, leaf) - lowest
             if sums != 0:
                 change = weight * (load(run, sums + leaf + 1) - load(run, sums + leaf))
             target_weights[target] += change

@@ -69,7 +69,7 @@ from dbsp_wcoj.kernels.join.sums import (
     MIN_MARKED_VALUES,
     update_bitmap,
 )
-from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.memory import increment, load, load_value, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
@@ -108,7 +108,7 @@ def dot_product(run, values, i, end, product, size, weight):
     total = np.int64(0)
     j = np.int64(0)
     while i < end and j < size:
-        x = load(values, i)
+        x = load_value(values, i)
         y = load(product, j)
         if x == y:
             factor = weight if weight != 0 else load(product, LIST_WORDS + j)

@@ -50,9 +50,10 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUES,
     WEIGHT,
 )
-from dbsp_wcoj.kernels.memory import increment, load, prefetch, store
+from dbsp_wcoj.kernels.memory import increment, load, load_value, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout, spine
 from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
+from dbsp_wcoj.kernels.storage.level_values import prefetch_value, values_of
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, is_product_safe, multiply, wrapping_subtract
 
@@ -65,7 +66,6 @@ ROOT = np.int64(0)
 
 # Number of values that each stage of prefetching is ahead of the next one.
 PREFETCH_DISTANCE = 4
-CACHE_LINE_WORDS = 8
 
 
 @inline_subroutine
@@ -110,7 +110,7 @@ def bind_run(state, cursors, slot, max_depth, run, list_bitmaps):
         store(cursor, HIGH, 0)
         if depth < arity:
             entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * depth
-            store(cursor, VALUES, run + (load(run, entry + run_layout.LEVEL_VALUES) << 3))
+            store(cursor, VALUES, values_of(run, entry))
             if depth == arity - 1:
                 store(cursor, LIST_BITMAPS, list_bitmaps)
             else:
@@ -274,7 +274,7 @@ def find_least(state, cursors, atom, depth, max_depth):
         position = load(cursor, POSITION)
         if position < load(cursor, END):
             has_value = True
-            value = min(value, load(load(cursor, VALUES), position))
+            value = min(value, load_value(load(cursor, VALUES), position))
     return has_value, value
 
 
@@ -298,7 +298,7 @@ def move_cursors(state, cursors, atom, depth, max_depth, value):
         store(cursor, POSITION, position)
         if position < load(cursor, END):
             has_value = True
-            current = load(load(cursor, VALUES), position)
+            current = load_value(load(cursor, VALUES), position)
             least = min(least, current)
             if current == value:
                 is_matched = True
@@ -333,20 +333,21 @@ def prefetch_lookup(run, cursor, values, position, last, reads_children):
         reads_children: True if the children of a found node are read next.
     """
     directory = load(run, run_layout.DIRECTORY)
-    bucket = find_bucket(run, load(values, min(position + 3 * PREFETCH_DISTANCE, last)))
+    bucket = find_bucket(run, load_value(values, min(position + 3 * PREFETCH_DISTANCE, last)))
     prefetch(run, directory + bucket)
-    bucket = find_bucket(run, load(values, min(position + 2 * PREFETCH_DISTANCE, last)))
+    bucket = find_bucket(run, load_value(values, min(position + 2 * PREFETCH_DISTANCE, last)))
     if bucket >= 0:
         node = load(run, directory + bucket)
         prefetch(load(cursor, VALUES), node)
         prefetch(load(cursor, OFFSETS), node)
-    bucket = find_bucket(run, load(values, min(position + PREFETCH_DISTANCE, last)))
+    bucket = find_bucket(run, load_value(values, min(position + PREFETCH_DISTANCE, last)))
     if bucket >= 0 and reads_children:
         node = load(run, directory + bucket)
         if node < load(cursor, HIGH):
             first = load(load(cursor, OFFSETS), node)
-            prefetch(load(cursor + CURSOR_BYTES, VALUES), first)
-            prefetch(load(cursor + CURSOR_BYTES, VALUES), first + CACHE_LINE_WORDS)
+            child_values = load(cursor + CURSOR_BYTES, VALUES)
+            prefetch_value(child_values, first, 0)
+            prefetch_value(child_values, first, 1)
 
 
 @subroutine
@@ -415,7 +416,7 @@ def skip_absent(state, cursors, atom, depth, max_depth, bitmap, lowest, bits):
         cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
         first, end, values = load(cursor, POSITION), load(cursor, END), load(cursor, VALUES)
         position = first
-        while position < end and not has_bit(bitmap, lowest, bits, load(values, position)):
+        while position < end and not has_bit(bitmap, lowest, bits, load_value(values, position)):
             position += 1
         store(cursor, POSITION, position)
         skipped += position - first

@@ -52,7 +52,7 @@ from dbsp_wcoj.kernels.join.long_lists import dot_long_lists, find_long_list
 from dbsp_wcoj.kernels.join.narrow_lists import FIXED_RUN, sum_narrow
 from dbsp_wcoj.kernels.join.packed_lists import sum_packed
 from dbsp_wcoj.kernels.join.sums import choose_marked, dot_lists, erase_list, mark_list
-from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.memory import increment, load, load_value, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
@@ -289,7 +289,7 @@ def sum_cycle(
             proposals += end - start
             intersections += end - start
             for position in range(start, end):
-                value = load(values, position)
+                value = load_value(values, position)
                 if has_directory:
                     prefetch_lookup(other_run, other, values, position, last, is_proposer_complete)
                     other_position = root_seek(other_run, other_position, other_end, value)
@@ -297,7 +297,7 @@ def sum_cycle(
                     other_position = seek(other_values, other_position, other_end, value)
                 if other_position >= other_end:
                     break
-                if load(other_values, other_position) != value:
+                if load_value(other_values, other_position) != value:
                     continue
                 if has_comparisons:
                     store(state, level_states + LEVEL_STATE_WORDS * level + VALUE, value)

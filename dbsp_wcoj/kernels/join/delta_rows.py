@@ -58,7 +58,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     WEIGHT,
 )
 from dbsp_wcoj.kernels.join.memo import bind
-from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.memory import increment, load, load_value, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
 from dbsp_wcoj.kernels.storage.search import bisect, root_find
@@ -149,7 +149,7 @@ def bind_other_atoms(program, state, cursors, block, value, values, position, la
                 node, is_matched = root_find(run, low, high, value)
             else:
                 node = bisect(load(cursor, VALUES), low, high, value)
-                is_matched = node < high and load(load(cursor, VALUES), node) == value
+                is_matched = node < high and load_value(load(cursor, VALUES), node) == value
             is_present |= is_matched
             if is_complete:
                 if is_matched:
@@ -194,7 +194,7 @@ def bind_next_row(program, state, cursors, level_states, level, low, high, count
         block = load(program, load(program, BLOCKS) + level)
         level_state = level_states + LEVEL_STATE_WORDS * level
         values = load(cursor, VALUES)
-        value = load(values, position)
+        value = load_value(values, position)
         entry = (
             run_layout.LEVEL_HEADERS
             + run_layout.LEVEL_HEADER_WORDS * level

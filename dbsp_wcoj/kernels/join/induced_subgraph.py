@@ -46,15 +46,16 @@ from dbsp_wcoj.kernels.join.join_layout import (
     VALUES,
 )
 from dbsp_wcoj.kernels.join.lists import find_only_list, leaf_values
-from dbsp_wcoj.kernels.memory import count_ones, increment, load, prefetch, store
+from dbsp_wcoj.kernels.memory import count_ones, increment, load, load_value, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.level_values import value_address
 from dbsp_wcoj.kernels.storage.search import root_find, seek
 from dbsp_wcoj.kernels.values.arithmetic import multiply, wrapping_subtract
 
 # The header of the array.
 CLOSING_RUN = 0  # address of the run with the lists of c, which are also the base lists
 CAPACITY = 1  # maximum number of values of a base list
-BASE_LIST = 2  # address of the first value of the base list, 0 if there is none
+BASE_LIST = 2  # tagged address of the first value of the base list, 0 if there is none
 BASE_SIZE = 3  # number of its values
 BASE_GENERATION = 4  # number of base lists so far
 LAST_LISTS = 5  # for each participant of the last product: address and number of values
@@ -90,9 +91,9 @@ def subgraph_words(capacity: int) -> int:
 def mark_base_list(subgraph, is_erasing):
     """Mark the values of the base list, or erase them."""
     base, size = load(subgraph, BASE_LIST), load(subgraph, BASE_SIZE)
-    lowest = load(base, 0) >> 6
+    lowest = load_value(base, 0) >> 6
     for position in range(size):
-        value = load(base, position)
+        value = load_value(base, position)
         word = (value >> 6) - lowest
         marks = load(subgraph, MARKS + word)
         if is_erasing:
@@ -118,7 +119,7 @@ def index_of(subgraph, word, value):
 
 @subroutine
 def set_base_list(subgraph, base, size):
-    """Replace the base list by ``size`` values at address ``base``."""
+    """Replace the base list by ``size`` values at the tagged address ``base``."""
     if load(subgraph, BASE_LIST) != 0:
         mark_base_list(subgraph, True)
     store(subgraph, BASE_LIST, base)
@@ -145,13 +146,13 @@ def choose_base_list(program, state, cursors, block, subgraph):
         cursor = find_only_list(program, state, cursors, participant)
         if cursor == 0:
             return False
-        first = load(cursor, VALUES) + 8 * load(cursor, LOW)
+        first = value_address(load(cursor, VALUES), load(cursor, LOW))
         size = load(cursor, HIGH) - load(cursor, LOW)
         is_base |= first == load(subgraph, BASE_LIST) and size == load(subgraph, BASE_SIZE)
         is_candidate = load(cursor, RUN) == load(subgraph, CLOSING_RUN)
         if is_base or not is_candidate or not MIN_BASE_VALUES <= size <= load(subgraph, CAPACITY):
             continue
-        span = np.uint64(load(first, size - 1)) - np.uint64(load(first, 0))
+        span = np.uint64(load_value(first, size - 1)) - np.uint64(load_value(first, 0))
         for other in range(MAX_PARTICIPANTS):
             last_list = LAST_LISTS + 2 * other
             is_repeated = first == load(subgraph, last_list)
@@ -161,7 +162,7 @@ def choose_base_list(program, state, cursors, block, subgraph):
     for index in range(participants):
         participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * index
         cursor = find_only_list(program, state, cursors, participant)
-        first = load(cursor, VALUES) + 8 * load(cursor, LOW)
+        first = value_address(load(cursor, VALUES), load(cursor, LOW))
         store(subgraph, LAST_LISTS + 2 * index, first)
         store(subgraph, LAST_LISTS + 2 * index + 1, load(cursor, HIGH) - load(cursor, LOW))
     if is_base:
@@ -180,22 +181,22 @@ def compute_row(subgraph, row, row_words, values, first, last):
         store(row, word, 0)
     if size * SEARCH_COST < last - first:
         for index in range(size):
-            value = load(base, index)
+            value = load_value(base, index)
             first = seek(values, first, last, value)
             if first >= last:
                 return
-            if load(values, first) == value:
+            if load_value(values, first) == value:
                 word = index >> 6
                 store(row, word, load(row, word) | (np.int64(1) << (index & 63)))
         return
-    lowest, highest = load(base, 0), load(base, size - 1)
-    if load(values, first) < lowest:
+    lowest, highest = load_value(base, 0), load_value(base, size - 1)
+    if load_value(values, first) < lowest:
         first = seek(values, first, last, lowest)
-    if first < last and load(values, last - 1) > highest:
+    if first < last and load_value(values, last - 1) > highest:
         last = seek(values, first, last, highest + 1)
     lowest >>= 6
     for position in range(first, last):
-        value = load(values, position)
+        value = load_value(values, position)
         word = (value >> 6) - lowest
         if (load(subgraph, MARKS + word) >> (value & 63)) & 1 != 0:
             index = index_of(subgraph, word, value)
@@ -210,7 +211,7 @@ def find_list_of_row(subgraph, run, index, row_state):
     if load(row_state, ROW_GENERATION) == generation:
         return
     nodes = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
-    value = load(load(subgraph, BASE_LIST), index)
+    value = load_value(load(subgraph, BASE_LIST), index)
     node, is_found = root_find(run, np.int64(0), nodes, value)
     first = last = np.int64(0)
     if is_found:
@@ -246,7 +247,7 @@ def intersect_rows(program, state, cursors, level_states, level, block, subgraph
     row_words = (base_size + 63) >> 6
     row_states = subgraph + 8 * ROW_STATES
     rows = row_states + 8 * ROW_STATE_WORDS * load(subgraph, CAPACITY)
-    lowest, highest = load(base, 0), load(base, base_size - 1)
+    lowest, highest = load_value(base, 0), load_value(base, base_size - 1)
     for word in range(row_words):
         store(bits, word, -1)
     if base_size & 63 != 0:
@@ -255,7 +256,8 @@ def intersect_rows(program, state, cursors, level_states, level, block, subgraph
         participant = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * other
         cursor = find_only_list(program, state, cursors, participant)
         first, last = load(cursor, LOW), load(cursor, HIGH)
-        if load(cursor, VALUES) + 8 * first == base and last - first == base_size:
+        list_address = value_address(load(cursor, VALUES), first)
+        if list_address == base and last - first == base_size:
             continue
         if load(cursor, RUN) != run or load(program, participant + 1) != 1:
             return False
@@ -369,7 +371,7 @@ def sum_subgraph(
     rows = row_states + 8 * ROW_STATE_WORDS * load(subgraph, CAPACITY)
     size = list_indexes(bits, row_words, indexes)
     for position in range(size):
-        store(product, position, load(base, load(indexes, position)))
+        store(product, position, load_value(base, load(indexes, position)))
     common = np.int64(0)
     inner_proposals = np.int64(0)
     first_word = last_word = zero

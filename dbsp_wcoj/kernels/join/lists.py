@@ -35,9 +35,10 @@ from dbsp_wcoj.kernels.join.join_layout import (
     RUN,
     VALUES,
 )
-from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.memory import increment, load, load_value, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.bitmap import count_bits, find_bitmap, has_bit
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add, multiply
 
@@ -54,7 +55,7 @@ def add_list(product, scratch, size, run, values, first, end):
     """Add a list to the list in ``product``; return the new size. There is space for both."""
     if size == 0:
         for position in range(first, end):
-            store(product, position - first, load(values, position))
+            store(product, position - first, load_value(values, position))
             store(product, LIST_WEIGHTS + position - first, leaf_weight(run, position))
         return end - first
     for position in range(size):
@@ -68,7 +69,7 @@ def add_list(product, scratch, size, run, values, first, end):
         elif i == size:
             take_left, take_right = False, True
         else:
-            x, y = load(scratch, OTHER_VALUES + i), load(values, first)
+            x, y = load(scratch, OTHER_VALUES + i), load_value(values, first)
             take_left, take_right = x <= y, y <= x
         weight = np.int64(0)
         value = np.int64(0)
@@ -77,7 +78,7 @@ def add_list(product, scratch, size, run, values, first, end):
             weight = load(scratch, OTHER_WEIGHTS + i)
             i += 1
         if take_right:
-            value = load(values, first)
+            value = load_value(values, first)
             weight = add(weight, leaf_weight(run, first))
             first += 1
         if weight != 0:
@@ -98,7 +99,7 @@ def add_factors(product, scratch, size, run, values, j, end):
             j = seek(values, j, end, x)
             if j == end:
                 return
-        y = load(values, j)
+        y = load_value(values, j)
         if x == y:
             factor = add(load(scratch, FACTORS + i), leaf_weight(run, j))
             store(scratch, FACTORS + i, factor)
@@ -135,10 +136,8 @@ def drop_excluded(program, state, block, level_states, product, size):
 
 @subroutine
 def leaf_values(run):
-    """Return the address of the values of the second column of a run."""
-    return run + 8 * load(
-        run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS + run_layout.LEVEL_VALUES
-    )
+    """Return the tagged address of the values of the second column of a run."""
+    return values_of(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS)
 
 
 @subroutine
@@ -165,18 +164,18 @@ def write_common(a, i, end_a, b, j, end_b, out):
     common = np.int64(0)
     if (end_a - i) * GALLOP_RATIO < end_b - j:
         while i < end_a:
-            value = load(a, i)
+            value = load_value(a, i)
             j = seek(b, j, end_b, value)
             if j >= end_b:
                 break
-            if load(b, j) == value:
+            if load_value(b, j) == value:
                 store(out, common, value)
                 common += 1
             i += 1
     else:
         while i < end_a and j < end_b:
-            x = load(a, i)
-            y = load(b, j)
+            x = load_value(a, i)
+            y = load_value(b, j)
             if x == y:
                 store(out, common, x)
             common += np.int64(x == y)
@@ -193,7 +192,7 @@ def write_marked(values, first, end, bitmap, lowest, bits, out):
     """
     written = np.int64(0)
     for position in range(first, end):
-        value = load(values, position)
+        value = load_value(values, position)
         store(out, written, value)
         written += np.int64(has_bit(bitmap, lowest, bits, value))
     return written
@@ -247,7 +246,7 @@ def collect_single(program, state, cursors, block, proposer, excluded_atom, prod
         values, low = product, np.int64(0)
     if values != product:
         for position in range(low, high):
-            store(product, position - low, load(values, position))
+            store(product, position - low, load_value(values, position))
     return weight != OVERFLOWED, high - low, weight
 
 

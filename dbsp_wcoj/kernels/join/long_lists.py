@@ -26,7 +26,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     RUN,
     VALUES,
 )
-from dbsp_wcoj.kernels.memory import count_ones, increment, load, store
+from dbsp_wcoj.kernels.memory import count_ones, increment, load, load_value, store
 from dbsp_wcoj.kernels.storage.list_bitmaps import (
     FIRST_WORD,
     MIN_LIST_VALUES,
@@ -64,7 +64,7 @@ def count_miss(cursor, first, end, bitmap_buffer):
     """Count a list that has no bitmap only because those of its run are not built yet."""
     if end - first >= MIN_LIST_VALUES and load(cursor, LIST_BITMAPS) == NOT_BUILT:
         values = load(cursor, VALUES)
-        words = (load(values, end - 1) >> 6) - (load(values, first) >> 6) + 1
+        words = (load_value(values, end - 1) >> 6) - (load_value(values, first) >> 6) + 1
         if words <= WORDS_PER_VALUE * (end - first):
             increment(bitmap_buffer, LIST_MISSES, 1)
             store(bitmap_buffer, MISSED_RUN, load(cursor, RUN))
@@ -85,13 +85,13 @@ def look_up_list(a, i, end_a, slot_a, b, j, end_b):
     """
     values_a, values_b = load(a, VALUES), load(b, VALUES)
     # Positions outside of the range to read have bits as well.
-    if load(values_b, j) < load(values_a, i):
-        j = seek(values_b, j, end_b, load(values_a, i))
+    if load_value(values_b, j) < load_value(values_a, i):
+        j = seek(values_b, j, end_b, load_value(values_a, i))
     if j >= end_b:
         return np.int64(0)
     words = word_address(load(a, LIST_BITMAPS), slot_a, load(slot_a, FIRST_WORD))
     lowest = load(slot_a, FIRST_WORD) << 6
-    highest = load(values_a, end_a - 1)
+    highest = load_value(values_a, end_a - 1)
     common = count_in_bitmap(words, lowest, highest, values_b, j, end_b)
     weight = multiply(load(load(a, RUN), UNIFORM_WEIGHT), load(load(b, RUN), UNIFORM_WEIGHT))
     return multiply(common, weight)
@@ -130,8 +130,8 @@ def dot_long_lists(a, i, end_a, slot_a, b, j, end_b, slot_b):
     """
     run_a, run_b = load(a, RUN), load(b, RUN)
     values_a, values_b = load(a, VALUES), load(b, VALUES)
-    low = max(load(values_a, i), load(values_b, j))
-    high = min(load(values_a, end_a - 1), load(values_b, end_b - 1))
+    low = max(load_value(values_a, i), load_value(values_b, j))
+    high = min(load_value(values_a, end_a - 1), load_value(values_b, end_b - 1))
     if low > high:
         return np.int64(0), np.int64(0)
     words_a = word_address(load(a, LIST_BITMAPS), slot_a, low >> 6)

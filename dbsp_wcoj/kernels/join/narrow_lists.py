@@ -15,10 +15,10 @@ intersections are deferred, and then sorted by b, so that marking list(b) once s
 A list is marked only if the lists to scan are not much shorter together
 (`MAX_MARKED_PER_SCANNED`). Otherwise their values are searched in it by galloping.
 
-The values are numbers of 32 bits, counted from the least value of all lists, because reading them
-from memory is most of the work. The deferred intersections are computed when there are `CAPACITY`
-of them, when they have `MAX_DEFERRED_VALUES` values to scan, and at the end of the join
-(`sum_deferred`).
+The values are numbers of 32 bits, because reading them from memory is most of the work. Bit 0 of
+the bitmap stands for the least value of all lists. The deferred intersections are computed when
+there are `CAPACITY` of them, when they have `MAX_DEFERRED_VALUES` values to scan, and at the end of
+the join (`sum_deferred`).
 
 Cost: the sum of the lengths of the shorter lists; O(1) for each edge, and O(nodes) each time that
 deferred intersections are computed.
@@ -35,21 +35,22 @@ from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.intersect import count_common
 from dbsp_wcoj.kernels.join.lists import leaf_values
 from dbsp_wcoj.kernels.join.packed_lists import LOOKUP_BATCH_VALUES, PREFETCH_DISTANCE, find_nodes
-from dbsp_wcoj.kernels.memory import load, load_half, prefetch, store
+from dbsp_wcoj.kernels.memory import load, load_narrow, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 # The header of the array.
 RUN = 0  # address of the run with the lists of b
-VALUES = 1  # address of its narrow values, 4 bytes each
+VALUES = 1  # address of the values of its lists, as signed numbers of 32 bits
 NODES = 2  # number of nodes of its root
 FIXED_RUN = 3  # address of the run with the lists of a
-FIXED_VALUES = 4  # address of its narrow values
+FIXED_VALUES = 4  # address of the values of its lists
 CAPACITY = 5  # number of intersections that can be deferred
 DEFERRED = 6  # number of deferred intersections
 DEFERRED_VALUES = 7  # number of values to scan for them
 WEIGHT = 8  # the weight of each common value of a deferred intersection
-FIRST_COUNTER = 9
+LOWEST = 9  # the least value of all lists
+FIRST_COUNTER = 10
 
 DEFERRED_WORDS = 2
 LENGTH_BITS = 32
@@ -68,10 +69,10 @@ def narrow_words(nodes: int, capacity: int) -> int:
 
 
 @subroutine
-def mark_narrow(bitmap, values, first, last, is_erasing):
+def mark_narrow(bitmap, lowest, values, first, last, is_erasing):
     """Set or erase the bits of the narrow values at positions ``[first, last)``."""
     for position in range(first, last):
-        bit = load_half(values, position)
+        bit = load_narrow(values, position) - lowest
         if is_erasing:
             store(bitmap, bit >> 6, 0)
         else:
@@ -79,11 +80,11 @@ def mark_narrow(bitmap, values, first, last, is_erasing):
 
 
 @subroutine
-def count_marked(bitmap, values, first, last):
+def count_marked(bitmap, lowest, values, first, last):
     """Return how many narrow values at positions ``[first, last)`` are marked."""
     common = np.int64(0)
     for position in range(first, last):
-        bit = load_half(values, position)
+        bit = load_narrow(values, position) - lowest
         common += (load(bitmap, bit >> 6) >> (bit & 63)) & 1
     return common
 
@@ -118,6 +119,7 @@ def sort_deferred(lists, deferred, by_node):
 def compute_deferred(lists, bitmap):
     """Return the sum of all deferred intersections, of which none is left then."""
     run, values, fixed_values = load(lists, RUN), load(lists, VALUES), load(lists, FIXED_VALUES)
+    lowest = load(lists, LOWEST)
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
     leaves, fixed_leaves = leaf_values(run), leaf_values(load(lists, FIXED_RUN))
     counters = lists + 8 * FIRST_COUNTER
@@ -140,14 +142,14 @@ def compute_deferred(lists, bitmap):
                 stop = start + load(by_node, DEFERRED_WORDS * later + 1)
                 common += count_common(fixed_leaves, start, stop, leaves, first, last)
         else:
-            mark_narrow(bitmap, values, first, last, False)
+            mark_narrow(bitmap, lowest, values, first, last, False)
             for later in range(place, end):
                 prefetched = load(by_node, DEFERRED_WORDS * (later + PREFETCH_DISTANCE))
                 prefetch(fixed_values, prefetched >> 1)
                 start = load(by_node, DEFERRED_WORDS * later)
                 stop = start + load(by_node, DEFERRED_WORDS * later + 1)
-                common += count_marked(bitmap, fixed_values, start, stop)
-            mark_narrow(bitmap, values, first, last, True)
+                common += count_marked(bitmap, lowest, fixed_values, start, stop)
+            mark_narrow(bitmap, lowest, values, first, last, True)
         place = end
     store(lists, DEFERRED, 0)
     store(lists, DEFERRED_VALUES, 0)
@@ -191,6 +193,7 @@ def sum_narrow(lists, bitmap, nodes, first, last, values, start, end, low, high,
         load(lists, VALUES),
         load(lists, FIXED_VALUES),
     )
+    lowest = load(lists, LOWEST)
     offsets = run + 8 * load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_OFFSETS)
     leaves, fixed_leaves = leaf_values(run), leaf_values(load(lists, FIXED_RUN))
     counters = lists + 8 * FIRST_COUNTER
@@ -226,7 +229,7 @@ def sum_narrow(lists, bitmap, nodes, first, last, values, start, end, low, high,
                 store(lists, DEFERRED_VALUES, deferred_values)
                 if place + 1 == load(lists, CAPACITY) or deferred_values >= MAX_DEFERRED_VALUES:
                     if is_marked:
-                        mark_narrow(bitmap, fixed_values, first, last, True)
+                        mark_narrow(bitmap, lowest, fixed_values, first, last, True)
                         is_marked = False
                     total = add(total, compute_deferred(lists, bitmap))
                 continue
@@ -236,9 +239,9 @@ def sum_narrow(lists, bitmap, nodes, first, last, values, start, end, low, high,
                 if searched_values * MAX_MARKED_PER_SCANNED < length:
                     common += count_common(leaves, child, child_end, fixed_leaves, first, last)
                     continue
-                mark_narrow(bitmap, fixed_values, first, last, False)
+                mark_narrow(bitmap, lowest, fixed_values, first, last, False)
                 is_marked = True
-            common += count_marked(bitmap, narrow_values, child, child_end)
+            common += count_marked(bitmap, lowest, narrow_values, child, child_end)
     if is_marked:
-        mark_narrow(bitmap, fixed_values, first, last, True)
+        mark_narrow(bitmap, lowest, fixed_values, first, last, True)
     return add(total, multiply(common, weight)), proposals

@@ -28,7 +28,7 @@ from dbsp_wcoj.kernels.compilation import kernel, subroutine
 from dbsp_wcoj.kernels.join.intersect import count_common
 from dbsp_wcoj.kernels.join.join_layout import BITMAP_WORDS
 from dbsp_wcoj.kernels.join.lists import leaf_values
-from dbsp_wcoj.kernels.memory import count_ones, load, prefetch, store
+from dbsp_wcoj.kernels.memory import count_ones, load, load_value, prefetch, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import bisect
 
@@ -75,11 +75,11 @@ def pack_run(run, packed):
         store(packed, FIRST_NODE + NODE_WORDS * node, end)
         store(packed, FIRST_NODE + NODE_WORDS * node + 1, child)
         last = load(offsets, node + 1)
-        word = load(leaves, child) >> 6
+        word = load_value(leaves, child) >> 6
         bits = np.int64(0)
         # Each value writes, so that no branch asks whether it is the last value of its word.
         while child < last:
-            value = load(leaves, child)
+            value = load_value(leaves, child)
             is_same_word = np.int64(value >> 6 == word)
             end += 2 * (1 - is_same_word)
             bits = (bits & -is_same_word) | (np.int64(1) << (value & 63))
@@ -100,7 +100,7 @@ def mark_words(bitmap, values, first, last, lowest, is_erasing):
     Word 0 of the bitmap is for the 64 values from ``64 * lowest`` on.
     """
     for position in range(first, last):
-        value = load(values, position)
+        value = load_value(values, position)
         word = (value >> 6) - lowest
         if is_erasing:
             store(bitmap, word, 0)
@@ -162,7 +162,7 @@ def find_nodes(
     shift = np.uint64(load(run, run_layout.DIRECTORY_SHIFT))
     written = np.int64(0)
     for index in range(position, position + size):
-        value = load(values, index)
+        value = load_value(values, index)
         # As unsigned numbers, values below the first node are far beyond the last bucket.
         bucket = np.int64(min((np.uint64(value) - lowest) >> shift, np.uint64(buckets)))
         bucket = min(bucket, buckets - 1)
@@ -199,8 +199,8 @@ def sum_packed(packed, bitmap, node_entries, fixed, first, last, values, start, 
         ``(common values, proposals)``, one proposal per value of the shorter list; -1 common
         values if the range of the fixed list is too wide for the bitmap.
     """
-    lowest = load(fixed, first) >> 6
-    highest = load(fixed, last - 1) >> 6
+    lowest = load_value(fixed, first) >> 6
+    highest = load_value(fixed, last - 1) >> 6
     if np.uint64(highest) - np.uint64(lowest) >= np.uint64(BITMAP_WORDS - 1):
         return np.int64(-1), np.int64(0)
     run = load(packed, RUN)

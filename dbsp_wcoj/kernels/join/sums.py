@@ -70,7 +70,7 @@ from dbsp_wcoj.kernels.join.long_lists import (
     is_looked_up,
     look_up_list,
 )
-from dbsp_wcoj.kernels.memory import increment, load, store
+from dbsp_wcoj.kernels.memory import increment, load, load_value, store
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.bitmap import find_bitmap, has_bit
 from dbsp_wcoj.kernels.storage.list_bitmaps import FIRST_WORD, word_address
@@ -100,7 +100,7 @@ def update_bitmap(bitmap, values, first, last, lowest, is_erasing):
     With ``is_erasing``, set the words that contain these bits to 0 instead.
     """
     for position in range(first, last):
-        bit = load(values, position) - lowest
+        bit = load_value(values, position) - lowest
         word = bit >> 6
         if is_erasing:
             store(bitmap, word, 0)
@@ -165,7 +165,9 @@ def choose_marked(program, state, cursors, block, inner_block, count, bitmap_buf
             count_miss(cursor, first, last, bitmap_buffer)
             if last - first > length and count >= MIN_MARKED_USES:
                 values = load(cursor, VALUES)
-                value_span = np.uint64(load(values, last - 1)) - np.uint64(load(values, first))
+                value_span = np.uint64(load_value(values, last - 1)) - np.uint64(
+                    load_value(values, first)
+                )
                 if value_span < np.uint64(BITMAP_BITS - 1):
                     longest_cursor = cursor
                     length = last - first
@@ -181,7 +183,7 @@ def mark_list(cursor, bitmap):
     Returns ``(bitmap, lowest, highest)``: the bitmap with the values, and the range of the values.
     """
     first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
-    lowest, highest = load(values, first), load(values, last - 1)
+    lowest, highest = load_value(values, first), load_value(values, last - 1)
     own_bitmap = find_bitmap(load(cursor, RUN))
     if own_bitmap != 0:
         return own_bitmap, lowest, highest
@@ -198,7 +200,7 @@ def erase_list(cursor, bitmap):
     """Erase the values that `mark_list` has marked in the bitmap."""
     first, last, values = load(cursor, LOW), load(cursor, HIGH), load(cursor, VALUES)
     if find_bitmap(load(cursor, RUN)) == 0 and find_long_list(cursor, first, last) == 0:
-        update_bitmap(bitmap, values, first, last, load(values, first), True)
+        update_bitmap(bitmap, values, first, last, load_value(values, first), True)
 
 
 @kernel
@@ -289,7 +291,7 @@ def find_weight(state, cursors, max_depth, atom, depth, value):
             values = load(cursor, VALUES)
             position = seek(values, position, end, value)
             store(cursor, POSITION, position)
-            is_found = position < end and load(values, position) == value
+            is_found = position < end and load_value(values, position) == value
         if is_found:
             weight = add(weight, leaf_weight(run, position))
     return weight
@@ -310,8 +312,8 @@ def bound_values(program, state, cursors, block, proposer, start_word):
             cursor = cursors + CURSOR_BYTES * (slot * max_depth + depth)
             first, end = load(cursor, start_word), load(cursor, start_word + 1)
             if first < end:
-                least = min(least, load(load(cursor, VALUES), first))
-                greatest = max(greatest, load(load(cursor, VALUES), end - 1))
+                least = min(least, load_value(load(cursor, VALUES), first))
+                greatest = max(greatest, load_value(load(cursor, VALUES), end - 1))
         low, high = max(low, least), min(high, greatest)
     return low, high
 
@@ -354,9 +356,9 @@ def sum_many(program, state, cursors, block, start_word, counters):
         cursor = cursors + CURSOR_BYTES * (slot * max_depth + proposer_depth)
         run, values = load(cursor, RUN), load(cursor, VALUES)
         position, end = load(cursor, start_word), load(cursor, start_word + 1)
-        if position < end and load(values, position) < low:
+        if position < end and load_value(values, position) < low:
             position = seek(values, position, end, low)
-        if position < end and load(values, end - 1) > high:
+        if position < end and load_value(values, end - 1) > high:
             end = seek(values, position, end, high + 1)
         if position >= end:
             continue
@@ -371,7 +373,7 @@ def sum_many(program, state, cursors, block, start_word, counters):
                 store(other_cursor, POSITION, load(other_cursor, LOW))
         proposals += end - position
         while position < end:
-            value = load(values, position)
+            value = load_value(values, position)
             if bitmap != 0 and not has_bit(bitmap, lowest, bits, value):
                 position += 1
                 continue
@@ -448,7 +450,7 @@ def sum_last(
         slot_a = find_long_list(a, load(a, LOW), load(a, HIGH))
         # The program lists an atom of one column first. Its bitmap is used if all rows are read.
         bitmap = find_bitmap(run_a) if end_a - i == load(run_a, run_layout.ROWS) else ZERO
-        lowest, highest = load(values_a, i), load(values_a, end_a - 1)
+        lowest, highest = load_value(values_a, i), load_value(values_a, end_a - 1)
         right_count = np.int64(0)
         for other in range(load(state, FIRST_SLOT + right), load(state, FIRST_SLOT + right + 1)):
             b = cursors + CURSOR_BYTES * (other * max_depth + right_depth)

@@ -21,10 +21,20 @@ Long ranges of one run are copied faster as ranges, so `dbsp_wcoj.kernels.storag
 Cost: O(columns) per row, without a mispredicted branch for most rows.
 """
 
+from typing import Any
+
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import inline_subroutine, subroutine
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import (
+    load,
+    load_narrow,
+    load_value,
+    store,
+    store_narrow,
+    store_value,
+)
+from dbsp_wcoj.kernels.storage.level_values import TAG, array_values, copy_values, value_address
 from dbsp_wcoj.kernels.storage.merge_output import (
     BLOCK_NODES,
     CURSOR_WORDS,
@@ -63,6 +73,30 @@ SPARE_B = SPARE_A + LIST_WORDS
 SCRATCH_WORDS = SPARE_B + LIST_WORDS
 
 
+def _make_leaf_merge(read: Any, write: Any) -> Any:
+    """Return the loop of `merge_leaves` for lists that ``read`` and ``write`` access."""
+
+    @subroutine
+    def merge_lists(a, i, end_a, b, j, end_b, out, target, stop):
+        while target < stop and i < end_a and j < end_b:
+            left = read(a, i)
+            right = read(b, j)
+            if left == right:
+                break
+            write(out, target, min(left, right))
+            i += left < right
+            j += right < left
+            target += 1
+        return i, j, target
+
+    return merge_lists
+
+
+_merge_words = _make_leaf_merge(load, store)
+_merge_narrow = _make_leaf_merge(load_narrow, store_narrow)
+_merge_mixed = _make_leaf_merge(load_value, store_value)
+
+
 @subroutine
 def merge_leaves(a, b, out, state, fuel):
     """Merge leaves for about ``fuel`` rows, up to a common one; return the number of rows written.
@@ -71,31 +105,27 @@ def merge_leaves(a, b, out, state, fuel):
     """
     level = a[ARITY] - 1
     cursor = CURSORS + CURSOR_WORDS * level
-    values = level_header(level) + LEVEL_VALUES
+    entry = level_header(level)
     i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
-    values_a, values_b = a[values], b[values]
-    start = out[values] + state[cursor + NODES_WRITTEN]
-    target = start
+    values_a, values_b = array_values(a, entry), array_values(b, entry)
+    values = array_values(out, entry)
+    start = state[cursor + NODES_WRITTEN]
     stop = start + fuel
-    while target < stop and i < end_a and j < end_b:
-        left = a[values_a + i]
-        right = b[values_b + j]
-        if left == right:
-            break
-        out[target] = min(left, right)
-        i += left < right
-        j += right < left
-        target += 1
+    if (values_a | values_b) & TAG == 0:
+        i, j, target = _merge_words(values_a, i, end_a, values_b, j, end_b, values, start, stop)
+    elif values & TAG != 0:  # all three lists are narrow
+        left, right, merged = values_a - TAG, values_b - TAG, values - TAG
+        i, j, target = _merge_narrow(left, i, end_a, right, j, end_b, merged, start, stop)
+    else:
+        i, j, target = _merge_mixed(values_a, i, end_a, values_b, j, end_b, values, start, stop)
     if i == end_a:
         count = min(end_b - j, stop - target)
-        for position in range(count):
-            out[target + position] = b[values_b + j + position]
+        copy_values(values, target, values_b, j, j + count)
         j += count
         target += count
     elif j == end_b:
         count = min(end_a - i, stop - target)
-        for position in range(count):
-            out[target + position] = a[values_a + i + position]
+        copy_values(values, target, values_a, i, i + count)
         i += count
         target += count
     if target > start:
@@ -111,14 +141,14 @@ def list_siblings(a, b, level, state, scratch, limit):
     """List up to ``limit`` of the next siblings of a level by value; return their number."""
     cursor = CURSORS + CURSOR_WORDS * level
     i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
-    values = level_header(level) + LEVEL_VALUES
-    values_a, values_b = a[values], b[values]
+    entry = level_header(level)
+    values_a, values_b = array_values(a, entry), array_values(b, entry)
     nodes_b = NODES + LIST_WORDS
     one_node = nodes_b + LIST_WORDS
     count = np.int64(0)
     while count < limit and i < end_a and j < end_b:
-        left = a[values_a + i]
-        right = b[values_b + j]
+        left = load_value(values_a, i)
+        right = load_value(values_b, j)
         is_right = np.int64(right < left)
         scratch[NODES + count] = i
         scratch[nodes_b + count] = j
@@ -162,15 +192,15 @@ def limit_to_leaves(a, b, level, unique_level, scratch, count, limit):
 @subroutine
 def write_siblings(a, b, out, level, state, scratch, count):
     """Write the values of the listed siblings, which are the first level of the block."""
-    values = level_header(level) + LEVEL_VALUES
+    entry = level_header(level)
     cursor = CURSORS + CURSOR_WORDS * level
-    target = out[values] + state[cursor + NODES_WRITTEN]
-    values_a = np.int64(a.ctypes.data) + 8 * a[values]
-    values_b = np.int64(b.ctypes.data) + 8 * b[values]
+    written = state[cursor + NODES_WRITTEN]
+    values_a, values_b = array_values(a, entry), array_values(b, entry)
+    target = array_values(out, entry)
     one_node = NODES + 2 * LIST_WORDS
     for t in range(count):
         node = scratch[one_node + t]
-        out[target + t] = load(values_b if node & 1 else values_a, node >> 1)
+        store_value(target, written + t, load_value(values_b if node & 1 else values_a, node >> 1))
     state[cursor + BLOCK_NODES] = count
 
 
@@ -209,10 +239,10 @@ def merge_children(a, b, out, level, state, scratch, nodes, children, count):
         b, b[header + LEVEL_OFFSETS], scratch, nodes + LIST_WORDS, SPARE_B, count
     )
     written = state[child_cursor + NODES_WRITTEN]
-    values = level_header(level + 1) + LEVEL_VALUES
-    values_a = a[values] + first_a
-    values_b = b[values] + first_b
-    target = out[values] + written
+    child_entry = level_header(level + 1)
+    values_a = value_address(array_values(a, child_entry), first_a)
+    values_b = value_address(array_values(b, child_entry), first_b)
+    target = value_address(array_values(out, child_entry), written)
     offsets = out[header + LEVEL_OFFSETS] + state[cursor + NODES_WRITTEN]
     out[offsets] = written
     children_b = children + LIST_WORDS
@@ -223,8 +253,8 @@ def merge_children(a, b, out, level, state, scratch, nodes, children, count):
     while i < count_a and j < count_b:
         parent_a = scratch[SPARE_A + i]
         parent_b = scratch[SPARE_B + j]
-        left = a[values_a + i]
-        right = b[values_b + j]
+        left = load_value(values_a, i)
+        right = load_value(values_b, j)
         is_same = parent_a == parent_b
         is_left = np.int64((parent_a < parent_b) | (is_same & (left < right)))
         is_right = np.int64((parent_b < parent_a) | (is_same & (right < left)))
@@ -233,7 +263,7 @@ def merge_children(a, b, out, level, state, scratch, nodes, children, count):
         scratch[children + t] = node_a
         scratch[children_b + t] = node_b
         scratch[one_child + t] = 2 * (node_a + (node_b - node_a) * is_right) + is_right
-        out[target + t] = right if is_right else left
+        store_value(target, t, right if is_right else left)
         i += 1 - is_right
         j += 1 - is_left
         t += 1
@@ -243,14 +273,14 @@ def merge_children(a, b, out, level, state, scratch, nodes, children, count):
         scratch[children + t] = first_a + child
         scratch[children_b + t] = first_b + j
         scratch[one_child + t] = 2 * (first_a + child)
-        out[target + t] = a[values_a + child]
+        store_value(target, t, load_value(values_a, child))
         t += 1
         out[offsets + scratch[SPARE_A + child] + 1] = written + t
     for child in range(j, count_b):
         scratch[children + t] = first_a + count_a
         scratch[children_b + t] = first_b + child
         scratch[one_child + t] = 2 * (first_b + child) + 1
-        out[target + t] = b[values_b + child]
+        store_value(target, t, load_value(values_b, child))
         t += 1
         out[offsets + scratch[SPARE_B + child] + 1] = written + t
     scratch[children + t] = first_a + count_a
@@ -271,8 +301,9 @@ def have_common_values(a, b, level, scratch, nodes, count):
         j = scratch[nodes_b + t]
         if scratch[nodes + t + 1] > i and scratch[nodes_b + t + 1] > j:
             for depth in range(level + 1, a[ARITY]):
-                values = level_header(depth) + LEVEL_VALUES
-                if a[a[values] + i] != b[b[values] + j]:
+                entry = level_header(depth)
+                left = load_value(array_values(a, entry), i)
+                if left != load_value(array_values(b, entry), j):
                     return False
     return True
 
@@ -304,7 +335,8 @@ def remove_cancelled_rows(out, level, state, scratch, rows, weights, positions):
     """
     unique_level = state[UNIQUE_LEVEL]
     cursor = CURSORS + CURSOR_WORDS * unique_level
-    target = out[level_header(unique_level) + LEVEL_VALUES] + state[cursor + NODES_WRITTEN]
+    values = array_values(out, level_header(unique_level))
+    target = value_address(values, state[cursor + NODES_WRITTEN])
     count = state[cursor + BLOCK_NODES]
     kept = np.int64(0)
     for t in range(count):
@@ -312,7 +344,7 @@ def remove_cancelled_rows(out, level, state, scratch, rows, weights, positions):
         scratch[positions + t] = kept
         scratch[weights + kept] = weight
         scratch[rows + kept] = scratch[rows + t]
-        out[target + kept] = out[target + t]
+        store_value(target, kept, load_value(target, t))
         kept += weight != 0
     scratch[positions + count] = kept
     state[cursor + BLOCK_NODES] = kept
@@ -321,7 +353,7 @@ def remove_cancelled_rows(out, level, state, scratch, rows, weights, positions):
         cursor -= CURSOR_WORDS
         written = state[cursor + NODES_WRITTEN]
         header = level_header(depth)
-        values = out[header + LEVEL_VALUES] + written
+        nodes = out[header + LEVEL_VALUES] + written
         offsets = out[header + LEVEL_OFFSETS] + written
         count = state[cursor + BLOCK_NODES]
         kept = np.int64(0)
@@ -332,7 +364,7 @@ def remove_cancelled_rows(out, level, state, scratch, rows, weights, positions):
             end = scratch[positions + out[offsets + t + 1] - children_written]
             scratch[positions + t] = kept
             out[offsets + kept] = children_written + begin
-            out[values + kept] = out[values + t]
+            out[nodes + kept] = out[nodes + t]
             kept += end > begin
             begin = end
         scratch[positions + count] = kept
@@ -348,13 +380,12 @@ def copy_columns(a, b, out, state, scratch, rows):
     count = state[cursor + BLOCK_NODES]
     start = state[cursor + NODES_WRITTEN]
     for level in range(unique_level + 1, arity):
-        values = level_header(level) + LEVEL_VALUES
-        target = out[values] + start
-        values_a = np.int64(a.ctypes.data) + 8 * a[values]
-        values_b = np.int64(b.ctypes.data) + 8 * b[values]
+        entry = level_header(level)
+        values_a, values_b = array_values(a, entry), array_values(b, entry)
+        target = array_values(out, entry)
         for t in range(count):
             row = scratch[rows + t]
-            out[target + t] = load(values_b if row & 1 else values_a, row >> 1)
+            store_value(target, start + t, load_value(values_b if row & 1 else values_a, row >> 1))
     if unique_level <= arity - 2:
         target = out[level_header(arity - 2) + LEVEL_OFFSETS]
         for row in range(start, start + count):

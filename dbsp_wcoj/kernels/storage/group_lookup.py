@@ -15,8 +15,9 @@ Cost: O(log N) per group and run to find the group, O(runs) per slot.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
-from dbsp_wcoj.kernels.memory import borrow, load
+from dbsp_wcoj.kernels.memory import borrow, load_value
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.row_ranges import weight_before
 from dbsp_wcoj.kernels.storage.search import find_children
 from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
@@ -63,8 +64,8 @@ def look_up_groups(table, delta_run, keys):
             for r in range(runs):
                 if firsts[r, group] < lasts[r, group]:
                     run = delta_run if r == table[0] else table[1 + r]
-                    values = run + (load(run, entry + run_layout.LEVEL_VALUES) << 3)
-                    value = load(values, firsts[r, group])
+                    values = values_of(run, entry)
+                    value = load_value(values, firsts[r, group])
                     slot = min(slot, value) if is_open else value
                     is_open = True
             if not is_open:
@@ -75,8 +76,8 @@ def look_up_groups(table, delta_run, keys):
                 first = firsts[r, group]
                 if first < lasts[r, group]:
                     run = delta_run if r == table[0] else table[1 + r]
-                    values = run + (load(run, entry + run_layout.LEVEL_VALUES) << 3)
-                    if load(values, first) == slot:
+                    values = values_of(run, entry)
+                    if load_value(values, first) == slot:
                         firsts[r, group] = first + 1
                         # The sums may wrap around; the difference of two is still exact.
                         weight = wrapping_subtract(

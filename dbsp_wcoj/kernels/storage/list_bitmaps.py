@@ -15,7 +15,7 @@ the position of the list, and the words. `dbsp_wcoj.storage.list_bitmaps` choose
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import count_ones, load
+from dbsp_wcoj.kernels.memory import count_ones, load, load_value
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 
 # bitmaps[...]
@@ -53,7 +53,7 @@ def fill_bitmaps(bitmaps, values, firsts, ends, starts):
 
     Args:
         bitmaps: int64, with `SLOT_MASK` and `SHORTEST` set and zeros after them.
-        values: The values of the last column.
+        values: The tagged address of the values of the last column.
         firsts: The positions in ``values`` at which the lists begin.
         ends: The positions after their last values.
         starts: The positions in ``bitmaps`` at which their words begin.
@@ -65,12 +65,12 @@ def fill_bitmaps(bitmaps, values, firsts, ends, starts):
         while bitmaps[FIRST_SLOT + SLOT_WORDS * slot + POSITION] != 0:
             slot = (slot + 1) & mask
         entry = FIRST_SLOT + SLOT_WORDS * slot
-        first_word = values[first] >> 6
+        first_word = load_value(values, first) >> 6
         bitmaps[entry + POSITION] = first + 1
         bitmaps[entry + FIRST_WORD] = first_word
         bitmaps[entry + START] = starts[index]
         for position in range(first, ends[index]):
-            value = values[position]
+            value = load_value(values, position)
             word = starts[index] + (value >> 6) - first_word
             bitmaps[word] |= np.int64(1) << (value & 63)
 

@@ -35,12 +35,18 @@ import numpy as np
 from numba import carray
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import borrow, keep_alive, pointer_to_words
+from dbsp_wcoj.kernels.memory import borrow, keep_alive, load_value, pointer_to_words
 from dbsp_wcoj.kernels.storage.bitmap import fill_bitmap, open_bitmap
 from dbsp_wcoj.kernels.storage.block_merge import (
     SCRATCH_WORDS,
     merge_block,
     merge_leaves,
+)
+from dbsp_wcoj.kernels.storage.level_values import (
+    TAG,
+    array_values,
+    clear_last_half,
+    words_of_values,
 )
 from dbsp_wcoj.kernels.storage.merge_output import (
     CURSOR_WORDS,
@@ -79,10 +85,12 @@ from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_OFFSETS,
     LEVEL_VALUES,
     MAX_ABS_WEIGHT,
+    NARROW,
     ROWS,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
+from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.storage.trie import (
     describe_run,
     fill_directory,
@@ -113,27 +121,6 @@ def find_unique_level(run):
 
 
 @subroutine
-def gallop(run, position, end, value):
-    """Return the first word in ``[position, end)`` of ``run`` that is at least ``value``."""
-    if position >= end or run[position] >= value:
-        return position
-    step = 1
-    below = position
-    while below + step < end and run[below + step] < value:
-        below += step
-        step += step
-    low = below + 1
-    high = min(below + step, end)
-    while low < high:
-        middle = (low + high) >> 1
-        if run[middle] < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@subroutine
 def init_merge(a, b, out):
     """Lay out the merge of runs ``a`` and ``b`` in ``out`` and return its state."""
     arity = a[ARITY]
@@ -150,8 +137,10 @@ def init_merge(a, b, out):
     for level in range(arity):
         entry = level_header(level)
         nodes = a[entry + LEVEL_NODES] + b[entry + LEVEL_NODES]
-        out[entry + LEVEL_VALUES] = end
-        end += nodes
+        # The result is narrow if both runs are: then all values fit.
+        is_narrow = array_values(a, entry) & array_values(b, entry) & TAG != 0
+        out[entry + LEVEL_VALUES] = end + NARROW if is_narrow else end
+        end += words_of_values(nodes, is_narrow)
         out[entry + LEVEL_OFFSETS] = 0
         if (level < unique_level and level < arity - 1) or level == arity - 2:
             out[entry + LEVEL_OFFSETS] = end
@@ -222,25 +211,25 @@ def merge_rows(a, b, out, state, scratch, fuel):
     arity = a[ARITY]
     level = state[UNIQUE_LEVEL]
     cursor = CURSORS + CURSOR_WORDS * level
-    values_a = a[level_header(level) + LEVEL_VALUES]
-    values_b = b[level_header(level) + LEVEL_VALUES]
+    values_a = array_values(a, level_header(level))
+    values_b = array_values(b, level_header(level))
     i, end_a, j, end_b = state[cursor], state[cursor + 1], state[cursor + 2], state[cursor + 3]
     if level == arity - 1 and has_one_weight(a, b, out):
         fuel -= merge_leaves(a, b, out, state, fuel)
         i, j = state[cursor], state[cursor + 2]
     while fuel > 0 and (i < end_a or j < end_b) and scratch[SHORT_RANGES] < ENOUGH_SHORT_RANGES:
-        if j == end_b or (i < end_a and a[values_a + i] < b[values_b + j]):
+        if j == end_b or (i < end_a and load_value(values_a, i) < load_value(values_b, j)):
             limit = min(end_a, i + fuel)
             if j < end_b:
-                limit = gallop(a, values_a + i, values_a + limit, b[values_b + j]) - values_a
+                limit = seek(values_a, i, limit, load_value(values_b, j))
             add_piece(a, b, out, LEFT, i, limit, state, scratch)
             count_short_ranges(scratch, limit - i)
             fuel -= limit - i + 1
             i = limit
-        elif i == end_a or b[values_b + j] < a[values_a + i]:
+        elif i == end_a or load_value(values_b, j) < load_value(values_a, i):
             limit = min(end_b, j + fuel)
             if i < end_a:
-                limit = gallop(b, values_b + j, values_b + limit, a[values_a + i]) - values_b
+                limit = seek(values_b, j, limit, load_value(values_a, i))
             add_piece(a, b, out, RIGHT, j, limit, state, scratch)
             count_short_ranges(scratch, limit - j)
             fuel -= limit - j + 1
@@ -248,8 +237,9 @@ def merge_rows(a, b, out, state, scratch, fuel):
         else:
             differing_level = level + 1
             while differing_level < arity:
-                values = level_header(differing_level) + LEVEL_VALUES
-                if a[a[values] + i] != b[b[values] + j]:
+                entry = level_header(differing_level)
+                left = load_value(array_values(a, entry), i)
+                if left != load_value(array_values(b, entry), j):
                     break
                 differing_level += 1
             if differing_level < arity:
@@ -306,11 +296,11 @@ def merge_tries(a, b, out, state, fuel):
         elif i == end_a:
             fuel -= copy_range(a, b, out, level, RIGHT, end_b, state, scratch, fuel)
         elif a[values_a + i] < b[values_b + j]:
-            limit = gallop(a, values_a + i, values_a + end_a, b[values_b + j]) - values_a
+            limit = seek(array_values(a, entry), i, end_a, b[values_b + j])
             count_short_ranges(scratch, limit - i)
             fuel -= copy_range(a, b, out, level, LEFT, limit, state, scratch, fuel)
         elif b[values_b + j] < a[values_a + i]:
-            limit = gallop(b, values_b + j, values_b + end_b, a[values_a + i]) - values_b
+            limit = seek(array_values(b, entry), j, end_b, a[values_a + i])
             count_short_ranges(scratch, limit - j)
             fuel -= copy_range(a, b, out, level, RIGHT, limit, state, scratch, fuel)
         else:
@@ -358,6 +348,7 @@ def advance_merge(a, b, out, state, fuel):
                 ]
                 out[out[entry + LEVEL_OFFSETS] + written] = children_written
         out[ROWS] = out[level_header(arity - 1) + LEVEL_NODES]
+        clear_last_half(array_values(out, level_header(arity - 1)), out[ROWS])
         state[PHASE] = FILL_SKIPPED
     if state[PHASE] == FILL_SKIPPED:
         fuel = fill_skipped(out, state, fuel)

@@ -8,6 +8,8 @@ noted ranges; `dbsp_wcoj.kernels.storage.block_merge` uses the words after them.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import subroutine
+from dbsp_wcoj.kernels.memory import load_value, store_value
+from dbsp_wcoj.kernels.storage.level_values import array_values, copy_values
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     LEVEL_HEADER_WORDS,
@@ -159,11 +161,8 @@ def add_piece(a, b, out, side, first, last, state, scratch):
     state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] = written + last - first
     if unique_level == a[ARITY] - 1:
         run = a if side == LEFT else b
-        values = level_header(unique_level) + LEVEL_VALUES
-        source = run[values] + first
-        target = out[values] + written
-        for i in range(last - first):
-            out[target + i] = run[source + i]
+        entry = level_header(unique_level)
+        copy_values(array_values(out, entry), written, array_values(run, entry), first, last)
         copy_weights(run, out, first, last, written, state)
         return
     position = FIRST_PIECE + PIECE_WORDS * scratch[PIECES]
@@ -188,20 +187,15 @@ def write_pieces(a, b, out, state, scratch):
         rows += scratch[piece + 2] - scratch[piece + 1]
     start = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN] - rows
     for level in range(unique_level, arity):
-        values = level_header(level) + LEVEL_VALUES
-        target = out[values] + start
+        entry = level_header(level)
+        values_a, values_b = array_values(a, entry), array_values(b, entry)
+        target = array_values(out, entry)
+        written = start
         for piece in range(FIRST_PIECE, stop, PIECE_WORDS):
-            first = scratch[piece + 1]
-            count = scratch[piece + 2] - first
-            if scratch[piece] == LEFT:
-                source = a[values] + first
-                for i in range(count):
-                    out[target + i] = a[source + i]
-            else:
-                source = b[values] + first
-                for i in range(count):
-                    out[target + i] = b[source + i]
-            target += count
+            first, last = scratch[piece + 1], scratch[piece + 2]
+            source = values_a if scratch[piece] == LEFT else values_b
+            copy_values(target, written, source, first, last)
+            written += last - first
     if unique_level <= arity - 2:
         target = out[level_header(arity - 2) + LEVEL_OFFSETS]
         for row in range(start, start + rows):
@@ -294,8 +288,9 @@ def add_leaves(a, b, out, i, j, state, scratch):
     unique_level = state[UNIQUE_LEVEL]
     written = state[CURSORS + CURSOR_WORDS * unique_level + NODES_WRITTEN]
     for level in range(unique_level, arity):
-        values = level_header(level) + LEVEL_VALUES
-        out[out[values] + written] = a[a[values] + i]
+        entry = level_header(level)
+        value = load_value(array_values(a, entry), i)
+        store_value(array_values(out, entry), written, value)
     if unique_level <= arity - 2:
         out[out[level_header(arity - 2) + LEVEL_OFFSETS] + written] = written
     if weight != out[UNIFORM_WEIGHT] and out[WEIGHT_SUMS] == 0:

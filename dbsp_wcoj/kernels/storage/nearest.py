@@ -7,13 +7,10 @@ exists if the sum of its weights in all runs is not zero.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
-from dbsp_wcoj.kernels.memory import borrow, load
+from dbsp_wcoj.kernels.memory import borrow, load_value
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.row_ranges import weight_before
-from dbsp_wcoj.kernels.storage.run_layout import (
-    LEVEL_HEADER_WORDS,
-    LEVEL_HEADERS,
-    LEVEL_VALUES,
-)
+from dbsp_wcoj.kernels.storage.run_layout import LEVEL_HEADER_WORDS, LEVEL_HEADERS
 from dbsp_wcoj.kernels.storage.search import find_children, seek
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 
@@ -37,6 +34,7 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
     n = keys.shape[1]
     prefixes = borrow(keys)[: arity - 1]
     count = runs.shape[0]
+    entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1)
     # For each run: the next leaf to read, and the leaf at which its rows of the prefix end.
     cursors = np.empty(count, np.int64)
     limits = np.empty(count, np.int64)
@@ -50,14 +48,16 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
                 cursors[r] = 0
                 limits[r] = 0
                 continue
-            leaves = run + (
-                load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
-            )
+            leaves = values_of(run, entry)
             # Most keys are after the last value of their prefix, so this is tested first.
-            is_after_last = load(leaves, last - 1) < target
+            is_after_last = load_value(leaves, last - 1) < target
             position = last if is_after_last else seek(leaves, first, last, target)
             # The target itself is read if inclusive. Backwards, reading starts before the position.
-            if inclusive == backwards and position < last and load(leaves, position) == target:
+            if (
+                inclusive == backwards
+                and position < last
+                and load_value(leaves, position) == target
+            ):
                 position += 1
             cursors[r] = position - 1 if backwards else position
             limits[r] = first - 1 if backwards else last
@@ -70,10 +70,8 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
                 if cursors[r] == limits[r]:
                     continue
                 run = runs[r]
-                leaves = run + (
-                    load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
-                )
-                value = load(leaves, cursors[r])
+                leaves = values_of(run, entry)
+                value = load_value(leaves, cursors[r])
                 if not has_best or (value > best if backwards else value < best):
                     best = value
                     has_best = True
@@ -84,11 +82,9 @@ def find_nearest(runs, keys, arity, backwards, inclusive, values, exists):
                 if cursors[r] == limits[r]:
                     continue
                 run = runs[r]
-                leaves = run + (
-                    load(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1) + LEVEL_VALUES) << 3
-                )
+                leaves = values_of(run, entry)
                 leaf = cursors[r]
-                if load(leaves, leaf) == best:
+                if load_value(leaves, leaf) == best:
                     run_weight = wrapping_subtract(
                         weight_before(run, leaf + 1), weight_before(run, leaf)
                     )

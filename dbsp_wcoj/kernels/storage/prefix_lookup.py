@@ -17,12 +17,12 @@ the delta if that is earlier.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import borrow, load
+from dbsp_wcoj.kernels.memory import borrow, load, load_value
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
     LEVEL_OFFSETS,
-    LEVEL_VALUES,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
@@ -58,7 +58,7 @@ def lower_to_first(run, values, offsets, k, first, bound):
 
     Args:
         run: The address of a run.
-        values: The address of the values of each level.
+        values: The tagged address of the values of each level.
         offsets: Of each level, the word of the run at which its offsets start.
         k: The number of columns of the prefix.
         first: A node of level k.
@@ -67,7 +67,7 @@ def lower_to_first(run, values, offsets, k, first, bound):
     depth = bound.shape[0]
     is_less = False
     for level in range(depth):
-        value = load(values[k + level], first)
+        value = load_value(values[k + level], first)
         if not is_less and value > bound[level]:
             return
         is_less = is_less or value < bound[level]
@@ -120,7 +120,7 @@ def look_up_prefixes(
         address[r] = run
         for level in range(arity):
             entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-            values[level, r] = run + (load(run, entry + LEVEL_VALUES) << 3)
+            values[level, r] = values_of(run, entry)
             offsets[level, r] = load(run, entry + LEVEL_OFFSETS)
     # Per level below the prefix: the runs that contain the path, each with a range of siblings.
     run_indices = np.empty((depth, runs + 1), np.int64)
@@ -172,7 +172,9 @@ def look_up_prefixes(
             value = np.int64(0)
             for j in range(active[level]):
                 if cursors[level, j] < ends[level, j]:
-                    candidate = load(values[k + level, run_indices[level, j]], cursors[level, j])
+                    candidate = load_value(
+                        values[k + level, run_indices[level, j]], cursors[level, j]
+                    )
                     if not has_value or candidate < value:
                         value = candidate
                     has_value = True
@@ -193,7 +195,7 @@ def look_up_prefixes(
                 for j in range(active[level]):
                     i = cursors[level, j]
                     r = run_indices[level, j]
-                    if i < ends[level, j] and load(values[k + level, r], i) == value:
+                    if i < ends[level, j] and load_value(values[k + level, r], i) == value:
                         cursors[level, j] = i + 1
                         run_indices[level + 1, count] = r
                         cursors[level + 1, count] = load(address[r], offsets[k + level, r] + i)
@@ -215,7 +217,7 @@ def look_up_prefixes(
             for j in range(active[level]):
                 i = cursors[level, j]
                 r = run_indices[level, j]
-                if i < ends[level, j] and load(values[k + level, r], i) == value:
+                if i < ends[level, j] and load_value(values[k + level, r], i) == value:
                     cursors[level, j] = i + 1
                     weight = load(address[r], UNIFORM_WEIGHT)
                     sums = load(address[r], WEIGHT_SUMS)

@@ -9,14 +9,14 @@ weights add up to zero does not raise the sum, so it is never the result.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import load, load_value
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.row_ranges import weight_before
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
     LEVEL_NODES,
     LEVEL_OFFSETS,
-    LEVEL_VALUES,
 )
 from dbsp_wcoj.kernels.storage.search import bisect, find_children
 
@@ -27,7 +27,7 @@ def read_suffix(run, leaf, depth, arity, suffix):
     node = leaf
     for level in range(arity - 1, depth - 1, -1):
         entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-        suffix[level - depth] = load(run, load(run, entry + LEVEL_VALUES) + node)
+        suffix[level - depth] = load_value(values_of(run, entry), node)
         if level > depth:
             # The parent is the last node whose children begin at or before this one.
             parent = entry - LEVEL_HEADER_WORDS
@@ -50,10 +50,10 @@ def find_suffix(run, first, last, depth, arity, suffix):
     level = depth
     while True:
         entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-        nodes = run + (load(run, entry + LEVEL_VALUES) << 3)
+        nodes = values_of(run, entry)
         value = suffix[level - depth]
         node = bisect(nodes, first, last, value)
-        is_equal = node < last and load(nodes, node) == value
+        is_equal = node < last and load_value(nodes, node) == value
         if level == arity - 1 or not is_equal:
             break
         offsets = load(run, entry + LEVEL_OFFSETS)

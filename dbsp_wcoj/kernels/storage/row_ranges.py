@@ -8,13 +8,13 @@ rank of a row in a trace costs one search per run and needs no other index.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import load, load_value
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.run_layout import (
     LEVEL_HEADER_WORDS,
     LEVEL_HEADERS,
     LEVEL_NODES,
     LEVEL_OFFSETS,
-    LEVEL_VALUES,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
@@ -52,13 +52,13 @@ def seek_rows(runs, keys, after, arity, positions, weights):
             level = 0
             while level < depth:
                 entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-                values = run + (load(run, entry + LEVEL_VALUES) << 3)  # an address
+                values = values_of(run, entry)
                 value = keys[level, i]
                 if level == 0:
                     node = root_seek(run, node, end, value)
                 else:
                     node = seek(values, node, end, value)
-                if node >= end or load(values, node) != value:
+                if node >= end or load_value(values, node) != value:
                     break
                 if level == depth - 1:
                     node += 1 if after[i] else 0
@@ -131,7 +131,7 @@ def read_ranges(runs, starts, stops, ranges, rows, weights, run_numbers):
                         level += 1
                 for level in range(arity):
                     entry = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
-                    rows[level, written] = load(run, load(run, entry + LEVEL_VALUES) + node[level])
+                    rows[level, written] = load_value(values_of(run, entry), node[level])
                 weights[written] = wrapping_subtract(
                     weight_before(run, leaf + 1), weight_before(run, leaf)
                 )

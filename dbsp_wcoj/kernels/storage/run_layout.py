@@ -9,6 +9,10 @@ A run of arity ``k`` is one int64 array::
 - ``offsets[l]`` (``n_l + 1`` words, absent at the leaves) says where the children of a node start.
   In a level with one node per row the offsets are 0, 1, 2, …; all such levels share the offsets of
   level k-2.
+- The values of the last level are *narrow* if there are two or more columns and all of them fit in
+  32 bits: signed 32-bit numbers, two per word, the first one at the lower address. The unused half
+  of the last word is zero. Dictionary codes and numbers of vertices fit. All other values are
+  words. A merge of two runs writes narrow values if both runs have them.
 - The *directory* finds a value at level 0 in constant expected time: entry ``j`` is the first node
   whose value is at least ``lowest + (j << shift)``.
 - A run of one column may have a *bitmap* of its values (`dbsp_wcoj.kernels.storage.bitmap`).
@@ -35,9 +39,13 @@ LEVEL_HEADERS = 9
 
 # The header entry of a level; it starts at LEVEL_HEADERS + LEVEL_HEADER_WORDS * level.
 LEVEL_NODES = 0  # number of nodes
-LEVEL_VALUES = 1  # where their values start
+LEVEL_VALUES = 1  # where their values start, plus NARROW if they are narrow
 LEVEL_OFFSETS = 2  # where their offsets start
 LEVEL_HEADER_WORDS = 3
+
+# Added to the position of narrow values. Positions are between -NARROW / 2 and NARROW / 2.
+NARROW_SHIFT = 50
+NARROW = 1 << NARROW_SHIFT
 
 # Where the bitmap of a run of one column starts, 0 if it has none. Its only level has no offsets.
 BITMAP = LEVEL_HEADERS + LEVEL_OFFSETS

@@ -2,16 +2,21 @@
 
     seek(values, low, high, value) = min { i : low <= i < high and values[i] >= value }, or high
 
-``values`` and ``run`` are addresses of int64 arrays (`dbsp_wcoj.kernels.storage.run_layout`).
+``values`` is a tagged address (`dbsp_wcoj.kernels.storage.level_values`), and ``run`` the address
+of a run (`dbsp_wcoj.kernels.storage.run_layout`). Only the last of several levels can be narrow, so
+the first level of a run is searched as words.
 
 Cost: `seek` takes O(log distance) from the cursor (galloping). `root_seek` takes O(1) expected time
 for evenly spread values and never more than a binary search.
 """
 
+from typing import Any
+
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import subroutine
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import load, load_narrow
+from dbsp_wcoj.kernels.storage.level_values import TAG
 from dbsp_wcoj.kernels.storage.run_layout import (
     DIRECTORY,
     DIRECTORY_SHIFT,
@@ -26,31 +31,53 @@ from dbsp_wcoj.kernels.storage.run_layout import (
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_subtract
 
 
+def _make_searches(read: Any) -> Any:
+    """Return `bisect` and `seek` for lists whose values ``read`` returns."""
+
+    @subroutine
+    def bisect_list(values, low, high, value):
+        while low < high:
+            middle = (low + high) >> 1
+            if read(values, middle) < value:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @subroutine
+    def seek_list(values, low, high, value):
+        if low >= high or read(values, low) >= value:
+            return low
+        step = 1
+        below = low
+        probe = low + 1
+        while probe < high and read(values, probe) < value:
+            below = probe
+            step += step
+            probe += step
+        return bisect_list(values, below + 1, min(probe, high), value)
+
+    return bisect_list, seek_list
+
+
+_bisect_words, _seek_words = _make_searches(load)
+_bisect_narrow, _seek_narrow = _make_searches(load_narrow)
+
+
 @subroutine
 def bisect(values, low, high, value):
     """Return the first position in ``[low, high)`` whose value is at least ``value``."""
-    while low < high:
-        middle = (low + high) >> 1
-        if load(values, middle) < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    if values & TAG != 0:
+        return _bisect_narrow(values - TAG, low, high, value)
+    return _bisect_words(values, low, high, value)
 
 
 @subroutine
 def seek(values, low, high, value):
     """Like `bisect`, but gallop from ``low``: O(log of the distance moved)."""
-    if low >= high or load(values, low) >= value:
-        return low
-    step = 1
-    below = low
-    probe = low + 1
-    while probe < high and load(values, probe) < value:
-        below = probe
-        step += step
-        probe += step
-    return bisect(values, below + 1, min(probe, high), value)
+    if values & TAG != 0:
+        return _seek_narrow(values - TAG, low, high, value)
+    return _seek_words(values, low, high, value)
 
 
 @subroutine
@@ -59,7 +86,7 @@ def root_seek(run, low, high, value):
     values = run + (load(run, LEVEL_HEADERS + LEVEL_VALUES) << 3)
     directory = load(run, DIRECTORY)
     if directory == 0 or low >= high or load(values, low) >= value:
-        return seek(values, low, high, value)
+        return _seek_words(values, low, high, value)
     lowest = load(run, LOWEST_VALUE)
     if value < lowest:
         return low
@@ -76,7 +103,7 @@ def root_seek(run, low, high, value):
     last = min(load(run, directory + bucket + 1), high)
     if last <= first:  # the bucket has no node in [low, high)
         return max(low, min(first, high))
-    return bisect(values, first, last, value)
+    return _bisect_words(values, first, last, value)
 
 
 @subroutine
@@ -118,7 +145,7 @@ def find_children(run, prefixes, i):
         if level == 0:
             first = root_seek(run, first, last, value)
         else:
-            first = seek(nodes, first, last, value)
+            first = _seek_words(nodes, first, last, value)
         if first >= last or load(nodes, first) != value:
             return np.int64(0), np.int64(0)
         offsets = load(run, entry + LEVEL_OFFSETS)

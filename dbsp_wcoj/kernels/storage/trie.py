@@ -9,8 +9,15 @@ row; a run is one int64 array (`dbsp_wcoj.kernels.storage.run_layout`).
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
-from dbsp_wcoj.kernels.memory import borrow, keep_alive
+from dbsp_wcoj.kernels.memory import borrow, keep_alive, load_value, store_narrow
 from dbsp_wcoj.kernels.storage.bitmap import fill_bitmap, open_bitmap
+from dbsp_wcoj.kernels.storage.level_values import (
+    TAG,
+    are_narrow_values,
+    array_values,
+    clear_last_half,
+    words_of_values,
+)
 from dbsp_wcoj.kernels.storage.run_layout import (
     ARITY,
     DIRECTORY,
@@ -24,6 +31,7 @@ from dbsp_wcoj.kernels.storage.run_layout import (
     LOWEST_VALUE,
     MAX_ABS_WEIGHT,
     MIN_DIRECTORY_NODES,
+    NARROW,
     ROWS,
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
@@ -159,17 +167,51 @@ def write_first_level(column, run):
 
 
 @subroutine
+def bound_values(values):
+    """Return the least and the greatest value of an array, which is not empty."""
+    lowest = highest = values[0]
+    for i in range(values.shape[0]):
+        lowest = min(lowest, values[i])
+        highest = max(highest, values[i])
+    return lowest, highest
+
+
+@subroutine
+def place_leaves(run, start, is_narrow):
+    """Place the values of the last level, narrow or not, at word ``start``; return their end.
+
+    The number of rows is in the header already.
+    """
+    rows = run[ROWS]
+    header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * (run[ARITY] - 1)
+    run[header + LEVEL_NODES] = rows
+    run[header + LEVEL_OFFSETS] = 0
+    run[header + LEVEL_VALUES] = start + NARROW if is_narrow else start
+    clear_last_half(array_values(run, header), rows)
+    return start + words_of_values(rows, is_narrow)
+
+
+@subroutine
+def write_leaves(run, start, column):
+    """Write the last level at word ``start`` of a run; return its end."""
+    arity = run[ARITY]
+    lowest, highest = bound_values(column)
+    is_narrow = arity > 1 and are_narrow_values(lowest, highest)
+    end = place_leaves(run, start, is_narrow)
+    if is_narrow:
+        values = array_values(run, LEVEL_HEADERS + LEVEL_HEADER_WORDS * (arity - 1)) - TAG
+        for i in range(column.shape[0]):
+            store_narrow(values, i, column[i])
+    else:
+        for i in range(column.shape[0]):
+            run[start + i] = column[i]
+    return end
+
+
+@subroutine
 def write_two_levels(first, second, run):
     """Write the levels of a run of two columns, without marks; return the first word after them."""
-    rows = first.shape[0]
-    start = write_first_level(first, run)
-    header = LEVEL_HEADERS + LEVEL_HEADER_WORDS
-    run[header + LEVEL_NODES] = rows
-    run[header + LEVEL_VALUES] = start
-    run[header + LEVEL_OFFSETS] = 0
-    for i in range(rows):
-        run[start + i] = second[i]
-    return start + rows
+    return write_leaves(run, write_first_level(first, run), second)
 
 
 @subroutine
@@ -191,7 +233,10 @@ def write_all_levels(columns, order, run):
         if not is_unique and level < arity - 1:
             for i in range(rows):
                 nodes += begins[i]
-        if is_unique or level == arity - 1 or nodes == rows:
+        if level == arity - 1:
+            end = write_leaves(run, end, column)
+            continue
+        if is_unique or nodes == rows:
             # One node per row.
             is_unique = True
             for i in range(rows):
@@ -294,8 +339,8 @@ def count_nodes(columns, weights, first, end, counts):
         first: The first row.
         end: The row after the last one.
         counts: int64, zeros; one count per level is written here, then the greatest absolute
-            weight, the sum of the weights with wraparound, and the number of weights that differ
-            from that of row 0.
+            weight, the sum of the weights with wraparound, the number of weights that differ from
+            that of row 0, and the least and the greatest value of the last column.
     """
     arity = columns.shape[0]
     memory = np.zeros(end - first, np.bool_)
@@ -320,16 +365,19 @@ def count_nodes(columns, weights, first, end, counts):
     counts[arity] = largest
     counts[arity + 1] = total
     counts[arity + 2] = different
+    counts[arity + 3], counts[arity + 4] = bound_values(borrow(columns)[arity - 1][first:end])
 
 
 @kernel
-def open_levels(nodes, first_weight, largest, run):
+def open_levels(nodes, first_weight, largest, lowest, highest, run):
     """Write the header of a run and place its levels; return the first word after them.
 
     Args:
         nodes: int64, the number of nodes of each level; the last one is the number of rows.
         first_weight: The weight of the first row.
         largest: The greatest absolute weight.
+        lowest: The least value of the last column.
+        highest: The greatest value of the last column.
         run: int64, at least `run_words` long.
     """
     arity = nodes.shape[0]
@@ -339,7 +387,7 @@ def open_levels(nodes, first_weight, largest, run):
     run[MAX_ABS_WEIGHT] = largest
     run[UNIFORM_WEIGHT] = first_weight
     end = np.int64(LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity)
-    for level in range(arity):
+    for level in range(arity - 1):
         header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
         run[header + LEVEL_NODES] = nodes[level]
         run[header + LEVEL_VALUES] = end
@@ -348,6 +396,7 @@ def open_levels(nodes, first_weight, largest, run):
         if level == arity - 2 or (level < arity - 2 and nodes[level] < rows):
             run[header + LEVEL_OFFSETS] = end
             end += nodes[level] + 1
+    end = place_leaves(run, end, arity > 1 and are_narrow_values(lowest, highest))
     share_offsets(run)
     return end
 
@@ -373,6 +422,11 @@ def write_levels(columns, first, end, bases, run):
         values = run[header + LEVEL_VALUES]
         offsets = run[header + LEVEL_OFFSETS]
         nodes = run[header + LEVEL_NODES]
+        leaves = array_values(run, header)
+        if leaves & TAG != 0:
+            for i in range(end - first):
+                store_narrow(leaves - TAG, first + i, column[i])
+            continue
         if nodes == rows:  # one node per row
             target = borrow(run)[values + first : values + end]
             for i in range(target.shape[0]):
@@ -494,7 +548,7 @@ def read_run(run):
     for level in range(arity - 1, -1, -1):
         header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
         nodes = run[header + LEVEL_NODES]
-        values = run[header + LEVEL_VALUES]
+        values = array_values(run, header)
         if level < arity - 1:
             offsets = run[header + LEVEL_OFFSETS]
             first_leaves = np.empty(nodes + 1, np.int64)
@@ -502,7 +556,7 @@ def read_run(run):
                 first_leaves[node] = first[run[offsets + node]]
             first = first_leaves
         for node in range(nodes):
-            columns[level, first[node] : first[node + 1]] = run[values + node]
+            columns[level, first[node] : first[node + 1]] = load_value(values, node)
     if run[WEIGHT_SUMS] > 0:
         for i in range(rows):
             weights[i] = wrapping_subtract(run[run[WEIGHT_SUMS] + i + 1], run[run[WEIGHT_SUMS] + i])

@@ -8,8 +8,9 @@ Cost: O(log rows) per row and run.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel
-from dbsp_wcoj.kernels.memory import load
+from dbsp_wcoj.kernels.memory import load, load_value
 from dbsp_wcoj.kernels.storage import run_layout
+from dbsp_wcoj.kernels.storage.level_values import values_of
 from dbsp_wcoj.kernels.storage.search import root_seek, seek
 from dbsp_wcoj.kernels.values.arithmetic import add, wrapping_subtract
 
@@ -36,14 +37,14 @@ def look_up_weights(columns, order, table):
             last = load(run, run_layout.LEVEL_HEADERS + run_layout.LEVEL_NODES)
             for level in range(arity):
                 entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-                # The address of the level's values; below, offsets and sums are words of the run.
-                values = run + (load(run, entry + run_layout.LEVEL_VALUES) << 3)
+                # Offsets and sums, below, are words of the run.
+                values = values_of(run, entry)
                 value = columns[order[level], i]
                 if level == 0:
                     first = root_seek(run, first, last, value)
                 else:
                     first = seek(values, first, last, value)
-                if first >= last or load(values, first) != value:
+                if first >= last or load_value(values, first) != value:
                     first = np.int64(-1)
                     break
                 if level < arity - 1:

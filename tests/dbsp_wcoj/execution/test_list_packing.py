@@ -122,8 +122,10 @@ def test_narrow_lists_have_the_values_from_the_least_one_on():
         run = rows_of(np.arange(100), targets)
         lists = narrow_lists(run, run)
         assert lists is not None
-        assert lists.values.dtype == np.uint32
-        assert (lists.values == targets - lowest).all()
+        assert lists.values.dtype == np.int32
+        assert (lists.values - np.int64(lists.lowest) == targets - lowest).all()
+        # A run that stores 32 bits per value is read as it is.
+        assert np.shares_memory(lists.values, run.buffer) == run.is_narrow
 
 
 def test_a_run_without_a_bitmap_weight_or_directory_has_no_narrow_lists():
@@ -146,8 +148,12 @@ def test_narrow_lists_of_two_runs_count_from_the_least_value_of_both():
     nodes = np.arange(100)
     lists = narrow_lists(rows_of(nodes, nodes + 7), rows_of(nodes, nodes - 5))
     assert lists is not None
-    assert (lists.values == nodes + 12).all()
-    assert (lists.fixed_values == nodes).all()
+    assert (lists.values - lists.lowest == nodes + 12).all()
+    assert (lists.fixed_values - lists.lowest == nodes).all()
+    one_narrow = narrow_lists(rows_of(nodes, nodes + 2**31), rows_of(nodes, nodes + 2**31 - 200))
+    assert one_narrow is not None
+    assert (one_narrow.values - one_narrow.lowest == nodes + 200).all()
+    assert (one_narrow.fixed_values - one_narrow.lowest == nodes).all()
 
 
 @settings(max_examples=30, deadline=None)

@@ -29,7 +29,7 @@ from dbsp_wcoj.storage.run import Run
 from tests.generators.strategies import LAW
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
-ORIGINS = (LOWEST, LOWEST + 1, -20, 0, 1 << 40, HIGHEST - 40, HIGHEST - 39)
+ORIGINS = (LOWEST, LOWEST + 1, -(2**31), -20, 0, 2**31 - 20, 1 << 40, HIGHEST - 40, HIGHEST - 39)
 EXTREMES = (LOWEST, LOWEST + 1, -(2**32), -3, -2, -1, 0, 1, 2, 3, 2**32, HIGHEST - 1, HIGHEST)
 
 
@@ -37,6 +37,18 @@ def address(array: np.ndarray) -> int:
     assert array.flags.c_contiguous
     assert array.dtype == np.int64
     return array.__array_interface__["data"][0]
+
+
+def forms(values: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """Return the tagged address of a list as words, and as narrow values if it fits; and the lists.
+
+    The narrow list begins in the middle of a word.
+    """
+    found = [(address(values), values)]
+    if len(values) and values[0] >= -(2**31) and values[-1] < 2**31:
+        narrow = np.concatenate([[7], values]).astype(np.int32)
+        found.append((narrow.__array_interface__["data"][0] + 4 + 1, narrow))
+    return found
 
 
 def values_of(run: Run) -> int:
@@ -96,8 +108,9 @@ def test_seek_and_bisect_find_the_first_value_not_below(data):
     near = [int(v) + d for v in values for d in (-1, 0, 1) if LOWEST <= int(v) + d <= HIGHEST]
     for value in {*near, *EXTREMES}:
         expected = low + np.searchsorted(values[low:high], np.int64(value))
-        assert seek(address(values), low, high, value) == expected
-        assert bisect(address(values), low, high, value) == expected
+        for tagged, _ in forms(values):
+            assert seek(tagged, low, high, value) == expected
+            assert bisect(tagged, low, high, value) == expected
 
 
 def roots() -> dict[str, np.ndarray]:
@@ -142,11 +155,10 @@ def test_a_directory_does_not_change_the_result_of_a_search_at_the_root(name):
 
 def check_common(a: np.ndarray, b: np.ndarray, i: int, end_a: int, j: int, end_b: int) -> None:
     expected = len(set(a[i:end_a].tolist()) & set(b[j:end_b].tolist()))
-    for left, right in (
-        ((address(a), i, end_a), (address(b), j, end_b)),
-        ((address(b), j, end_b), (address(a), i, end_a)),
-    ):
+    for (tagged_a, _), (tagged_b, _) in itertools.product(forms(a), forms(b)):
+        left, right = (tagged_a, i, end_a), (tagged_b, j, end_b)
         assert count_common(*left, *right) == expected
+        assert count_common(*right, *left) == expected
 
 
 @LAW
@@ -227,11 +239,13 @@ def test_dot_products_of_lists_equal_sums_over_dictionaries(seed):
             weighted.append(dict(zip(values.tolist(), weights.tolist(), strict=True)))
         expected = sum(w * weighted[1].get(v, 0) for v, w in weighted[0].items())
         runs = [list_run(pairs) for pairs in weighted]
+        lists = [forms(run.level_values(0)) for run in runs]
         for x, y in ((0, 1), (1, 0)):
-            left = parts_of(runs[x], weighted[x])
-            right = parts_of(runs[y], weighted[y])
-            assert dot_common(*left, *right) == expected
-            assert dot_checked(*left, *right) == expected
+            for (tagged_x, _), (tagged_y, _) in itertools.product(lists[x], lists[y]):
+                left = tagged_x, runs[x].address, 0, len(weighted[x])
+                right = tagged_y, runs[y].address, 0, len(weighted[y])
+                assert dot_common(*left, *right) == expected
+                assert dot_checked(*left, *right) == expected
 
 
 HUGE = (1, -1, 2, 2**31, -(2**32), 2**40, 2**62, -(2**62), HIGHEST, -HIGHEST)

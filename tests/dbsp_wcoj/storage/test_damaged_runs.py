@@ -56,15 +56,11 @@ def test_equal_or_falling_siblings_are_found_wherever_a_chunk_begins(
     monkeypatch.setattr(run, "CHECK_CHUNK_NUMBERS", chunk_numbers)
     rows = [(a, b, c) for a in range(3) for b in range(3) for c in range(3)]
     undamaged = build(rows).to_words()
-    entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
-    first, size = (
-        int(undamaged[entry + run_layout.LEVEL_VALUES]),
-        int(undamaged[entry + run_layout.LEVEL_NODES]),
-    )
-    for position in range(size):
+    for position in range(len(Run.from_words(undamaged).level_values(level))):
         words = undamaged.copy()
         if position % 3 < 2:  # the node has a right sibling
-            words[first + position] = words[first + position + 1]
+            values = Run.from_words(words).level_values(level)
+            values[position] = values[position + 1]
             assert f"level {level}" in Run.from_words(words).find_damage()
 
 
