@@ -723,8 +723,9 @@ class _Position(NamedTuple):
 
 def _split_position(word: int) -> _Position:
     """Return what a header word `run_layout.LEVEL_VALUES` says."""
-    flag = (word + run_layout.NARROW // 2) >> run_layout.NARROW_SHIFT
-    return _Position(word - (flag << run_layout.NARROW_SHIFT), flag == 1)
+    is_narrow = (word + run_layout.NARROW // 2) >> run_layout.NARROW_SHIFT == 1
+    # Other numbers are outside of every buffer, so that damage is found.
+    return _Position(word - run_layout.NARROW if is_narrow else word, is_narrow)
 
 
 def _value_words(count: int, is_narrow: bool) -> int:

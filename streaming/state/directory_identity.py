@@ -73,8 +73,6 @@ class DirectoryIdentity:
 def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIdentity:
     """Return the identity of a directory; write one if the directory is new or has lost it.
 
-    A directory of an earlier format gets the current one: the caller is about to write to it.
-
     The directory may belong to other views: its versions tell (`streaming.state.program_change`).
 
     Raises:
@@ -91,13 +89,14 @@ def ensure_identity(files: Files, circuit: Circuit, new_id: str) -> DirectoryIde
         files.sync_folder("")
     elif not is_written:
         _write(files, identity)
-    return upgrade_identity(files, identity)
+    return identity
 
 
 def upgrade_identity(files: Files, identity: DirectoryIdentity) -> DirectoryIdentity:
     """Return the identity with the current format, and write it if it had an earlier one.
 
-    From then on, earlier versions of the package refuse the directory.
+    Call it immediately before a manifest is committed: earlier versions of the package refuse the
+    directory from then on, and the errors before that may advise to go back to one.
 
     Raises:
         OSError: The file system failed.
@@ -121,7 +120,7 @@ def update_identity(files: Files, circuit: Circuit, identity: DirectoryIdentity)
     Raises:
         OSError: The file system failed.
     """
-    new = _identity_of(circuit, identity.id)
+    new = replace(_identity_of(circuit, identity.id), format=identity.format)
     if new != identity:
         _write(files, new)
 

@@ -19,7 +19,11 @@ from circuits.circuit_spec import CircuitSpec
 from circuits.user_functions import UserFunction, check_functions
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError
-from streaming.state.directory_identity import read_identity, upgrade_identity
+from streaming.state.directory_identity import (
+    DirectoryIdentity,
+    read_identity,
+    upgrade_identity,
+)
 from streaming.state.files import Files, StagedFile
 from streaming.state.local_files import LocalFiles, folder_mode
 from streaming.state.manifest import (
@@ -99,11 +103,13 @@ class VersionRewrite:
 
     Attributes:
         files: The directory.
+        identity: What the directory belongs to.
         owner: The writer.
         before: The newest version.
     """
 
     files: Files
+    identity: DirectoryIdentity
     owner: Owner
     before: Manifest
 
@@ -122,12 +128,11 @@ class VersionRewrite:
                 f"state directory {files.location} has no identity: restore it from a copy"
             )
         owner = take_over(files)
-        identity = upgrade_identity(files, identity)
         before = read_manifest(files, max(list_batch_ids(files)), state_id=identity.id)
         while before.epoch >= owner.epoch:  # epoch.json was lost and written again
             owner = take_over(files, before.epoch)
             before = read_manifest(files, max(list_batch_ids(files)), state_id=identity.id)
-        return VersionRewrite(files, owner, before)
+        return VersionRewrite(files, identity, owner, before)
 
     def new_stem(self) -> str:
         """Return an unused beginning of the names of new data files."""
@@ -159,6 +164,7 @@ class VersionRewrite:
                 the files of both must remain.
         """
         try:
+            upgrade_identity(self.files, self.identity)
             try:
                 staged.replace()
             except FileNotFoundError:

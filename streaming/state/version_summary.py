@@ -231,7 +231,7 @@ def _find_table(files: Files, checksums: Mapping[str, FileChecksum]) -> StoredTa
     """Return the published table in some files, whose checksums are compared."""
     headers = []
     for name, checksum in checksums.items():
-        if isinstance(files, MappableFiles):
+        if isinstance(files, LocalFiles) and isinstance(files, MappableFiles):
             data = map_verified(files, name, checksum).memory
         else:
             data = read_verified(files, name, checksum)

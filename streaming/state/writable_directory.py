@@ -23,6 +23,7 @@ from streaming.state.directory_identity import (
     ensure_identity,
     find_identity,
     update_identity,
+    upgrade_identity,
 )
 from streaming.state.files import Files, StagedFile, read_small_file, remove_files
 from streaming.state.manifest import MANIFESTS, Manifest, manifest_name
@@ -143,8 +144,10 @@ class WritableDirectory:
             StateDamagedError: A file that the version names is missing.
             OSError: The file system failed.
         """
-        self.is_open = False  # it remains so if one of the next two lines fails
+        self.is_open = False  # it remains so if one of the next lines fails
         self._check_still_owned(manifest)
+        assert self._identity is not None
+        self._identity = upgrade_identity(self._files, self._identity)
         self._versions.remove_replaced(manifest.batch_id)
         self.is_open = True
 

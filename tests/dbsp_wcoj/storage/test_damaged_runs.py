@@ -48,6 +48,19 @@ def test_a_changed_word_is_found_or_leaves_a_valid_run(data, rows):
         Run.merged(changed, changed)
 
 
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("flag", [-1, 1, 2, 3])
+def test_a_wrong_width_of_values_is_found(level, flag):
+    words = build([(1, 2, 0), (3, 1, 1)]).to_words().copy()
+    entry = run_layout.LEVEL_HEADERS + run_layout.LEVEL_HEADER_WORDS * level
+    words[entry + run_layout.LEVEL_VALUES] += flag * run_layout.NARROW
+    try:
+        damage = Run.from_words(words).find_damage()
+    except DbspWcojError:
+        return
+    assert (damage == "") == (level == 2 and flag == -1)  # which reads words of 64 bits
+
+
 @pytest.mark.parametrize("chunk_numbers", [2, 3, 1 << 18])
 @pytest.mark.parametrize("level", [0, 1, 2])
 def test_equal_or_falling_siblings_are_found_wherever_a_chunk_begins(

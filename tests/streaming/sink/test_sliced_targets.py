@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from unittest.mock import Mock
 
@@ -26,6 +27,7 @@ from streaming import (
     SqlTarget,
     TargetError,
 )
+from streaming.state.parquet import read_parquet
 from streaming.targets import frame
 from tests.oracles.naive_plan import sum_weights
 from tests.streaming.sink.test_view_sink import Frame
@@ -329,10 +331,16 @@ class Function:
         return sum_weights([pair for bag in self.batches.values() for pair in bag.items()])
 
 
+def rows_of(session, delta):
+    """Return the rows as Spark would read them: those of a replay are in files."""
+    tables = [read_parquet(Path(file).read_bytes(), file) for file in delta.files]
+    return pa.concat_tables(tables) if tables else delta.table
+
+
 @pytest.fixture
 def frames(monkeypatch):
     """Functions receive the Arrow tables instead of DataFrames."""
-    monkeypatch.setattr(frame, "frame_of", lambda session, delta: delta.table)
+    monkeypatch.setattr(frame, "frame_of", rows_of)
     monkeypatch.setattr(Frame, "sparkSession", Mock(), raising=False)
 
 

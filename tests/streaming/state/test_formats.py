@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import shutil
+from unittest.mock import patch
 
 import pytest
 
-from streaming import StateMismatchError
+from streaming import StateError, StateMismatchError
 from streaming.sink.view_sink import ViewSink
 from streaming.state.checksums import decode_checked, encode_checked
 from streaming.state.directory_identity import FORMAT_VERSION
+from streaming.state.local_files import LocalFiles
+from streaming.state.offline_compaction import compact_state
+from streaming.state.writer import Writer
 from tests.support.state_formats import (
     ALL,
     FIXTURES,
@@ -40,6 +44,29 @@ def test_a_state_of_each_format_goes_on(format, tmp_path):
         feed(sink, number)
     check_views(sink)
     sink.close()
+
+
+def test_the_format_is_raised_by_the_first_commit_and_not_before(tmp_path):
+    """Until then, an error may advise to go back to the earlier version."""
+    shutil.copytree(FIXTURES / str(FORMAT_VERSION - 1), tmp_path / "state")
+    path = tmp_path / "state" / "state.json"
+    before = path.read_bytes()
+    sink = ViewSink(program(), state_dir=tmp_path / "state")
+    feed(sink, STORED - 1)  # a replay
+    assert path.read_bytes() == before
+    feed(sink, STORED)
+    assert decode_checked(path.read_bytes(), "state.json")["format"] == FORMAT_VERSION
+    sink.close()
+
+    shutil.copyfile(FIXTURES / str(FORMAT_VERSION - 1) / "state.json", path)
+    with (
+        patch.object(Writer, "make_manifest", side_effect=StateError("does not fit")),
+        pytest.raises(StateError, match="does not fit"),
+    ):
+        compact_state(LocalFiles(tmp_path / "state"))
+    assert path.read_bytes() == before
+    compact_state(LocalFiles(tmp_path / "state"))
+    assert decode_checked(path.read_bytes(), "state.json")["format"] == FORMAT_VERSION
 
 
 def test_the_current_format_has_a_fixture(tmp_path):
