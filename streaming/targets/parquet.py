@@ -295,16 +295,23 @@ def _read_earlier(files: Files, delta: ViewDelta) -> pa.Table:
     """Return the rows of a view that the files of earlier micro-batches add up to.
 
     Raises:
-        TargetError: They have other columns than the view.
+        TargetError: They have other columns than the view, or one is damaged.
     """
     pattern, schema = _name_pattern(delta), delta.table.schema
     matches = filter(None, map(pattern.fullmatch, sorted(files.names(""))))
     tables = [empty_table(schema)]
     for name in [match[0] for match in matches if int(match[1]) < delta.batch_id]:
-        table = pq.read_table(pa.BufferReader(pa.py_buffer(files.read(name))))
+        try:
+            table = pq.read_table(pa.BufferReader(pa.py_buffer(files.read(name))))
+        except pa.ArrowException as error:
+            raise TargetError(
+                f"{delta}: {address_of(files.location)}/{name} is not a Parquet file ({error}): "
+                "restore it, or name another directory, and start the query again"
+            ) from error
         if delta.mode == "append":
             table = table.append_column(WEIGHT, pa.repeat(pa.scalar(1), table.num_rows))
-        columns = [column for column in table.column_names if column != BATCH_ID]
+        own = {BATCH_ID} - {*schema.names}  # added by this target, unless the view has it
+        columns = [column for column in table.column_names if column not in own]
         try:
             tables.append(table.select(columns).cast(schema))
         except (pa.ArrowException, ValueError) as error:

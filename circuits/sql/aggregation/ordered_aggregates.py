@@ -21,6 +21,7 @@ from circuits.sql.binding.nested_order import has_order_key, order_key, value_of
 from circuits.sql.binding.ordering import SortKey, reverse_order
 from circuits.sql.expressions.casts import dialect_text
 from circuits.sql.expressions.literals import NULL, integer_literal
+from circuits.types.arrow_types import VARIANT
 from circuits.types.codecs.codec import Codecs
 from circuits.types.functions.type_rules import is_binary
 
@@ -66,6 +67,8 @@ def _best_reader(*, is_max: bool) -> Read:
 
     def read(reader: AggregateReader) -> Expression:
         value, by = reader.argument(0), reader.argument(1)
+        if by.type == VARIANT:
+            reader.source.refuse_order(reader.function, by.type, f"{reader.name}()")
         arguments = reader.filter_arguments(value, by, *(() if reader.is_spark else (value,)))
         has_key = reader.is_spark and has_order_key(by.type)
         order = SortKey.of(order_key(by) if has_key else by, descending=is_max)

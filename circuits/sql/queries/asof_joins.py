@@ -49,14 +49,12 @@ from circuits.plan.expressions import (
 from circuits.plan.nodes import (
     Aggregate,
     CrossJoin,
-    Distinct,
     Filter,
     Map,
     Negate,
     Order,
     OuterJoin,
     PlanNode,
-    Positive,
     Scan,
     Semijoin,
     TopK,
@@ -267,6 +265,7 @@ def with_all_versions(
         or latest.limit != 1
         or latest.offset
         or not partition <= set(sources_of_keys)
+        or _has_lost_rows(latest.input, order[0].column, views)
     ):
         raise source.unsupported(node, _LATEST_VIEW, _LATEST_ADVICE)
     left_width = len(join.left.fields)
@@ -339,18 +338,18 @@ def _has_lost_rows(
         followed: The views whose plans contain this plan.
     """
 
-    def follow(part: PlanNode, column: int, *, is_filtered: bool = False) -> bool:
-        return _has_lost_rows(part, column, views, is_filtered=is_filtered, followed=followed)
+    def follow(part: PlanNode, column: int, *, has_filter: bool = is_filtered) -> bool:
+        return _has_lost_rows(part, column, views, is_filtered=has_filter, followed=followed)
 
     match plan:
         case Scan(relation) if relation in views and relation not in followed:
             followed |= {relation}
-            return follow(views[relation], time, is_filtered=is_filtered)
+            return follow(views[relation], time)
         case Map(input, expressions):
             read = columns_of(expressions[time])
-            return any(follow(input, column, is_filtered=is_filtered) for column in read)
+            return any(follow(input, column) for column in read)
         case Filter(input):
-            return follow(input, time, is_filtered=True)
+            return follow(input, time, has_filter=True)
         case Window(input):
             if is_filtered and _keeps_latest_ranks(plan):
                 return True
@@ -366,8 +365,6 @@ def _has_lost_rows(
             # With a time among the keys, it is a view of periods, one row for each.
             has_periods = any(arrow.is_temporal(input.fields[key].type) for key in keys)
             return not has_periods and aggregates[time - len(keys)].function != "min"
-        case Distinct(input) | Positive(input) | Negate(input):
-            return follow(input, time)
         case Semijoin(left):
             return follow(left, time)
         case Union(inputs):
@@ -377,6 +374,9 @@ def _has_lost_rows(
                 if time < len(input.fields):
                     return follow(input, time)
                 time -= len(input.fields)
+        case _ if len(plan.inputs) == 1:  # it passes on the columns of its input
+            (input,) = plan.inputs
+            return time < len(input.fields) and follow(input, time)
     return False
 
 

@@ -149,6 +149,7 @@ class ExecutorCache:
         for name in [name for name in read_files if name not in manifest.files]:
             del read_files[name]
         with self._lock:
+            self._cells.pop(key, None)  # another attempt may have stored it
             if len(self._cells) >= self.max_cells:
                 del self._cells[self._choose_victim(key)]
             self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)

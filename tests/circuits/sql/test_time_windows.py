@@ -873,6 +873,7 @@ def test_right_rows_of_negative_weight_are_no_matches(type_):
 
 
 LATEST_GROUPS = "(SELECT k, max(ts) AS ts, max_by(price, ts) AS price FROM p GROUP BY k)"
+RANKED = "SELECT k, ts, price, rank() OVER (PARTITION BY k ORDER BY ts DESC) AS r FROM p"
 FIRST_ROWS = "SELECT k, ts, price FROM p QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts {})"
 
 
@@ -884,6 +885,11 @@ FIRST_ROWS = "SELECT k, ts, price FROM p QUALIFY row_number() OVER (PARTITION BY
         f"(SELECT x.*, y.v FROM ({FIRST_ROWS.format('DESC')} = 1) x JOIN e y ON x.k = y.k)",
         f"(SELECT y.v, x.* FROM e y LEFT JOIN ({FIRST_ROWS.format('DESC')} = 1) x ON x.k = y.k)",
         f"(SELECT k, ts, price FROM {LATEST_GROUPS} UNION ALL SELECT k, ts, price FROM p)",
+        f"(SELECT x.*, y.v FROM ({RANKED}) x LEFT JOIN e y ON x.k = y.k WHERE x.r = 1)",
+        f"(SELECT *, lag(price) OVER (PARTITION BY k ORDER BY ts) FROM ({RANKED}) WHERE r = 1)",
+        f"(SELECT * FROM (SELECT DISTINCT * FROM ({RANKED})) WHERE r = 1)",
+        f"(SELECT * FROM ({FIRST_ROWS.format('DESC').replace('BY k', 'BY k, price')} = 1)"
+        " QUALIFY row_number() OVER (PARTITION BY k ORDER BY ts DESC) = 1)",
     ],
 )
 def test_a_view_without_its_earlier_rows_is_refused_in_a_temporal_join(right):

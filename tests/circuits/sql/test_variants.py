@@ -261,6 +261,7 @@ REFUSED = {
     ("spark", "v < v"): "a comparison of a VARIANT",
     ("duckdb", "v < v"): "a comparison of a VARIANT",
     ("spark", "max(v)"): "of a VARIANT",
+    ("spark", "max_by(1, v)"): r"max_by\(\) of a VARIANT",
     ("spark", "row_number() OVER (ORDER BY v)"): "ORDER BY of a VARIANT",
     ("spark", "v['a']"): "write v:name",
     ("spark", "v + 1"): r"\(VARIANT, int32\)",

@@ -103,7 +103,8 @@ def moment_codes(
     """
     n = np.where(has_values, counts, 1).astype(np.float64)
     with np.errstate(all="ignore"):
-        terms = _moment_terms([_two_floats(float_sums, digits, len(n)) for digits in sums], n)
+        floats = [_two_floats(float_sums, digits, len(n)) for digits in sums]
+        terms = _moment_terms(floats, n)
         high, low = np.zeros(len(n)), np.zeros(len(n))
         for term_high, term_low in terms:
             high, error = _two_sum(high, term_high)
@@ -112,8 +113,13 @@ def moment_codes(
         scale = sum(abs(term_high) for term_high, _ in terms)
         is_in_range = (scale == 0) | ((scale > _MIN_PRODUCT) & (scale < _MAX_PRODUCT))
         is_accurate = (abs(numerators) >= _MIN_SHARE * scale) & is_in_range & (abs(n) < 2**52)
-        values = numerators / n ** (len(sums) - 1)
-    for index in np.flatnonzero(has_values & ~is_accurate).tolist():
+        # A single row: Σ x² and (Σ x)² are equal, as far as two floats tell.
+        square, square_error = _product(floats[0], floats[0])
+        spread, error = _two_sum(floats[1][0], -square)
+        spread += error + (floats[1][1] - square_error)
+        is_single = (counts == 1) & (spread == 0) & is_in_range
+        values = np.where(is_single, 0.0, numerators / n ** (len(sums) - 1))
+    for index in np.flatnonzero(has_values & ~is_accurate & ~is_single).tolist():
         values[index] = _exact_moment(index, sums, int(counts[index]))
     return np.where(has_values, codes_of(values), NULL)
 
