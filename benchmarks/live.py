@@ -3,7 +3,7 @@
 Target: 20 times the edges per CPU second of dogsdogsdogs, one thread, at every batch size and graph
 of its published figures; 15 times in steps of one edge. Other goals: deletes within 15 % of
 inserts; loading 90 % of the edges in one step takes at most a twentieth of the CPU time of
-dogsdogsdogs; at most 40 bytes per edge; a step of one row on 8 million edges takes 0.3 ms (median),
+dogsdogsdogs; at most 18 bytes per edge; a step of one row on 8 million edges takes 0.3 ms (median),
 2 ms (99 %) and never 50 ms; its cost follows the delta, not the state (`benchmarks.growth`).
 
 Inputs: web and social graphs, an RMAT graph of scale 20 with 8 million samples, and with
