@@ -88,7 +88,7 @@ def test_stages_on_executors_give_the_deltas_of_the_embedded_circuit(spark, tmp_
     present: list[tuple[int, int]] = []
     files = LocalFiles(tmp_path)
     cells: CellManifests = {}
-    pipeline = Pipeline(driver.stages, max_cells=4, files=files, state_id="s", program_id="p")
+    pipeline = Pipeline(driver.stages, max_cells=4, files=files, state_id="s", program_id=query)
     for batch_id in range(3):
         tables = changes(rng, present)
         parts = driver.step(tables)
