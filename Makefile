@@ -171,7 +171,7 @@ $(VENV)/.java: $(BIN)/python | $(VENV)/.demo
 
 # numba keeps what it compiled beside the sources; without this the first micro-batch would wait.
 $(VENV)/.kernel: $(wildcard dbsp_wcoj/kernels/*.py dbsp_wcoj/kernels/*/*.py) | $(VENV)/.demo
-	@echo "Compiling the kernels (once, about a minute) ..."
+	@echo "Compiling the kernels (once, one to two minutes) ..."
 	@$(BIN)/python -c 'from dbsp_wcoj import warm_up; warm_up()'
 	@touch $@
 

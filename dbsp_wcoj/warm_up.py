@@ -1,7 +1,7 @@
 """Warm-up: compile all kernels before they are needed, at installation or before the first step.
 
 Kernels are the functions that numba compiles to machine code. They are compiled once for all
-queries (about fifty seconds) and cached on disk beside their sources, or in ``NUMBA_CACHE_DIR``; a
+queries (100 CPU seconds) and cached on disk beside their sources, or in ``NUMBA_CACHE_DIR``; a
 later process loads them in a fraction of a second. Without a warm-up, the first steps of a view
 compile them.
 

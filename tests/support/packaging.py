@@ -10,7 +10,7 @@
 An environment gets the base install and nothing else, so a missing dependency is an error: a view
 is stepped without Spark. Then the extras are installed: a stream runs through Spark, and the
 commands print their help. The oldest packages are the lower bounds of pyproject.toml, the newest
-are those that pip finds within the bounds. The first use compiles the kernels in about a minute,
+are those that pip finds within the bounds. The first use compiles the kernels (1 to 2 minutes),
 unless Python and numba are those of the checkout: then its compiled kernels are copied.
 
 A wheel with machine code (`dbsp_wcoj.kernels.precompiled`) is for this version of Python, this

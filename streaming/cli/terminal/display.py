@@ -125,7 +125,7 @@ class _CompilationBar:
     def on_start(self, kernel: str) -> None:
         if self._task is None:
             self._remarks.print(
-                "[note]Compiling the kernels for this machine, once: about a minute.[/]"
+                "[note]Compiling the kernels for this machine, once: one to two minutes.[/]"
             )
             self._task = self._progress.add_task("", total=len(KERNELS))
         self._progress.update(self._task, description=kernel)
