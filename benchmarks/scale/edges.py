@@ -1,8 +1,8 @@
 """Measures the memory of a driver and two executors that keep a large random graph as triangles.
 
-Claim: 100,000,000 edges of an RMAT graph, generated on the executors, are kept and their triangles
-are counted by two workers of 8 GB each, with a driver of less than 2 GB. Smaller numbers of edges
-show how the memory grows.
+Target: two workers of 8 GB each keep 100,000,000 edges of an RMAT graph, generated on the
+executors, and count their triangles, with a driver of less than 2 GB. It is not reached: a worker
+needs more. Smaller numbers of edges show how the memory grows.
 
 The executors are processes of their own (Spark's ``local-cluster``) with one core each. Each
 micro-batch generates its edges in the tasks that decode them, so the driver receives no edge. The

@@ -15,8 +15,8 @@ memory map of that file (`Run.from_words`). A mapped run can have a header and a
 in memory (`Run.with_index`). `Merge` merges two runs into one, a piece at a time.
 
 Memory of a relation of two columns with weights of 1: 4 bytes per row if all values of the second
-column fit in 32 bits, else 8; and for each distinct value of the first column 16 bytes plus at most
-16 of directory.
+column fit in 32 bits, also in the runs that were merged, else 8; and for each distinct value of the
+first column 16 bytes plus at most 16 of directory.
 """
 
 from __future__ import annotations
@@ -715,7 +715,7 @@ def _header_words(arity: int) -> int:
 
 
 class _Position(NamedTuple):
-    """What the header says about the place of values: the first word, and if they are narrow."""
+    """Where the values of a level start, and whether they are narrow (32 bits each)."""
 
     start: int
     is_narrow: bool

@@ -98,7 +98,7 @@ class DividedCell(NamedTuple):
 
     Attributes:
         rows: The number of rows that it has sent, without copies.
-        counts: For each part of an old cell, whether its rows are in the right cells.
+        counts: For each part of an old cell, the counts that `check_placement` compares.
         files: The file of rows for each new cell that receives some.
     """
 

@@ -186,7 +186,7 @@ def _read(files: Files, circuit: Circuit) -> tuple[DirectoryIdentity | None, boo
     if is_clone:
         check_not_unfinished(files)
         body["format"] = FORMAT_VERSION
-    if body.get("format") not in READABLE_FORMATS or isinstance(body["format"], bool):
+    if body.get("format") not in READABLE_FORMATS or type(body["format"]) is not int:
         readable = " and ".join(map(str, READABLE_FORMATS))
         raise StateMismatchError(
             f"state directory {files.location} has format {str(body.get('format'))[:50]}, this "

@@ -9,10 +9,11 @@ A run of arity ``k`` is one int64 array::
 - ``offsets[l]`` (``n_l + 1`` words, absent at the leaves) says where the children of a node start.
   In a level with one node per row the offsets are 0, 1, 2, …; all such levels share the offsets of
   level k-2.
-- The values of the last level are *narrow* if there are two or more columns and all of them fit in
-  32 bits: signed 32-bit numbers, two per word, the first one at the lower address. The unused half
-  of the last word is zero. Dictionary codes and numbers of vertices fit. All other values are
-  words. A merge of two runs writes narrow values if both runs have them.
+- The values of the last level can be *narrow* if there are two or more columns and all of them fit
+  in 32 bits: signed 32-bit numbers, two per word, the first one at the lower address. The unused
+  half of the last word is zero. Dictionary codes and numbers of vertices fit. All other values are
+  words. A run that is built from rows has narrow values if they fit, a merge of two runs if both
+  have them; `dbsp_wcoj.storage.key_runs` writes words.
 - The *directory* finds a value at level 0 in constant expected time: entry ``j`` is the first node
   whose value is at least ``lowest + (j << shift)``.
 - A run of one column may have a *bitmap* of its values (`dbsp_wcoj.kernels.storage.bitmap`).

@@ -86,7 +86,7 @@ class TakenCell(NamedTuple):
 
 @dataclass
 class ExecutorCache:
-    """The cells of a worker, by their keys; that which was used last is last.
+    """The cells of a worker, by their keys, in the order of their last use.
 
     Several threads may use it: the driver steps small stages itself.
 

@@ -1,7 +1,7 @@
 """Divided recursion: find the columns by which a recursion divides into cells without an exchange.
 
-A column is *carried* if each row that a rule derives has the value of all recursive rows that it is
-derived from. In a closure, the start of a path is carried::
+A column is *carried* if a derived row always has the same value in it as every recursive row that
+it is derived from. In a closure, the start of a path is carried::
 
     reach(x, z) :- e(x, z).
     reach(x, z) :- reach(x, y), e(y, z).          x is carried; z is not
