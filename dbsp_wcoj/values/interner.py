@@ -548,6 +548,22 @@ class Interner:
             self.removals += 1
         return True, remaining
 
+    def keep_codes(self, codes: Int64Array) -> None:
+        """Let a running sweep keep the strings of codes from `find`, as if they were encoded again.
+
+        Negative codes are ignored.
+
+        >>> names = Interner()
+        >>> text = np.frombuffer(b"annbob", np.uint8)
+        >>> codes = names.intern(np.array([0, 3, 6]), text)
+        >>> sweep = names.begin_sweep()
+        >>> names.keep_codes(names.find(np.array([0, 3]), text))
+        >>> names.advance_sweep(work=100_000)[0], names.string_count
+        (True, 1)
+        """
+        if self._sweep is not None:
+            self._sweep.keep(self._positions(codes))
+
     def abandon_sweep(self) -> None:
         """End a sweep without removing a string."""
         self._sweep = None

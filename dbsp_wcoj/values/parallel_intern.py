@@ -70,6 +70,7 @@ def intern_in_slices(
     tasks = workers.threads * TASKS_PER_THREAD
     bounds = [FIRST_STRINGS + (count - FIRST_STRINGS) * task // tasks for task in range(tasks + 1)]
     run_tasks([partial(find, first, end) for first, end in pairwise(bounds)])
+    interner.keep_codes(codes[FIRST_STRINGS:])
     is_unknown = codes == ABSENT
     if valid is not None:
         is_unknown &= valid

@@ -58,3 +58,41 @@ def test_many_strings_get_the_codes_of_one_thread(distinct):
     with working_threads(2):
         found = intern_in_slices(Interner(), *strings, None)
     assert found.tolist() == expected.tolist()
+
+
+def test_a_sweep_keeps_the_strings_that_workers_find():
+    names = Interner()
+    strings = strings_of([f"value {number}" for number in range(40_000)])
+    names.intern(*strings)
+    names.begin_sweep()
+    with working_threads(2):
+        codes = intern_in_slices(names, *strings, None)
+    while not names.advance_sweep(10**6)[0]:
+        pass
+    assert [array.tolist() for array in names.gather(codes)] == [s.tolist() for s in strings]
+
+
+@settings(deadline=None)
+@given(st.lists(VALUES, min_size=1, max_size=3), VALUES, st.integers(0, 8), st.data())
+def test_a_sweep_keeps_all_codes_of_later_columns(earlier, later, work, data):
+    names = Interner()
+    for values in earlier:
+        names.intern(*strings_of(values))
+    if data.draw(st.booleans()):  # a sweep before, so that the codes are not the positions
+        kept = data.draw(st.sets(st.integers(0, len(names) - 1)))
+        names.begin_sweep().mark(np.array(sorted(kept), np.int64))
+        while not names.advance_sweep(100)[0]:
+            pass
+    names.begin_sweep()
+    ended, _ = names.advance_sweep(work)
+    with (
+        patch.object(parallel_intern, "MIN_PARALLEL_ROWS", 1),
+        patch.object(parallel_intern, "FIRST_STRINGS", 1),
+        patch.object(parallel_intern, "MIN_STRINGS_PER_NEW_STRING", 1),
+        working_threads(2),
+    ):
+        codes = intern_in_slices(names, *strings_of(later), None)
+    while not ended:
+        ended, _ = names.advance_sweep(100)
+    names._check()
+    assert names.gather(codes)[1].tobytes() == "".join(later).encode()
