@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from circuits.schema import WEIGHT
 from streaming.errors import EventsError
 
-__all__ = ["RELATION", "ChangesFile", "relation_of_file"]
+__all__ = ["OP", "RELATION", "ChangesFile", "relation_of_file"]
 
 OP: Final = "op"
 RELATION: Final = "relation"

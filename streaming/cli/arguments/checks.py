@@ -167,7 +167,7 @@ def check_views(
             schemas[name] = source.schema()
             source.check_sequence(None if "select" in source.settings else schemas[name])
             _check_keys(source, schemas[name])
-            if source.lacks_order(schemas[name]):
+            if source.lacks_order(source.stream_schema()):
                 checks.warnings.append(missing_order_warning(name))
             location = "" if source.path is None else f" in {source.path}"
             checks.passed.append(

@@ -9,10 +9,11 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from circuits.schema import WEIGHT
-from streaming.cli.arguments.source import FLAT_FEEDS, SourceArgument
+from streaming.cli.arguments.source import FLAT_FEEDS, FORMATS_BY_NAME, SourceArgument
 from streaming.cli.terminal.spark_error import spark_reason
 from streaming.errors import EventsError
 from streaming.sources.change_feeds import ChangeFeed, find_feed
@@ -35,7 +36,7 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
     """
     reader = session.readStream.format(source.format)
     if (source.path is not None or "path" in source.options) and source.feed in FLAT_FEEDS:
-        schema = source.schema()
+        schema = source.stream_schema()
         assert schema is not None  # from the files, or declared
         readable = [field.with_type(stored_type(field.type)) for field in schema]
         reader = reader.schema(from_arrow_schema(pa.schema(readable)))
@@ -51,6 +52,10 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
         if path is not None and path.is_file():  # a stream of Spark reads a folder
             path, reader = path.parent, reader.option("pathGlobFilter", path.name)
         frame = reader.load(None if path is None else str(path))
+        if source.format in FORMATS_BY_NAME and source.feed is None and WEIGHT in frame.columns:
+            # Spark reads NULL from a file without the column.
+            one = F.lit(1).cast(frame.schema[WEIGHT].dataType)
+            frame = frame.withColumn(WEIGHT, F.coalesce(WEIGHT, one))
         if "select" in source.settings:
             # ``select`` is one text with several expressions; struct() takes them all.
             return frame.selectExpr(f"struct({source.settings['select']}) AS row").select("row.*")

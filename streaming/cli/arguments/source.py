@@ -25,6 +25,13 @@ keep       ``all``: keep all rows and columns, for views that are added later
 
 A value may contain commas, because only ``,word=`` begins the next key.
 
+``schema``, a CREATE TABLE of the query and the columns of the first file name the columns of the
+relation. The integer column ``weight`` of a file is read as well: a negative weight deletes a row,
+and a row without a weight is inserted once. In a stream of Parquet, ORC and JSON files, some files
+may have ``weight`` and others not. In a stream of CSV files, all have it or none, because Spark
+reads their columns by position. With ``keys``, the column ``sequence`` of the first file is read,
+too. With ``feed=append``, ``upsert`` or ``delta``, the feed alone tells deletions from insertions.
+
 A file that ends in ``.txt``, ``.edges`` or ``.snap``, or any file with ``format=snap``, is an edge
 list of the SNAP collection: two or three integers in a line, separated by tabs or blanks, and
 comments that begin with ``#``. Its columns are ``src``, ``dst`` and ``value``; ``schema=a long,
@@ -55,12 +62,14 @@ import pyarrow.parquet as pq
 
 from circuits import InputOptions, Lateness, Retention, SchemaError
 from circuits.inputs.input_options import OnExpiry
+from circuits.schema import WEIGHT
 from circuits.types.ddl import schema_of_ddl
 from streaming.cli.arguments.edge_list import edge_list_schema, read_edge_list
 from streaming.errors import EventsError, FeedError
 
 __all__ = [
     "FLAT_FEEDS",
+    "FORMATS_BY_NAME",
     "SourceArgument",
     "parse_sources",
     "read_file",
@@ -102,6 +111,10 @@ FORMATS: Final = {
 }
 #: Feeds whose rows have the columns of the relation.
 FLAT_FEEDS: Final = (None, "append", "weighted", "upsert", "delta")
+#: Feeds that read the column ``weight``.
+WEIGHTED_FEEDS: Final = (None, "weighted")
+#: Formats in which Spark finds a column by its name, and reads NULL if a file lacks it.
+FORMATS_BY_NAME: Final = ("parquet", "orc", "json")
 _NEXT_KEY: Final = re.compile(r",(?=[A-Za-z_][\w.]*=)")
 _KEY: Final = re.compile(r"[A-Za-z_][\w.]*=")
 
@@ -234,8 +247,16 @@ class SourceArgument:
             f"{', '.join(FORMATS)}: add format=..., and schema=... if the files do not exist yet"
         )
 
+    @property
+    def is_declared(self) -> bool:
+        """Whether ``schema=`` or the query declares the columns."""
+        return "schema" in self.settings or self.declared is not None
+
     def schema(self) -> pa.Schema | None:
-        """Return the columns, with ``weight`` if the files have it; None if only Spark knows them.
+        """Return the columns of the relation; None if only Spark knows them.
+
+        They are those of ``schema=``, those of the query's CREATE TABLE, or those of the first
+        file. In the first and the last case they contain ``weight`` if it is one of them.
 
         Raises:
             EventsError: A file cannot be read, or there is neither a file nor a schema, or the
@@ -263,6 +284,52 @@ class SourceArgument:
                 "schema=src long, dst long"
             )
         return _schema_of_file(files[0], self.format)
+
+    def stream_schema(self) -> pa.Schema | None:
+        """Return the columns that a stream reads; None if only Spark knows them.
+
+        They are the columns of the relation, and ``weight`` and ``sequence`` as the description of
+        this module says.
+
+        Raises:
+            EventsError, FeedError: As `schema`.
+        """
+        schema = self.schema()
+        if schema is None:
+            return None
+        known = {name.casefold() for name in schema.names}
+        is_weighted = WEIGHT not in known and self.feed in WEIGHTED_FEEDS
+        is_ordered = SEQUENCE_COLUMN not in known and bool(self.keys)
+        if self.format == "csv":
+            names = ((WEIGHT,) if is_weighted else ()) + ((SEQUENCE_COLUMN,) if is_ordered else ())
+            return self._insert_by_position(schema, names)
+        if self.format not in FORMATS_BY_NAME:
+            return schema
+        files = self.files()
+        # JSON has no types: an integer is read as such, and anything else is an error of Spark.
+        needs_types = self.format == "parquet" or (self.format == "json" and is_ordered)
+        types = {}
+        if files and needs_types and (is_weighted or is_ordered):
+            types = {field.name: field for field in _schema_of_file(files[0], self.format)}
+        if is_weighted:
+            field = types.get(WEIGHT, pa.field(WEIGHT, pa.int64()))
+            is_integer = pa.types.is_signed_integer(field.type) or pa.types.is_null(field.type)
+            schema = schema.append(field.with_type(pa.int64()) if is_integer else field)
+        if is_ordered and SEQUENCE_COLUMN in types:
+            schema = schema.append(types[SEQUENCE_COLUMN])
+        return schema
+
+    def _insert_by_position(self, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+        """Insert columns of changes where the header of the first CSV file has them."""
+        files = self.files()
+        if not (files and names) or self.options.get("header", "true").lower() != "true":
+            return schema
+        delimiter = self.options.get("sep") or self.options.get("delimiter") or ","
+        columns = _columns_of_csv(files[0], delimiter) if len(delimiter) == 1 else {}
+        for place, (name, type_) in enumerate(columns.items()):
+            if name in names and place <= len(schema):
+                schema = schema.insert(place, pa.field(name, type_))
+        return schema
 
     @property
     def feed(self) -> str | None:
@@ -444,24 +511,48 @@ def parse_sources(texts: Sequence[str]) -> dict[str, SourceArgument]:
     return sources
 
 
-def read_rows(source: SourceArgument) -> pa.Table:
+def read_rows(source: SourceArgument, *, keep_others: bool = False) -> pa.Table:
     """Read all rows of the files of a source.
 
+    Args:
+        source: The source.
+        keep_others: True to keep the columns of the files that are not declared.
+
+    Returns:
+        The columns of the relation, and ``weight`` if a file has it: 1 for the rows of other files.
+
     Raises:
-        EventsError: There are no files, or they cannot be read.
+        EventsError: There are no files, they cannot be read, or they lack a declared column.
     """
     files = source.files()
     if not files:
         raise EventsError(f"{source.label}: no files to read")
     tables = [read_file(path, source.format) for path in files]
+    if any(WEIGHT in table.column_names for table in tables):
+        tables = [_with_weight(table) for table in tables]
     table = pa.concat_tables(tables, promote_options="permissive")
-    is_declared = "schema" in source.settings or source.declared is not None
-    declared = source.schema() if is_declared else None
+    declared = source.schema() if source.is_declared else None
     if declared is None:
         return table
     if source.format == SNAP:
         table = _rename_columns(source, table, declared)
-    return table.select(declared.names).cast(declared)
+    missing = [name for name in declared.names if name not in table.column_names]
+    if missing:
+        raise EventsError(
+            f"{source.label}: the files lack the column {missing[0]!r}; columns: "
+            f"{', '.join(table.column_names)}"
+        )
+    others = table.drop_columns(declared.names)
+    kept = [name for name in others.column_names if keep_others or name == WEIGHT]
+    fields = [*declared, *others.select(kept).schema]
+    return table.select([field.name for field in fields]).cast(pa.schema(fields))
+
+
+def _with_weight(table: pa.Table) -> pa.Table:
+    """Return rows with a weight; rows without one are inserted once."""
+    if WEIGHT in table.column_names:
+        return table
+    return table.append_column(WEIGHT, pa.repeat(pa.scalar(1, pa.int64()), table.num_rows))
 
 
 def _rename_columns(source: SourceArgument, table: pa.Table, declared: pa.Schema) -> pa.Table:
@@ -486,7 +577,9 @@ def read_plain_rows(source: SourceArgument) -> pa.Table:
             f"{source.label}: this command inserts and deletes rows unchanged: remove "
             "keys=, strict= and retain="
         )
-    return read_rows(source)
+    table = read_rows(source)
+    declared = source.schema() if source.is_declared else None
+    return table if declared is None else table.select(declared.names)
 
 
 def read_file(path: Path, format: str | None = None) -> pa.Table:
@@ -534,6 +627,16 @@ def _schema_of_file(path: Path, format: str) -> pa.Schema:
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(path, error) from None
     return read_file(path, format).schema
+
+
+def _columns_of_csv(path: Path, delimiter: str) -> dict[str, pa.DataType]:
+    """Return the columns of a CSV file, from its header and its first rows."""
+    options = pyarrow.csv.ParseOptions(delimiter=delimiter)
+    try:
+        with pyarrow.csv.open_csv(path, parse_options=options) as reader:
+            return {field.name: field.type for field in reader.schema}
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(path, error) from None
 
 
 def _unreadable(path: Path, error: Exception) -> EventsError:

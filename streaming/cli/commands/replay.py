@@ -16,8 +16,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from circuits import Circuit
+from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
-from streaming.cli.arguments.changes_file import RELATION, ChangesFile, relation_of_file
+from streaming.cli.arguments.changes_file import OP, RELATION, ChangesFile, relation_of_file
 from streaming.cli.arguments.limits import parse_limits
 from streaming.cli.arguments.source import SourceArgument, read_rows
 from streaming.cli.arguments.views import compile_query, dialect_of, view_name
@@ -162,7 +163,7 @@ def _read_changes(
             f"and there are {len(files)}: name a file"
         )
     (file,) = files
-    table = read_rows(source)
+    table = read_rows(source, keep_others=True)
     if (
         is_named_after_file
         and RELATION in table.column_names
@@ -173,6 +174,10 @@ def _read_changes(
             f"several, by its column {RELATION!r}: name one relation, NAME=FILE, or leave them out"
         )
     name = None if is_named_after_file else source.name
+    declared = source.schema() if columns is None and source.is_declared else None
+    if declared is not None:
+        roles = (WEIGHT, OP) if name is not None else (WEIGHT, OP, RELATION)
+        columns = [column for column in declared.names if column not in roles]
     changes = ChangesFile.of(table, file, relation=name, by=by, columns=columns)
     return changes, source
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,7 +15,12 @@ from circuits import DatalogError, InputOptions, Lateness, Retention, SqlError, 
 from streaming import EventsError, SqlTarget, TargetError, ViewDelta
 from streaming.cli.arguments.changes_file import ChangesFile
 from streaming.cli.arguments.sink import JsonLines, SinkArgument, assign_sinks, build_outputs
-from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
+from streaming.cli.arguments.source import (
+    SourceArgument,
+    parse_sources,
+    read_plain_rows,
+    read_rows,
+)
 from streaming.cli.arguments.views import compile_query
 from streaming.targets.output_mode import OutputMode
 from streaming.targets.parquet import ParquetTarget
@@ -110,6 +116,59 @@ def test_format_and_columns_are_read_from_the_files(tmp_path):
     assert source.schema() == pa.schema([("a", pa.int64()), ("b", pa.string())])
     assert read_rows(source).to_pylist() == [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
     assert read_rows(SourceArgument.parse(f"e={tmp_path}/2*")).num_rows == 1
+
+
+def test_declared_columns_do_not_hide_the_weights_of_a_file(tmp_path):
+    pq.write_table(pa.table({"a": [1, 2], "z": [0, 0], "weight": [1, -1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [3]}), tmp_path / "2.parquet")
+    source = SourceArgument.parse(f"e={tmp_path},schema=a long")
+    weighted = [{"a": 1, "weight": 1}, {"a": 2, "weight": -1}, {"a": 3, "weight": 1}]
+    assert read_rows(source).to_pylist() == weighted
+    assert read_plain_rows(source).column_names == ["a"]
+    declared = replace(
+        SourceArgument.parse(f"e={tmp_path}"), declared=pa.schema([("a", pa.int64())])
+    )
+    assert read_rows(declared).to_pylist() == weighted
+    without = SourceArgument.parse(f"e={tmp_path}/2*,schema=a long")
+    assert read_rows(without).to_pylist() == [{"a": 3}]
+    with pytest.raises(EventsError, match="the files lack the column 'b'; columns: a, z, weight"):
+        read_rows(SourceArgument.parse(f"e={tmp_path},schema=b long"))
+
+
+@pytest.mark.parametrize(
+    ("header", "options", "columns"),
+    [
+        ("a,b,weight", "", ["a", "b", "weight"]),
+        ("weight,a,b", "", ["weight", "a", "b"]),
+        ("a;weight;b", ",sep=;", ["a", "weight", "b"]),
+        ("sequence,a,b", ",keys=a", ["sequence", "a", "b"]),
+        ("sequence,a,b", "", ["a", "b"]),
+        ("a,b,weight", ",feed=append", ["a", "b"]),
+        ("a,b,weight", ",header=false", ["a", "b"]),
+        ("a,b", "", ["a", "b"]),
+    ],
+)
+def test_a_stream_of_csv_reads_the_weights_where_the_header_has_them(
+    tmp_path, header, options, columns
+):
+    row = header.replace("sequence", "7").replace("weight", "-1").replace("a", "1")
+    (tmp_path / "1.csv").write_text(f"{header}\n{row.replace('b', '2')}\n")
+    source = SourceArgument.parse(f"e={tmp_path},schema=a long, b long{options}")
+    assert source.stream_schema().names == columns
+    assert set(source.stream_schema().types) == {pa.int64()}
+
+
+def test_a_stream_of_files_reads_weights_also_of_files_that_come_later(tmp_path):
+    source = SourceArgument.parse(f"e={tmp_path},format=json,schema=a long")
+    assert source.stream_schema() == pa.schema([("a", pa.int64()), ("weight", pa.int64())])
+    table = pa.table({"a": [1], "sequence": pa.array([1], pa.timestamp("us"))})
+    pq.write_table(table.append_column("weight", pa.array([1], pa.int8())), tmp_path / "1.parquet")
+    source = SourceArgument.parse(f"e={tmp_path},schema=a long,keys=a")
+    assert source.stream_schema().names == ["a", "weight", "sequence"]
+    assert source.stream_schema().types[1:] == [pa.int64(), pa.timestamp("us")]
+    assert not source.lacks_order(source.stream_schema())
+    other = SourceArgument.parse("e=format=text,path=in,schema=value string")
+    assert other.stream_schema().names == ["value"]
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,37 @@ def test_a_replay_in_transactions_names_its_relation(tmp_path: Path) -> None:
     assert "changes.csv are relation 'changes'; --source NAME=FILE names them otherwise" in errors
 
 
+@pytest.mark.parametrize("role", ["weight", "op"])
+def test_a_replay_reads_deletions_also_if_it_declares_the_columns(
+    tmp_path: Path, role: str
+) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text(f"tx,src,{role},dst\n1,1,1,2\n2,2,1,3\n2,1,-1,2\n")
+    query = "CREATE VIEW v AS SELECT * FROM e"
+    source = f"e={path},schema=src long, dst long"
+    status, out, errors = run(
+        *("replay", query, "--source", source, "--by", "tx", "--batch", 1),
+        *("--output", tmp_path / "out", "--json"),
+    )
+    assert status == 0, errors
+    assert json.loads(out)["steps"] == 2
+    rows = pq.read_table(tmp_path / "out" / "v.parquet").to_pylist()
+    assert rows == [{"src": 2, "dst": 3, "weight": 1}]
+
+
+def test_a_replay_of_several_relations_may_declare_their_columns(tmp_path: Path) -> None:
+    path = tmp_path / "moves.csv"
+    path.write_text("relation,a,b,op\nr,1,,i\ns,,2,i\nr,1,,d\n")
+    query = "CREATE VIEW v AS SELECT a FROM r UNION ALL SELECT b FROM s"
+    status, _, errors = run(
+        *("replay", query, "--source", f"{path},schema=a long, b long"),
+        *("--output", tmp_path / "out", "--json"),
+    )
+    assert status == 0, errors
+    rows = pq.read_table(tmp_path / "out" / "v.parquet").to_pylist()
+    assert rows == [{"a": 2, "weight": 1}]
+
+
 def test_an_error_during_a_replay_gives_the_number_of_changes_so_far(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("t\n1\n2\nx\n")

@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -62,6 +63,16 @@ def write_rows(folder: Path, number: int, *rows: tuple[int, int], weight: int = 
     columns = {"src": [a for a, _ in rows], "dst": [b for _, b in rows]}
     table = pa.table({**columns, "weight": [weight] * len(rows)})
     pq.write_table(table, folder / f"{number}.parquet")
+
+
+def write_file(path: Path, columns: dict[str, list[int]]) -> None:
+    table = pa.table(columns)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".csv":
+        pa.csv.write_csv(table, path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
 
 
 def command(*arguments: object) -> list[str]:
@@ -150,6 +161,44 @@ def test_columns_of_types_that_spark_does_not_have_are_read(spark, tmp_path):
     with closing(ViewSink(circuit, relation="e")) as sink:
         run_query(frame, sink, checkpoint=tmp_path / "c", name="q", once=True)
         assert sink.table("best").drop_columns("weight").to_pylist() == [{"m": "ok", "n": 3}]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["parquet", "json", "csv"])
+@pytest.mark.parametrize("is_in_schema", [False, True])
+def test_declared_columns_do_not_hide_the_weights_of_a_stream(
+    spark, tmp_path, format, is_in_schema
+):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_file(folder / f"1.{format}", {"src": [1, 3], "dst": [2, 4], "weight": [1, 1]})
+    write_file(folder / f"2.{format}", {"src": [1], "dst": [2], "weight": [-1]})
+    if format != "csv":
+        write_file(folder / f"0.{format}", {"src": [5], "dst": [6]})
+    text = "CREATE TABLE e (src BIGINT, dst BIGINT); CREATE VIEW v AS SELECT * FROM e"
+    source = SourceArgument.parse(f"e={folder}" + ",schema=src long, dst long" * is_in_schema)
+    if not is_in_schema:
+        source = replace(source, declared=compile_sql(text).inputs["e"].arrow_columns)
+    frame = read_stream(spark, source)
+    circuit = compile_sql(text, {"e": relation_schema(source, frame)}, materialize=True)
+    with closing(ViewSink(circuit, relation="e")) as sink:
+        run_query(frame, sink, checkpoint=tmp_path / "c", name="q", once=True)
+        rows = sink.table("v").sort_by("src").to_pylist()
+    kept = [(3, 4)] if format == "csv" else [(3, 4), (5, 6)]
+    assert [(row["src"], row["dst"], row["weight"]) for row in rows] == [(*k, 1) for k in kept]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("has_weight", [False, True])
+def test_csv_files_with_and_without_weights_are_refused(spark, tmp_path, has_weight):
+    write_file(tmp_path / "1.csv", {"a": [1], **({"weight": [1]} if has_weight else {})})
+    write_file(tmp_path / "2.csv", {"a": [1], **({} if has_weight else {"weight": [-1]})})
+    source = SourceArgument.parse(f"e={tmp_path},schema=a long")
+    frame = read_stream(spark, source)
+    with pytest.raises(FailedError):
+        run_query(
+            frame, lambda rows, _: rows.toArrow(), checkpoint=tmp_path / "c", name="q", once=True
+        )
 
 
 @pytest.mark.spark
