@@ -341,7 +341,7 @@ def _checksum_of_delta(delta: pa.Table) -> int:
         return 0
     columns = [column.combine_chunks() for column in delta.columns]
     if all(pa.types.is_integer(column.type) and not column.null_count for column in columns):
-        row_hashes = np.zeros(delta.num_rows, np.uint64)
+        row_hashes = np.ones(delta.num_rows, np.uint64)  # from 0, a row of zeros would not count
         with np.errstate(over="ignore"):
             for column in columns[:-1]:  # the last column is the weight
                 values = column.cast(pa.int64()).to_numpy().view(np.uint64)

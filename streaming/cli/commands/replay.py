@@ -11,11 +11,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from circuits import Circuit
+from circuits import Circuit, CircuitStep
+from circuits.inputs.rejected_rows import LATE
 from circuits.schema import WEIGHT
 from dbsp_wcoj import DbspWcojError
 from streaming.cli.arguments.changes_file import OP, RELATION, ChangesFile, relation_of_file
@@ -33,10 +35,12 @@ from streaming.cli.terminal.display import (
     print_json,
 )
 from streaming.cli.terminal.page import announce, page_title
-from streaming.errors import EventsError, FailedError
+from streaming.errors import EventsError, FailedError, RowError
 from streaming.sink.metrics import BatchMetrics
 from streaming.sink.observer import Published
+from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable
+from streaming.targets.target import file_name
 from streaming.ui.access import find_token
 from streaming.ui.page import Page
 from streaming.ui.row_texts import weights_of
@@ -120,7 +124,7 @@ def replay(
         if output is not None:
             output.mkdir(parents=True)
             for view in circuit.outputs:
-                pq.write_table(circuit.views[view], output / f"{view}.parquet")
+                _write_view(circuit.views[view], view, output)
         if json:
             print_json({"dialect": dialect_of(circuit), **run.to_json()})
         else:
@@ -130,6 +134,19 @@ def replay(
         if page is not None:
             page.end("all changes are replayed")
             page.wait_for_interrupt(remarks)
+
+
+def _write_view(table: pa.Table, view: str, folder: Path) -> None:
+    """Write the rows of a view as a Parquet file, whose name is that of the view.
+
+    Raises:
+        FailedError: Parquet cannot store a column, or the file cannot be written.
+    """
+    path = folder / f"{file_name(view)}.parquet"
+    try:
+        pq.write_table(convert_columns(table, parquet_type, subject=f"view {view!r}"), path)
+    except (OSError, pa.ArrowException, DbspWcojError) as error:
+        raise FailedError(f"--output {path}: view {view!r} cannot be written: {error}") from error
 
 
 def _names_relation(text: str) -> bool:
@@ -192,17 +209,30 @@ class _ReplayRun:
         self.numbers: dict[str, list[float | None]] = {}
         self.changed = dict.fromkeys(circuit.outputs, 0)
         self.seconds: list[float] = []
+        self.total_seconds = 0.0
         self.rows = 0
+        self.late_rows = 0
 
     def __call__(self, tables: dict[str, Any]) -> None:
-        """Run one step."""
+        """Run one step.
+
+        Raises:
+            RowError: The options of the input reject a row, and not because it is late. The rows of
+                the step are not applied.
+        """
         number = len(self.seconds)
         started = time.perf_counter()
         step = self.circuit.prepare(tables, now=datetime.now(UTC))
         prepared = time.perf_counter()
+        try:
+            self.late_rows += _count_late_rows(step)
+        except BaseException:
+            step.abandon()
+            raise
         step.commit()
         committed = time.perf_counter()
         self.seconds.append(committed - started)
+        self.total_seconds += committed - started
         self.rows += sum(table.num_rows for table in tables.values())
         for view, table in step.outputs.items():
             weights, counts = weights_of(table), self.counts[view]
@@ -230,8 +260,9 @@ class _ReplayRun:
         """Return the results as JSON values."""
         return {
             "changes": self.rows,
+            "late_rows": self.late_rows,
             "steps": len(self.seconds),
-            "seconds": round(sum(self.seconds), 6),
+            "seconds": round(self.total_seconds, 6),
             "median_ms": round(1000 * median(self.seconds), 4),
             "views": {
                 view: {
@@ -241,6 +272,21 @@ class _ReplayRun:
                 for view, numbers in self.numbers.items()
             },
         }
+
+
+def _count_late_rows(step: CircuitStep) -> int:
+    """Return the number of late rows that a step leaves out.
+
+    Raises:
+        RowError: The options of the input reject a row for another reason.
+    """
+    late_rows = 0
+    for groups in step.rejected.values():
+        for rejected in groups:
+            if rejected.reason != LATE:
+                raise RowError(rejected.message)
+            late_rows += rejected.table.num_rows
+    return late_rows
 
 
 def _replay_steps(
@@ -260,14 +306,14 @@ def _replay_steps(
         task = progress.add_task("", total=len(changes), rate="")
         for tables in changes.steps(batch):
             run(tables)
-            rate = run.rows / sum(run.seconds)
+            rate = run.rows / run.total_seconds
             progress.update(task, completed=run.rows, rate=f"{amount(round(rate))}/s")
             if pause:
                 time.sleep(pause)
 
 
 def _show(run: _ReplayRun, terminal: Console) -> None:
-    total = sum(run.seconds)
+    total = run.total_seconds
     times = sorted(run.seconds)
     terminal.print(
         f"[total]{plural(run.rows, 'change')}[/] in {plural(len(times), 'step')} and "
@@ -275,6 +321,9 @@ def _show(run: _ReplayRun, terminal: Console) -> None:
         f"{milliseconds(median(times))} ms for the median step, {milliseconds(times[-1])} for the "
         "longest."
     )
+    if run.late_rows:
+        are = "is late and was" if run.late_rows == 1 else "are late and were"
+        terminal.print(f"{plural(run.late_rows, 'row')} {are} left out (lateness= or retain=).")
     terminal.print()
     table = plain_table()
     table.add_column("view", style="name")

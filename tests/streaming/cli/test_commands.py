@@ -161,6 +161,38 @@ def test_a_replay_of_several_relations_may_declare_their_columns(tmp_path: Path)
     assert rows == [{"a": 2, "weight": 1}]
 
 
+def test_a_replay_refuses_the_deletion_of_a_row_that_a_strict_input_lacks(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("src,weight\n1,1\n2,1\n3,-1\n")
+    arguments = ("replay", "SELECT src FROM e", "--batch", 2, "--source")
+    errors = run_error(*arguments, f"{path},strict=true", status=1)
+    assert "after 2 changes:" in errors and "3" in errors.split("changes:")[1]
+    assert run(*arguments, path)[0] == 0
+
+
+def test_a_replay_counts_late_rows(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("ts\n100\n200\n100\n101\n")
+    arguments = ("replay", "SELECT ts FROM e", "--batch", 2, "--source", f"{path},lateness=ts 10")
+    result = json.loads(run(*arguments, "--json")[1])
+    assert (result["changes"], result["late_rows"]) == (4, 2)
+    assert result["views"]["view"]["rows"] == 2
+    status, out, _ = run(*arguments)
+    assert status == 0 and "2 rows are late and were left out (lateness= or retain=)." in out
+
+
+def test_a_replay_writes_views_of_any_name_and_type(tmp_path: Path) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("a\n1\n")
+    query = """CREATE VIEW "../x" AS SELECT a, INTERVAL 3 DAY AS i FROM e"""
+    arguments = ("replay", query, "--source", path, "--output", tmp_path / "out")
+    status, _, errors = run(*arguments)
+    assert status == 0, errors
+    (file,) = (tmp_path / "out").iterdir()
+    assert file.name == "%2E.%2Fx.parquet"
+    assert pq.read_table(file).to_pylist() == [{"a": 1, "i": "3 days", "weight": 1}]
+
+
 def test_an_error_during_a_replay_gives_the_number_of_changes_so_far(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     path.write_text("t\n1\n2\nx\n")
@@ -475,6 +507,11 @@ def test_bench_refuses_formulas_whose_deltas_differ(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bench_module, "_checksum_of_delta", lambda delta: next(sums))
     errors = run_error("bench", "--rows", 300, "--batch", 5, "--steps", 1, status=1)
     assert "the formulas do not give the same deltas" in errors
+
+
+def test_a_checksum_counts_rows_of_zeros() -> None:
+    deltas = [pa.table({"n": [0] * rows, "weight": [1] * rows}) for rows in range(3)]
+    assert len(set(map(bench_module._checksum_of_delta, deltas))) == 3
 
 
 def test_checksums_distinguish_deltas_and_ignore_the_order_of_rows() -> None:
