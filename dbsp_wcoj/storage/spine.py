@@ -256,14 +256,18 @@ class Spine:
         if len(loaded) > MAX_LOADED_RUNS:
             merged = Run.sum_of(loaded[MAX_LOADED_RUNS - 1 :])
             loaded[MAX_LOADED_RUNS - 1 :] = [merged] if merged.rows else []
-        self._close_tail()
-        self._overlay, self._without_overlay = [], None
-        self._runs = loaded
-        self._to_release.clear()  # no step may follow that would free the memory
-        self._merges.clear()
-        self._pending_fuel = 0
-        self._has_unmerged_runs = True
-        self._refresh(0)
+        try:
+            self._close_tail()
+            self._overlay, self._without_overlay = [], None
+            self._merges = []
+            self._runs = loaded
+            self._to_release.clear()  # no step may follow that would free the memory
+            self._pending_fuel = 0
+            self._has_unmerged_runs = True
+            self._refresh(0)
+        except BaseException:  # an interrupt: the table must not list runs that are freed
+            self._refresh(0)
+            raise
 
     def append(self, run: Run, lookups: int | None = None) -> None:
         """Add the run of a step, then do the merge work of the step. There must be no overlay.

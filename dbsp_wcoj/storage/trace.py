@@ -344,7 +344,12 @@ class Trace:
             source = self._any_arrangement()
             build = ArrangementBuild(order_array(order), source.order, source.spine.runs)
             self._builds[order] = build
-        build.copy_slice(rows)
+        try:
+            build.copy_slice(rows)
+        except BaseException:
+            # After an interrupt it is unknown which rows were copied; the next call begins again.
+            self._builds.pop(order, None)
+            raise
         if build.is_complete and not self._overlay_steps:
             self.arrange(order)
             return True

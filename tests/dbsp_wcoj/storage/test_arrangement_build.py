@@ -5,15 +5,18 @@ from __future__ import annotations
 from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage import arrangement_build, trace
 from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import Trace
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
+from tests.support.interrupts import InterruptedAfter
 
 ORDERS = [(0, 1), (1, 0)]
 
@@ -99,3 +102,21 @@ def test_a_slice_of_a_run_has_its_rows_and_weights():
             slice_columns, slice_weights = run.read_rows(first, end)
             assert np.array_equal(slice_columns, columns[:, first:end])
             assert np.array_equal(slice_weights, all_weights[first:end])
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_build_that_was_interrupted_has_each_row_once(calls, monkeypatch):
+    monkeypatch.setattr(trace, "MAX_ROWS_ARRANGED_AT_ONCE", 0)
+    monkeypatch.setattr(arrangement_build, "MIN_COPIED_ROWS", 2)
+    monkeypatch.setattr(arrangement_build, "COPIED_ROWS_PER_ROW", 0)
+    relation = Trace(2)
+    delta = {(value, -value): 1 for value in range(10)}
+    relation.update(zset(delta, arity=2))
+    with monkeypatch.context() as patch:
+        patch.setattr(Spine, "append", InterruptedAfter(Spine.append, calls).bound())
+        with pytest.raises(KeyboardInterrupt):
+            while not relation.build_arrangement((1, 0), rows=0):
+                pass
+    while not relation.build_arrangement((1, 0), rows=0):
+        pass
+    assert rows_of(relation.arrange((1, 0)).spine, (1, 0)) == delta

@@ -675,3 +675,26 @@ def test_merged_runs_count_as_memory_until_they_are_freed(end, monkeypatch):
     end(spine)
     assert not spine._to_release
     assert spine.heap_bytes == spine.nbytes
+
+
+def test_the_table_lists_the_runs_after_an_interrupt_of_a_load(monkeypatch):
+    spine = Spine()
+    for value in range(3):
+        spine.append(build({(value, 1): 1}))
+    spine._merges.clear()
+    loaded = [build({(7, 8): 2})]
+    with monkeypatch.context() as patch:
+        refresh = Spine._refresh
+        calls = []
+
+        def interrupt_once(self, first_changed):
+            calls.append(first_changed)
+            if len(calls) == 1:
+                raise KeyboardInterrupt
+            refresh(self, first_changed)
+
+        patch.setattr(Spine, "_refresh", interrupt_once)
+        with pytest.raises(KeyboardInterrupt):
+            spine.load(loaded)
+    spine._check()
+    assert spine.runs == tuple(loaded)
