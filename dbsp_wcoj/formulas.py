@@ -539,6 +539,7 @@ def _normalize(term: DeltaTerm) -> DeltaTerm:
     """
     target = term.target
     check_type("the target of a term", target, int, "the number of a partial delta")
+    check_type("times of a term", term.times, int, "how often the product is added")
     for factor in term.factors:
         check_type("a factor of a term", factor, Factor, "a Factor, or PARTIAL")
     # The number of each factor: i for atom i, 0 for `PARTIAL`.
@@ -549,6 +550,11 @@ def _normalize(term: DeltaTerm) -> DeltaTerm:
             f"the term {_shorten(str(term))!r} is not a product for D{target}: multiply one "
             f"version of each of the atoms 1 … {target}, or D{target - 1} and one version of atom "
             f"{target}"
+        )
+    if term.times < 1:
+        raise FormulaError(
+            f"the term {_shorten(str(term))!r} has times={term.times}; give 1 or more, or leave "
+            "the term out"
         )
     factors = tuple(sorted(term.factors, key=lambda factor: factor.atom))
     return DeltaTerm(target, factors, term.times)

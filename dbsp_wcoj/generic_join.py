@@ -200,6 +200,8 @@ class _OneShotJoin:
             key = (id(relation), factor.order)
             if key not in self._runs:
                 zset = relation.to_zset() if isinstance(relation, Trace) else to_storable(relation)
+                if not len(zset):  # all rows of a trace cancel
+                    return
                 self._runs[key] = build_run(zset, factor.order)
             run_addresses[index] = self._runs[key].address
             sources.append(Source(None, delta_slot=index))

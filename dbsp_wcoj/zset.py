@@ -206,6 +206,7 @@ class ZSet:
         ({(): 3}, {})
         """
         check_type("weight", weight, (int, np.integer), "an integer")
+        weight = int(weight)
         if weight == 0:
             return _ZERO
         if abs(weight) > MAX_INT64:
@@ -213,7 +214,7 @@ class ZSet:
                 f"the weight of the empty row would be {weight}, beyond int64 ({MAX_INT64}); "
                 f"nothing was changed: give smaller weights, or count fewer rows"
             )
-        return ZSet(_NO_COLUMNS, np.array([weight]))
+        return ZSet(_NO_COLUMNS, np.array([weight], np.int64))
 
     @property
     def arity(self) -> int:
@@ -476,6 +477,10 @@ def _to_weights(values: Any) -> Int64Array:
     """Return weights as an int64 array whose negation does not overflow."""
     if type(values) is np.ndarray and values.dtype == _INT64 and values.ndim == 1:
         return _check_negatable(values.copy())  # a copy: the caller may write to the original
+    if np.ma.isMaskedArray(values):
+        raise WeightError(
+            "the weights are a masked array, and each row has a weight; drop the masked rows"
+        )
     try:
         array = np.asarray(values)
     except ValueError as error:

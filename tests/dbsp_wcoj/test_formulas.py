@@ -344,3 +344,10 @@ def test_a_list_that_is_not_a_formula_is_refused_with_the_product(text, message)
 def test_a_formula_for_another_number_of_atoms_is_refused():
     with pytest.raises(FormulaError, match="is for joins of 2 atoms, and the join has 3"):
         DeltaQuery("n() :- e(a, b), e(b, c), e(a, c)", formula="D2 += d1 N2; D2 += O1 d2")
+
+
+@pytest.mark.parametrize("times", [0, -1])
+def test_a_term_that_is_not_added_is_an_error(times):
+    terms = ["D1 += d1", DeltaTerm(1, (Factor(0, Version.delta),), times)]
+    with pytest.raises(FormulaError, match=f"times={times}; give 1 or more"):
+        CustomFormula(terms)

@@ -26,6 +26,7 @@ from dbsp_wcoj import (
     ZSet,
     generic_join,
 )
+from dbsp_wcoj.storage.trace import build_run
 from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import DOMAINS, LAW, queries, relation_deltas, zset
 from tests.oracles import columnar, naive
@@ -377,3 +378,15 @@ def test_a_constant_excludes_its_value_from_a_summed_variable(comparison):
 
     assert generic_join(text, {"e": edges}).to_dict() == {(): 1}
     assert generic_join(f"q() :- e(a, c), {comparison}", {"e": edges}).to_dict() == {(): 3}
+
+
+@pytest.mark.parametrize("engine", ["compiled", "reference"])
+@pytest.mark.parametrize("head", ["", "a, b, c"])
+def test_a_join_with_a_trace_whose_rows_cancel_is_empty(engine, head):
+    cancelled = Trace(2)
+    rows = ZSet.from_rows([(1, 2), (2, 3), (1, 3), (3, 1)])
+    cancelled.load({(0, 1): [build_run(rows, (0, 1)), build_run(-rows, (0, 1))]})
+    assert not cancelled.is_empty  # its runs are not merged
+    query = f"q({head}) :- e(a, b), f(b, c), e(a, c), f(c, a)"
+    for e, f in ((cancelled, rows), (rows, cancelled), (cancelled, cancelled)):
+        assert len(generic_join(query, {"e": e, "f": f}, engine=engine)) == 0

@@ -328,3 +328,23 @@ def test_an_overflow_of_the_row_between_two_slices_is_an_error():
     half = ZSet.from_rows([(1,)], [MAX_INT64])
     with pytest.raises(WeightOverflowError):
         add_in_order([half, half], 1)
+
+
+@pytest.mark.parametrize("weight", [True, np.int32(3), np.int8(-3), np.uint64(5), 1 << 40])
+def test_the_weight_of_the_empty_row_is_int64(weight):
+    result = ZSet.scalar(weight)
+    result._check()
+    assert result == ZSet.from_rows([()], [int(weight)], arity=0)
+
+
+@pytest.mark.parametrize("weight", [np.int64(-(2**63)), np.uint64(2**63), -(2**63), 2**63])
+def test_a_weight_of_the_empty_row_outside_int64_is_an_error(weight):
+    with pytest.raises(WeightOverflowError):
+        ZSet.scalar(weight)
+
+
+@pytest.mark.parametrize("mask", [[False, True], [False, False]])
+def test_masked_weights_are_an_error(mask):
+    weights = np.ma.array([1, 999], mask=mask, dtype=np.int64)
+    with pytest.raises(WeightError, match="masked array"):
+        ZSet.from_columns([np.array([1, 2])], weights)
