@@ -566,7 +566,7 @@ class DeltaQuery:
         """The weight of the empty row in the view's delta."""
         if self._is_never_true:
             return 0
-        bound_terms = self._plan_cache.bind_step(steps)
+        bound_terms = self._plan_cache.bind_step(steps, budget)
         # One kernel call can run all terms, but it does not check the time.
         has_deadline = budget is not None and budget.has_deadline
         among_threads = self._can_be_shared(rows)
@@ -598,7 +598,7 @@ class DeltaQuery:
         """The rows of the view's delta, chunk by chunk, given the number of rows of the step."""
         if self._is_never_true:
             return
-        bound_terms = self._plan_cache.bind_step(steps)
+        bound_terms = self._plan_cache.bind_step(steps, budget)
         if not among_threads and rows < MIN_DIVIDED_ROWS and bound_terms.run_as_they_are(rows):
             for term in bound_terms.terms:
                 if not term.is_zero(steps, None):
@@ -658,7 +658,7 @@ class DeltaQuery:
         for term in bound_terms.terms:
             if term.target != target:
                 target = term.target
-                chunks = partials.get(target - 1)
+                chunks = partials.pop(target - 1, None)
                 partial = Partial(_collect(chunks, 0)) if chunks else None
             if term.is_zero(steps, partial):
                 continue

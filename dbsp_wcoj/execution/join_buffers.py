@@ -161,6 +161,12 @@ class JoinBuffers:
             address_of(self._memo) if len(self._memo) else 0,
         )
 
+    def forget_programs(self) -> None:
+        """Free the programs of terms that are discarded; the buffers keep their sizes."""
+        self._programs.clear()
+        for buffers in self._spare:
+            buffers.forget_programs()
+
     def set_lists(self, lists: PreparedLists | None) -> None:
         """Let the kernel read the lists of a run in another form.
 

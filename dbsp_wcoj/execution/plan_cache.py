@@ -43,6 +43,7 @@ from dbsp_wcoj.formulas import (
     count_joins,
     delta_terms,
 )
+from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.observer import OBSERVERS, PLAN, current_observer
 from dbsp_wcoj.planning.adaptive_formula import AdaptiveFormula
 from dbsp_wcoj.planning.formula_candidates import FormulaName, describe_choice, formula_candidates
@@ -67,6 +68,8 @@ REPLAN_GROWTH_FACTOR: Final = 8
 # If there are more terms, they are not planned again, because it takes too long.
 MAX_REPLAN_TERMS: Final = 128
 NEVER: Final = 1 << 62
+# The most sets of changed relations whose terms are kept; n relations have 2^n sets.
+MAX_CACHED_CHANGES: Final = 1024
 
 
 class PlanCache:
@@ -216,23 +219,27 @@ class PlanCache:
         self._rebind(replanned)
         self._prescribed_orders = {}
 
-    def bind_step(self, steps: Mapping[str, TraceStep]) -> BoundTerms:
+    def bind_step(self, steps: Mapping[str, TraceStep], budget: Budget | None = None) -> BoundTerms:
         """Return the terms of a step in the order in which they run, bound to the step's deltas.
 
         Args:
             steps: The staged deltas of the changed relations, none empty.
+            budget: Limits the time of the step; selecting a formula may join a sample of its rows.
+
+        Raises:
+            LimitError: The step has taken too long.
         """
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(PLAN)
         try:
             with self._relations.planning:
-                return self._bind_step(steps)
+                return self._bind_step(steps, budget)
         finally:
             if observer is not None:
                 observer.end_phase(0)
 
-    def _bind_step(self, steps: Mapping[str, TraceStep]) -> BoundTerms:
+    def _bind_step(self, steps: Mapping[str, TraceStep], budget: Budget | None) -> BoundTerms:
         self._measuring = None
         changed = tuple([name for name in self.traces if name in steps])
         rows = 0
@@ -243,9 +250,7 @@ class PlanCache:
             self._replan(steps)
         if self._next_plans:
             self._use_next_plans(rows)
-        selection = self._by_change.get(changed)
-        if selection is None:
-            selection = self._by_change[changed] = self._adaptive_formula(changed)
+        selection = self._by_change.get(changed) or self._plan_change(changed)
         deltas = self.deltas
         if changed != self._filled:
             self._switch_slots(changed)
@@ -255,7 +260,7 @@ class PlanCache:
                 deltas[slot] = run(order).address
         if selection.fixed_terms is not None:
             return selection.fixed_terms
-        chosen = selection.choose(rows, steps)
+        chosen = selection.choose(rows, steps, budget)
         if selection.is_measuring:
             self._measuring = selection
         return chosen
@@ -268,7 +273,7 @@ class PlanCache:
         self._changes += rows
         if changed not in self._by_change:
             with self._relations.planning:
-                self._by_change[changed] = self._adaptive_formula(changed)
+                self._plan_change(changed)
 
     def bind_group(self, changed: tuple[str, ...], rows: int) -> BoundTerms | None:
         """Return the terms of a step that changes ``rows`` rows of these relations.
@@ -282,9 +287,7 @@ class PlanCache:
         """
         if self._changes + rows >= self._replan_at or self._next_plans:
             return None
-        selection = self._by_change.get(changed)
-        if selection is None:
-            selection = self._by_change[changed] = self._adaptive_formula(changed)
+        selection = self._by_change.get(changed) or self._plan_change(changed)
         if selection.fixed_terms is None:
             return None
         if self._filled != changed:
@@ -343,6 +346,17 @@ class PlanCache:
             for _, slot in self._slots_of.get(name, ()):
                 self.deltas[slot] = 0
         self._filled = changed
+
+    def _plan_change(self, changed: tuple[str, ...]) -> AdaptiveFormula:
+        """Plan steps that change these relations, and forget the oldest plan of too many.
+
+        Its terms remain, so it is made again quickly; the costs that were measured are lost.
+        """
+        selection = self._adaptive_formula(changed)
+        if len(self._by_change) >= MAX_CACHED_CHANGES:
+            del self._by_change[next(iter(self._by_change))]
+        self._by_change[changed] = selection
+        return selection
 
     def _adaptive_formula(self, changed: tuple[str, ...]) -> AdaptiveFormula:
         """Bind the terms of each candidate for steps that change these relations."""
@@ -428,6 +442,7 @@ class PlanCache:
         self._slots_of.clear()
         self._by_change.clear()
         self._bound.clear()
+        self._buffers.forget_programs()
         for term in terms:
             self._bind(term)
         self._published_terms = tuple(self._bound.values())

@@ -34,6 +34,7 @@ from typing import Final
 
 from dbsp_wcoj.errors import WeightOverflowError
 from dbsp_wcoj.execution.bound_terms import BoundTerm, BoundTerms
+from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.storage.run import value_ranges
 from dbsp_wcoj.storage.trace import TraceStep
 
@@ -127,7 +128,9 @@ class AdaptiveFormula:
         self.costs: dict[int, MeasuredCost] = {}
         self._measured_step: MeasuredStep | None = None
 
-    def choose(self, rows: int, steps: Mapping[str, TraceStep]) -> BoundTerms:
+    def choose(
+        self, rows: int, steps: Mapping[str, TraceStep], budget: Budget | None = None
+    ) -> BoundTerms:
         """Choose the terms of a step.
 
         The addresses of the step's delta runs are already in their slots
@@ -137,12 +140,18 @@ class AdaptiveFormula:
         Args:
             rows: The number of changed rows.
             steps: The staged delta of each changed relation.
+            budget: Limits the time of the sample; rows of the sample are not counted.
+
+        Raises:
+            LimitError: The step has taken too long.
         """
         self.is_measuring = False
         cost = self.costs.get(rows.bit_length())
         if cost is None:
             is_large = rows > SAMPLE_RANGES * SAMPLE_ROWS
-            sampled_work = _sample_work(self._candidates[0].terms, steps) if is_large else 0.0
+            sampled_work = 0.0
+            if is_large:
+                sampled_work = _sample_work(self._candidates[0].terms, steps, budget)
             cost = self.costs[rows.bit_length()] = MeasuredCost(sampled_work / rows)
         elif cost.skip_count:
             cost.skip_count -= 1
@@ -202,10 +211,46 @@ def _work(terms: Sequence[BoundTerm]) -> int:
     return sum([sum(map(sum, term.physical.counters.tolist())) for term in terms])
 
 
-def _sample_work(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> float:
+class _SampleEnd(Exception):
+    """A sample has taken `WORK_LIMIT` work."""
+
+
+class _SampleBudget(Budget):
+    """Ends the sample of a term when it has taken enough work; checks the time of the step.
+
+    Args:
+        term: The term.
+        max_work: The work after which the sample ends.
+        budget: The budget of the step.
+    """
+
+    __slots__ = ("_max_work", "_step_budget", "_term")
+
+    def __init__(self, term: BoundTerm, max_work: int, budget: Budget | None) -> None:
+        super().__init__(StepLimits.off())
+        self._term = term
+        self._max_work = max_work + _work([term])
+        self._step_budget = budget
+
+    def add_rows(self, rows: int, columns: int) -> None:
+        self.check_time()
+
+    def check_time(self) -> None:
+        if self._step_budget is not None:
+            self._step_budget.check_time()
+        if _work([self._term]) > self._max_work:
+            raise _SampleEnd
+
+
+def _sample_work(
+    terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep], budget: Budget | None
+) -> float:
     """Estimate the work of terms that read no partial delta, from a sample of the changed rows.
 
     If the sample itself takes too much work, it ends early, and the estimate is a lower bound.
+
+    Raises:
+        LimitError: The step has taken too long.
     """
     estimate = 0.0
     measured = 0
@@ -217,12 +262,15 @@ def _sample_work(terms: Sequence[BoundTerm], steps: Mapping[str, TraceStep]) -> 
         stride = -(-len(ranges) // SAMPLE_RANGES)
         for value_range in ranges[stride // 2 :: stride]:
             work_before = _work([term])
+            sample_budget = _SampleBudget(term, WORK_LIMIT - measured, budget)
             try:
                 if term.physical.plan.head:
-                    for _ in term.physical.chunks([value_range]):
+                    for _ in term.physical.chunks([value_range], sample_budget):
                         pass
                 else:
-                    term.physical.total([value_range])
+                    term.physical.total([value_range], sample_budget)
+            except _SampleEnd:
+                pass
             except WeightOverflowError:
                 # The step itself raises the error, or does not compute this sum.
                 return float(WORK_LIMIT * len(ranges))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+import weakref
 from contextlib import suppress
 
 import numpy as np
@@ -30,6 +31,7 @@ from dbsp_wcoj import (
     WeightOverflowError,
     ZSet,
 )
+from dbsp_wcoj.execution import physical_term, plan_cache
 from dbsp_wcoj.query import Atom, Variable
 from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import FORMULAS, LAW, negate, scenarios, zsets
@@ -388,3 +390,51 @@ def test_an_interrupt_right_after_a_lock_was_acquired_leaves_the_view_usable():
     finally:
         sys.setprofile(None)
     assert view.step({"e": rows}) == ZSet.from_rows([(1, 3)])
+
+
+def test_partial_deltas_are_freed_when_the_next_one_is_complete(monkeypatch):
+    view = DeltaQuery(
+        "q(a, b, c, d) :- r(a, b), s(b, c), t(c, d)", formula=Formula.recursive_collapsed
+    )
+    made = []
+    consolidate = physical_term.consolidated_rows
+
+    def track(rows, weights):
+        chunk = consolidate(rows, weights)
+        made.append(weakref.ref(chunk.row_array))
+        return chunk
+
+    monkeypatch.setattr(physical_term, "consolidated_rows", track)
+    rows = ZSet.from_rows([(1, 1), (1, 2), (2, 1)])
+    chunks = view.step_chunks(dict.fromkeys("rst", rows))
+    next(chunks)
+    # D1 is freed when D2 is complete, D2 when D3 is.
+    assert made[0]() is None
+
+
+def test_the_plans_of_too_many_sets_of_changed_relations_are_forgotten(monkeypatch):
+    monkeypatch.setattr(plan_cache, "MAX_CACHED_CHANGES", 3)
+    names = ["r", "s", "t", "u"]
+    view = DeltaQuery("q(a, e) :- r(a, b), s(b, c), t(c, d), u(d, e)", formula="auto")
+    query, state, output = view.query, {}, {}
+    for size in [1, 2, 3, 4, 1]:
+        for changed in itertools.combinations(names, size):
+            step = {name: {(1, 1): 1, (1, size): -2} for name in changed}
+            step = {name: naive.add(delta) for name, delta in step.items()}
+            output = naive.add(output, view.step(zsets(step, query)).to_dict())
+            for name, delta in step.items():
+                state[name] = naive.add(state.get(name, {}), delta)
+            assert output == naive.evaluate(query, state)
+            assert len(view._plan_cache._by_change) <= 3
+
+
+def test_the_programs_of_replaced_plans_are_freed(monkeypatch):
+    monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 8)
+    monkeypatch.setattr(plan_cache, "REPLAN_GROWTH_FACTOR", 1)
+    view = DeltaQuery(TRIANGLE)
+    for _ in range(5):
+        view.step({"e": EDGES})
+        view.resume(view.plans)
+        view.step({"e": EDGES})
+    programs = {id(term.physical._program) for term in view.terms}
+    assert view._plan_cache._buffers._programs.keys() <= programs

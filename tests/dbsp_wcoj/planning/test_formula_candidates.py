@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from itertools import count
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 
 from circuits import compile_sql
 from dbsp_wcoj import DeltaQuery, Formula, FormulaError, Query, WeightOverflowError, ZSet
+from dbsp_wcoj.errors import LimitError
+from dbsp_wcoj.kernels.join import join_layout
+from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.planning import adaptive_formula
 from dbsp_wcoj.planning.formula_candidates import formula_candidates
 from tests.generators.strategies import LAW, scenarios, streams, zsets
@@ -216,3 +220,44 @@ def test_the_work_of_a_step_that_threads_share_is_measured(monkeypatch):
     (formula,) = view._plan_cache._by_change.values()
     (cost,) = formula.costs.values()
     assert cost.averages[0] > 0.5
+
+
+def dense_step(view):
+    """Stage all edges between 40 vertices as rows of each relation, and let joins pause often."""
+    pairs = ZSet.from_rows([(a, b) for a in range(40) for b in range(40)])
+    return view._relations.stage(dict.fromkeys(view.query.relations, pairs))
+
+
+@pytest.mark.parametrize("query", [PATH, "q(d) :- r(a, b), s(b, c), t(c, d)"])
+def test_a_sample_ends_soon_after_its_maximum_work(query, monkeypatch):
+    sampled = []
+    sample = adaptive_formula._sample_work
+
+    def measure(terms, *arguments):
+        before = adaptive_formula._work(terms)
+        estimate = sample(terms, *arguments)
+        sampled.append(adaptive_formula._work(terms) - before)
+        return estimate
+
+    monkeypatch.setattr(adaptive_formula, "_sample_work", measure)
+    monkeypatch.setattr(adaptive_formula, "WORK_LIMIT", 100)
+    monkeypatch.setattr(join_layout, "MAX_WORK_PER_CALL", 10)
+    view = DeltaQuery(query, formula="auto")
+    step = dense_step(view)
+    delta = view.evaluate(step)
+    assert delta == DeltaQuery(view.query).step({name: s.delta for name, s in step.by_name.items()})
+    (work,) = sampled
+    assert 100 < work < 300
+
+
+def test_a_sample_ends_with_the_time_of_its_step(monkeypatch):
+    def fail(term, parts, **options):
+        raise AssertionError("the step goes on after the sample")
+
+    monkeypatch.setattr(join_layout, "MAX_WORK_PER_CALL", 10)
+    monkeypatch.setattr("dbsp_wcoj.delta_query.divide_term", fail)
+    times = count()
+    budget = Budget(StepLimits(max_seconds=3), clock=lambda: next(times))
+    view = DeltaQuery(PATH, formula="auto")
+    with pytest.raises(LimitError, match="max_seconds"):
+        view.evaluate(dense_step(view), budget)
