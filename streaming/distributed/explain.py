@@ -182,12 +182,13 @@ def _describe_stage(
             how = f"by {_describe_carried(stage)}, which no iteration changes"
         lines = [f"stage {stage.number}: recursion of {names} {how}"]
     else:
-        (relation,) = stage.relations
-        (atom,) = grid.shares.atoms
-        keys = ", ".join(relation.fields[key].name for key in atom.columns.values()) or "nothing"
         if stage.view:
             operator = f"rows of view {stage.view!r},"
-        lines = [f"stage {stage.number}: {operator} {relation.name} by {keys}"]
+        grouped = " and ".join(
+            f"{atom.relation} by {_describe_keys(atom, fields[atom.relation])}"
+            for atom in grid.shares.atoms
+        )
+        lines = [f"stage {stage.number}: {operator} {grouped}"]
     for relation in stage.relations:
         lines.append(_format_line(relation.name, _describe_sources(relation)))
     shares = [
@@ -218,6 +219,11 @@ def _describe_atom(atom: JoinAtom, fields: Fields) -> str:
     return f"{atom.relation}({bound})"
 
 
+def _describe_keys(atom: JoinAtom, fields: Fields) -> str:
+    """Return the names of the columns that assign the rows of a relation to cells."""
+    return ", ".join(fields[key].name for key in atom.columns.values()) or "nothing"
+
+
 def _describe_carried(stage: Stage) -> str:
     """Return the names of the carried columns, and of those with the same values in relations."""
     names = [
@@ -233,7 +239,7 @@ def _variable_name(stage: Stage, grid: Grid, name: str, fields: Mapping[str, Fie
         return "+".join(together)
     if stage.is_recursive:
         return _describe_carried(stage)
-    (atom,) = grid.shares.atoms
+    atom = grid.shares.atoms[0]
     return "+".join(fields[atom.relation][atom.columns[other]].name for other in together)
 
 

@@ -298,7 +298,7 @@ def _place(stage: Stage, part: int, rows: pa.Table, grid: Grid) -> PlacedRows:
         columns = _keyed_columns(relation, rows, columns_of_part)
         return place_relation(relation.name, columns, grid, rows.num_rows)
     if not stage.atoms:
-        (relation,) = stage.relations
+        relation = stage.relation_of_part(part)
         if stage.is_partial:
             assert isinstance(stage.plan, TopK)
             columns = [encode_column(column) for column in top_k_input_columns(stage.plan, rows)]

@@ -56,17 +56,20 @@ KnownCounts = Mapping[tuple[int, str], Counts]
 def atoms_of(stage: Stage) -> tuple[JoinAtom, ...]:
     """Return the atoms that assign rows to cells.
 
-    These are the atoms of a join. For a stage that groups, it is one atom whose variables are the
-    keys. The variables of a recursion are its carried columns. An atom without variables is sent to
-    all cells; a recursion that is not divided has only such atoms, and one cell.
+    These are the atoms of a join. A stage that groups has one atom for each relation, whose
+    variables are the keys. The variables of a recursion are its carried columns. An atom without
+    variables is sent to all cells; a recursion that is not divided has only such atoms, and one
+    cell.
     """
     if stage.atoms:
         return stage.atoms
+    # The keys of several relations are equal by position, so they have the same variables.
+    is_by_position = stage.is_recursive or len(stage.relations) > 1
     return tuple(
         JoinAtom(
             relation.name,
             {
-                f"c{number}" if stage.is_recursive else f"k{key}": key
+                f"c{number}" if is_by_position else f"k{key}": key
                 for number, key in enumerate(relation.keys or ())
             },
         )

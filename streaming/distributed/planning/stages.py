@@ -19,10 +19,10 @@ circuit, one code replaces all columns of an atom that the join does not need: t
 exchange sends the columns themselves, and the cells of the join compute the row ids.
 
 A join assigns rows to cells by the variables of its atoms (`planning.shares`), every other stage by
-its grouping columns. The stage of a view may use any of its columns: in mode ``upsert`` some of the
-keys, so that all rows of a key are in one cell. A cell of a join adds up the weights of output rows
-that are equal in the columns that later stages need. So the exchange to an aggregate sends partial
-sums.
+its grouping columns; an as-of join reads two relations, both placed by the keys that it compares.
+The stage of a view may use any of its columns: in mode ``upsert`` some of the keys, so that all
+rows of a key are in one cell. A cell of a join adds up the weights of output rows that are equal in
+the columns that later stages need. So the exchange to an aggregate sends partial sums.
 
 Counts, sums and means are computed in two parts, and the first one is linear::
 
@@ -70,6 +70,7 @@ from circuits.plan.physical_nodes import (
 )
 from circuits.plan.rewrite.pipeline import rewrite_plan
 from circuits.plan.structural_hash import hash_values
+from circuits.plan.time_windows import LatestTime
 from circuits.plan.traversal import read_relations
 from circuits.runtime.graph import Graph
 from circuits.runtime.read_columns import read_columns
@@ -175,6 +176,10 @@ class Stage:
         if not isinstance(plan, Fixpoint):
             return (plan,)
         return tuple(replace(plan, index=index) for index in range(len(plan.names)))
+
+    def relation_of_part(self, part: int) -> Relation:
+        """Return the relation whose rows a part of the state has, for a stage that groups rows."""
+        return self.relations[min(part, len(self.relations) - 1)]
 
     @property
     def is_recursive(self) -> bool:
@@ -314,6 +319,8 @@ class _StageBuilder:
             case _ if plan.is_linear and len(node.inputs) == 1:
                 children = self.parts(node.inputs[0])
                 return tuple(replace(p, plan=plan.with_inputs([p.plan])) for p in children)
+            case LatestTime():
+                stage = self._latest_time_stage(plan, node.inputs)
             case _ if plan.partitioning is not None:
                 stage = self._keyed_stage(plan, node.inputs[0], plan.partitioning)
             case _:
@@ -551,6 +558,16 @@ class _StageBuilder:
         relation = self._relation(child, keys)
         scan = Scan(relation.name, relation.fields)
         return Stage(len(self.stages), plan.with_inputs([scan]), (relation,))
+
+    def _latest_time_stage(self, plan: LatestTime, children: tuple[int, ...]) -> Stage:
+        """Return the stage of two relations whose rows with equal keys are in one cell."""
+        left, right = (
+            self._relation(child, keys)
+            for child, keys in zip(children, (plan.keys, tuple(range(len(plan.keys)))), strict=True)
+        )
+        scans = [Scan(relation.name, relation.fields) for relation in (left, right)]
+        relations = tuple(dict.fromkeys((left, right)))
+        return Stage(len(self.stages), plan.with_inputs(scans), relations)
 
     def _relation(self, number: int, keys: tuple[int, ...] | None) -> Relation:
         if (number, keys) not in self._relations:

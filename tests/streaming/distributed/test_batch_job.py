@@ -699,6 +699,70 @@ def check_random_sql(data: st.DataObject) -> None:
         sink.close()
 
 
+ASOF_SCHEMAS = {
+    "o": pa.schema([("k", pa.string()), ("j", pa.int32()), ("ts", pa.int64())]),
+    "p": pa.schema([("k", pa.string()), ("at", pa.timestamp("us")), ("x", pa.int64())]),
+    "q": pa.schema([("j", pa.int32()), ("ts", pa.int64()), ("x", pa.int64())]),
+}
+ASOF_VIEWS = """
+    CREATE VIEW next AS SELECT o.k, q.x FROM o ASOF LEFT JOIN q ON o.ts < q.ts;
+    CREATE VIEW previous AS SELECT a.k, a.ts, b.ts AS before FROM o a ASOF JOIN o b
+        ON a.k = b.k AND a.ts > b.ts;
+    CREATE VIEW twice AS SELECT o.k, q.x FROM o ASOF JOIN q
+        ON o.j = q.j AND o.j = q.x AND o.ts >= q.ts;
+    CREATE VIEW priced AS SELECT o.k, o.ts, p.x FROM (SELECT k, make_timestamp(ts) AS ts FROM o) o
+        JOIN p FOR SYSTEM_TIME AS OF o.ts ON o.k = p.k;
+"""
+
+
+def asof_changes(data: st.DataObject, present: dict[str, Counter]) -> dict[str, pa.Table]:
+    """Draw changes of tiny relations; no weight in ``present`` becomes negative."""
+    small, keys = st.integers(0, 2), st.sampled_from(["a", "b", None])
+    values = {
+        "o": st.tuples(keys, st.one_of(small, st.none()), st.integers(0, 3)),
+        "p": st.tuples(keys, small, small),
+        "q": st.tuples(st.one_of(small, st.none()), st.integers(0, 3), small),
+    }
+    tables = {}
+    for name, rows in values.items():
+        changes = []
+        for row in data.draw(st.lists(rows, max_size=4), name):
+            weight = -1 if present[name][row] and data.draw(st.booleans()) else 1
+            present[name][row] += weight
+            changes.append((*row, weight))
+        schema = ASOF_SCHEMAS[name].append(pa.field("weight", pa.int64()))
+        columns = zip(*changes, strict=True) if changes else [[]] * len(schema)
+        tables[name] = pa.table(
+            [pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema
+        )
+    return tables
+
+
+@settings(LAW, max_examples=4)
+@given(data=st.data())
+def test_asof_and_temporal_joins_give_the_same_in_cells_and_in_one_process(data):
+    spec = compile_sql(ASOF_VIEWS, ASOF_SCHEMAS, dialect="duckdb").spec
+    cluster, embedded = LocalCluster(data.draw(st.integers(0, 99), "seed")), Circuit(spec)
+    present: dict[str, Counter] = defaultdict(Counter)
+    with TemporaryDirectory() as place:
+        cells = data.draw(st.integers(1, 4), "cells")
+        for number in range(3):
+            tables = asof_changes(data, present)
+            expected = {name: bag_of(table) for name, table in embedded.step(tables).items()}
+            sink = ViewSink(Circuit(spec), state_dir=place, mode="distributed", cells=cells)
+            sink(UnreadFrame(cluster.frame(tagged(tables, ASOF_SCHEMAS))), number)
+            assert outputs(sink) == expected
+            plan = sink.explain()
+            assert re.search(r"latesttime r\d+ by k and r\d+ by k\n", plan), plan
+            assert re.search(r"latesttime r\d+ by nothing and r\d+ by nothing\n", plan), plan
+            sink.close()
+            moved_to = data.draw(st.sampled_from([None, 1, 2, 3, 5]), "moved to")
+            rescale_state(open_files(place), cells=moved_to)
+            if moved_to is None:
+                rescale_state(open_files(place), cells=cells)
+            cells = moved_to or cells
+
+
 @LAW
 @given(data=st.data())
 def test_random_sql_gives_the_same_in_one_job_and_in_one_process(data):
@@ -721,13 +785,13 @@ def rows_of(*rows: dict[str, Any]) -> pa.Table:
     return batch_of(*rows).drop_columns(["at"])
 
 
-def tagged(tables: dict[str, pa.Table]) -> pa.Table:
+def tagged(tables: dict[str, pa.Table], schemas: dict[str, pa.Schema] | None = None) -> pa.Table:
     """Return the rows of relations as one table with the column ``relation``."""
     parts = [
         table.append_column("relation", pa.array([name] * table.num_rows, pa.string()))
         for name, table in tables.items()
     ]
-    schemas = SCHEMAS if tables.keys() <= SCHEMAS.keys() else SQL_SCHEMAS
+    schemas = schemas or (SCHEMAS if tables.keys() <= SCHEMAS.keys() else SQL_SCHEMAS)
     empty = [
         schema.append(pa.field("weight", pa.int64())).empty_table() for schema in schemas.values()
     ]
