@@ -286,7 +286,7 @@ def _read_span(clause: Clause, node: exp.Interval, unit: exp.IntervalSpan) -> In
     sign = -1 if is_negative else 1
     if text and text[0] in "+-":
         sign, text = (-sign if text[0] == "-" else sign), text[1:]
-    amount = parse_span(text, first, last)
+    amount = parse_span(text, first, last, limits_hours=clause.source.is_spark)
     if amount is not None:
         return Interval(*(sign * part for part in amount))
     raise clause.source.unsupported(

@@ -55,6 +55,7 @@ __all__ = [
     "is_binary",
     "is_interval",
     "is_number",
+    "is_row_without_names",
     "is_temporal",
     "is_text",
     "kernel_type",

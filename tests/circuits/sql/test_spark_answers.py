@@ -206,6 +206,37 @@ CASES = [
         {"a": (ENTRIES, [[{"k": "a", "v": 1}, None], [{"k": "b", "v": 1}], None, []])},
         [None, "{b -> 1}", None, "{}"],
     ),
+    Case(
+        "CAST(make_date(y, m, 31) AS STRING)",
+        {
+            "y": (INT, [300_000, -300_000, 5_881_580, -(2**31) + 1, 5_881_580, 2020, 2020]),
+            "m": (INT, [1, 1, 5, 1, 12, 13, 2]),
+        },
+        ["+300000-01-31", "-300000-01-31", "+5881580-05-31", *[FAILS] * 4],
+    ),
+    *(
+        Case(
+            f"CAST(s AS INTERVAL {fields}) > INTERVAL '1' SECOND",
+            {"s": (TEXT, [valid, *invalid])},
+            [True, *[FAILS] * len(invalid)],
+        )
+        for fields, valid, *invalid in (
+            ("DAY TO SECOND", "1 23:59:59.5", "1 24:00:00", "1 01:60:00", "1 01:00:60"),
+            ("HOUR TO MINUTE", "25:59", "25:60"),
+            ("MINUTE TO SECOND", "100:59", "100:60"),
+        )
+    ),
+    *(
+        Case(f"format_string('{pattern}', x)", {"x": (type_, values)}, answers)
+        for pattern, type_, values, answers in (
+            ("%(010d", INT, [-5, 5], ["(00000005)", "0000000005"]),
+            ("%(10d", INT, [-5], ["       (5)"]),
+            ("%+010d", INT, [-5, 5], ["-000000005", "+000000005"]),
+            ("%(,012d", INT, [-12345], ["(000012,345)"]),
+            ("%(010.2f", DOUBLE, [-5.0], ["(00005.00)"]),
+            ("%(x", INT, [-5], [FAILS]),
+        )
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
 """Intervals as text, in the formats of DuckDB: ``1 year 2 months 3 days 04:05:06.7``.
 
 A text consists of numbers with units, a time of day, or both, in this order; ``ago`` at the end
-inverts the sign. A number alone is a number of seconds.
+inverts the sign. For a cast (`read_intervals`), a whole number alone is a number of seconds.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def _sum_units(counts: Mapping[str, Fraction]) -> Interval:
 _SPAN_UNITS: Final = ("day", "hour", "minute", "second")
 
 
-def parse_span(text: str, first: str, last: str) -> Interval | None:
+def parse_span(text: str, first: str, last: str, *, limits_hours: bool) -> Interval | None:
     """Parse the text of a literal such as ``INTERVAL '1-2' YEAR TO MONTH``.
 
     Args:
@@ -175,11 +175,13 @@ def parse_span(text: str, first: str, last: str) -> Interval | None:
             ``3 04:05:06.7`` (day to second).
         first: The first field, in lower case.
         last: The last field; it may be the first one.
+        limits_hours: If True, as in Spark, the hours after days are less than 24.
 
     Returns:
-        The interval; None if the text does not have these fields.
+        The interval; None if the text does not have these fields, or if a field after the first
+        one is out of its range, as in ``1 23:60`` (day to minute).
 
-    >>> parse_span("1-2", "year", "month")
+    >>> parse_span("1-2", "year", "month", limits_hours=True)
     Interval(months=14, days=0, microseconds=0)
     """
     if first == last and first != "second":
@@ -202,6 +204,9 @@ def parse_span(text: str, first: str, last: str) -> Interval | None:
     if not parts:
         return None
     numbers = dict(zip(units, parts.groups(), strict=True))
+    limits = {"hour": 24 if limits_hours else 10**18, "minute": 60, "second": 60}
+    if any(Fraction(numbers[name]) >= limits[name] for name in units[1:]):
+        return None  # the first field has no limit
     seconds, _, fraction = numbers.get("second", "0").partition(".")
     micros = int(seconds) * SECOND + int(f"{fraction:0<6}"[:6])
     micros += (int(numbers.get("hour", 0)) * 60 + int(numbers.get("minute", 0))) * 60 * SECOND

@@ -109,12 +109,17 @@ def _micros(values: pa.Array) -> pa.Array:
     return pc.cast(values, _INT)
 
 
+def _map_integers(values: pa.Array, function: Callable[[Int64s], Int64s]) -> pa.Array:
+    """Return a function of integers, which computes NULL as 1; its result is NULL."""
+    integers = pc.fill_null(values, 1).to_numpy(zero_copy_only=False)
+    return pc.if_else(pc.is_valid(values), pa.array(function(integers)), None)
+
+
 def _epoch_in(unit: int) -> Callable[[pa.Array], pa.Array]:
     """Return a function for the whole units since 1970; a unit is given in microseconds."""
 
     def apply(values: pa.Array) -> pa.Array:
-        numbers = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False) // unit
-        return pc.if_else(pc.is_valid(values), pa.array(numbers), None)
+        return _map_integers(_micros(values), lambda micros: micros // unit)
 
     return apply
 
@@ -127,9 +132,7 @@ def _part_of_minute(unit: int) -> Callable[[pa.Array], pa.Array]:
     """
 
     def apply(values: pa.Array) -> pa.Array:
-        numbers = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
-        parts = numbers % 60_000_000 // unit
-        return pc.if_else(pc.is_valid(values), pa.array(parts), None)
+        return _map_integers(_micros(values), lambda micros: micros % 60_000_000 // unit)
 
     return apply
 
@@ -145,8 +148,7 @@ def _epoch(values: pa.Array) -> pa.Array:
 
 def _function_of_year(function: Callable[[Any], Any]) -> Callable[[pa.Array], pa.Array]:
     def apply(values: pa.Array) -> pa.Array:
-        years = pc.fill_null(year(values), 1).to_numpy(zero_copy_only=False)
-        return pc.if_else(pc.is_valid(values), pa.array(function(years).astype(np.int64)), None)
+        return _map_integers(year(values), lambda years: function(years).astype(np.int64))
 
     return apply
 
@@ -218,18 +220,18 @@ def _interval_field(size: int, limit: int) -> Callable[[pa.Array], pa.Array]:
     """
 
     def apply(values: pa.Array) -> pa.Array:
-        micros = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
-        parts = np.sign(micros) * (np.abs(micros) // size % limit)
-        return pc.if_else(pc.is_valid(values), pa.array(parts), None)
+        return _map_integers(
+            _micros(values), lambda micros: np.sign(micros) * (np.abs(micros) // size % limit)
+        )
 
     return apply
 
 
 def _interval_seconds(values: pa.Array) -> pa.Array:
-    micros = pc.fill_null(_micros(values), 0).to_numpy(zero_copy_only=False)
-    micros_of_minute = np.sign(micros) * (np.abs(micros) % 60_000_000)
-    exact = relabel_scale(pc.cast(pa.array(micros_of_minute), pa.decimal128(19, 0)), 19, 6)
-    return pc.if_else(pc.is_valid(values), pc.cast(exact, _SECONDS), None)
+    micros_of_minute = _map_integers(
+        _micros(values), lambda micros: np.sign(micros) * (np.abs(micros) % 60_000_000)
+    )
+    return pc.cast(relabel_scale(pc.cast(micros_of_minute, pa.decimal128(19, 0)), 19, 6), _SECONDS)
 
 
 def _calendar_rule(data_type: pa.DataType) -> Rule:

@@ -1,21 +1,19 @@
-"""Format timestamps as text, and parse them, with patterns of Java (Spark) or of C (DuckDB).
+"""Format timestamps as text, with patterns of Java (Spark) or of C (DuckDB).
 
 A pattern of either kind is converted to a list of fields
-(`circuits.types.functions.dates.date_patterns`). One formatter and one parser use this list. Each
-distinct value is formatted or parsed once, in Python. Years are from 1 to 9999. Names of months and
-days are English. A time is first truncated to the finest field of the format: ``%Y-%m-%d`` formats
-each day once, however many times of the day there are.
+(`circuits.types.functions.dates.date_patterns`), which one formatter uses. Each distinct value is
+formatted once, in Python. Years are from 1 to 9999. Names of months and days are English. A time is
+first truncated to the finest field of the format: ``%Y-%m-%d`` formats each day once, however many
+times of the day there are.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 
@@ -30,7 +28,7 @@ from circuits.types.functions.dates.date_patterns import (
 from circuits.types.functions.function import Function, Kernel, Values
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
-__all__ = ["FUNCTIONS", "finest_unit", "format_java", "format_seconds", "parse_java"]
+__all__ = ["FUNCTIONS", "finest_unit", "format_java", "format_seconds"]
 
 #: The functions that format a timestamp, and how each reads its pattern.
 _COMPILERS: Final[dict[str, Callable[[str], tuple[FormatField, ...]]]] = {
@@ -195,190 +193,13 @@ def _truncate(values: pa.Array, fields: tuple[FormatField, ...]) -> pa.Array:
     return values if unit == _UNITS[-1] else floor_temporal(values, unit)
 
 
-_ZONE_EXPRESSION: Final = r"Z|(?:GMT|UTC|UT)?[+-]\d{1,2}(?::?\d{2})?(?::?\d{2})?|[A-Za-z][\w/+-]*"
-_NAMES_PATTERN: Final = {
-    "month_short": "|".join(name[:3] for name in MONTHS),
-    "month_name": "|".join(MONTHS),
-    "day_short": "|".join(name[:3] for name in DAYS),
-    "day_name": "|".join(DAYS),
-    "am_pm": "AM|PM",
-    "era": "AD|BC",
-    "era_name": "Anno Domini|Before Christ",
-}
-
-
-def _field_expression(field: FormatField, strict: bool, is_before_digits: bool) -> str:
-    """Return a regular expression for the texts of a field, as a group with the field's name.
-
-    Args:
-        field: The field.
-        strict: If True, as in Java, a text must have as many digits as the pattern says. If False,
-            it may have fewer.
-        is_before_digits: True if another field follows without a text between them.
-    """
-    name, width = field.name, field.width
-    if field.is_literal:
-        return re.escape(field.text)
-    if name.startswith("zone") or name == "offset":
-        return rf"(?P<zone>{_ZONE_EXPRESSION})"
-    if name in _NAMES_PATTERN:
-        expression = f"(?i:{_NAMES_PATTERN[name]})"
-    elif name == "fraction":
-        expression = rf"\d{{1,{width if strict else max(width, 9)}}}"
-    elif name == "year2":
-        expression = r"\d{2}"
-    elif name == "year" and is_before_digits and width in (1, 4):
-        # A year of one to four digits would take digits of the field that follows.
-        expression = r"\d{4}"
-    elif name == "year":
-        expression = rf"[+-]?\d{{{width},{max(4, width)}}}" if strict else r"[+-]?\d{1,4}"
-    else:
-        max_digits = 3 if name == "day_of_year" else 2
-        min_digits = min(width, max_digits) if strict and width > 1 else 1
-        expression = rf"\d{{{min_digits},{max_digits}}}"
-    return f"(?P<{name}>{expression})"
-
-
-@lru_cache(maxsize=256)
-def _parser_expression(fields: tuple[FormatField, ...], strict: bool) -> re.Pattern[str]:
-    parts = []
-    for index, field in enumerate(fields):
-        is_before_digits = index + 1 < len(fields) and not fields[index + 1].is_literal
-        part = _field_expression(field, strict, is_before_digits)
-        parts.append(f"(?:{part})?" if field.optional else part)
-    try:
-        return re.compile("".join(parts))
-    except re.error as error:
-        raise ValueError(f"the date format has a field twice: {error}") from None
-
-
-def _zone_offset(text: str, local: datetime) -> timedelta:
-    """Return the offset of a zone from UTC at a local time."""
-    name = re.sub(r"^(?:GMT|UTC|UT)(?=[+-])", "", text)
-    match = re.fullmatch(r"([+-])(\d{1,2}):?([0-5]\d)?:?([0-5]\d)?", name)
-    if match:
-        hours, minutes, seconds = (int(part or 0) for part in match.groups()[1:])
-        offset = timedelta(hours=hours, minutes=minutes, seconds=seconds)
-        if offset > _MAX_OFFSET:
-            raise ValueError(f"the offset {text!r} is longer than 18 hours")
-        return -offset if match[1] == "-" else offset
-    if name.upper() in ("Z", "UTC", "GMT", "UT", "ETC/UTC"):
-        return timedelta()
-    try:
-        return local.replace(tzinfo=ZoneInfo(name)).utcoffset() or timedelta()
-    except (ZoneInfoNotFoundError, ValueError):
-        raise ValueError(f"the zone {text!r} is neither an offset nor a region") from None
-
-
-_MAX_OFFSET: Final = timedelta(hours=18)
-
-
-def _parse_fields(
-    fields: tuple[FormatField, ...], text: str, strict: bool, use_zone: bool = True
-) -> datetime:
-    """Parse a text by the rules of Spark, if ``strict``, or those of DuckDB.
-
-    The rules differ in the numbers of digits, in the year of a format without one (1970 in Spark,
-    1900 in DuckDB), and in the century of a year of two digits: 2000 to 2099 in Spark, 1969 to 2068
-    in DuckDB. If ``use_zone`` is False, the zone in a text is ignored.
-    """
-    match = _parser_expression(fields, strict).fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} does not match the date format")
-    texts = {name: value for name, value in match.groupdict().items() if value is not None}
-    year = int(texts.get("year", 1970 if strict else 1900))
-    if "year2" in texts:
-        two_digits = int(texts["year2"])
-        year = 2000 + two_digits if strict or two_digits < 69 else 1900 + two_digits
-    month = int(texts.get("month", 1))
-    for name in ("month_short", "month_name"):
-        if name in texts:
-            month = 1 + [month_name[:3].lower() for month_name in MONTHS].index(
-                texts[name][:3].lower()
-            )
-    hour = int(texts.get("hour", 0))
-    if "hour1_24" in texts:
-        hour = int(texts["hour1_24"]) % 24
-    for name in ("hour12", "hour0_11"):
-        if name in texts:
-            if int(texts[name]) > 12:
-                raise ValueError(f"{texts[name]} is no hour of 12")
-            hour = int(texts[name]) % 12 + 12 * (texts.get("am_pm", "AM").upper() == "PM")
-    micros = int(f"{texts.get('fraction', '0'):0<6}"[:6])
-    timestamp = datetime(
-        year,
-        month,
-        int(texts.get("day", 1)),
-        hour,
-        int(texts.get("minute", 0)),
-        int(texts.get("second", 0)),
-        micros,
-    )
-    if "day_of_year" in texts:
-        day = date(year, 1, 1) + timedelta(days=int(texts["day_of_year"]) - 1)
-        if day.year != year:
-            raise ValueError(f"{texts['day_of_year']} is no day of {year}")
-        timestamp = timestamp.replace(month=day.month, day=day.day)
-    if "zone" in texts:
-        timestamp -= _zone_offset(texts["zone"], timestamp) if use_zone else timedelta()
-    return timestamp
-
-
-def _java_parser(*, lenient: bool, use_zone: bool = True) -> Callable[[str, str], datetime | None]:
-    """Return a function that parses a text by a pattern of Java.
-
-    Args:
-        lenient: If True, the result for a text of another format is None; else it is an error.
-        use_zone: If False, the zone in a text is ignored.
-    """
-
-    def parse(text: str, pattern: str) -> datetime | None:
-        fields = java_format(pattern)
-        try:
-            return _parse_fields(fields, text, strict=True, use_zone=use_zone)
-        except (ValueError, OverflowError):
-            if lenient:
-                return None
-            raise
-
-    return parse
-
-
-def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
-    """Return a function that parses a text by a pattern of C; see `_java_parser`."""
-
-    def parse(text: str, pattern: str) -> datetime | None:
-        fields = c_format(pattern)
-        try:
-            return _parse_fields(fields, text.strip(), strict=False)
-        except (ValueError, OverflowError):
-            if lenient:
-                return None
-            raise
-
-    return parse
-
-
-def parse_java(text: str, pattern: str) -> datetime | None:
-    """Return the timestamp in a text of a format of Java; None for another text."""
-    return _java_parser(lenient=True)(text, pattern)
-
-
 def format_java(timestamps: pa.Array, pattern: str) -> pa.Array:
     """Return timestamps without a zone as texts of a format of Java."""
     texts: pa.Array = _format_kernel(java_format)((timestamps, pa.scalar(pattern)), pa.string())
     return texts
 
 
-_TIMESTAMP: Final = pa.timestamp("us")
 _FORMAT_RULE: Final = Signature("mt", pa.string())
-_PARSE_RULE: Final = Signature("tt", _TIMESTAMP)
-
-
-def _parse_function(
-    name: str, description: str, parser: Callable[[str, str], datetime | None]
-) -> Function:
-    return Function(name, description, _PARSE_RULE, per_distinct_row(parser))
 
 
 # In a signature, m is a timestamp and t a text.
@@ -389,31 +210,10 @@ FUNCTIONS = (
         _FORMAT_RULE,
         _format_kernel(_COMPILERS["date_format"]),
     ),
-    _parse_function(
-        "date_parse",
-        "the timestamp in the text a of format b of Java",
-        _java_parser(lenient=False),
-    ),
-    _parse_function(
-        "try_date_parse",
-        "as date_parse; NULL for another text",
-        _java_parser(lenient=True),
-    ),
-    _parse_function(
-        "date_parse_local",
-        "as date_parse, without regard to the zone in the text",
-        _java_parser(lenient=False, use_zone=False),
-    ),
     Function(
         "strftime",
         "a in the format b of C: %Y-%m-%d %H:%M:%S",
         _FORMAT_RULE,
         _format_kernel(_COMPILERS["strftime"]),
     ),
-    _parse_function(
-        "strptime",
-        "the timestamp in the text a of format b of C",
-        _c_parser(lenient=False),
-    ),
-    _parse_function("try_strptime", "as strptime; NULL for another text", _c_parser(lenient=True)),
 )

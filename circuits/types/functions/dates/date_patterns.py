@@ -5,13 +5,14 @@
     java_format("d.MM.")   day (1 digit or more), ".", month (2 digits), "."
     c_format("%-d.%m.")    the same
 
-`circuits.types.functions.dates.date_formats` formats and parses by these lists.
+`circuits.types.functions.dates.date_formats` formats by these lists, and
+`circuits.types.functions.dates.date_parsing` parses.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
@@ -26,29 +27,28 @@ DAYS: Final = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday
 
 @dataclass(frozen=True)
 class FormatField:
-    """A part of a format: a field of the timestamp, or a literal text.
+    """A part of a format: a field of the timestamp, a literal text, or a bracket.
 
     Attributes:
-        name: The name of the field, such as ``year``; ``literal`` for a literal text.
+        name: The name of the field, such as ``year``; ``literal`` for a literal text. A text to
+            parse may lack the parts between ``section_start`` and the next ``section_end``.
         width: For a number, the least number of digits. For a zone or a quarter in a pattern of
             Java, how often its letter is repeated. Other fields do not use it.
-        optional: True if a text to parse may lack this part.
-        text: The literal text; empty for a field.
+        text: The literal text; empty for a field and for a bracket.
     """
 
     name: str
     width: int = 0
-    optional: bool = False
     text: str = ""
 
     @property
     def is_literal(self) -> bool:
-        """True for a literal text."""
-        return self.name == "literal"
+        """True for a literal text, and for a bracket, which has an empty text."""
+        return self.name in ("literal", "section_start", "section_end")
 
 
-def _literal(text: str, optional: bool = False) -> FormatField:
-    return FormatField("literal", optional=optional, text=text)
+def _literal(text: str) -> FormatField:
+    return FormatField("literal", text=text)
 
 
 def _java_field(letter: str, count: int, pattern: str) -> FormatField:
@@ -97,29 +97,32 @@ def java_format(pattern: str) -> tuple[FormatField, ...]:
         ValueError: The pattern is not valid, or has a letter that is not supported.
     """
     fields: list[FormatField] = []
-    index, optional = 0, False
+    index = open_sections = 0
     while index < len(pattern):
         character = pattern[index]
         if character == "'":
             end = pattern.find("'", index + 1)
             if end < 0:
                 raise ValueError(f"the quote in the date format {pattern!r} is not closed")
-            fields.append(_literal(pattern[index + 1 : end] or "'", optional))
+            fields.append(_literal(pattern[index + 1 : end] or "'"))
             index = end + 1
         elif character in "[]":
-            optional = character == "["
+            open_sections += 1 if character == "[" else -1
+            if open_sections < 0:
+                raise ValueError(f"the date format {pattern!r} has a ] without a [ before it")
+            fields.append(FormatField("section_start" if character == "[" else "section_end"))
             index += 1
         elif character.isascii() and character.isalpha():
             end = index
             while end < len(pattern) and pattern[end] == character:
                 end += 1
-            field = _java_field(character, end - index, pattern)
-            fields.append(replace(field, optional=optional))
+            fields.append(_java_field(character, end - index, pattern))
             index = end
         else:
-            fields.append(_literal(character, optional))
+            fields.append(_literal(character))
             index += 1
-    return tuple(fields)
+    # As in Java, a bracket that is not closed encloses the rest of the pattern.
+    return (*fields, *[FormatField("section_end")] * open_sections)
 
 
 _FIELD_OF_C_LETTER: Final = {

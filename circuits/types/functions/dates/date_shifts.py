@@ -33,6 +33,10 @@ _DAY_US = 86_400_000_000
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 #: The maximum number of months, and of days, of an interval.
 _MAX_UNITS = 2**31 - 1
+#: A year beyond the dates, whose last year is 5,881,580.
+_MAX_YEAR = 5_900_000
+#: The last whole day of the timestamps in microseconds, in the year 294,247.
+_MAX_TIMESTAMP_DAY = (2**63 - 1) // _DAY_US - 1
 Numbers = np.ndarray[Any, Any]
 
 
@@ -65,7 +69,15 @@ def _first_day(months: Numbers) -> Numbers:
 
 
 def add_months(days: Numbers, count: Numbers) -> Numbers:
-    """Add months to days; a day beyond the end of the new month becomes its last day."""
+    """Add months to dates; a day beyond the end of the new month becomes its last day.
+
+    Args:
+        days: The dates, in days since 1970.
+        count: The number of months to add to each; it may be negative.
+
+    Returns:
+        The new dates, in days since 1970.
+    """
     months, day_of_month = _split_days(days)
     first = _first_day(months + count)
     length = _first_day(months + count + 1) - first
@@ -144,12 +156,14 @@ def _months_between(end: Numbers, start: Numbers, is_rounded: Numbers) -> Number
 
 def _make_days(year: Numbers, month: Numbers, day: Numbers) -> tuple[Numbers, Numbers]:
     """Return the days since 1970 of dates, and a mask of the rows that are not a date."""
-    is_invalid = (month < 1) | (month > 12) | (np.abs(year) > 200_000)
+    is_invalid = (month < 1) | (month > 12) | (year < -_MAX_YEAR) | (year > _MAX_YEAR)
     months = (np.where(is_invalid, 1970, year) - 1970) * 12 + np.where(is_invalid, 1, month) - 1
     first = _first_day(months)
     length = _first_day(months + 1) - first
     is_invalid |= (day < 1) | (day > length)
-    return first + day - 1, is_invalid
+    days = np.where(is_invalid, 0, first + np.where(is_invalid, 1, day) - 1)
+    is_out_of_range = np.abs(days) >= INFINITE_DAY
+    return np.where(is_out_of_range, 0, days), is_invalid | is_out_of_range
 
 
 def _raise_if_invalid(
@@ -172,9 +186,11 @@ def _make_timestamp(
     """Return timestamps in microseconds, and a mask of the rows that are not a timestamp."""
     days, is_invalid = _make_days(year, month, day)
     micros = np.round(second * 1e6)
+    is_invalid |= np.abs(days) > _MAX_TIMESTAMP_DAY
     is_invalid = is_invalid | (hour < 0) | (hour > 23) | (minute < 0) | (minute > 59)
     is_invalid |= ~((micros >= 0) & (micros <= 60_000_000))
-    micros = np.where(is_invalid, 0, micros).astype(np.int64)
+    micros, days = np.where(is_invalid, 0, micros).astype(np.int64), np.where(is_invalid, 0, days)
+    hour, minute = np.where(is_invalid, 0, hour), np.where(is_invalid, 0, minute)
     return days * _DAY_US + (hour * 60 + minute) * 60_000_000 + micros, is_invalid
 
 

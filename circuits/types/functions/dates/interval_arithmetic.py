@@ -139,7 +139,7 @@ def _parse_spark(text: str, first: str, last: str, lenient: bool) -> int | None:
     body = body.strip()
     if body[:1] in ("+", "-"):
         sign, body = ("-" if (body[0] == "-") != (sign == "-") else ""), body[1:]
-    amount = parse_span(body, first.lower(), last.lower())
+    amount = parse_span(body, first.lower(), last.lower(), limits_hours=True)
     if amount is None:
         if lenient:
             return None

@@ -21,7 +21,8 @@ from circuits.types.arrow_types import is_nested
 from circuits.types.functions.argument_rows import fill_rows, row_count
 from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.casting.coercion import cast_to
-from circuits.types.functions.dates.date_formats import format_java, parse_java
+from circuits.types.functions.dates.date_formats import format_java
+from circuits.types.functions.dates.date_parsing import parse_java
 from circuits.types.functions.function import (
     Arguments,
     Function,

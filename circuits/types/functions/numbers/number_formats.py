@@ -33,7 +33,7 @@ from circuits.types.functions.length_limits import MAX_STRING_BYTES
 from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.type_rules import is_number, is_text
 
-__all__ = ["FUNCTIONS", "exact_decimal", "java_float", "java_floats"]
+__all__ = ["FUNCTIONS", "exact_decimal", "java_float", "java_floats", "postgres_float_texts"]
 
 _TEXT: Final = pa.string()
 # The groups of both directives: position, flags, width, precision, letter. In C, the width and the
@@ -276,7 +276,7 @@ def _format_directive(
         text = chr(value) if isinstance(value, int) else value[:1]
     elif lower == "d" and isinstance(value, int) and is_number:
         text = _signed(f"{abs(value):{',' if ',' in flags else ''}d}", value < 0, flags, width)
-    elif lower in "xo" and isinstance(value, int) and is_number:
+    elif lower in "xo" and isinstance(value, int) and is_number and not set("(+ ,") & set(flags):
         # A negative number is the two's complement of its type.
         text = f"{value % 2**data_type.bit_width:{lower}}"
         text = ("0x" if lower == "x" else "0") + text if "#" in flags else text
@@ -311,11 +311,13 @@ def _scientific(value: Decimal, digits: int) -> str:
 
 def _signed(text: str, is_negative: bool, flags: str, width: int) -> str:
     """Return the digits of a number with the sign and the zeros that flags of Java ask for."""
-    if "0" in flags:
-        text = text.rjust(width - (is_negative or "+" in flags or " " in flags), "0")
     if is_negative:
-        return f"({text})" if "(" in flags else "-" + text
-    return ("+" if "+" in flags else " " if " " in flags else "") + text
+        before, after = ("(", ")") if "(" in flags else ("-", "")
+    else:
+        before, after = "+" if "+" in flags else " " if " " in flags else "", ""
+    if "0" in flags:
+        text = text.rjust(width - len(before + after), "0")
+    return before + text + after
 
 
 def _c_printf(pattern: str, *values: Any) -> str:
