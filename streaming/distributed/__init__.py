@@ -13,7 +13,8 @@
                     job_layout    where stages and views run in the job of a micro-batch
     execution/      routing   rows to cells in Spark's expressions; placement: the same in numpy
                     cell      the circuit of a cell; task: its step on an executor, with its files
-                    executor_cache    the circuits that a worker keeps between steps
+                    executor_cache    the cells that a worker keeps between steps; loaded_cell: one
+                    of them, whose large files are mapped
                     stage_rows, transport    all rows of a stage in one table; its column types
                     job_tasks, packets    the tasks of a job, and the rows that they exchange
                     view_deltas    the deltas of views, summed and written by tasks

@@ -110,6 +110,7 @@ def read_state(
     cache: FileCache | None = None,
     *,
     mapped: MappedFiles | None = None,
+    min_mapped_bytes: int | None = None,
 ) -> State:
     """Return the state of a version as views of its files; nothing is copied.
 
@@ -119,6 +120,8 @@ def read_state(
         cache: Files of this directory that need not be read again, because files never change;
             this function adds the files of the version.
         mapped: Verified files of the version; ``cache`` is not used then.
+        min_mapped_bytes: The size from which on files are mapped, if the directory can do this, and
+            are no memory of the process; None to read all files.
 
     Raises:
         StateDamagedError: A file is missing, cut short or changed.
@@ -132,8 +135,16 @@ def read_state(
     for name in manifest.data_files:
         expected = manifest.files[name]
         if name not in cache or cache[name][0] != expected:
-            data = read_verified(files, name, expected)
-            cache[name] = expected, decode_segment(data, f"{files.location}/{name}")
+            if (
+                min_mapped_bytes is None
+                or expected.size < min_mapped_bytes
+                or not isinstance(files, MappableFiles)
+            ):
+                data = read_verified(files, name, expected)
+                parts = decode_segment(data, f"{files.location}/{name}")
+            else:
+                parts = _map_large_parts(files, name, expected, min_mapped_bytes)
+            cache[name] = expected, parts
             new_files.add(name)
         parts_by_file[name] = cache[name][1]
 
@@ -169,6 +180,19 @@ def read_state(
         values_after_sweep=manifest.values_after_sweep,
         memories=mapped.memories,
     )
+
+
+def _map_large_parts(
+    files: MappableFiles, name: str, expected: FileChecksum, min_bytes: int
+) -> list[SegmentPart]:
+    """Return the parts of a file: large ones as maps of it, the others in memory; O(bytes)."""
+    memory = map_verified(files, name, expected).memory
+    return [
+        part
+        if part.size >= min_bytes
+        else SegmentPart(part.name, part.words.copy(), part.bytes.copy())
+        for part in decode_segment(memory, f"{files.location}/{name}", is_mapped=True)
+    ]
 
 
 def find_part(

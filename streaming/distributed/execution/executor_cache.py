@@ -34,11 +34,11 @@ from typing import Final, NamedTuple
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
+from streaming.distributed.execution.loaded_cell import LoadedCell
 from streaming.state.files import Files
-from streaming.state.manifest import Manifest, read_cell_manifest
-from streaming.state.verified_files import FileCache, read_state
+from streaming.state.manifest import read_cell_manifest
 
-__all__ = ["CACHE", "ExecutorCache", "Key", "TakenCell"]
+__all__ = ["CACHE", "ExecutorCache", "Key"]
 
 #: The maximum number of cells that a worker keeps.
 MAX_CELLS: Final = 64
@@ -68,23 +68,6 @@ class Key(NamedTuple):
 
 
 @dataclass
-class _CachedCell:
-    """The circuit of a cell, the manifest of its version, and the files that it has read."""
-
-    circuit: Circuit
-    manifest_bytes: bytes
-    read_files: FileCache
-
-
-class TakenCell(NamedTuple):
-    """The circuit of a cell at a version, its read files, and whether nothing had to be loaded."""
-
-    circuit: Circuit
-    read_files: FileCache
-    was_open: bool
-
-
-@dataclass
 class ExecutorCache:
     """The cells of a worker, by their keys, in the order of their last use.
 
@@ -95,7 +78,7 @@ class ExecutorCache:
     """
 
     max_cells: int = MAX_CELLS
-    _cells: dict[Key, _CachedCell] = field(default_factory=dict)
+    _cells: dict[Key, LoadedCell] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _random: Random = field(default_factory=lambda: Random(0))
 
@@ -109,8 +92,8 @@ class ExecutorCache:
 
     def take(
         self, key: Key, spec: CircuitSpec, files: Files, manifest_bytes: bytes | None
-    ) -> TakenCell:
-        """Remove a cell from the cache; return its circuit at a version, and its read files.
+    ) -> LoadedCell:
+        """Remove a cell from the cache; return it at a version.
 
         Args:
             key: The cell and its circuit.
@@ -128,31 +111,18 @@ class ExecutorCache:
         with self._lock:
             cell = self._cells.pop(key, None)
         if manifest_bytes is None:
-            return TakenCell(Circuit(spec), {}, False)
-        manifest = read_cell_manifest(manifest_bytes)
-        if cell is None:
-            cell = _CachedCell(Circuit(spec), b"", {})
-        was_open = cell.manifest_bytes == manifest_bytes
-        if not was_open:
-            cell.circuit.load(read_state(files, manifest, cell.read_files))
-        return TakenCell(cell.circuit, cell.read_files, was_open)
+            return LoadedCell(Circuit(spec))
+        cell = cell or LoadedCell(Circuit(spec))
+        cell.load(files, read_cell_manifest(manifest_bytes), manifest_bytes)
+        return cell
 
-    def keep(
-        self,
-        key: Key,
-        circuit: Circuit,
-        manifest: Manifest,
-        manifest_bytes: bytes,
-        read_files: FileCache,
-    ) -> None:
-        """Store a circuit at the version of a manifest, and the files that it has read."""
-        for name in [name for name in read_files if name not in manifest.files]:
-            del read_files[name]
+    def keep(self, key: Key, cell: LoadedCell) -> None:
+        """Store a cell at the version that it has."""
         with self._lock:
             self._cells.pop(key, None)  # another attempt may have stored it
             if len(self._cells) >= self.max_cells:
                 del self._cells[self._choose_victim(key)]
-            self._cells[key] = _CachedCell(circuit, manifest_bytes, read_files)
+            self._cells[key] = cell
             for other in [other for other in self._cells if other.is_of_cell(key)][:-MAX_CIRCUITS]:
                 del self._cells[other]
 

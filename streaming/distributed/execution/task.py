@@ -40,6 +40,7 @@ from streaming.distributed.task_errors import format_error
 from streaming.errors import StreamingError
 from streaming.state.files import Files
 from streaming.state.manifest import read_cell_manifest
+from streaming.state.mapped.freed_memory import free_unused_memory, private_bytes
 from streaming.state.versions import DATA
 
 __all__ = [
@@ -61,6 +62,8 @@ MANIFEST: Final = ""
 ERROR: Final = "!"
 #: The most tasks of a worker until the objects that exist are excluded from garbage collections.
 MAX_TASKS_PER_FREEZE: Final = 64
+#: Freed memory is returned to the system after a task if there may be more than this.
+MAX_UNUSED_BYTES: Final = 1 << 26
 ResultRows = list[tuple[int, str, bytes]]
 _BYTES: Final = pa.binary()
 
@@ -125,7 +128,8 @@ class StageStep:
         """
         plan, previous_bytes = self.plan, self.manifests.get(cell)
         key = Key(plan.state_id, plan.program_id, plan.stage.number, cell)
-        circuit, read_files, was_open = CACHE.take(key, plan.spec, plan.files, previous_bytes)
+        loaded = CACHE.take(key, plan.spec, plan.files, previous_bytes)
+        circuit = loaded.circuit
         previous_manifest = None if previous_bytes is None else read_cell_manifest(previous_bytes)
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{plan.stage.number}.{cell}"
@@ -146,8 +150,9 @@ class StageStep:
         )
         manifest_bytes = manifest.encode()
         step.commit()
-        CACHE.keep(key, circuit, manifest, manifest_bytes, read_files)
-        return CellStep(cell, manifest_bytes, outputs, was_open)
+        loaded.keep(plan.files, manifest, manifest_bytes)
+        CACHE.keep(key, loaded)
+        return CellStep(cell, manifest_bytes, outputs, loaded.was_open)
 
 
 @dataclass(frozen=True)
@@ -248,6 +253,10 @@ def cheap_collection() -> Iterator[None]:
     that the first tasks load would take some 30 to 80 ms, more than the steps of some cells. An old
     circuit that was excluded remains in memory until this is done again, so only few are: those
     that the cache had at that moment.
+
+    Allocators keep freed memory, and a large micro-batch needs several times the memory of its
+    rows. So the freed memory is returned to the system if the process has much more private memory
+    than after this was done last.
     """
     try:
         yield
@@ -257,6 +266,20 @@ def cheap_collection() -> Iterator[None]:
             gc.unfreeze()
             gc.collect()
             gc.freeze()
+        _return_freed_memory()
+
+
+def _return_freed_memory() -> None:
+    """Return freed memory to the system if there may be much."""
+    global _private_bytes
+    private = private_bytes()
+    if private > _private_bytes + MAX_UNUSED_BYTES:
+        free_unused_memory()
+        _private_bytes = private_bytes()
+    else:
+        _private_bytes = min(_private_bytes, private)
 
 
 _FINISHED_TASKS: Final = itertools.count()
+# The least private memory of this process since freed memory was returned last.
+_private_bytes = 0

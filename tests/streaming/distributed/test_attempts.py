@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -27,15 +27,15 @@ from circuits import Circuit, compile_sql
 from streaming import ViewSink
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import DistributedEngine, read_newest_cells
-from streaming.distributed.execution import task
+from streaming.distributed.execution import loaded_cell, task
 from streaming.distributed.execution.executor_cache import ExecutorCache, Key
+from streaming.distributed.execution.loaded_cell import LoadedCell
 from streaming.distributed.planning import grid_planning, load_balance
 from streaming.distributed.planning.load_balance import count_loads
 from streaming.engine.engine import MicroBatch
 from streaming.sources.dead_letters import DeadLetters
 from streaming.sources.envelope import Changes
 from streaming.state.local_files import LocalFiles
-from streaming.state.manifest import Manifest
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
 from tests.streaming.distributed.test_engine import HUBS, Frame, batch_of, hub, load_ratios, outputs
@@ -120,6 +120,10 @@ class EngineRun:
         return {name: bag_of(table) for name, table in answer.deltas.items()}
 
 
+#: `MIN_MAPPED_BYTES`: the runs of all sizes are mapped, those of some rows, or none.
+MAPPED_BYTES = st.sampled_from([0, 200, 1 << 20])
+
+
 def check_random_sql(data: st.DataObject) -> None:
     """Compare random SQL in cells with one process; the grids change as often as possible."""
     cells = data.draw(st.sampled_from([1, 2, 3, 4, 8, 12]), "cells")
@@ -131,6 +135,7 @@ def check_random_sql(data: st.DataObject) -> None:
         patch.object(grid_planning, "MIN_KNOWN_ROWS", 1),
         patch.object(load_balance, "MIN_MEAN_ROWS", 1),
         patch.object(load_balance, "MAX_LOAD_RATIO", 1.0),
+        patch.object(loaded_cell, "MIN_MAPPED_BYTES", data.draw(MAPPED_BYTES, "mapped")),
     ):
         run = EngineRun(Circuit(spec), LocalFiles(name), cells)
         for number in range(data.draw(st.integers(2, 4), "steps")):
@@ -225,22 +230,22 @@ def test_workers_that_take_turns_read_only_the_later_rows(tmp_path):
 
 
 def test_a_worker_keeps_two_circuits_of_a_cell():
-    cache, manifest = ExecutorCache(), cast(Manifest, SimpleNamespace(files={}))
+    cache = ExecutorCache()
     circuit = compile_sql("SELECT src FROM e", {"e": GRAPH["e"]})
     for cell in range(2):
         for program in "abcd":
-            cache.keep(Key("id", program, 0, cell), circuit, manifest, b"", {})
+            cache.keep(Key("id", program, 0, cell), LoadedCell(circuit))
         assert len(cache) == 2 * (cell + 1)
 
 
 def test_a_worker_with_more_cells_than_it_keeps_finds_some_of_them():
-    cache, manifest = ExecutorCache(max_cells=4), cast(Manifest, SimpleNamespace(files={}))
+    cache = ExecutorCache(max_cells=4)
     circuit = compile_sql("SELECT src FROM e", {"e": GRAPH["e"]})
     found = 0
     for cell in [*range(6)] * 20:
         key = Key("id", "program", 0, cell)
         found += key in cache._cells
-        cache.keep(key, circuit, manifest, b"", {})
+        cache.keep(key, LoadedCell(circuit))
         assert len(cache) <= 4
     assert found > 20
 

@@ -14,7 +14,11 @@ import pytest
 from circuits import EvaluationError, compile_sql
 from streaming import RowError, ViewSink
 from streaming.distributed.execution import task
-from streaming.distributed.execution.task import MAX_TASKS_PER_FREEZE, cheap_collection
+from streaming.distributed.execution.task import (
+    MAX_TASKS_PER_FREEZE,
+    MAX_UNUSED_BYTES,
+    cheap_collection,
+)
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
 from streaming.state.versions import DATA, OUTPUTS
@@ -44,6 +48,22 @@ class Cycle:
 
     def __init__(self) -> None:
         self.own = self
+
+
+def test_freed_memory_is_returned_after_tasks_that_need_much_more_memory_than_before():
+    much, returns = MAX_UNUSED_BYTES + 1, []
+    before_after = [(much, 10), (10 + much, 20), (20 + MAX_UNUSED_BYTES,), (5,), (5 + much, 7)]
+    sizes = iter([size for sizes in before_after for size in sizes])
+    with (
+        patch.object(task, "_private_bytes", 0),
+        patch.object(task, "private_bytes", lambda: next(sizes)),
+        patch.object(task, "free_unused_memory") as free,
+    ):
+        for _ in before_after:
+            with cheap_collection():
+                pass
+            returns.append(free.call_count)
+    assert returns == [1, 2, 2, 2, 3]
 
 
 def test_objects_that_exist_are_excluded_from_collections_after_tasks_1_2_3_5_9_and_so_on():

@@ -1,0 +1,142 @@
+"""Tests of `streaming.distributed.execution.loaded_cell`: large runs of cells are maps of files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from circuits import Circuit, compile_sql
+from streaming.distributed.execution import loaded_cell
+from streaming.distributed.execution.executor_cache import ExecutorCache
+from streaming.errors import StateDamagedError
+from streaming.state.local_files import LocalFiles
+from streaming.state.mapped.mapped_file import MappedFile
+from tests.streaming.distributed.test_attempts import Context, EngineRun
+from tests.support.tables import bag_of
+
+SCHEMA = {"e": "src BIGINT NOT NULL, dst BIGINT NOT NULL"}
+VIEW = "SELECT x.src, y.dst FROM e x JOIN e y ON x.dst = y.src"
+#: The rows of a step whose runs are larger than `MIN_BYTES`; those of a small step are smaller.
+MANY, FEW = 3_000, 20
+MIN_BYTES = 10_000
+MAPS: Counter[str] = Counter()
+
+
+class CountingFiles(LocalFiles):
+    """A directory that counts the maps of each file in `MAPS`."""
+
+    def map(self, name: str, size: int) -> MappedFile:
+        MAPS[name] += 1
+        return super().map(name, size)
+
+
+class UnmappableFiles(LocalFiles):
+    """A directory whose files cannot be mapped."""
+
+    def map(self, name: str, size: int) -> MappedFile:
+        raise OSError("too many open files")
+
+
+@pytest.fixture(autouse=True)
+def _map_small_runs(monkeypatch):
+    monkeypatch.setattr(loaded_cell, "MIN_MAPPED_BYTES", MIN_BYTES)
+    MAPS.clear()
+
+
+def edges(number: int, rows: int, weight: int = 1) -> dict[str, pa.Table]:
+    """Return a path of other edges for each number; their number is that of the rows."""
+    first = 10_000 * number
+    src = [*range(first, first + rows)]
+    columns = {"src": src, "dst": [node + 1 for node in src], "weight": [weight] * rows}
+    return {"e": pa.table(columns)}
+
+
+def one_worker(workers: int = 1) -> Context:
+    context = Context(0)
+    context.workers, context.attempts = [ExecutorCache() for _ in range(workers)], (1,)
+    return context
+
+
+def runs_of(cache: ExecutorCache) -> list[Any]:
+    return [
+        run
+        for cell in cache._cells.values()
+        for trace in cell.circuit.graph.traces.values()
+        for arrangement in trace.arrangements
+        for run in arrangement.spine.runs
+    ]
+
+
+class Comparison:
+    """Steps an engine with one cell, and compares it with an embedded circuit."""
+
+    def __init__(self, files: LocalFiles, context: Context) -> None:
+        circuit = compile_sql(VIEW, SCHEMA)
+        self.run, self.embedded = EngineRun(circuit, files, 1), Circuit(circuit.spec)
+        self.context, self.number = context, 0
+
+    def step(self, tables: dict[str, pa.Table]) -> None:
+        expected = {name: bag_of(table) for name, table in self.embedded.step(tables).items()}
+        assert self.run.step(tables, self.number, self.context) == expected
+        self.number += 1
+
+
+def test_large_runs_are_mapped_and_small_ones_are_in_memory(tmp_path):
+    context = one_worker()
+    (cache,) = context.workers
+    run = Comparison(CountingFiles(tmp_path), context)
+    run.step(edges(0, MANY))
+    assert {run.is_mapped for run in runs_of(cache)} == {True}
+    run.step(edges(1, FEW))
+    maps = MAPS.total()
+    assert {run.is_mapped for run in runs_of(cache)} == {True, False}
+    run.step(edges(2, FEW))
+    assert MAPS.total() == maps  # small steps map nothing again
+    run.step(edges(3, MANY))
+    assert MAPS.total() > maps and set(MAPS.values()) == {1}
+    assert sum(run.nbytes for run in runs_of(cache) if not run.is_mapped) < MIN_BYTES
+    run.step(edges(0, MANY, -1))
+    run.step(edges(3, MANY, -1))
+    run.run.engine.versions.close()
+
+
+def test_workers_that_take_turns_map_the_same_files(tmp_path):
+    context = one_worker(2)
+    first, second = context.workers
+    run = Comparison(CountingFiles(tmp_path), context)
+    for number in range(6):
+        context.workers = [first if number % 2 else second]
+        run.step(edges(number, MANY if number < 2 else FEW))
+    assert set(MAPS.values()) <= {1, 2}
+    for worker in (first, second):
+        large = [run for run in runs_of(worker) if run.nbytes >= MIN_BYTES]
+        assert large and all(run.is_mapped for run in large)
+    run.run.engine.versions.close()
+
+
+def test_a_worker_that_cannot_map_files_keeps_the_rows_in_memory(tmp_path, caplog):
+    context = one_worker()
+    run = Comparison(UnmappableFiles(tmp_path), context)
+    run.step(edges(0, MANY))
+    run.step(edges(1, FEW))
+    assert {run.is_mapped for run in runs_of(context.workers[0])} == {False}
+    assert "too many open files" in caplog.text
+    run.run.engine.versions.close()
+
+
+def test_a_damaged_file_is_found_before_it_is_mapped(tmp_path):
+    context = one_worker()
+    run = Comparison(LocalFiles(tmp_path), context)
+    run.step(edges(0, MANY))
+    path = max(Path(tmp_path).rglob("*.arrow"), key=lambda path: path.stat().st_size)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    context.workers = [ExecutorCache()]
+    with pytest.raises(StateDamagedError, match="checksum"):
+        run.run.step(edges(1, FEW), 1, context)
+    run.run.engine.versions.close()
