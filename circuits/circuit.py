@@ -800,6 +800,11 @@ columns 'nmae'; the relation needs name, age and may have weight
         """
         self._state.adopt(codecs, graph, integrals, timeout)
 
+    @property
+    def inputs_with_lateness(self) -> list[str]:
+        """The inputs with lateness, whose old rows may leave the state."""
+        return [name for name, options in self.input_options.items() if options.lateness]
+
     def build_graph(self, codecs: Codecs) -> tuple[Graph, dict[str, Integrate]]:
         """Build the operators without state, and return those that keep materialized relations.
 
@@ -807,16 +812,13 @@ columns 'nmae'; the relation needs name, age and may have weight
             codecs: The dictionaries of values.
         """
         fields = {name: schema.fields for name, schema in self.inputs.items()}
-        inputs_with_lateness = [
-            name for name, options in self.input_options.items() if options.lateness
-        ]
         graph = incrementalize(
             self.plans,
             fields,
             codecs=codecs,
             join_options=self._join_options,
             clock=self._clock,
-            bounded_inputs=inputs_with_lateness,
+            bounded_inputs=self.inputs_with_lateness,
         )
         input_positions = {name: graph.add_input(name, columns) for name, columns in fields.items()}
         for name in self.input_options:

@@ -298,7 +298,9 @@ def materialized_views(circuit: Circuit) -> list[str]:
 def circuit_stages(circuit: Circuit) -> Stages:
     """Return the stages of all views of a circuit."""
     fields = {name: schema.fields for name, schema in circuit.inputs.items()}
-    stages = cut_stages(incrementalize(circuit.plans, fields), materialized_views(circuit))
+    # The nodes have the same numbers as in the graph of the circuit (`Circuit.build_graph`).
+    graph = incrementalize(circuit.plans, fields, bounded_inputs=circuit.inputs_with_lateness)
+    stages = cut_stages(graph, materialized_views(circuit))
     return replace(stages, hidden=frozenset(stages.outputs) - {*circuit.outputs})
 
 

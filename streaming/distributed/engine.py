@@ -175,6 +175,13 @@ class DistributedEngine(Engine):
         change: ChangeOptions | None = None,
     ) -> None:
         self._program = DividedProgram(circuit, cells)
+        if circuit.inputs_with_lateness:
+            log.warning(
+                "input %r has lateness, and in mode 'distributed' it rejects late rows, but the "
+                "cells drop no state by it: their groups, joins and sessions keep all rows; to "
+                "limit the state, give the input retain=, or use mode='embedded'",
+                circuit.inputs_with_lateness[0],
+            )
         self._files = files
         self._max_cells = cells
         self._pipeline: Pipeline | None = None
