@@ -31,7 +31,7 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from dbsp_wcoj.planning.formula_candidates import FormulaName
 
-__all__ = ["compile_datalog", "compile_sql", "plans_of", "spec_of_sql"]
+__all__ = ["compile_datalog", "compile_sql", "default_outputs", "plans_of", "spec_of_sql"]
 
 
 def compile_sql(
@@ -211,7 +211,7 @@ def spec_of_sql(
         raise parsed.error_at(0, "the text has no view; add a SELECT or a CREATE VIEW")
     outputs = options.outputs
     if outputs is None:
-        outputs = _default_outputs(plans, declarations)
+        outputs = default_outputs(plans, declarations)
     input_options = _with_declared_options(options.input_options, declarations, plans)
     options = replace(options, outputs=outputs, input_options=input_options)
     return CircuitSpec(plans, all_schemas, options, source, checked_functions)
@@ -263,7 +263,7 @@ def _with_declared_options(
     return options
 
 
-def _default_outputs(plans: Mapping[str, PlanNode], declarations: Declarations) -> list[str]:
+def default_outputs(plans: Mapping[str, PlanNode], declarations: Declarations) -> list[str]:
     """Return the views that are not temporary; all of them if every view is temporary."""
     temporary = {name.casefold() for name in declarations.temporary_views}
     return [name for name in plans if name.casefold() not in temporary] or list(plans)

@@ -86,6 +86,8 @@ def cut_view(text: str, view: str, *, query_name: str, dialect: str) -> str:
     source = SqlSource(text, dialect)
     tokens = source.tokenize()
     starts = _starts(tokens)
+    if not starts:
+        return text
     ends = [*starts[1:], len(text)]
     trees = source.parse()
     wanted = view.casefold()
@@ -94,7 +96,7 @@ def cut_view(text: str, view: str, *, query_name: str, dialect: str) -> str:
         table = tree.this.find(exp.Table) if isinstance(tree, exp.Create | exp.Insert) else None
         if table is not None and table.name.casefold() == wanted:
             cut.add(bisect_right(starts, table.this.meta["start"]) - 1)
-    if isinstance(trees[-1], exp.Query) and query_name == view:
+    if trees and isinstance(trees[-1], exp.Query) and query_name == view:
         cut.add(len(starts) - 1)
     kept = text[: starts[0]]
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):

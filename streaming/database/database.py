@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -46,29 +46,32 @@ from circuits import (
     compile_sql,
 )
 from circuits.circuit_spec import CircuitSpec, SourceText
+from circuits.compile import default_outputs
 from circuits.excerpt import excerpt
 from circuits.inputs.encoded_inputs import microseconds_of
 from circuits.inputs.rejected_rows import LATE, RejectedRows
 from circuits.inputs.tables import Rows, check_input
 from circuits.options import CircuitOptions
 from circuits.program_edits import check_unread
-from circuits.schema import WEIGHT, SchemaLike
+from circuits.schema import WEIGHT, SchemaLike, arrow_schemas
 from circuits.sql import (
     Statement,
     cut_view,
+    declared_by,
     join_statements,
     read_row_queries,
     read_statement,
     split_statements,
 )
 from circuits.state.program_change import ProgramChange
+from circuits.user_functions import check_functions
 from dbsp_wcoj.limits import DEFAULT_LIMITS, StepLimits
 from streaming.clock import utc_now
 from streaming.database.result import Result
 from streaming.database.statements import Outcome, row_changes
 from streaming.database.subscriptions import ChangeStream, Subscription
 from streaming.database.transaction import Transaction, has_keys, open_transaction
-from streaming.errors import DatabaseError, RowError, StateError
+from streaming.errors import BatchOrderError, DatabaseError, RowError, StateError
 from streaming.sources.dead_letters import DeadLetters
 from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.open_files import open_files
@@ -86,6 +89,7 @@ from streaming.state.view_definitions import check_definition
 __all__ = ["Database"]
 
 SQL_SUFFIX: Final = ".sql"
+DEFAULT_DIALECT: Final = "duckdb"
 
 log = logging.getLogger(__name__)
 
@@ -109,13 +113,16 @@ class Database:
         functions: User-defined functions that the views call, as for `compile_sql`.
         limits: What a step or a query may use, as for `compile_sql`.
         threads: The number of threads that share the work of a large step, as for `compile_sql`.
+            A circuit has all of these settings; the views of ``path`` have all but ``functions``
+            and ``threads``.
         memory_limit: The bytes of the state that may be in memory, such as "4 GB"; needs ``path``.
         change: What a change of the views of an existing directory may do (`ChangeOptions`).
         clock: Returns the time of a step, for views that read ``now()``.
         keep: The number of versions that ``path`` keeps, for readers of changes; at least 2.
 
     Raises:
-        DatabaseError: The file of ``views`` cannot be read, or the arguments do not fit.
+        DatabaseError: The file of ``views`` cannot be read, or the arguments do not fit: for
+            example, a circuit and ``limits``.
         SqlError: The text is invalid; see `compile_sql` for the other errors of a text.
         StateError: The directory cannot be used, for example because another process has it open.
         StateMismatchError: The directory has other views, and ``change`` does not allow the change.
@@ -138,7 +145,7 @@ class Database:
         schemas: Mapping[str, SchemaLike] | None = None,
         *,
         path: Any = None,
-        dialect: str = "duckdb",
+        dialect: str = DEFAULT_DIALECT,
         materialize: bool | Collection[str] = True,
         input_options: Mapping[str, InputOptions] | None = None,
         functions: Mapping[str, UserFunction] | None = None,
@@ -155,11 +162,23 @@ class Database:
         self._streams: list[ChangeStream] = []
         self._delivering_thread: int | None = None  # the one that calls subscriptions
         self._store: Store | None = None
-        self._version: int | None = None  # of the state in memory; None before the first step
+        # The last step of the state in memory, as the directory numbers them; None if it has none.
+        self._batch_id: int | None = None
+        # The number of steps whose changes the subscriptions have; None before the first `_load`.
+        self._delivered: int | None = None
         self._is_current = path is None  # False if the state has to be read from the directory
-        # The step that the directory may have although its commit raised an error.
-        self._unconfirmed: int | None = None
         self._is_closed = False
+        if views is None or isinstance(views, Circuit):
+            given = {
+                "schemas": schemas is not None,
+                "dialect": dialect != DEFAULT_DIALECT,
+                "materialize": materialize is not True,
+                "input_options": input_options is not None,
+                "limits": limits != DEFAULT_LIMITS,
+                "functions": functions is not None and views is not None,
+                "threads": threads is not None and views is not None,
+            }
+            _check_unused([name for name, is_given in given.items() if is_given], views)
         if isinstance(views, Circuit):
             self._circuit = views
         elif views is None:
@@ -223,7 +242,8 @@ class Database:
                 `Circuit.step`. Nothing has changed.
             StateError: The directory cannot be written. Nothing has changed, unless the outcome of
                 the commit is unknown, as the message then says: the next call reads the directory,
-                and subscriptions get the changes if the step is in it.
+                and subscriptions get the changes if the step is in it, and those of the steps that
+                another process has committed meanwhile.
         """
         return self._change(relation, self._table(relation, rows))
 
@@ -450,6 +470,7 @@ class Database:
             assert spec.source is not None
             schemas = {name: schema for name, schema in spec.schemas.items() if name != dropped}
             has_all = {*spec.schemas, *spec.plans} <= set(spec.materialized)
+            options = spec.options
             materialized = [name for name in spec.materialized if name != dropped]
             materialized += [] if added is None else [added]
             try:
@@ -461,23 +482,26 @@ class Database:
                     materialize=True if has_all else materialized,
                     input_options={n: o for n, o in spec.input_options.items() if n != dropped},
                     functions=spec.functions,
-                    limits=spec.options.limits,
-                    threads=spec.options.threads,
+                    outputs=_outputs_of(spec, text, dropped, added),
+                    formula=options.formula,
+                    max_iterations=options.max_iterations,
+                    limits=options.limits,
+                    threads=options.threads,
                 )
             except TextError as error:
                 error.add_note("lines count from the first statement of the database")
                 raise
             now = microseconds_of(self._clock()) if new.reads_now else None
             where = "the database" if store is None else store.description
-            last = self._version
+            last = self._batch_id
             change = ProgramChange(old, new, dropped=[] if dropped is None else [dropped])
-            options = ChangeOptions(allow_drop=dropped is not None)
-            rows = compute_change(change, options, now, where=where, batch_id=last)
+            allowed = ChangeOptions(allow_drop=dropped is not None)
+            rows = compute_change(change, allowed, now, where=where, batch_id=last)
             settings = None if store is None else store.settings()
             try:
                 applied = finish_change(change, rows, where=where, batch_id=last)
                 if store is not None:
-                    store.change_views(new, applied, options)
+                    store.change_views(new, applied, allowed)
                 self._circuit = new
                 outputs = applied.outputs if store is None else self._step({})
             except BaseException:
@@ -501,6 +525,11 @@ class Database:
         The function is called in the thread of the step, one step after another. It may read the
         database, but not change it. If it raises an error, the error is logged.
 
+        If another process has taken over the directory, the next call that changes rows fails, and
+        the one after it takes the directory back. The function is then called for each step of the
+        other process. If the directory no longer has all of them (``keep``), the subscription ends:
+        the error is logged, and an iterator of `changes` raises it.
+
         Args:
             view: A view that steps return.
             callback: The function. Its argument is a table of the changed rows, with ``weight``.
@@ -514,10 +543,10 @@ class Database:
                 materialized.
             StateError: The directory has to be read again after an error, and cannot be read.
         """
-        self._check_view(view)
         with self._lock:
             self._check_open()
             self._wait_until_current()
+            self._check_view(view)
             subscription = Subscription(view, callback, self._unsubscribe)
             if initial:
                 self._deliver_to([subscription], self.circuit.views[view])
@@ -558,7 +587,7 @@ class Database:
     @property
     def version(self) -> int:
         """The number of steps so far; with ``path``, also those of earlier processes."""
-        return 0 if self._version is None else self._version + 1
+        return 0 if self._batch_id is None else self._batch_id + 1
 
     def close(self) -> None:
         """Release the directory, and end all subscriptions; no effect on a closed database."""
@@ -626,19 +655,44 @@ class Database:
                     f"state directory {store.files.location} cannot be read: {error}; correct this "
                     "and try again"
                 ) from error
-            self._version = None if newest is None else newest.batch_id
+            self._batch_id = None if newest is None else newest.batch_id
             is_next = store.find(self.version, None, can_repeat=False) is None
-        committed = None
-        if self._unconfirmed is not None and self._unconfirmed == self._version:
-            committed = store.find(self._unconfirmed, None, can_repeat=False)
-        self._unconfirmed, self._is_current = None, True
-        if committed is not None:  # the commit took effect, and nobody got its changes
-            self._deliver(committed.outputs)
+        if self._delivered is None:
+            self._delivered = self.version
+        missed = self._read_steps(self._delivered)
+        self._is_current = True
+        if missed is None:
+            self._delivered = self.version
+            self._fail_subscriptions()
+            return
+        for outputs in missed:
+            self._delivered += 1
+            self._deliver(outputs)
+
+    def _read_steps(self, start: int) -> list[dict[str, pa.Table]] | None:
+        """Return the changes of the views in the steps from a number on; None if one is not kept.
+
+        The directory has steps that the subscriptions lack if the outcome of a commit was unknown,
+        or if another process has committed them.
+        """
+        store, steps = self._store, []
+        assert store is not None
+        if start > self.version:  # the directory is an earlier copy of itself
+            return None
+        try:
+            for batch_id in range(start, self.version):
+                summary = store.find(batch_id, None, can_repeat=False)
+                assert summary is not None
+                steps.append(dict(summary.outputs))
+        except BatchOrderError:
+            return None
+        return steps
 
     def _wait_until_current(self) -> None:
         """Read the state again if an error left it behind the directory; no effect otherwise."""
         if not self._is_current:
             with self._lock:
+                self._check_open()
                 self._load()
 
     def _step(self, changes: Mapping[str, Rows]) -> dict[str, pa.Table]:
@@ -677,9 +731,8 @@ class Database:
             step.abandon()
             if store is not None:
                 self._is_current = False
-                self._unconfirmed = version if store.has_begun_commit else None
             raise
-        self._version = version
+        self._batch_id, self._delivered = version, version + 1
         if len(late):
             where = "" if store is None else f"; {store.describe_dead_letters()}"
             first = late.table.column("reason")[0]
@@ -712,6 +765,21 @@ class Database:
                 for stream in [stream for stream in self._streams if stream.view == view]:
                     stream.close()
 
+    def _fail_subscriptions(self) -> None:
+        """End all subscriptions, because changes are lost to them."""
+        assert self._store is not None
+        error = DatabaseError(
+            f"another process has committed steps to {self._store.description} that it no longer "
+            "has, so this subscription lacks their changes and has ended: subscribe again with "
+            "initial=True, and open the database with a greater keep= for more steps"
+        )
+        subscriptions, self._subscriptions = self._subscriptions, {}
+        for view in subscriptions:
+            log.error("view %r: %s", view, error)
+        streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.fail(error)
+
     def _unsubscribe(self, subscription: Subscription) -> None:
         with self._lock:
             remaining = self._subscriptions.get(subscription.view, [])
@@ -739,14 +807,74 @@ class Database:
             raise DatabaseError("the database is closed: open it again with Database(...)")
 
 
+def _check_unused(names: Sequence[str], views: Circuit | None) -> None:
+    """Check that no setting is given that the views have already.
+
+    Raises:
+        DatabaseError: One is given.
+    """
+    if not names:
+        return
+    if views is None:
+        raise DatabaseError(
+            f"{names[0]}= is a setting of the views in the directory: give Database(path=...) "
+            f"without it, or the text of the views as well"
+        )
+    raise DatabaseError(
+        f"{names[0]}= is a setting of a circuit, and this one is compiled already: give it to "
+        "compile_sql or compile_datalog"
+    )
+
+
+def _outputs_of(
+    spec: CircuitSpec, text: str, dropped: str | None, added: str | None
+) -> list[str] | None:
+    """Return the views that steps return after a change of the text; None for the default.
+
+    Args:
+        spec: The program before the change.
+        text: Its text after the change.
+        dropped: The relation that it no longer has, or has with another statement.
+        added: The relation that it has in addition.
+    """
+    assert spec.source is not None
+    dialect = spec.source.dialect
+    if [*spec.outputs] == default_outputs(spec.plans, declared_by(spec.source.text, dialect)):
+        return None
+    outputs = [view for view in spec.outputs if view != dropped]
+    declarations = declared_by(text, dialect)
+    others = {name.casefold() for name in (*declarations.inputs, *declarations.temporary_views)}
+    is_hidden = added is None or added.casefold() in others
+    if not is_hidden and (added != dropped or added in spec.outputs):
+        outputs.append(str(added))
+    return outputs
+
+
 def _compile(
-    text: str, schemas: Mapping[str, SchemaLike] | None, *, dialect: str, **options: Any
+    text: str,
+    schemas: Mapping[str, SchemaLike] | None,
+    *,
+    dialect: str,
+    name: str = "view",
+    functions: Mapping[str, UserFunction] | None,
+    input_options: Mapping[str, InputOptions] | None,
+    **options: Any,
 ) -> Circuit:
-    """Compile SQL to a circuit; a text without statements and schemas to an empty circuit."""
-    if text.strip() or schemas:
-        return compile_sql(text, schemas, dialect=dialect, **options)
-    source = SourceText("sql", "", dialect=dialect)
-    return Circuit(CircuitSpec({}, {}, CircuitOptions(materialize=True), source))
+    """Compile SQL to a circuit; a text without statements to a circuit without views."""
+    if text.strip():
+        return compile_sql(
+            text,
+            schemas,
+            dialect=dialect,
+            name=name,
+            functions=functions,
+            input_options=input_options,
+            **options,
+        )
+    source = SourceText("sql", "", name, dialect)
+    settings = CircuitOptions(input_options=input_options or {}, **options)
+    inputs = arrow_schemas(schemas or {})
+    return Circuit(CircuitSpec({}, inputs, settings, source, check_functions(functions)))
 
 
 def _text_of(views: str | os.PathLike[str]) -> str:

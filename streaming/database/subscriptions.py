@@ -6,7 +6,8 @@
     ChangeStream    an async iterator; a reader that is slower than the steps gets the sum of the
                     changes that it has not seen, so that memory follows the rows that differ
 
-Every change is delivered once, in the order of the steps.
+Every change is delivered once, in the order of the steps. If a change cannot be delivered, the
+subscription ends, and an iterator raises the error.
 """
 
 from __future__ import annotations
@@ -94,6 +95,7 @@ class ChangeStream(AsyncIterator[pa.Table]):
         self._lock = Lock()
         self._waiting: list[pa.Table] = []
         self._is_closed = False
+        self._error: Exception | None = None
         self._wake: Callable[[], object] | None = None  # of the reader that waits
 
     @property
@@ -117,6 +119,13 @@ class ChangeStream(AsyncIterator[pa.Table]):
             self._is_closed = True
             self._wake_reader()
 
+    def fail(self, error: Exception) -> None:
+        """End the iteration with an error, after the changes that wait."""
+        with self._lock:
+            self._error = error
+            self._is_closed = True
+            self._wake_reader()
+
     def _wake_reader(self) -> None:
         wake, self._wake = self._wake, None
         if wake is not None:
@@ -133,6 +142,9 @@ class ChangeStream(AsyncIterator[pa.Table]):
             with self._lock:
                 waiting, self._waiting = self._waiting, []
                 if not waiting:
+                    error, self._error = self._error, None
+                    if error is not None:
+                        raise error
                     if self._is_closed:
                         raise StopAsyncIteration
                     loop, ready = asyncio.get_running_loop(), asyncio.Event()

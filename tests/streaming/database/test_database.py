@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from circuits import (
     CircuitError,
     EvaluationError,
+    InputOptions,
     MissingRowError,
     SchemaError,
     SqlError,
@@ -27,7 +28,10 @@ from circuits import (
     UnknownViewError,
     UpsertError,
     compile_datalog,
+    compile_sql,
+    udf,
 )
+from dbsp_wcoj.limits import StepLimits
 from streaming import (
     ChangeOptions,
     Database,
@@ -286,6 +290,33 @@ def test_time_advances_with_a_step_without_rows():
         assert len(db.view("recent")) == 1
         assert db.apply({})["recent"].to_pylist()[0]["weight"] == -1
         assert len(db.view("recent")) == 0
+
+
+SETTINGS = {
+    "schemas": {"u": "b INT"},
+    "dialect": "spark",
+    "materialize": ["v"],
+    "input_options": {"t": InputOptions(strict=True)},
+    "functions": {"f": udf(lambda x: x, parameters=["int"], returns="int")},
+    "limits": StepLimits(max_step_rows=1),
+    "threads": 1,
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_of_views_that_are_compiled_already_are_refused(tmp_path, name):
+    text = "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t"
+    with Database(text, path=tmp_path) as db:
+        db.insert("t", [{"a": 1}])
+    setting = {name: SETTINGS[name]}
+    with pytest.raises(DatabaseError, match=f"^{name}= is a setting of a circuit"):
+        Database(compile_sql(text, materialize=True), **setting)
+    if name in ("functions", "threads"):
+        Database(path=tmp_path, **setting).close()
+    else:
+        with pytest.raises(DatabaseError, match=f"^{name}= is a setting of the views"):
+            Database(path=tmp_path, **setting)
+    Database(text, **setting).close()
 
 
 def test_late_rows_are_left_out_and_logged(caplog, tmp_path):

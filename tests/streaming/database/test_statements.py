@@ -18,7 +18,10 @@ from circuits import (
     TextError,
     UnknownViewError,
     compile_datalog,
+    compile_sql,
+    udf,
 )
+from dbsp_wcoj.limits import StepLimits
 from streaming import Database, DatabaseError, StreamingError
 from tests.support.simulated_files import Fault, SimulatedDisk
 
@@ -247,6 +250,55 @@ def test_a_new_view_can_be_read_if_others_cannot():
         assert db.view("w").to_pylist() == [{"k": 1}]
         with pytest.raises(UnknownViewError, match="not materialized"):
             db.view("v")
+
+
+def test_a_changed_program_keeps_its_options():
+    text = f"{TABLES};{VIEW};CREATE VIEW w AS SELECT k FROM t"
+    circuit = compile_sql(
+        text,
+        outputs=["w"],
+        materialize=["t"],
+        formula="recursive",
+        max_iterations=7,
+        threads=1,
+        limits=StepLimits(max_step_rows=99),
+    )
+    with Database(circuit) as db:
+        db.execute("CREATE VIEW x AS SELECT a FROM u; CREATE TABLE y (a INT)")
+        db.execute("CREATE TEMP VIEW z AS SELECT b FROM u; DROP TABLE y")
+        db.execute("CREATE OR REPLACE VIEW v AS SELECT b FROM u")
+        options = db.circuit.spec.options
+        assert options.outputs == ("w", "x")
+        assert (options.formula, options.max_iterations, options.threads) == ("recursive", 7, 1)
+        assert options.limits == StepLimits(max_step_rows=99)
+        db.execute("DROP VIEW w; CREATE OR REPLACE VIEW x AS SELECT b FROM u")
+        assert db.circuit.spec.outputs == ("x",)
+
+
+def test_all_views_but_temporary_ones_are_outputs_unless_the_circuit_says_otherwise():
+    with Database(f"{TABLES}; {VIEW}; CREATE TEMP VIEW w AS SELECT a FROM u") as db:
+        assert db.circuit.spec.outputs == ("v",)
+        db.execute("CREATE VIEW x AS SELECT a FROM w; CREATE TEMP VIEW y AS SELECT a FROM u")
+        assert db.circuit.spec.outputs == ("v", "x")
+
+
+def test_a_database_without_tables_keeps_its_settings():
+    functions = {"twice": udf(lambda x: 2 * x, parameters=["int"], returns="int")}
+    limits = StepLimits(max_step_rows=99)
+    with Database("", functions=functions, limits=limits, threads=1) as db:
+        db.execute("CREATE TABLE t (a INT); CREATE VIEW v AS SELECT twice(a) AS a FROM t")
+        db.execute("INSERT INTO t VALUES (4)")
+        assert db.view("v").to_pylist() == [{"a": 8}]
+        assert (db.circuit.spec.options.limits, db.circuit.spec.options.threads) == (limits, 1)
+
+
+@pytest.mark.parametrize("text", ["", "CREATE TYPE m AS ENUM ('x')", "CREATE VIEW v AS SELECT 1"])
+def test_a_table_that_no_statement_declares_can_be_dropped(text):
+    with Database(text, {"t": "a int"}) as db:
+        db.execute("INSERT INTO t VALUES (1); DROP VIEW IF EXISTS v")
+        assert db.view("t").to_pylist() == [{"a": 1}]
+        db.execute("DROP TABLE t; CREATE TABLE t (b TEXT); INSERT INTO t VALUES ('x')")
+        assert db.view("t").to_pylist() == [{"b": "x"}]
 
 
 def test_threads_change_the_program_one_after_the_other():

@@ -9,9 +9,9 @@ from threading import Thread
 
 import pytest
 
-from streaming import Database, DatabaseError, StateError
+from streaming import Database, DatabaseError, StateError, StateLockedError
 from streaming.database.subscriptions import MAX_WAITING_TABLES
-from tests.support.simulated_files import Fault, SimulatedDisk
+from tests.support.simulated_files import Fault, SimulatedDisk, SimulatedFiles
 
 TEXT = """
     CREATE TABLE t (a INT);
@@ -103,6 +103,107 @@ def test_a_step_whose_commit_raised_an_error_is_delivered_if_it_took_effect(when
             break
     else:
         pytest.fail("the step makes more than 60 calls")
+
+
+class FilesWithoutLock(SimulatedFiles):
+    """Files of a file system without locks, such as HDFS."""
+
+    def lock(self) -> None:
+        pass
+
+    def unlock(self) -> None:
+        pass
+
+
+def collect(db, view="v"):
+    """Return a counter to which a subscription adds the changes of a view."""
+    total = Counter()
+
+    def add(changes):
+        for row in changes.to_pylist():
+            total[row["a"]] += row["weight"]
+
+    db.subscribe(view, add, initial=True)
+    return total
+
+
+@pytest.mark.parametrize("is_unconfirmed", [False, True])
+def test_the_steps_of_another_process_are_delivered_when_the_directory_is_taken_back(
+    is_unconfirmed, monkeypatch
+):
+    disk = SimulatedDisk(0)
+    db = Database(TEXT, path=FilesWithoutLock(disk, 1))
+    db.insert("t", [{"a": 1}])
+    seen, expected = collect(db), {1, 2, 3, 4}
+    if is_unconfirmed:
+        sync = SimulatedFiles.sync_folder
+
+        def fail(files, folder):
+            if folder == "manifests":
+                raise OSError("disk error")
+            sync(files, folder)
+
+        monkeypatch.setattr(SimulatedFiles, "sync_folder", fail)
+        with pytest.raises(StateError, match="outcome"):
+            db.insert("t", [{"a": 9}])
+        monkeypatch.setattr(SimulatedFiles, "sync_folder", sync)
+        expected |= {9}
+    other = Database(path=FilesWithoutLock(disk, 2))
+    other.insert("t", [{"a": 2}])
+    if not is_unconfirmed:
+        other.insert("t", [{"a": 3}])
+        with pytest.raises(StateLockedError):
+            db.insert("t", [{"a": 8}])
+    expected -= {3} if is_unconfirmed else set()
+    db.insert("t", [{"a": 4}])
+    assert seen == Counter(expected) == Counter(row["a"] for row in db.view("v").to_pylist())
+    with pytest.raises(StateLockedError):
+        other.insert("t", [{"a": 8}])
+    db.close()
+
+
+def test_subscriptions_end_with_an_error_if_steps_of_another_process_are_lost(caplog):
+    disk = SimulatedDisk(0)
+    db = Database(TEXT, path=FilesWithoutLock(disk, 1))
+    db.insert("t", [{"a": 1}])
+    seen, stream = collect(db), db.changes("v")
+    other = Database(path=FilesWithoutLock(disk, 2))
+    for number in range(2, 8):
+        other.insert("t", [{"a": number}])
+    with pytest.raises(StateLockedError):
+        db.insert("t", [{"a": 8}])
+    db.insert("t", [{"a": 8}])
+    assert len(db.view("v")) == 8
+    assert seen == {1: 1}
+    assert "this subscription lacks their changes and has ended" in caplog.text
+
+    async def read():
+        with pytest.raises(DatabaseError, match="subscribe again with initial=True"):
+            await anext(stream)
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+    asyncio.run(read())
+    again = collect(db)
+    db.insert("t", [{"a": 9}])
+    assert again == Counter(range(1, 10))
+    db.close()
+
+
+def test_a_view_that_another_thread_drops_has_no_subscription(db, monkeypatch):
+    check, threads = Database._check_view, []
+
+    def drop_after_the_check(self, view):
+        check(self, view)
+        threads.append(Thread(target=db.execute, args=("DROP VIEW big",)))
+        threads[0].start()
+        threads[0].join(0.5)  # it waits for the lock, which this thread has
+
+    monkeypatch.setattr(Database, "_check_view", drop_after_the_check)
+    db.subscribe("big", lambda changes: None)
+    threads[0].join()
+    assert "big" not in db.circuit.outputs
+    assert "big" not in db._subscriptions
 
 
 def test_an_error_of_a_callback_is_logged_and_the_others_are_called(db, caplog):
