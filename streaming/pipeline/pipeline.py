@@ -265,7 +265,7 @@ class Pipeline:
         if newest is not None:
             number = newest.batch_id + 1
             if self._last_published() != newest.batch_id:
-                published = store.find(newest.batch_id, None)
+                published = store.find(newest.batch_id, None, can_repeat=False)
                 assert published is not None
                 self._publish(published)
         self._find_next(number)
@@ -385,7 +385,10 @@ class Pipeline:
                 errors[0].add_note(f"another target failed, too: {other}")
             raise errors[0]
         data = encode_checked({"refresh": summary.batch_id})
-        replace_atomically(self._files, PUBLISHED_FILE, data)
+        try:
+            replace_atomically(self._files, PUBLISHED_FILE, data)
+        except OSError as error:  # the next refresh publishes the step again, with no effect
+            log.warning("%s/%s was not written: %s", self._files.location, PUBLISHED_FILE, error)
 
     def _write(self, summary: VersionSummary, view: str) -> None:
         """Write the changed rows of a view in a step to its target."""

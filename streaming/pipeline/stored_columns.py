@@ -7,6 +7,7 @@ Spark finds them again.
 from __future__ import annotations
 
 import base64
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -20,6 +21,8 @@ from streaming.state.files import Files, read_small_file, replace_atomically
 __all__ = ["read_columns", "write_columns"]
 
 COLUMNS_FILE: Final = "recomputed_columns.json"
+
+log = logging.getLogger(__name__)
 
 
 def read_columns(files: Files) -> dict[str, pa.Schema]:
@@ -35,12 +38,11 @@ def read_columns(files: Files) -> dict[str, pa.Schema]:
 
 
 def write_columns(files: Files, views: Iterable[RecomputedView]) -> None:
-    """Write the columns of recomputed views.
-
-    Raises:
-        OSError: The file system failed.
-    """
+    """Write the columns of recomputed views; an error of the file system is logged."""
     columns = {
         view.key: base64.b64encode(view.schema.serialize().to_pybytes()).decode() for view in views
     }
-    replace_atomically(files, COLUMNS_FILE, encode_checked({"columns": columns}))
+    try:
+        replace_atomically(files, COLUMNS_FILE, encode_checked({"columns": columns}))
+    except OSError as error:
+        log.warning("%s/%s was not written: %s", files.location, COLUMNS_FILE, error)

@@ -20,6 +20,7 @@ no file changes. `MappableFiles.map` returns shared memory, which is not memory 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import uuid
@@ -386,8 +387,13 @@ def replace_atomically(
         # A killed process may have left the temporary file. If it is another hard link to
         # ``name``, writing to it would change ``name``.
         staged.abandon()
-    staged.prepare()
-    staged.replace()
+    try:
+        staged.prepare()
+        staged.replace()
+    except OSError:
+        with contextlib.suppress(OSError):
+            staged.abandon()
+        raise
 
 
 def create_atomically(files: Files, name: str, data: Bytes) -> bool:

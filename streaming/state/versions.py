@@ -52,7 +52,7 @@ ABANDONED_BATCHES: Final = 100
 # The files of cells, and of the deltas of views, begin with the number of their micro-batch.
 _BATCH_FILE: Final = re.compile(rf"(?:{DATA}/(\d{{20}})-[0-9a-f]+-\d+\.\d+|{OUTPUTS}/(\d{{20}})-)")
 _TEMPORARY_DESCRIPTION: Final = re.compile(
-    r"(state|views|epoch|unpublished)\.json\.([0-9a-f]+\.)?tmp"
+    r"(state|views|epoch|unpublished|published|recomputed_columns)\.json\.([0-9a-f]+\.)?tmp"
 )
 
 log = logging.getLogger(__name__)

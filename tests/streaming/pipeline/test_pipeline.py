@@ -16,7 +16,13 @@ from circuits import Circuit, compile
 from streaming.cli.arguments.checks import ProblemsError
 from streaming.cli.arguments.pipeline_file import read_pipeline
 from streaming.database.positions import POSITIONS
-from streaming.errors import EventsError, SourceTableError, StateLockedError, TargetError
+from streaming.errors import (
+    EventsError,
+    SourceTableError,
+    StateDamagedError,
+    StateLockedError,
+    TargetError,
+)
 from streaming.pipeline import definition as definition_module
 from streaming.pipeline.definition import PipelineDefinition
 from streaming.pipeline.pipeline import Pipeline
@@ -24,6 +30,7 @@ from streaming.pipeline.sql_files import read_sql_files
 from streaming.pipeline.tables.delta_table import DeltaSourceTable
 from streaming.pipeline.tables.parquet_folder import ParquetFolder
 from streaming.sink.output import Output
+from streaming.state.local_files import LocalFiles
 from streaming.state.store import Store
 from streaming.targets.delta import DeltaTarget
 from streaming.targets.memory import MemoryTarget
@@ -73,6 +80,43 @@ def test_a_refresh_that_a_target_fails_is_published_by_the_next(world, monkeypat
                 pipeline.refresh()
         pipeline.refresh()
         assert world.actual() == world.expected()
+
+
+def test_a_step_that_is_not_published_and_has_a_damaged_file_is_an_error(world, monkeypatch):
+    def fail(self, delta):
+        raise TargetError("no space")
+
+    with open_pipeline(world) as pipeline:
+        pipeline.refresh()
+    world.change(Random(1))
+    world.change(Random(2))
+    with monkeypatch.context() as patch, open_pipeline(world) as pipeline:
+        patch.setattr(DeltaTarget, "write", fail)
+        with pytest.raises(TargetError, match="no space"):
+            pipeline.refresh()
+    file = max((world.folder / "state" / "outputs").iterdir())
+    file.write_bytes(b"damaged")
+    for _ in range(2):
+        with open_pipeline(world) as pipeline, pytest.raises(StateDamagedError, match="restore"):
+            pipeline.refresh()
+
+
+def test_a_file_of_a_cache_that_cannot_be_written_is_only_logged(world, monkeypatch, caplog):
+    rename = LocalFiles.rename
+
+    def fail(files, old, new):
+        if new == "published.json":
+            raise OSError("no space")
+        rename(files, old, new)
+
+    monkeypatch.setattr(LocalFiles, "rename", fail)
+    with open_pipeline(world) as pipeline:
+        pipeline.refresh()
+        world.change(Random(1))
+        pipeline.refresh()
+        assert world.actual() == world.expected()
+    assert "published.json was not written: no space" in caplog.text
+    assert not list((world.folder / "state").glob("*.tmp"))
 
 
 class MeetingTarget(MemoryTarget):

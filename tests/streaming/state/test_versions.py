@@ -65,6 +65,17 @@ def test_an_error_of_the_owner_is_raised_before_files_are_removed(tmp_path, monk
     assert not (tmp_path / OLD_FILE).exists()
 
 
+@pytest.mark.parametrize(
+    "name", ["state", "views", "epoch", "unpublished", "published", "recomputed_columns"]
+)
+def test_temporary_files_that_a_killed_process_left_are_removed(tmp_path, monkeypatch, name):
+    versions = versions_of(LocalFiles(tmp_path), write_versions(tmp_path), monkeypatch)
+    temporary = tmp_path / f"{name}.json.0123456789ab.tmp"
+    temporary.write_bytes(b"left")
+    versions.remove_unreferenced(lambda: None)
+    assert not temporary.exists()
+
+
 def test_nothing_is_removed_while_an_older_manifest_may_name_it(tmp_path, monkeypatch):
     id = write_versions(tmp_path)
     (tmp_path / OLD_FILE).write_bytes(b"named by the version that cannot be removed")
