@@ -355,6 +355,7 @@ class ProgramChange:
         if self.missing:
             raise ProgramChangeError("; ".join(self.missing.values()))
         self._reuse.share_row_ids()
+        self._reuse.share_results()
 
     def finish(self, computed: ComputedRows, *, keep_orders: bool = False) -> dict[str, pa.Table]:
         """Give the new circuit its state, after its new state has been computed.
@@ -391,6 +392,7 @@ class ProgramChange:
             orders = {a.order: a.spine.runs for a in trace.arrangements if is_filled}
             orders |= {a.order: a.spine.runs for a in old.graph.traces[old_name].arrangements}
             trace.load(orders)
+        self._reuse.end_sharing_results()
         self._check_options()
         self._plan_joins()
         graph.steps = old.graph.steps
@@ -571,7 +573,9 @@ class ProgramChange:
         if self._old_views.is_empty:
             return {}
         graph = self._old_graph
-        Reuse(self.old.graph, graph).share_row_ids()
+        reuse = Reuse(self.old.graph, graph)
+        reuse.share_row_ids()
+        reuse.share_results()
         watermarks = self.old.graph.watermarks
         graph.watermarks = {name: time for name, time in watermarks.items() if name != NOW}
         step = self._old_views.run(zsets, self.old.codecs, now if graph.reads_now else None)

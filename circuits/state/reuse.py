@@ -32,6 +32,7 @@ from circuits.runtime.graph import Graph
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.late_materialization import RowIdEncodeOperator
+from circuits.runtime.operators.user_call import UserCallOperator
 from circuits.state.registry import operator_trace, relation_trace, row_ids_dictionary
 
 __all__ = ["Reuse", "is_partial"]
@@ -112,6 +113,27 @@ class Reuse:
                 assert isinstance(old_encoder, RowIdEncodeOperator)
                 encoder.dictionary = old_encoder.dictionary
         self.new.forget_registry()
+
+    def share_results(self) -> None:
+        """Let a backfill use the stored results of user-defined functions.
+
+        Without them, it would call the functions again, and its rows would not be those of the
+        state that the new graph takes over. `end_sharing_results` ends this.
+        """
+        for position, old_position in self.nodes.items():
+            operator = self.new.nodes[position].operator
+            if isinstance(operator, UserCallOperator):
+                old_node = self.old.nodes[old_position]
+                assert isinstance(old_node.operator, UserCallOperator)
+                results = old_node.operator.trace
+                is_lacking = operator_trace(old_node.state_name, 0) in self._lacking
+                operator.known_results = results if results.orders and not is_lacking else None
+
+    def end_sharing_results(self) -> None:
+        """Let the new graph use its own results only, from its first step on."""
+        for node in self.new.nodes:
+            if isinstance(node.operator, UserCallOperator):
+                node.operator.known_results = None
 
     def _is_unchanged(self, position: int) -> bool:
         return self._hashes[position] == self.new.nodes[position].hash

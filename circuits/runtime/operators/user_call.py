@@ -49,7 +49,14 @@ _MAX_VALUE_CHARACTERS: Final = 100
 
 
 class UserCallOperator:
-    """Adds the results of a function, and stores the rows that it was called for."""
+    """Adds the results of a function, and stores the rows that it was called for.
+
+    Attributes:
+        plan: The call.
+        trace: The rows that the function was called for, as the module describes them.
+        known_results: A trace of an equal operator, whose results a backfill uses for arguments
+            that ``trace`` does not have; None outside of a backfill.
+    """
 
     def __init__(self, plan: UserCall, codecs: Codecs) -> None:
         fields = plan.input.fields
@@ -59,6 +66,7 @@ class UserCallOperator:
         self._arguments = list(dict.fromkeys(plan.arguments))
         self._others = [column for column in range(len(fields)) if column not in self._arguments]
         self.trace = Trace(len(fields) + 1)
+        self.known_results: Trace | None = None
         self.traces = (self.trace,)
         trace_codecs = [self._columns[column] for column in self._arguments]
         trace_codecs += [self._result, *(self._columns[column] for column in self._others)]
@@ -129,20 +137,12 @@ class UserCallOperator:
 
         The result is the first column after the arguments in the trace.
         """
-        codes = np.empty(groups.shape[1], np.int64)
-        is_known = np.zeros(groups.shape[1], bool)
-        first_rows = prefix_lookup(self.trace, groups, limit=1)
-        codes[first_rows.prefix_index], is_known[first_rows.prefix_index] = first_rows.rows[0], True
-        if is_known.all() or self.trace.is_empty:
-            return codes, is_known
-        # Arguments whose rows all have negative weights: deletions of rows that have yet to arrive.
-        missing = np.flatnonzero(~is_known)
-        negative = prefix_lookup(self.trace, np.ascontiguousarray(groups[:, missing]), signed=True)
-        negative_groups = missing[negative.prefix_index[negative.old != 0]]
-        codes[negative_groups], is_known[negative_groups] = (
-            negative.rows[0][negative.old != 0],
-            True,
-        )
+        codes, is_known = _look_up(self.trace, groups)
+        if self.known_results is not None and not is_known.all():
+            missing = np.flatnonzero(~is_known)
+            codes[missing], is_known[missing] = _look_up(
+                self.known_results, np.ascontiguousarray(groups[:, missing])
+            )
         return codes, is_known
 
     def _call(self, groups: Int64Array, zset: ZSet, budget: Budget | None) -> Int64Array:
@@ -196,6 +196,25 @@ def _show(array: pa.Array, row: int) -> str:
     except (ValueError, OverflowError):
         text = str(array[row])
     return shorten(text, _MAX_VALUE_CHARACTERS)
+
+
+def _look_up(trace: Trace, groups: Int64Array) -> tuple[Int64Array, np.ndarray]:
+    """Return the result that a trace has for each combination of arguments, and which it has."""
+    codes = np.empty(groups.shape[1], np.int64)
+    is_known = np.zeros(groups.shape[1], bool)
+    first_rows = prefix_lookup(trace, groups, limit=1)
+    codes[first_rows.prefix_index], is_known[first_rows.prefix_index] = first_rows.rows[0], True
+    if is_known.all() or trace.is_empty:
+        return codes, is_known
+    # Arguments whose rows all have negative weights: deletions of rows that have yet to arrive.
+    missing = np.flatnonzero(~is_known)
+    negative = prefix_lookup(trace, np.ascontiguousarray(groups[:, missing]), signed=True)
+    negative_groups = missing[negative.prefix_index[negative.old != 0]]
+    codes[negative_groups], is_known[negative_groups] = (
+        negative.rows[0][negative.old != 0],
+        True,
+    )
+    return codes, is_known
 
 
 def _with_results(zset: ZSet, results: Int64Array) -> ZSet:

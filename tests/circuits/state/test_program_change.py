@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import chain, count
 from random import Random
 
 import pyarrow as pa
@@ -21,8 +22,10 @@ from circuits import (
     Retention,
     compile_datalog,
     compile_sql,
+    udf,
 )
 from circuits.state.program_change import ProgramChange
+from circuits.state.sliced_backfill import SlicedBackfill
 from tests.generators.program_histories import (
     COLUMNS,
     changed_program,
@@ -717,3 +720,55 @@ def play_timed(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_views_over_event_time_after_random_changes_equal_those_that_ran_from_the_start(seed):
     play_timed(seed)
+
+
+# User-defined functions
+
+CALLS = "CREATE VIEW a AS SELECT k, f(x) AS v FROM t;"
+T = {"t": "k bigint, x bigint"}
+
+
+def numbered_calls(text: str, *, numbers=count()) -> Circuit:  # noqa: B008 (one for all)
+    """Compile a program with a function ``f`` whose result differs from call to call."""
+    return compile_sql(
+        text,
+        T,
+        input_options={"t": InputOptions(keep="all")},
+        functions={"f": udf(lambda x: next(numbers), returns="bigint")},
+    )
+
+
+def total(*bags: Counter) -> Counter:
+    return sum_weights(chain.from_iterable(bag.items() for bag in bags))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("changed", "max_rows"),
+    [(CALLS.replace("f(x)", "f(x) + 1000"), None), (CALLS, None), (CALLS, 1), (CALLS, 3)],
+)
+def test_a_change_uses_the_results_that_the_state_has(changed, max_rows, seed):
+    random = Random(seed)
+    rows = [(random.randint(0, 3), random.choice([None, 5, 6])) for _ in range(2 + 2 * seed)]
+    old = numbered_calls(CALLS)
+    a = step_bags(old, {"t": [{"k": k, "x": x} for k, x in rows]})["a"]
+    new = numbered_calls(changed + "CREATE VIEW b AS SELECT DISTINCT v FROM a;")
+    if max_rows is None:
+        published = change(old, new)
+    else:
+        backfill = SlicedBackfill(ProgramChange(old, new))
+        while not backfill.is_complete:
+            half, rows = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+            deleted = [{"k": k, "x": x, "weight": -1} for k, x in half]
+            prepared = old.prepare({"t": deleted})
+            prepared.commit()
+            a = total(a, bag_of(prepared.outputs["a"]))
+            backfill.advance(prepared.changes, max_rows)
+        published = {name: bag_of(table) for name, table in backfill.finish().items()}
+    a, b = total(a, published.get("a", Counter())), published["b"]
+    for k, x in [*rows, (7, 5)]:
+        assert {v for _, v in a} == {v for (v,) in b}
+        later = step_bags(new, {"t": [{"k": k, "x": x, "weight": -1 if k < 7 else 1}]})
+        a, b = total(a, later["a"]), total(b, later["b"])
+    assert list(b.values()) == [1]
+    assert [v for _, v in a] == [v for (v,) in b]
