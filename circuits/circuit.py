@@ -370,6 +370,7 @@ columns 'nmae'; the relation needs name, age and may have weight
         turn: WriterTurn,
     ) -> CircuitStep:
         self._state.check_writable()
+        turn.version = self._state.version
         dictionary_lengths = self._state.truncate_dictionaries()
         previous_watermarks = self.graph.watermarks
         times = [self._clock()]

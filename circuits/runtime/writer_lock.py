@@ -37,12 +37,19 @@ POLL_INTERVAL_S: Final = 0.05
 
 
 class WriterTurn:
-    """The right of a thread to prepare a step. It exists as long as it is referenced."""
+    """The right of a thread to prepare a step. It exists as long as it is referenced.
 
-    __slots__ = ("__weakref__", "thread")
+    Attributes:
+        thread: The thread.
+        version: The version of the state from which the step is prepared; None until the thread has
+            the mutex.
+    """
+
+    __slots__ = ("__weakref__", "thread", "version")
 
     def __init__(self, thread: Thread) -> None:
         self.thread = thread
+        self.version: int | None = None
 
 
 class WriterLock:
@@ -87,10 +94,19 @@ class WriterLock:
             if self._waiting_threads:
                 self._turn_ended.notify_all()
 
-    def end_all(self) -> None:
-        """End all turns; call it when the steps prepared in them can no longer be committed."""
+    def end_before(self, version: int) -> None:
+        """End the turns of steps prepared from earlier versions; they cannot be committed any more.
+
+        The caller holds the mutex. A thread that waits for the mutex keeps its turn, because its
+        step will be prepared from the current version.
+        """
         with self._turns_lock:
-            self._turns.clear()
+            self._turns = [
+                reference
+                for reference in self._turns
+                if (turn := reference()) is not None
+                and (turn.version is None or turn.version >= version)
+            ]
             if self._waiting_threads:
                 self._turn_ended.notify_all()
 

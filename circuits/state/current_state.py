@@ -141,7 +141,6 @@ class CurrentState:
             BusyCircuitError: This thread is preparing another step at this moment.
         """
         self.turns.run_exclusively(self._commit, step)
-        self.turns.end_all()
 
     def _commit(self, step: PreparedStep) -> None:
         self.check_writable()
@@ -154,10 +153,11 @@ class CurrentState:
                 self.published = self.published.with_dictionaries()
         except BaseException:
             self._has_commit_failed = True
-            self.turns.end_all()  # no prepared step can be committed any more
+            self.turns.end_before(self.version + 1)  # no prepared step can be committed any more
             raise
         self.version += 1  # from here on the step cannot be abandoned
         self._is_undefined = False
+        self.turns.end_before(self.version)
 
     def abandon(self, step: PreparedStep) -> None:
         """Give up a prepared step, and remove the codes that it added if no other step has any."""
@@ -192,7 +192,6 @@ class CurrentState:
             )
         finally:
             self.turns.end(turn)
-        self.turns.end_all()
 
     def adopt(
         self,
@@ -217,13 +216,12 @@ class CurrentState:
             )
         finally:
             self.turns.end(turn)
-        self.turns.end_all()
 
     def _end_broken_turns(self) -> None:
         """End the turns of an undefined state: the steps prepared in them are lost."""
         # No commit runs at the same time, so an undefined state is that of a failed commit.
         if self._is_undefined:
-            self.turns.end_all()
+            self.turns.end_before(self.version + 1)
 
     def _replace(
         self,
@@ -243,6 +241,7 @@ class CurrentState:
         self.version += 1
         self._is_undefined = self._has_commit_failed = self._is_ended = False
         self._keeps_values = False
+        self.turns.end_before(self.version)
 
     def replace_runs(self, runs: Mapping[str, Mapping[ColumnOrder, Sequence[Run]]]) -> None:
         """Replace the runs of some arrangements; see `Circuit.replace_runs`."""

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -159,6 +160,28 @@ def test_readers_see_the_state_before_a_step_while_it_is_committed(circuit, gate
     with gate.holding(pool, copy.commit):
         assert circuit.query("SELECT * FROM e").num_rows == 4
     assert circuit.query("SELECT * FROM e").num_rows == 5
+
+
+def test_a_commit_does_not_end_the_turn_of_a_step_that_follows_it(circuit, gate, pool):
+    first = circuit.prepare({"e": edges("xy")})
+    staged = [*first.graph_step.staged, SlowCommit(gate)]
+    slow = replace(first, graph_step=replace(first.graph_step, staged=staged))
+
+    def open_gate() -> None:
+        """Let the commit go on when the next step has its turn and waits for the commit."""
+        while circuit._state.turns.open_turns < 2:
+            time.sleep(0.001)
+        gate._opened.set()
+
+    with ThreadPoolExecutor(1) as other:
+        with gate.holding(pool, slow.commit):
+            opened = other.submit(open_gate)
+            second = circuit.prepare({"e": edges("pp")})
+            opened.result(TIMEOUT)
+        with pytest.raises(BusyCircuitError):
+            other.submit(circuit.prepare, {"e": edges("qq")}, timeout=0).result(TIMEOUT)
+    second.commit()
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy", "pp")))
 
 
 def test_views_that_were_read_do_not_change_with_later_steps(circuit):
