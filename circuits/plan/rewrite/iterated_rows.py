@@ -22,6 +22,9 @@ join is multilinear, and a combination of rows exists from the first iteration a
 rows exist: the greatest of their iterations. The outer time, the step, needs no column. So a body
 is an ordinary plan, and the same rules turn it into N-way joins and make it incremental.
 
+A semijoin with recursive rows on its right side is a join. A recursion that keeps duplicates joins
+with the distinct keys of these rows, so that a row of the left side keeps its weight.
+
 A recursive plan may be on the right side of an antijoin in one case: it only computes keys of the
 left side, and these are joined with plans that do not depend on X (the context of a negation in
 `circuits.datalog.body`). More keys there do not change the result. So the keys of all iterations
@@ -38,11 +41,22 @@ References:
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial, reduce
+from typing import Final
 
 import pyarrow as pa
 
 from circuits.errors import CircuitError
-from circuits.plan.expressions import Column, Expression, Literal, substitute
+from circuits.plan.expressions import (
+    Call,
+    Column,
+    Expression,
+    Literal,
+    columns_of,
+    conjuncts,
+    shift_columns,
+    substitute,
+)
 from circuits.plan.fixpoint import ITERATION, SET, DistinctMode
 from circuits.plan.nodes import (
     CrossJoin,
@@ -66,6 +80,9 @@ __all__ = ["add_iterations", "is_recursive"]
 
 FIRST_ITERATION = Literal(0, pa.int64())
 
+# A row of the left side of a semijoin with these conditions has one key that can match.
+_EQUALITIES: Final = ("eq", "same")
+
 # The classes of nodes over recursive rows that may be on the right side of an antijoin.
 _NODES_OF_ANTIJOIN_KEYS = (
     CrossJoin,
@@ -85,7 +102,8 @@ def add_iterations(body: PlanNode, mode: DistinctMode) -> PlanNode:
     Raises:
         CircuitError: The body is not monotone.
     """
-    return RecursiveDistinct(_IterationRewriter().with_iterations(body), mode)
+    keeps_duplicates = mode.kind == "bag"
+    return RecursiveDistinct(_IterationRewriter(keeps_duplicates).with_iterations(body), mode)
 
 
 def is_recursive(plan: PlanNode) -> bool:
@@ -111,7 +129,8 @@ class _IterationRewriter:
     only as long as its node is referenced.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keeps_duplicates: bool) -> None:
+        self._keeps_duplicates = keeps_duplicates
         self._iterated: dict[int, tuple[PlanNode, PlanNode]] = {}
         self._without_iterations: dict[int, tuple[PlanNode, PlanNode]] = {}
 
@@ -165,7 +184,8 @@ class _IterationRewriter:
             case CrossJoin(inputs):
                 return self._cross(inputs, plan)
             case Semijoin(left, right, predicate, False) if is_recursive(right):
-                # The weight of a row does not matter: the result of the recursion is a set.
+                if self._keeps_duplicates:
+                    right, predicate = _distinct_keys(left, right, predicate)
                 product = CrossJoin((left, right))
                 left_columns = columns(product)[: len(left.fields)]
                 names = tuple(field.name for field in left.fields)
@@ -210,6 +230,63 @@ class _IterationRewriter:
                 iterations.append(all_columns[offset - 1])
         greatest = iterations[0] if len(iterations) == 1 else call("greatest", *iterations)
         return _map_with_iteration(crossed, other_columns, greatest, plan)
+
+
+def _distinct_keys(
+    left: PlanNode, right: PlanNode, predicate: Expression
+) -> tuple[PlanNode, Expression]:
+    """Return the right side of a semijoin as keys, of which a row of the left matches at most one.
+
+    Without them, a join with the right side would multiply the weights of the left rows.
+
+    Returns:
+        The distinct keys; and the predicate over the columns of the left side and the keys.
+
+    Raises:
+        CircuitError: A condition that reads both sides is not an equality of a value of each.
+    """
+    width = len(left.fields)
+    on_right: list[Expression] = []
+    keys: list[Expression] = []
+    conditions: list[Expression] = []
+    for condition in conjuncts([predicate]):
+        if _reads_left(condition, width) is False:
+            on_right.append(shift_columns(condition, -width))
+            continue
+        if _reads_left(condition, width) is None:
+            sides: tuple[Expression, ...] = ()
+            if isinstance(condition, Call) and condition.function in _EQUALITIES:
+                sides = condition.arguments
+            key = next((side for side in sides if _reads_left(side, width) is False), None)
+            if key is None or any(_reads_left(side, width) is None for side in sides):
+                raise CircuitError(
+                    "EXISTS or IN over rows of the same recursion compares with something else "
+                    "than equality, in a query that keeps duplicates: compare with =, or remove "
+                    "duplicates with UNION or DISTINCT"
+                )
+            assert isinstance(condition, Call)
+            column = Column(width + len(keys), key.type)
+            keys.append(shift_columns(key, -width))
+            arguments = tuple(column if side is key else side for side in sides)
+            condition = Call(condition.function, arguments, condition.type)
+        conditions.append(condition)
+    filtered = Filter(right, _all_of(on_right)) if on_right else right
+    values = tuple(keys) or (FIRST_ITERATION,)  # without a key, one row says that there are rows
+    names = tuple(f"key{index}" for index in range(len(values)))
+    return Distinct(Map(filtered, values, names)), _all_of(conditions)
+
+
+def _reads_left(expression: Expression, width: int) -> bool | None:
+    """Return whether an expression reads only the first ``width`` columns, or only later ones.
+
+    None if it reads both. A constant counts as one of the left side.
+    """
+    sides = {index < width for index in columns_of(expression)}
+    return None if len(sides) == 2 else sides != {False}
+
+
+def _all_of(conditions: list[Expression]) -> Expression:
+    return reduce(partial(call, "and"), conditions) if conditions else Literal(True, pa.bool_())
 
 
 def _map_with_iteration(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from circuits import UnsupportedSqlError, compile_sql
+from circuits import CircuitError, UnsupportedSqlError, compile_sql
 from circuits.errors import IterationError, SqlError
 from tests.support.tables import INT, Totals, bag_of, table_of
 
@@ -377,3 +377,64 @@ def test_queries_that_name_each_other_keep_duplicates_as_in_materialize(steps):
             for row in deltas[f"v_{name}"].to_pylist():
                 found[name][tuple(row.values())[:-1]] += row["weight"]
         assert {name: +rows for name, rows in found.items()} == _bags(+edges)
+
+
+@pytest.mark.parametrize(
+    ("condition", "matches"),
+    [
+        ("EXISTS (SELECT 1 FROM b WHERE b.k = t.n)", lambda n, b: any(k == n for k, _ in b)),
+        ("t.n IN (SELECT k FROM b)", lambda n, b: any(k == n for k, _ in b)),
+        ("EXISTS (SELECT 1 FROM b)", lambda n, b: bool(b)),
+        (
+            "EXISTS (SELECT 1 FROM b WHERE b.k + 1 = t.n AND b.v > 10 AND t.n > 1)",
+            lambda n, b: n > 1 and any(k + 1 == n and v > 10 for k, v in b),
+        ),
+    ],
+)
+def test_a_row_with_several_matches_in_the_recursion_keeps_its_weight(condition, matches):
+    circuit = compile_sql(
+        f"""
+        WITH MUTUALLY RECURSIVE
+            a (x BIGINT) AS (SELECT n FROM t WHERE {condition}),
+            b (k BIGINT, v BIGINT) AS (SELECT k, v FROM s UNION SELECT x, x + 10 FROM a)
+        SELECT x FROM a
+        """,
+        {"t": "n BIGINT", "s": "k BIGINT, v BIGINT"},
+        dialect="materialize",
+    )
+    chooser = random.Random(0)
+    t: Counter[int] = Counter()
+    s: Counter[tuple[int, int]] = Counter()
+    total: Counter[int] = Counter()
+    for _ in range(25):
+        rows = {"t": [], "s": []}
+        for _ in range(chooser.randint(1, 3)):
+            n, k, v = chooser.randint(0, 3), chooser.randint(0, 3), chooser.choice([10, 11, 20])
+            for name, bag, row in (("t", t, (n,)), ("s", s, (k, v))):
+                weight = chooser.choice([1, 2, -bag[row]])
+                bag[row] += weight
+                names = ("n",) if name == "t" else ("k", "v")
+                rows[name].append({**dict(zip(names, row, strict=True)), "weight": weight})
+        for row in circuit.step(rows)["view"].to_pylist():
+            total[row["x"]] += row["weight"]
+        b = {row for row, weight in s.items() if weight}
+        while True:
+            a = {n: weight for (n,), weight in t.items() if weight and matches(n, b)}
+            if b >= (derived := {(x, x + 10) for x in a}):
+                break
+            b |= derived
+        assert {x: weight for x, weight in total.items() if weight} == a
+
+
+def test_a_comparison_with_recursive_rows_that_keeps_duplicates_is_an_error():
+    with pytest.raises(CircuitError, match="compare with =, or remove duplicates with UNION"):
+        compile_sql(
+            """
+            WITH MUTUALLY RECURSIVE
+                a (x BIGINT) AS (SELECT n FROM t WHERE EXISTS (SELECT 1 FROM b WHERE b.x < t.n)),
+                b (x BIGINT) AS (SELECT n FROM t UNION SELECT x FROM a)
+            SELECT x FROM a
+            """,
+            {"t": "n BIGINT"},
+            dialect="materialize",
+        )
