@@ -44,6 +44,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.execution.cell import group_by_destination
 from streaming.distributed.execution.packets import (
     DRIVER,
+    MAX_TABLE_BYTES,
     OF_EXCHANGE,
     OF_VIEW,
     Kind,
@@ -52,6 +53,7 @@ from streaming.distributed.execution.packets import (
     divide_packets,
     pack_rows,
     read_packets,
+    slice_rows,
     write_packets,
 )
 from streaming.distributed.execution.routing import CELL
@@ -196,13 +198,15 @@ class JobPlan:
                 content, name = write_table(rows), str(stage.number)
                 yield _to_driver(partition, Kind.STAGE, name, 0, report.origin, content)
                 continue
-            sent = replicate_rows(stage, rows, grid).combine_chunks()
-            task_of_row = sent.column(CELL).to_numpy().astype(np.int64) % self.tasks
             number = str(stage.number)
-            report.sent_rows[number] += sent.num_rows
-            for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, number):
-                report.sent_bytes[number] += len(packet.content)
-                yield packet._replace(origin=report.origin)
+            # A row has at most one copy in each cell.
+            for part in slice_rows(rows, MAX_TABLE_BYTES // grid.cells):
+                sent = replicate_rows(stage, part, grid).combine_chunks()
+                task_of_row = sent.column(CELL).to_numpy().astype(np.int64) % self.tasks
+                report.sent_rows[number] += sent.num_rows
+                for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, number):
+                    report.sent_bytes[number] += len(packet.content)
+                    yield packet._replace(origin=report.origin)
         report.changed_rows.update(changed_rows)
         for view, level in self.layout.exchanged_views.items():
             for table in tables.get(f"view {view}", []):

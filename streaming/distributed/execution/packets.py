@@ -34,6 +34,7 @@ from streaming.distributed.execution.transport import write_table
 
 __all__ = [
     "DRIVER",
+    "MAX_TABLE_BYTES",
     "OF_EXCHANGE",
     "OF_VIEW",
     "PACKET_SCHEMA",
@@ -43,6 +44,7 @@ __all__ = [
     "divide_packets",
     "pack_rows",
     "read_packets",
+    "slice_rows",
     "write_packets",
 ]
 
@@ -55,6 +57,8 @@ OF_EXCHANGE: Final = -2
 MAX_PACKET_ROWS: Final = 1 << 17
 # A row of Spark has at most 2 GiB.
 MAX_PACKET_BYTES: Final = 1 << 26
+#: The most bytes of rows that are copied as one table: an array has at most 2 GiB of texts.
+MAX_TABLE_BYTES: Final = 1 << 30
 
 _SCHEMA: Final = pa.schema(
     {
@@ -107,17 +111,44 @@ def checksum(packet: Packet) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
 
 
+def slice_rows(table: pa.Table, max_bytes: int) -> Iterator[pa.Table]:
+    """Yield the rows of a table in slices of at most ``max_bytes``, or of one row.
+
+    Nothing is copied.
+
+    >>> texts = pa.table({"x": ["a" * 10, "b" * 10, "c"]})
+    >>> [part.num_rows for part in slice_rows(texts, 30)]
+    [1, 2]
+    """
+    if table.num_rows <= 1 or table.nbytes <= max_bytes:
+        yield table
+        return
+    half = table.num_rows // 2
+    yield from slice_rows(table.slice(0, half), max_bytes)
+    yield from slice_rows(table.slice(half), max_bytes)
+
+
 def pack_rows(
     table: pa.Table, task_of_row: npt.NDArray[np.int64], level: int, kind: Kind, name: str
 ) -> Iterator[Packet]:
     """Yield packets of the rows of a table for each task; their origin is empty.
 
     A packet has at most `MAX_PACKET_ROWS` rows, and about `MAX_PACKET_BYTES` if the rows have
-    similar sizes.
+    similar sizes. Tables of more than `MAX_TABLE_BYTES` are packed in slices.
 
     Complexity:
         O(rows · log rows).
     """
+    start = 0
+    for part in slice_rows(table, MAX_TABLE_BYTES):
+        tasks = task_of_row[start : start + part.num_rows]
+        yield from _pack_slice(part, tasks, level, kind, name)
+        start += part.num_rows
+
+
+def _pack_slice(
+    table: pa.Table, task_of_row: npt.NDArray[np.int64], level: int, kind: Kind, name: str
+) -> Iterator[Packet]:
     if not table.num_rows:
         return
     order = np.argsort(task_of_row, kind="stable")

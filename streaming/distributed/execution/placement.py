@@ -1,9 +1,11 @@
 """Assign rows to cells in numpy, exactly as `routing` does in Spark.
 
 A cell is one part of the grid over which a join is distributed; the equations are in
-`streaming.distributed.planning.grid`. This module is used for few rows, for tools that repartition
-state without a session, and for simulations of thousands of cells. Both implementations read the
-same `Grid` and use the same hash functions, so they send a row to the same cells.
+`streaming.distributed.planning.grid`. The tasks of a micro-batch that is one job call this module,
+and so do the driver for few rows, everything that moves state to another grid, and simulations of
+thousands of cells. Spark's expressions (`routing`) place the many rows that the driver sends to a
+stage. Both implementations read the same `Grid` and use the same hash functions, so they send a row
+to the same cells.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ def split_columns(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
 def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
     """Replicate packed rows once for each of their cells, with `CELL` and `ROLES`.
 
-    The driver calls this for few rows; `routing.route_rows` does the same on executors.
+    The tasks of a job call this for slices of their rows (`job_tasks.JobPlan.divide`), and the
+    driver for few rows. `routing.route_rows` does the same with Spark's expressions.
     """
     placed_fields = [pa.field(CELL, pa.int32()), pa.field(ROLES, pa.int32())]
     parts = [empty_table(pa.schema([*rows.schema, *placed_fields]))]

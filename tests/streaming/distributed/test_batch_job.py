@@ -30,10 +30,17 @@ from streaming import (
 from streaming.distributed import batch_job, engine
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
+from streaming.distributed.execution import job_tasks
 from streaming.distributed.execution import packets as packets_module
-from streaming.distributed.execution.packets import OF_EXCHANGE, Kind, Packet, pack_rows
+from streaming.distributed.execution.packets import (
+    OF_EXCHANGE,
+    Kind,
+    Packet,
+    pack_rows,
+    slice_rows,
+)
 from streaming.distributed.execution.routing import CELL
-from streaming.distributed.execution.stage_rows import divide_by_cell
+from streaming.distributed.execution.stage_rows import divide_by_cell, replicate_rows
 from streaming.distributed.execution.transport import read_table
 from streaming.distributed.execution.view_deltas import find_tasks
 from streaming.distributed.planning import grid_planning, load_balance
@@ -267,6 +274,36 @@ def test_rows_are_divided_by_their_cells_in_their_order(batches):
     assert divided.keys() == {*table.column(CELL).to_pylist()}
     for cell, rows in divided.items():
         assert rows.equals(table.filter(pc.equal(table.column(CELL), cell)))
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=9)), max_size=20), st.integers(1, 90))
+def test_slices_have_few_bytes_or_one_row(texts, most):
+    table = pa.table({"x": pa.array(texts, pa.string())})
+    slices = [*slice_rows(table, most)]
+    assert pa.concat_tables(slices).equals(table)
+    assert all(part.num_rows == 1 or part.nbytes <= most for part in slices if table.num_rows)
+
+
+def test_tasks_copy_rows_in_slices_with_the_same_result(tmp_path):
+    embedded, cluster = ViewSink(compile_sql(VIEWS, SCHEMAS)), LocalCluster(3)
+    sink = distributed(tmp_path)
+    copied: list[pa.Table] = []
+
+    def replicate(stage: Any, rows: pa.Table, grid: Any) -> pa.Table:
+        copied.append(rows)
+        return replicate_rows(stage, rows, grid)
+
+    with (
+        patch.object(job_tasks, "replicate_rows", replicate),
+        patch.object(job_tasks, "MAX_TABLE_BYTES", 400),
+        patch.object(packets_module, "MAX_TABLE_BYTES", 100),
+    ):
+        for number, table in enumerate(graph_batches(2, "slices")):
+            embedded(Frame(None, table), number)
+            sink(cluster.frame(table), number)
+            assert outputs(sink) == outputs(embedded)
+    sink.close()
+    assert copied and all(rows.num_rows == 1 or rows.nbytes <= 100 for rows in copied)
 
 
 @given(st.lists(st.text(max_size=40), max_size=20), st.integers(1, 60))
