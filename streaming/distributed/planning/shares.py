@@ -43,7 +43,14 @@ import numpy.typing as npt
 from dbsp_wcoj.cached_property import cached_property
 from streaming.errors import StreamingError
 
-__all__ = ["JoinAtom", "Shares", "choose_shares", "enumerate_shares", "weigh_atoms"]
+__all__ = [
+    "JoinAtom",
+    "Shares",
+    "choose_shares",
+    "enumerate_shares",
+    "find_combinations",
+    "weigh_atoms",
+]
 
 #: The maximum number of candidates of a search.
 MAX_CANDIDATES: Final = 500_000
@@ -277,25 +284,46 @@ def enumerate_shares(variables: int, cells: int) -> Candidates:
 
     If there are more than `MAX_CANDIDATES`, only powers of two are used.
 
+    Raises:
+        StreamingError: There are too many combinations of powers of two.
+
     >>> enumerate_shares(2, 3).tolist()
     [[1, 1], [1, 2], [1, 3], [2, 1], [3, 1]]
     """
     powers = 1 << np.arange(cells.bit_length())
     for allowed_shares in (np.arange(1, cells + 1), powers):
-        combinations_so_far = np.ones((1, 0), np.int64)
-        room = np.full(1, cells)  # the largest next share of each combination
-        for _ in range(variables):
-            # Repeat each combination once for each next share that fits; the smallest ones fit.
-            counts = np.searchsorted(allowed_shares, room, side="right")
-            if counts.sum() > MAX_CANDIDATES:
-                break
-            repeated = np.repeat(np.arange(len(combinations_so_far)), counts)
-            starts = np.repeat(counts.cumsum() - counts, counts)
-            next_share = allowed_shares[np.arange(len(repeated)) - starts]
-            combinations_so_far = np.column_stack([combinations_so_far[repeated], next_share])
-            room = room[repeated] // next_share
-        else:
-            return combinations_so_far
+        candidates = find_combinations(allowed_shares, variables, cells, MAX_CANDIDATES)
+        if candidates is not None:
+            return candidates
     raise StreamingError(
         f"{variables} join variables are too many for {cells} cells: use fewer cells"
     )
+
+
+def find_combinations(
+    allowed: npt.NDArray[np.int64], count: int, limit: int, max_rows: int
+) -> Candidates | None:
+    """Return all combinations of numbers whose product is at most ``limit``, a row for each.
+
+    Args:
+        allowed: The numbers, from 1 on in ascending order.
+        count: How many numbers a combination has.
+        limit: The largest product.
+        max_rows: The most combinations; None is returned if there are more.
+
+    >>> find_combinations(np.array([1, 2, 4]), 2, 4, 10).tolist()
+    [[1, 1], [1, 2], [1, 4], [2, 1], [2, 2], [4, 1]]
+    """
+    found = np.ones((1, 0), np.int64)
+    room = np.full(1, limit)  # the largest next number of each combination
+    for _ in range(count):
+        # Repeat each combination once for each next number that fits; the smallest ones fit.
+        counts = np.searchsorted(allowed, room, side="right")
+        if counts.sum() > max_rows:
+            return None
+        repeated = np.repeat(np.arange(len(found)), counts)
+        starts = np.repeat(counts.cumsum() - counts, counts)
+        following = allowed[np.arange(len(repeated)) - starts]
+        found = np.column_stack([found[repeated], following])
+        room = room[repeated] // following
+    return found

@@ -12,13 +12,14 @@ spread: the rows of each atom A with the value are split into f_A parts (see
     x_h = Σ_A N_A(h) / Π s_w,     y_h = Σ_A N_A(h) / (f_A Π s_w),     w: the other variables of A
 
 Spreading a value takes x_h from the cells of one coordinate and adds y_h <= x_h to all cells. This
-helps only if that coordinate is fuller than the others. A fixed threshold for N_A(h) cannot tell:
-a value with 1000 rows is a hub in one graph and ordinary in another. Therefore the values of a
+helps only if that coordinate is fuller than the others. A fixed threshold for N_A(h) cannot tell: a
+value with 1000 rows is a hub in one graph and ordinary in another. Therefore the values of a
 variable are tried from the heaviest on, and the number of spread values is the one for which the
 fullest coordinate has the least load. All combinations of parts ``f`` are tried for each value, and
-the one with the least y_h is used. Beame, Koutris, Suciu ("Skew in Parallel Query Processing", PODS
-2014) and Afrati, Ullman et al. (SharesSkew) solve the same problem by linear programs over
-logarithms; here shares are small integers.
+the one with the least y_h is used; if there are too many, only powers of two are tried. Beame,
+Koutris, Suciu ("Skew in Parallel Query Processing", PODS 2014) and Afrati, Ullman et al.
+(SharesSkew) solve the same problem by linear programs over logarithms; here shares are small
+integers.
 
 Only the most frequent values are counted; all other values are planned as equally frequent. An atom
 without a row of a heavy value is planned as if it had one. Such a row may be inserted later, and is
@@ -40,7 +41,7 @@ import pyarrow.compute as pc
 from streaming.distributed.execution.placement import hash_values
 from streaming.distributed.execution.transport import encode_column
 from streaming.distributed.planning.grid import Grid, HeavyGroup
-from streaming.distributed.planning.shares import Shares, enumerate_shares
+from streaming.distributed.planning.shares import Shares, find_combinations
 
 __all__ = [
     "MAX_COUNTED_VALUES",
@@ -57,6 +58,8 @@ MAX_COUNTED_VALUES = 1 << 14
 MIN_GAIN = 0.005
 #: The number of loads, by value and combination of parts, that are computed at a time: 32 MB.
 MAX_LOADS = 1 << 22
+#: The most combinations of parts that are all tried.
+MAX_COMBINATIONS = 1 << 15
 
 Numbers = npt.NDArray[np.float64]
 
@@ -196,13 +199,9 @@ def _heavy_values_of(
         [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
     ) / float(share)
     loads = np.maximum(values.rows, 1.0) / cells_per_coordinate  # by value and atom
-    # Combinations of parts f_A: a row for each combination, a column for each atom. If one of the
-    # parts can be doubled, another combination has less load.
-    combinations = enumerate_shares(len(atoms), share)
-    combinations = combinations[2 * combinations.prod(axis=1) > share]
-    # For each value h: x_h of the module docstring, the least y_h, and its combination.
+    # For each value h: x_h of the module docstring, the least y_h, and its combination of parts.
     unspread_load = loads.sum(axis=1)
-    best, spread_load = _least_loads(loads, combinations)
+    combinations, best, spread_load = _choose_combinations(loads, share)
     heaviest_first = np.argsort(-unspread_load, kind="stable")
     all_rows = np.array([totals[atom] for atom in atoms])
     load_of_other_values = float((all_rows / cells_per_coordinate).sum() - unspread_load.sum())
@@ -227,6 +226,42 @@ def _heavy_values_of(
         )
         groups.append(group)
     return groups
+
+
+def _choose_combinations(
+    loads: Numbers, share: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Numbers]:
+    """Choose the parts f_A of each value.
+
+    All combinations are tried, if there are at most `MAX_COMBINATIONS`. Otherwise only powers of
+    two are: the part of the atom with the largest load is doubled as often as the share allows.
+    Each doubling halves the load of one atom, so no other powers of two have less load.
+
+    Args:
+        loads: The load of each value by atom, if it is not spread.
+        share: The share of the variable.
+
+    Returns:
+        The combinations of parts, a row for each, and a column for each atom; for each value, the
+        number of its combination, and its load if it is spread.
+
+    Complexity:
+        O(k · a · c) for k values, a atoms and c combinations, or O(k · a · log share).
+    """
+    atoms = loads.shape[1]
+    integers = np.arange(1, share + 1)
+    combinations = find_combinations(integers, atoms, share, MAX_COMBINATIONS)
+    if combinations is not None:
+        # If one of the parts can be doubled, another combination has less load.
+        combinations = combinations[2 * combinations.prod(axis=1) > share]
+        return combinations, *_least_loads(loads, combinations)
+    parts, rest, values = np.ones(loads.shape, np.int64), loads.copy(), np.arange(len(loads))
+    for _ in range(share.bit_length() - 1):
+        largest = rest.argmax(axis=1)
+        parts[values, largest] *= 2
+        rest[values, largest] /= 2
+    combinations, best = np.unique(parts, axis=0, return_inverse=True)
+    return combinations, best.ravel(), rest.sum(axis=1)
 
 
 def _least_loads(

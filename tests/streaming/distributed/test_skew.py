@@ -7,6 +7,7 @@ import math
 import tracemalloc
 from collections import Counter
 from itertools import product
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +19,12 @@ from streaming.distributed.execution.placement import hash_values, place_rows
 from streaming.distributed.planning import skew
 from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares
-from streaming.distributed.planning.skew import count_values, heavy_values, skew_grid
+from streaming.distributed.planning.skew import (
+    _choose_combinations,
+    count_values,
+    heavy_values,
+    skew_grid,
+)
 from streaming.errors import StreamingError
 from tests.generators.strategies import LAW
 
@@ -198,3 +204,32 @@ def test_a_spread_that_does_not_fit_is_refused():
     with pytest.raises(StreamingError, match="in two groups of heavy values"):
         Grid(shares, (HeavyGroup("a", (2, 1, 1), (1,)), HeavyGroup("a", (1, 1, 2), (1, 2))))
     assert math.prod(shares.parts.values()) == 8
+
+
+def test_a_hub_of_many_atoms_is_spread():
+    atoms = [JoinAtom(f"r{k}", {"v": 0}, 1000.0 + k) for k in range(20)]
+    shares = Shares(tuple(atoms), {"v": 256})
+    counts = {(k, "v"): count_values([pa.array([7] * 500 + [*range(500)])]) for k in range(20)}
+    with patch.object(skew, "MAX_LOADS", 1):  # a table of loads would be slow here
+        (group, *_) = heavy_values(shares, counts)
+    assert "7" in group.texts and sorted(group.parts) == [1] * 12 + [2] * 8
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 9), min_size=3, max_size=3), min_size=1, max_size=4),
+    st.integers(1, 17),
+)
+def test_doubled_parts_have_the_least_load_of_all_powers_of_two(loads, share):
+    numbers = np.array(loads, float)
+    with patch.object(skew, "MAX_COMBINATIONS", 0):
+        combinations, best, least = _choose_combinations(numbers, share)
+    assert (combinations.prod(axis=1) <= share).all()
+    assert np.allclose((numbers / combinations[best]).sum(axis=1), least)
+    powers = [1, 2, 4, 8, 16]
+    for row, load in zip(numbers, least, strict=True):
+        assert np.isclose(
+            load,
+            min(
+                sum(row / parts) for parts in product(powers, repeat=3) if math.prod(parts) <= share
+            ),
+        )
