@@ -27,6 +27,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from streaming.distributed.execution.transport import decode_column, encode_column
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares, weigh_atoms
 from streaming.distributed.planning.skew import (
@@ -105,7 +106,22 @@ def stage_grid(
     shares = choose_shares(weigh_atoms(atoms, sizes=sizes, changed_rows=changed_rows), cells)
     if not stage.atoms or not counts:
         return Grid(shares)
-    return Grid(shares, heavy_values(shares, counts))
+    return Grid(shares, heavy_values(shares, _decode_counts(stage, shares, counts)))
+
+
+def _decode_counts(stage: Stage, shares: Shares, counts: KnownCounts) -> KnownCounts:
+    """Return counts with the values of columns instead of their transport encoding, for explain."""
+    fields = {relation.name: relation.fields for relation in stage.relations}
+    result = {}
+    for (position, name), of_atom in counts.items():
+        atom = stage.atoms[position]
+        types = [fields[atom.relation][column].type for column in shares.columns(atom, name)]
+        values = tuple(
+            decode_column(encode_column(column), type).combine_chunks()
+            for column, type in zip(of_atom.values, types, strict=True)
+        )
+        result[position, name] = replace(of_atom, values=values)
+    return result
 
 
 def view_grid(stage: Stage, cells: int, columns: Collection[int]) -> Grid:

@@ -8,13 +8,17 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from circuits import compile_sql
+from circuits import Circuit, compile_sql
 from circuits.runtime.incrementalize import incrementalize
+from streaming.distributed.cell_state import circuit_stages
+from streaming.distributed.execution.cell import driver_spec, group_by_destination
 from streaming.distributed.execution.placement import place_rows
+from streaming.distributed.execution.stage_rows import pack_relations, split_columns
 from streaming.distributed.explain import explain_stages
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import (
     count_in_tables,
+    grid_from_counts,
     stage_grid,
 )
 from streaming.distributed.planning.shares import JoinAtom, choose_shares, weigh_atoms
@@ -101,3 +105,23 @@ def test_without_counts_no_value_is_spread():
     for stage in stages_of(TRIANGLES).stages:
         assert stage_grid(stage, 8).heavy == ()
         assert isinstance(stage_grid(stage, 8), Grid)
+
+
+def test_heavy_values_of_encoded_columns_are_printed_as_values():
+    schema = pa.schema([("at", pa.timestamp("us")), ("x", pa.int64())])
+    circuit = compile_sql(
+        "SELECT a.x, b.x AS y FROM r a JOIN s b ON a.at IS NOT DISTINCT FROM b.at",
+        {"r": schema, "s": schema},
+    )
+    stages = circuit_stages(circuit)
+    (stage,) = stages.stages
+    hubs = [0] * 2000 + [None] * 1000
+    times = pa.array([*hubs, *range(1, 3000)], pa.int64()).cast(pa.timestamp("us"))
+    inputs = {name: pa.table({"at": times, "x": range(len(times))}) for name in ("r", "s")}
+    sent = group_by_destination(Circuit(driver_spec(circuit.spec, stages)).step(inputs))
+    tables = {r.name: sent[f"relation {r.name}"] for r in stage.relations}
+    packed = split_columns(stage, pack_relations(stage, tables))
+    grid = grid_from_counts(stage, 8, count_in_tables(stage, packed))
+    texts = {text for heavy in grid.heavy for text in heavy.texts}
+    assert texts == {"1970-01-01 00:00:00", "NULL"}
+    assert "at = 1970-01-01 00:00:00" in explain_stages(stages, [grid]).replace("v0", "at")
