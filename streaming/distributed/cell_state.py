@@ -47,6 +47,7 @@ from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.grid_planning import (
     KnownCounts,
     count_in_tables,
+    grid_from_counts,
     stage_grid,
     view_grid,
 )
@@ -232,7 +233,7 @@ class CellState:
         manifests: dict[tuple[int, int], bytes] = {}
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
-            choose_grid = partial(_choose_grid, stage, count, view_columns=_columns_of_grid(grid))
+            choose_grid = partial(_choose_other_grid, grid, stage, count)
             # If the grid of a partial stage has changed, its cells have emitted other rows.
             is_reselected = any(grids[n] != layout.grids[n] for n in stage.partial_stages)
             new_grid, written = stage_cells.repartition(
@@ -357,7 +358,17 @@ def _choose_grid(
     """
     if stage.view and view_columns:
         return view_grid(stage, count, view_columns)
-    return stage_grid(stage, count, counts=counts)
+    if counts is None:
+        return stage_grid(stage, count)
+    return grid_from_counts(stage, count, counts)
+
+
+def _choose_other_grid(
+    old_grid: Grid, stage: Stage, count: int, counts: KnownCounts | None
+) -> Grid:
+    """Choose the grid for another number of cells, or the old one if it places rows equally."""
+    grid = _choose_grid(stage, count, counts, _columns_of_grid(old_grid))
+    return old_grid if grid.is_same_placement(old_grid) else grid
 
 
 def _count_values(stage: Stage, state: OperatorState) -> KnownCounts | None:

@@ -181,6 +181,25 @@ class Grid:
         ]
         return sorted(sum(steps) for steps in product(*free))
 
+    def is_same_placement(self, other: Grid) -> bool:
+        """Return whether both grids assign every row to the same cells.
+
+        The weights of the atoms, and the texts and fractions of heavy values, assign no rows.
+        """
+        return self._placement == other._placement
+
+    @property
+    def _placement(self) -> tuple[Any, ...]:
+        return (
+            [(atom.relation, atom.columns) for atom in self.shares.atoms],
+            [*self.shares.parts.items()],
+            {
+                (heavy.variable, heavy.parts, value)
+                for heavy in self.heavy
+                for value in heavy.hashes
+            },
+        )
+
     def replication_factor(self, atom: int) -> float:
         """Return the factor by which heavy values increase the number of cells of an average row.
 

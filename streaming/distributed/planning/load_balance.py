@@ -142,7 +142,7 @@ class LoadBalance:
             new_grid = grid_from_counts(
                 stage, max_cells, counts or {}, changed_rows=self.changed_rows
             )
-            return grid if _is_same_placement(new_grid, grid) else new_grid
+            return grid if new_grid.is_same_placement(grid) else new_grid
 
         new_grid, new_manifests = cells.repartition(
             grid,
@@ -157,12 +157,3 @@ class LoadBalance:
             "stage %d was repartitioned to a new grid of %d cells", stage.number, new_grid.cells
         )
         return new_grid, new_manifests
-
-
-def _is_same_placement(grid: Grid, other: Grid) -> bool:
-    """Return whether both grids assign every row to the same cells."""
-    heavy_values, other_heavy_values = (
-        {(heavy.variable, heavy.parts, value) for heavy in either.heavy for value in heavy.hashes}
-        for either in (grid, other)
-    )
-    return grid.shares.parts == other.shares.parts and heavy_values == other_heavy_values

@@ -7,16 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from circuits import Circuit
+from circuits import Circuit, compile_sql
 from streaming import ReplayError, StateLockedError, ViewSink
 from streaming.cli.app import app
 from streaming.distributed import stage_cells
+from streaming.distributed.engine import read_newest_cells
 from streaming.distributed.rescaling import rescale_state
 from streaming.state.manifest import Manifest, manifest_name
 from streaming.state.open_files import open_files
+from tests.streaming.distributed.local_job import LocalCluster
 from tests.streaming.distributed.test_engine import (
     Frame,
     batch_of,
@@ -154,3 +157,52 @@ def test_rescaling_to_the_same_number_of_cells_chooses_the_grid_again(tmp_path):
     status, message = rescale(tmp_path, "--cells", "8")
     assert (status, message) == (0, "version 1: 8 cells already; nothing was changed")
     assert Manifest.decode(name.read_bytes(), name.name) == first
+
+
+CYCLES = "SELECT r.a, s.b, t.c FROM r JOIN s ON r.b = s.b JOIN t ON s.c = t.c AND r.a = t.a"
+CYCLE_SCHEMAS = {
+    "r": pa.schema([("a", pa.int64()), ("b", pa.int64())]),
+    "s": pa.schema([("b", pa.int64()), ("c", pa.int64())]),
+    "t": pa.schema([("c", pa.int64()), ("a", pa.int64())]),
+}
+
+
+def shares_after_rescale(state_dir: Path) -> list[int]:
+    cells = read_newest_cells(open_files(state_dir))
+    assert cells is not None
+    return [share for _, share in cells.layout[0]["parts"]]
+
+
+def test_relations_that_are_empty_now_are_planned_as_if_they_grew(tmp_path):
+    circuit = compile_sql(CYCLES, CYCLE_SCHEMAS)
+    sink = ViewSink(circuit, state_dir=tmp_path)
+    frame: Any = Frame(
+        None,
+        pa.table({"relation": ["r"] * 2000, "a": range(2000), "b": range(2000)}).append_column(
+            "c", pa.nulls(2000, pa.int64())
+        ),
+    )
+    sink(frame, 0)
+    sink.close()
+    rescale_state(open_files(tmp_path), cells=8)
+    assert shares_after_rescale(tmp_path) == [2, 2, 2]  # not of the size of r alone
+    rescale_state(open_files(tmp_path), cells=27)
+    assert shares_after_rescale(tmp_path) == [3, 3, 3]
+
+
+def test_a_join_that_stays_in_place_is_not_moved(tmp_path):
+    circuit = compile_sql(CYCLES, CYCLE_SCHEMAS)
+    cluster = LocalCluster()
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=8)
+    for number, counts in enumerate(((3000, 3000, 3000), (900, 1000, 1100))):
+        tables = []
+        for (name, schema), count in zip(CYCLE_SCHEMAS.items(), counts, strict=True):
+            values = range(number * 10_000, number * 10_000 + count)
+            columns = dict.fromkeys(schema.names, values)
+            tables.append(pa.table({"relation": [name] * count} | columns))
+        sink(cluster.frame(pa.concat_tables(tables, promote_options="default")), number)
+    sink.close()
+    before = read_newest_cells(open_files(tmp_path))
+    result = rescale_state(open_files(tmp_path), cells=8)
+    assert (result.moved, result.bytes_written) == (0, 0)
+    assert read_newest_cells(open_files(tmp_path)) == before
