@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from circuits import (
     Circuit,
@@ -355,6 +357,87 @@ def test_the_median_of_a_list_of_decimals_is_the_decimal_of_duckdb(values):
     (expected,) = duckdb.sql(text).fetchall()
     (row,) = compile_sql(text, {}).step({})["view"].to_pylist()
     assert repr(row["m"]) == repr(expected[0])
+
+
+#: Lists by the type of their elements.
+AGGREGATED_LISTS = {
+    "DATE": ["'2020-01-01'", "'2020-01-03', '2020-01-04'", "'1969-12-31', NULL, '1970-01-02'"],
+    "TIMESTAMP": [
+        "'2020-01-01', '2020-01-03 00:00:00.000001'",
+        "'1969-12-31 23:59:59.999997', '1970-01-01'",
+    ],
+    "TIMESTAMPTZ": ["'2020-01-01 00:00:00+00', '2020-01-02 00:00:00.000001+00'"],
+    "TIME": ["'01:00:00', '02:00:00.000001'", "'01:00:00', '03:00:00', '02:00:00'"],
+    "DOUBLE": [
+        "'1', 'inf', 'inf'",
+        "'-inf', 'inf'",
+        "-1.7e308, 1.7e308",
+        "5e-324, 5e-324",
+        "0.1, 0.2",
+    ],
+    "FLOAT": ["0.1, 0.2", "3e38, 3.2e38"],
+    "INT": ["1, 2", "NULL", ""],
+}
+
+
+@pytest.mark.parametrize("type_", AGGREGATED_LISTS)
+def test_the_median_of_a_list_is_that_of_duckdb(type_):
+    calls = [f"list_median([{elements}]::{type_}[])" for elements in AGGREGATED_LISTS[type_]]
+    columns = (f"{call}::VARCHAR AS v{i}, typeof({call}) AS t{i}" for i, call in enumerate(calls))
+    text = f"SELECT {', '.join(columns)}"
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        (expected,) = connection.execute(text).fetchall()
+    (row,) = compile_sql(text, {}).step({})["view"].to_pylist()
+    assert list(row.values())[:-1] == [value.replace("-nan", "nan") for value in expected]
+
+
+@pytest.mark.parametrize(
+    "elements",
+    [
+        "9007199254740993, 1, -9007199254740993",
+        "9223372036854775807, 9223372036854775807, -1, NULL",
+        "-9223372036854775807, 9223372036854775806, 0",
+        "0.1, 0.2, 0.4",
+        "1234567890123456789012.5::DECIMAL(38, 5), 0.00001, -1234567890123456789012.5",
+    ],
+)
+def test_the_mean_of_a_list_has_an_exact_sum_as_in_duckdb(elements):
+    text = f"SELECT list_avg([{elements}]) AS m"
+    ((expected,),) = duckdb.sql(text).fetchall()
+    (row,) = compile_sql(text, {}).step({})["view"].to_pylist()
+    assert row["m"] == expected
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(
+        st.none()
+        | st.lists(
+            st.none() | st.sampled_from([0, 1, -1, 2**53 + 1, -(2**53) - 1, 2**63 - 1, -(2**62)])
+        ),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_means_of_lists_of_integers_are_those_of_exact_sums(lists):
+    circuit = compile_sql("SELECT i, list_avg(l) AS m FROM t", {"t": "i INT, l BIGINT[]"})
+    rows = circuit.step({"t": [{"i": i, "l": part} for i, part in enumerate(lists)]})["view"]
+    means = {row["i"]: row["m"] for row in rows.to_pylist()}
+    for i, part in enumerate(lists):
+        numbers = [number for number in part or () if number is not None]
+        exact = float(sum(numbers)) / len(numbers) if numbers else None
+        assert means[i] == exact
+
+
+def test_the_median_deviation_of_times_is_that_of_duckdb():
+    days = ("2020-01-01", "2020-01-03", "2020-01-09", "2020-01-19")
+    for type_ in ("DATE", "TIMESTAMP"):
+        rows = ", ".join(f"({type_} '{day}')" for day in days)
+        text = f"SELECT mad(x)::VARCHAR AS m FROM (VALUES {rows}) v(x)"
+        ((expected,),) = duckdb.sql(text).fetchall()
+        (row,) = compile_sql(text, {}).step({})["view"].to_pylist()
+        assert row["m"] == expected
 
 
 @pytest.mark.parametrize(

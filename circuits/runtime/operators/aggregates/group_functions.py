@@ -22,7 +22,10 @@ from circuits.plan.nodes import AggregateCall
 from circuits.runtime.operators.ordered_rows import first_positions
 from circuits.types.codecs.arrow_buffers import expand_encoding
 from circuits.types.codecs.codec import NULL, Codec
-from circuits.types.functions.exact_integers import distance
+from circuits.types.functions.numbers.interpolation import (
+    interpolate_floats,
+    interpolate_integers,
+)
 from dbsp_wcoj import WeightOverflowError
 from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.limits import WORD_BYTES, Budget
@@ -221,25 +224,10 @@ def _quantile_cont(rows: RankedGroups) -> Int64Array:
         dtype = np.dtype(f"f{data_type.bit_width // 8}")
         low = values_of(low_codes, dtype).astype(np.float64)
         high = values_of(high_codes, dtype).astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):
-            values = np.where(low == high, low, low + (high - low) * share)
+        values = interpolate_floats(low, high, share)
         return rows.fill_all_groups(codes_of(values.astype(f"f{rows.result.type.bit_width // 8}")))
-    # A code of any other type is a whole number, such as of microseconds. The distance of two codes
-    # may exceed int64, so it is a uint64, and codes are added modulo 2**64. The exact result is at
-    # the code ``near``, or between it and ``far``, the next code towards the high one.
-    part = distance(low_codes, high_codes).astype(np.float64) * share
-    whole_part = np.trunc(part)
-    remainder = part - whole_part
-    direction = np.where(high_codes < low_codes, -1, 1)
-    near = low_codes + direction * whole_part.astype(np.uint64).view(np.int64)
-    far = near + direction
-    is_far_from_zero = (direction > 0) == (np.maximum(near, far) > 0)
-    if pa.types.is_timestamp(data_type) or pa.types.is_time(data_type):
-        # To the nearest code, half away from zero.
-        takes_far = (remainder > 0.5) | ((remainder == 0.5) & is_far_from_zero)
-    else:  # decimals and durations: towards zero
-        takes_far = (remainder > 0) & ~is_far_from_zero
-    return rows.fill_all_groups(np.where(takes_far, far, near))
+    # A code of any other type is a whole number, such as of microseconds.
+    return rows.fill_all_groups(interpolate_integers(low_codes, high_codes, share, data_type))
 
 
 def _product(rows: GroupedRows) -> Int64Array:

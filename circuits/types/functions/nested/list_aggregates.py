@@ -10,7 +10,6 @@ Cost: O(elements), and O(elements * log) for the extremes, the median and the mo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from pyarrow import types as arrow
 from circuits.types.codecs.arrow_buffers import BoolArray, Int64Array
 from circuits.types.codecs.codec import Codecs
 from circuits.types.codecs.nested import Lists, ranks
+from circuits.types.functions.argument_rows import relabel_scale, unscaled_digits
 from circuits.types.functions.casting.casts import convert
 from circuits.types.functions.function import (
     Arguments,
@@ -34,7 +34,12 @@ from circuits.types.functions.function import (
 )
 from circuits.types.functions.nested.list_masks import null_mask
 from circuits.types.functions.nested.list_rules import require_lists, type_null_lists
-from circuits.types.functions.type_rules import is_number
+from circuits.types.functions.numbers.interpolation import (
+    Floats,
+    interpolate_floats,
+    interpolate_integers,
+)
+from circuits.types.functions.type_rules import is_number, is_temporal
 
 __all__ = ["FUNCTIONS"]
 
@@ -229,14 +234,18 @@ def _median_rule(
     name: str, arguments: Arguments, target_type: pa.DataType | None
 ) -> TypedArguments:
     typed, element_type = _ELEMENT_RULE(name, arguments, target_type)
+    if arrow.is_date(element_type):
+        return typed, pa.timestamp("us")
     keeps_type = arrow.is_decimal(element_type) and element_type.precision <= _MAX_KEPT_PRECISION
+    keeps_type = keeps_type or arrow.is_float32(element_type)
     return typed, _FLOAT if is_number(element_type) and not keeps_type else element_type
 
 
 def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
-    """Return the middle element, or the mean of two middle numbers; the lower of other values.
+    """Return the middle element, or the mean of two middle ones; the lower of those without a mean.
 
-    As in DuckDB, the mean of decimals has their type, without its further digits.
+    Numbers and times have a mean. As in DuckDB, that of decimals has their type, without its
+    further digits, and that of dates is a timestamp.
     """
     present_indices, _, counts = _sorted_present(lists, present)
     starts = np.cumsum(counts) - counts
@@ -250,13 +259,55 @@ def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Ar
     high_indices = present_indices[np.minimum(starts + counts // 2, last)]
     low = lists.values.take(pa.array(low_indices, mask=is_empty))
     high = lists.values.take(pa.array(high_indices, mask=is_empty))
-    if arrow.is_decimal(result_type):
-        half_of_sum = pc.multiply(pc.add(low, high), pa.scalar(Decimal("0.5")))
-        return half_of_sum.cast(result_type, safe=False)
-    if not arrow.is_floating(result_type):
+    share = np.where(low_indices == high_indices, 0.0, 0.5)
+    if is_number(result_type) and not arrow.is_decimal(result_type):
+        numbers = interpolate_floats(_doubles_of(low), _doubles_of(high), share)
+        return pa.array(numbers, mask=is_empty).cast(result_type)
+    is_time = is_temporal(result_type) or arrow.is_time(result_type)
+    if not (arrow.is_decimal(result_type) or is_time or arrow.is_duration(result_type)):
         return low
-    low, high = convert(low, _FLOAT), convert(high, _FLOAT)
-    return pc.add(low, pc.divide(pc.subtract(high, low), 2.0))
+    low, high = convert(low, result_type), convert(high, result_type)
+    middle = interpolate_integers(_integers_of(low), _integers_of(high), share, result_type)
+    if arrow.is_decimal(result_type):
+        decimals = pc.cast(pa.array(middle, mask=is_empty), pa.decimal128(19, 0))
+        return relabel_scale(decimals, result_type.precision, result_type.scale)
+    return pa.array(middle, mask=is_empty).cast(result_type)
+
+
+def _doubles_of(values: pa.Array) -> Floats:
+    return np.asarray(pc.fill_null(convert(values, _FLOAT), 0).to_numpy(zero_copy_only=False))
+
+
+def _integers_of(values: pa.Array) -> Int64Array:
+    """Return the whole numbers of values: the digits of decimals, or the units of times."""
+    if arrow.is_decimal(values.type):
+        values = unscaled_digits(values)
+    return np.asarray(pc.fill_null(values.cast(_INT), 0).to_numpy(zero_copy_only=False))
+
+
+def _mean(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
+    """Return the mean of numbers; the sum of integers and of decimals is exact."""
+    element_type = lists.values.type
+    if arrow.is_floating(element_type) or arrow.is_null(element_type):
+        return _group_aggregate(lists, _FLOAT, "mean")
+    counts = _count(lists, present, _INT).to_numpy()
+    if arrow.is_decimal(element_type):
+        total = _group_aggregate(lists, pa.decimal256(76, element_type.scale), "sum")
+        sums, unit = _doubles_of(unscaled_digits(total)), 10.0**element_type.scale
+    else:
+        # The sums of the high and of the low 32 bits are exact, and their sum is rounded once.
+        numbers = pc.fill_null(convert(lists.values, _INT), 0).to_numpy(zero_copy_only=False)
+        high, low = _sums(numbers >> 32, lists), _sums(numbers & (2**32 - 1), lists)
+        sums, unit = np.asarray(high * 2.0**32 + low, np.float64), 1.0
+    with np.errstate(invalid="ignore"):
+        return pa.array(sums / (counts * unit), mask=counts == 0)
+
+
+def _sums(numbers: Int64Array, lists: Lists) -> Int64Array:
+    """Return the sum of the numbers of each list."""
+    ends = np.cumsum(lists.lengths)
+    totals = np.concatenate([[0], np.cumsum(numbers)])
+    return np.asarray(totals[ends] - totals[ends - lists.lengths])
 
 
 def _mode(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Array:
@@ -308,7 +359,7 @@ FUNCTIONS = (
         "list_avg",
         "the mean of the elements of the list a",
         _FLOAT_RULE,
-        _arrow_kernel("mean", _FLOAT),
+        _kernel(_mean),
     ),
     Function(
         "list_first",
@@ -375,7 +426,7 @@ FUNCTIONS = (
     ),
     Function(
         "list_median",
-        "the middle element of the sorted list a, or the mean of the two middle numbers",
+        "the middle element of the sorted list a, or the mean of the two middle numbers or times",
         _median_rule,
         _kernel(_median),
     ),
