@@ -48,7 +48,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
 from datetime import datetime
-from threading import RLock
+from threading import Lock, RLock
 from time import perf_counter
 from typing import Any, Final
 
@@ -258,6 +258,7 @@ class ViewSink:
         # The rows of the last micro-batch; None before the first one.
         self._last_rows: int | None = None
         self._observers: list[SinkObserver] = []
+        self._observers_lock = Lock()  # the other lock is held during a micro-batch
         self._recorder = MetricsRecorder(self._versions, StateNames(self._circuit.graph))
         # True if the circuit has the state of the last micro-batch; readers may then use it.
         self._is_current = False
@@ -316,7 +317,8 @@ class ViewSink:
 
     def add_observer(self, observer: SinkObserver) -> None:
         """Send the events of the following micro-batches to an observer, such as a live page."""
-        self._observers.append(observer)
+        with self._observers_lock:
+            self._observers.append(observer)
 
     def remove_observer(self, observer: SinkObserver) -> None:
         """Send no further events to an observer; no effect if it gets none.
@@ -324,10 +326,11 @@ class ViewSink:
         Any thread may call this. It does not wait for the running micro-batch, so an event that is
         being sent may still arrive.
         """
-        for index, other in enumerate(self._observers):
-            if other is observer:  # not ==, which is true for two observers of equal fields
-                del self._observers[index]
-                return
+        with self._observers_lock:
+            for index, other in enumerate(self._observers):
+                if other is observer:  # not ==, which is true for two observers of equal fields
+                    del self._observers[index]
+                    return
 
     def add_view(
         self,
@@ -676,6 +679,7 @@ class ViewSink:
             "_watch",
             "_last",
             "_observers",
+            "_observers_lock",
             "_recorder",
         )
         settings = {name: value for name, value in vars(self).items() if name not in not_settings}

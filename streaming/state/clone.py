@@ -192,6 +192,7 @@ def _clone(files: Files, copy: Files, folders: Collection[str]) -> CloneResult:
         parent=None,
         link=None,
         dead_letter_file=None,
+        dead_letters=0,
     )
     replace_atomically(copy, DEFINITION_FILE, definition)
     for folder in (DATA, ""):

@@ -28,11 +28,13 @@ from streaming.state.mapped.mapped_file import MappedFile, ScratchFile
 __all__ = [
     "DEFAULT_STATE_MODE",
     "LOCK_FILE",
+    "LOCK_TIMEOUT_S",
     "MIN_MAPPED_BYTES",
     "WRITE_BYTES",
     "LocalFiles",
     "check_mode",
     "folder_mode",
+    "is_locked_here",
     "make_folder",
 ]
 
@@ -564,6 +566,15 @@ def _exists(base: str, parent: int) -> bool:
     except FileNotFoundError:
         return False
     return True
+
+
+def is_locked_here(folder: Path) -> bool:
+    """Return whether a sink of this process has the lock of a directory."""
+    try:
+        status = os.stat(folder / LOCK_FILE, follow_symlinks=False)
+    except OSError:
+        return False
+    return (os.getpid(), status.st_dev, status.st_ino) in _LOCKED
 
 
 def _lock_key(handle: int) -> tuple[int, int, int]:

@@ -185,8 +185,12 @@ def application(
         assert monitor is not None
         is_health = request.url.path == "/healthz"
         result = monitor.health() if is_health else monitor.readiness()
+        # The reason may name views, operators and targets.
+        reason = result.reason
+        if access is not None and not _is_authorized(access, request):
+            reason = "ok" if result.ok else "not ok; the reason needs the token of the page"
         return Response(
-            f"{result.reason}\n", 200 if result.ok else 503, media_type="text/plain; charset=utf-8"
+            f"{reason}\n", 200 if result.ok else 503, media_type="text/plain; charset=utf-8"
         )
 
     monitoring = [Route("/metrics", metrics), *(Route(path, check) for path in CHECK_PATHS)]

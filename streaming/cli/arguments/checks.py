@@ -8,6 +8,7 @@ its result are skipped.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -49,6 +50,7 @@ from streaming.errors import (
 )
 from streaming.sources.change_feeds.change_order import missing_order_warning
 from streaming.state.directory_identity import IDENTITY_FILE, find_identity
+from streaming.state.local_files import LOCK_TIMEOUT_S, is_locked_here
 from streaming.state.manifest import list_batch_ids, read_manifest
 from streaming.state.program_change import (
     ChangeOptions,
@@ -375,13 +377,26 @@ def check_usable(
         if options.is_sliced:
             check_sliced_start(planned.old.spec, circuit.spec, options)
             check_slices(planned)
-    writer = None if state.folder is None else writer_of(state.folder)
+    writer = None if state.folder is None else _wait_for_writer(state.folder)
     if writer is not None:
         raise StateLockedError(
             f"{label} {state.text}: process {writer or 'unknown'} writes to it: stop that process, "
             "or name another folder"
         )
     return None if identity is None else identity.id
+
+
+def _wait_for_writer(folder: Path) -> int | None:
+    """Return the process that writes to a directory, or None; wait for one that is stopping.
+
+    The sink waits as long for the lock (`LocalFiles.lock`).
+    """
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while (writer := writer_of(folder)) is not None:
+        if is_locked_here(folder) or time.monotonic() > deadline:
+            return writer
+        time.sleep(0.05)
+    return None
 
 
 def _check_versions(

@@ -9,6 +9,7 @@ import typer
 
 from streaming.cli.arguments.options import (
     FORMULAS,
+    LOCAL_HOST,
     PAGE_PORT,
     Debug,
     Dialect,
@@ -168,7 +169,7 @@ def run(
     ] = "2g",
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
-    ui_host: Host = "127.0.0.1",
+    ui_host: Host = LOCAL_HOST,
     ui_token_file: TokenFile = None,
     ui_token: OldToken = None,
     metrics_port: Annotated[
@@ -186,7 +187,7 @@ def run(
             metavar="HOST",
             help="Address of --metrics-port; every machine that reaches it can read the metrics.",
         ),
-    ] = "127.0.0.1",
+    ] = LOCAL_HOST,
     max_commit_age: Annotated[
         float | None,
         optional(
@@ -299,7 +300,7 @@ def replay(
     max_seconds: MaxSeconds = None,
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
-    ui_host: Host = "127.0.0.1",
+    ui_host: Host = LOCAL_HOST,
     ui_token_file: TokenFile = None,
     ui_token: OldToken = None,
     json: Json = False,

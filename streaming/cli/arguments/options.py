@@ -10,6 +10,7 @@ import typer
 
 __all__ = [
     "FORMULAS",
+    "LOCAL_HOST",
     "PAGE_PORT",
     "Debug",
     "Dialect",
@@ -46,6 +47,8 @@ FORMULAS: Final = (
 )
 #: The port in `streaming.ui.page`; a test compares them.
 PAGE_PORT: Final = 8765
+#: The default address of the live page and of the metrics: this machine only.
+LOCAL_HOST: Final = "127.0.0.1"
 
 QueryText: TypeAlias = Annotated[
     str,

@@ -12,11 +12,12 @@
 
 Append ``,keys=nr,region`` for one row per key instead of changes, ``,mode=append`` for rows without
 weights, of a view that loses no rows, or ``,mode=complete`` for the whole view in each micro-batch.
-``{view}`` in a location is replaced by the name of the view. If several views share a sink and its
-location has no ``{view}``, the name is appended. If a database does not answer, the write is
-retried at most ``,retry_attempts=20`` times within ``,retry_seconds=120``. Put a password into
-PGPASSWORD or a password file, because other users of the machine can read the arguments of a
-command.
+``{view}`` in a folder, an Iceberg table and a table of a database stands for the name of the view.
+If several views share a sink and there is no ``{view}``, the name is appended. The last ``#`` that
+is not within single quotes begins the table of a database, as in ``postgres:host=h
+application_name='a#b'#t``. If a database does not answer, the write is retried at most
+``,retry_attempts=20`` times within ``,retry_seconds=120``. Put a password into PGPASSWORD or a
+password file, because other users of the machine can read the arguments of a command.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ import sqlite3
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -77,6 +79,7 @@ DATABASES: Final = (*DATABASE_FILES, "postgres")
 #: Time limit for the connection to a server.
 CONNECT_TIMEOUT_S: Final = 10
 _OPTION: Final = re.compile(rf",(?=(?:{'|'.join(OPTIONS)})=)")
+_QUOTED: Final = re.compile(r"'(?:[^'\\]|\\.)*'")
 _UNKNOWN_OPTION: Final = re.compile(r",([A-Za-z_]\w*)=")
 _HOW_TO_RETRY: Final = "write retry_attempts=N, 1 or more, and retry_seconds=SECONDS"
 #: The kind of a sink and its path, or the kind, the database and the table.
@@ -116,6 +119,11 @@ class SinkArgument:
             )
         if self.kind in ("parquet", "delta", "iceberg", *DATABASE_FILES) and not self.location:
             raise TargetError(f"{self.label}: name the location, {self.kind}:LOCATION")
+        if self.kind in DATABASE_FILES and "{view}" in self.location:
+            raise TargetError(
+                f"{self.label}: the views of a sink are tables of one file: name the table of "
+                f"each, {self.kind}:FILE#{{view}}"
+            )
         if self.kind == "console" and self.location:
             raise TargetError(f"{self.label}: the console has no location; write console")
         package, extra = PACKAGES.get(self.kind, ("", ""))
@@ -154,7 +162,7 @@ output_mode=OutputMode(mode='upsert', keys=('nr',)))
             )
         table = ""
         if kind in DATABASES:
-            location, _, table = location.partition("#")
+            location, table = _split_table(location)
         values: dict[str, str] = {}
         for option in options:
             key, _, value = option.partition("=")
@@ -335,7 +343,7 @@ def check_locations(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) 
 
     Args:
         sinks: The sink of each view.
-        folders: The paths that sources read.
+        folders: The paths that sources read, which may be patterns.
 
     Raises:
         TargetError: Two views, or a view and a source, share a location.
@@ -353,11 +361,32 @@ def check_locations(sinks: Mapping[str, SinkArgument], folders: Sequence[Path]) 
             if sink.kind in DATABASES:
                 continue
             for folder in folders:
-                if Path(location[1]) == Path(os.path.abspath(folder)):
+                if _reads_folder(os.path.abspath(folder), location[1]):
                     raise TargetError(
                         f"{sink.label}: view {view!r} is written to {folder}, which a source "
                         "reads: name another folder"
                     )
+
+
+def _reads_folder(path: str, folder: str) -> bool:
+    """Return whether a source at a path, which may be a pattern, reads files of a folder.
+
+    >>> _reads_folder("/out", "/out"), _reads_folder("/out/*.parquet", "/out")
+    (True, True)
+    >>> _reads_folder("/o*/v/x?", "/out/v"), _reads_folder("/out/1.parquet", "/out")
+    (True, False)
+    """
+    parent, name = os.path.split(path)
+    is_pattern = any(character in name for character in "*?[{")
+    return any(_matches(folder, each) for each in ([path, parent] if is_pattern else [path]))
+
+
+def _matches(path: str, pattern: str) -> bool:
+    """Return whether a path is equal to a pattern, or matches it folder by folder."""
+    parts, patterns = Path(path).parts, Path(pattern).parts
+    return path == pattern or (
+        len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
+    )
 
 
 def output_mode_of(mode: str | None, keys: Sequence[str] | None, *, label: str) -> OutputMode:
@@ -397,6 +426,17 @@ def retry_of(kind: str, attempts: int | None, seconds: float | None, *, label: s
         )
     except TargetError:
         raise TargetError(f"{label}: {_HOW_TO_RETRY}") from None
+
+
+def _split_table(location: str) -> tuple[str, str]:
+    """Return a database, and the table after the last ``#`` that is not within single quotes.
+
+    >>> _split_table("host=h password='a#b'"), _split_table("a#b.db#t"), _split_table("a.db")
+    (("host=h password='a#b'", ''), ('a#b.db', 't'), ('a.db', ''))
+    """
+    unquoted = _QUOTED.sub(lambda match: "'" * len(match[0]), location)
+    place = unquoted.rfind("#")
+    return (location, "") if place < 0 else (location[:place], location[place + 1 :])
 
 
 def _duckdb(file: str) -> Any:

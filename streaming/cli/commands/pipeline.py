@@ -40,6 +40,10 @@ def pipeline(
     """Refresh views over tables, or say how they are refreshed."""
     if action not in ACTIONS:
         raise EventsError(f"{action!r} is not an action of pipeline: write {', '.join(ACTIONS)}")
+    if every is not None and action != "run":
+        raise EventsError(f"--every is the pause of pipeline run: {action} has none, so remove it")
+    if plan and action != "explain":
+        raise EventsError(f"--plan is for pipeline explain: {action} shows no plan, so remove it")
     with show_compilation(console(stderr=True)):
         _perform(action, file, every=every, plan=plan, allow_drop=allow_drop, json=json)
 
@@ -50,7 +54,7 @@ def _perform(
     contents = read_pipeline(file)
     definition = contents.definition
     if action == "check":
-        _check(file, definition)
+        _check(file, definition, json=json)
     elif action == "explain":
         with _report_all_problems(definition):
             compiled = definition.compile()
@@ -101,10 +105,15 @@ def _refresh(opened: Pipeline) -> Refresh:
         raise
 
 
-def _check(file: Path, definition: PipelineDefinition) -> None:
+def _check(file: Path, definition: PipelineDefinition, *, json: bool) -> None:
     with _report_all_problems(definition):
         circuit = definition.compile().circuit
     definition.outputs(circuit)
+    if json:
+        files = [str(path) for path in definition.files.files]
+        tables, views = sorted(definition.tables), list(circuit.outputs)
+        print_json({"ok": True, "files": files, "tables": tables, "views": views})
+        return
     console().print(
         f"{file}: {plural(len(definition.files.files), 'file')} of SQL, "
         f"{plural(len(definition.tables), 'source table')}, "

@@ -34,7 +34,7 @@ from streaming.cli.terminal.display import (
     prepare_kernels,
     print_json,
 )
-from streaming.cli.terminal.page import announce, page_title
+from streaming.cli.terminal.page import announce, check_no_page, page_title
 from streaming.errors import EventsError, FailedError, RowError
 from streaming.sink.metrics import BatchMetrics
 from streaming.sink.observer import Published
@@ -79,6 +79,8 @@ def replay(
         raise EventsError(f"--output {output}: exists already; name a new folder")
     if output is not None:
         check_writable(output)
+    if not ui:
+        check_no_page(ui_host=ui_host, ui_port=ui_port, ui_token_file=ui_token_file)
     limits = parse_limits(max_step_rows, max_step_bytes, max_seconds)
     names = None if columns is None else [name.strip() for name in columns.split(",")]
     changes, changes_source = _read_changes(source, by=by, columns=names)

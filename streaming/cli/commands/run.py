@@ -42,6 +42,7 @@ from streaming.cli.arguments.limits import (
     parse_limits,
     parse_memory_limit,
 )
+from streaming.cli.arguments.options import LOCAL_HOST
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import assign_sinks, build_outputs
 from streaming.cli.arguments.state_location import CHECKPOINT, StateLocation
@@ -59,7 +60,7 @@ from streaming.cli.streaming_query import parse_interval, run_query
 from streaming.cli.terminal.dashboard import Dashboard
 from streaming.cli.terminal.display import console, prepare_kernels, print_json
 from streaming.cli.terminal.logs import Logs, check_format
-from streaming.cli.terminal.page import announce, page_title
+from streaming.cli.terminal.page import announce, check_no_page, page_title
 from streaming.cli.terminal.spark_error import is_lost_connection
 from streaming.errors import EventsError, StateError
 from streaming.java import find_java
@@ -522,6 +523,21 @@ def _check_options(checks: Checks, options: RunOptions) -> None:
             checks.problems.append(
                 f"{options.label('once')} ends after the existing rows, before the slices of new "
                 f"views: remove {label}, so that they are computed at once"
+            )
+    if not options.ui:
+        with checks.check():
+            # A job file may keep the settings of a page that it disables.
+            names = ("ui_host", "ui_port", "ui_token_file")
+            check_no_page(**{n: getattr(options, n) for n in names if n not in options.labels})
+    if options.metrics_port is None:
+        if options.max_commit_age is not None and not options.ui:
+            checks.problems.append(
+                f"{options.label('max_commit_age')} needs {options.label('metrics_port')} or "
+                f"{options.label('ui')}, which serve /healthz"
+            )
+        if options.metrics_host != LOCAL_HOST:
+            checks.problems.append(
+                f"{options.label('metrics_host')} needs {options.label('metrics_port')}"
             )
     if options.every is not None and options.once:
         checks.problems.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,13 @@ import pytest
 from circuits import DatalogError, InputOptions, Lateness, Retention, SqlError, compile_sql
 from streaming import EventsError, SqlTarget, TargetError, ViewDelta
 from streaming.cli.arguments.changes_file import ChangesFile
-from streaming.cli.arguments.sink import JsonLines, SinkArgument, assign_sinks, build_outputs
+from streaming.cli.arguments.sink import (
+    JsonLines,
+    SinkArgument,
+    assign_sinks,
+    build_outputs,
+    check_locations,
+)
 from streaming.cli.arguments.source import (
     SourceArgument,
     parse_sources,
@@ -221,11 +228,49 @@ def test_a_view_has_its_own_sink_and_output_mode(tmp_path):
         (["a=console", "a=console"], "view 'a' has a sink already"),
         (["console", "parquet:x"], "2 sinks name no view, and only one may"),
         (["a=sqlite:x,mode=upsert"], "keys=COLUMN for one row per key"),
+        (["duckdb:{view}.db"], r"tables of one file: name the table of each, duckdb:FILE#\{view\}"),
     ],
 )
 def test_invalid_sinks_are_refused(texts, message):
     with pytest.raises(TargetError, match=message):
         sinks_by_view(texts, compile_sql(VIEWS, {"e": EDGE}))
+
+
+@pytest.mark.parametrize(
+    ("text", "location", "table"),
+    [
+        ("postgres:host=h password='a#b'", "host=h password='a#b'", ""),
+        (r"postgres:host=h password='a\'#b'#t", r"host=h password='a\'#b'", "t"),
+        ("postgres:host=h#t", "host=h", "t"),
+        ("postgres:#t", "", "t"),
+        ("sqlite:a#b.db#t", "a#b.db", "t"),
+    ],
+)
+def test_the_table_of_a_database_follows_the_last_hash(text, location, table):
+    sink = SinkArgument.parse(text)
+    assert (sink.location, sink.table) == (location, table)
+
+
+@pytest.mark.parametrize(
+    ("path", "is_read"),
+    [
+        ("out", False),
+        ("out/a", True),
+        ("out/*", True),
+        ("out/a/*.parquet", True),
+        ("out/*/*.parquet", True),
+        ("o?t/b/[0-9]*", True),
+        ("out/a/0.parquet", False),
+        ("out/c/*.parquet", False),
+        ("*", False),
+        ("out/{view}", False),
+    ],
+)
+def test_a_source_that_reads_the_files_of_a_sink_is_refused(path, is_read):
+    sinks = sinks_by_view(["parquet:out/{view}"], compile_sql(VIEWS, {"e": EDGE}))
+    message = "which a source reads: name another folder"
+    with pytest.raises(TargetError, match=message) if is_read else nullcontext():
+        check_locations(sinks, [Path(path)])
 
 
 def test_an_error_for_a_missing_package_of_a_sink_names_its_extra(monkeypatch):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import fields
 from importlib import import_module
 from inspect import signature
@@ -33,6 +35,7 @@ from streaming.cli.command import REMOVED_OPTIONS, report_errors
 from streaming.cli.commands import bench as bench_module
 from streaming.cli.terminal.spark_error import is_lost_connection
 from streaming.demo.command import app as demo
+from streaming.state.local_files import LOCK_FILE
 from streaming.ui.access import TOKEN_VARIABLE
 from streaming.ui.page import PORT
 from tests.streaming.sink.test_view_sink import Frame
@@ -326,6 +329,12 @@ def test_explain_needs_no_rows_and_with_rows_shows_work(changes_path: Path) -> N
             [*RUN, "--ui", "--ui-host", "0.0.0.0"],
             "could open the page on 0.0.0.0: require a token",
         ),
+        ([*RUN, "--ui-port", "9"], "--ui-port applies only to the live page: add --ui"),
+        ([*RUN, "--ui-host", "0.0.0.0"], "--ui-host applies only to the live page: add --ui"),
+        ([*RUN, "--ui-token-file", "t"], "--ui-token-file applies only to the live page: add --ui"),
+        (["replay", "q", "--source", "f", "--ui-port", "9"], "--ui-port applies only to the live"),
+        ([*RUN, "--max-commit-age", "9"], "--max-commit-age needs --metrics-port or --ui"),
+        ([*RUN, "--metrics-host", "0.0.0.0"], "--metrics-host needs --metrics-port"),
         ([*RUN, "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
         ([*RUN, "--ui", "--ui-token=a-secret"], "or set the variable DBSP_WCOJ_UI_TOKEN"),
         (["replay", "f", "q", "--ui", "--ui-token", "a-secret"], "give --ui-token-file FILE"),
@@ -471,6 +480,25 @@ def test_inspect_shows_a_writer_and_damage(tmp_path: Path) -> None:
     status, out, _ = run("inspect", tmp_path, "--json")
     assert status == 1
     assert "is missing" in json.loads(out)["versions"][-1]["damage"]
+
+
+def test_a_start_waits_for_the_lock_of_a_process_that_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers that share a volume, both processes may have the id 1."""
+    sink = ViewSink(views(), state_dir=tmp_path)
+    feed(sink, 0, 1)
+    sink.close()
+    with open(tmp_path / LOCK_FILE, "r+") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        other.write(f"{os.getpid()}\n")
+        other.flush()
+        monkeypatch.setattr(time, "sleep", lambda seconds: fcntl.flock(other, fcntl.LOCK_UN))
+        check_usable(StateLocation.parse(str(tmp_path)), views())
+        fcntl.flock(other, fcntl.LOCK_EX)
+        monkeypatch.setattr("streaming.cli.arguments.checks.LOCK_TIMEOUT_S", -1.0)
+        with pytest.raises(StateLockedError, match=f"process {os.getpid()} writes to it"):
+            check_usable(StateLocation.parse(str(tmp_path)), views())
 
 
 def test_inspect_counts_dead_letters_by_reason(tmp_path: Path) -> None:

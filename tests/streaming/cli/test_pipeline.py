@@ -50,6 +50,10 @@ def test_explain_shows_how_each_view_is_refreshed(world):
 
 def test_check_reports_every_problem(world):
     assert "3 views; no problem" in run("check", world.file)
+    result = json.loads(run("check", world.file, "--json"))
+    assert result["ok"] and len(result["files"]) == 2
+    assert result["tables"] == ["customers", "orders"]
+    assert sorted(result["views"]) == ["cities", "lines", "strangers"]
     (world.folder / "sql" / "x.sql").write_text("CREATE VIEW x AS SELECT y, z FROM customers")
     text = run("check", world.file, status=2)
     assert text.count("error:") == 2
@@ -111,6 +115,14 @@ def test_a_view_that_the_engine_lacks_is_computed_by_spark(world, spark):
     rows = deltalake.DeltaTable(world.folder / "lake" / "x").to_pyarrow_table().to_pylist()
     customers = deltalake.DeltaTable(world.folder / "customers").to_pyarrow_table().to_pylist()
     assert sorted(row["y"] for row in rows) == sorted(row["id"] for row in customers)
+
+
+def test_options_of_other_actions_are_refused(world):
+    for action in ("refresh", "check", "run"):
+        assert "--plan is for pipeline explain" in run(action, world.file, "--plan", status=2)
+    for action in ("refresh", "check", "explain"):
+        text = run(action, world.file, "--every", "5 seconds", status=2)
+        assert "--every is the pause of pipeline run" in text
 
 
 def test_an_unknown_action_is_refused(world):

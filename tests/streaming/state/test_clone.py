@@ -5,19 +5,29 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from contextlib import closing
 from itertools import count
 
+import pyarrow as pa
 import pytest
 
 from circuits import compile_sql
-from streaming import StateDamagedError, StateError, StateLockedError, StateMismatchError
+from streaming import (
+    StateDamagedError,
+    StateError,
+    StateLockedError,
+    StateMismatchError,
+    ViewSink,
+)
 from streaming.state import clone
 from streaming.state.clone import clone_state
 from streaming.state.directory_identity import read_identity
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
+from tests.streaming.sink.test_view_sink import Frame
 from tests.streaming.state.test_program_change import COUNTS, PATHS, Job, expected, feed, run
 from tests.support.databases import Crash
+from tests.support.tables import EDGE
 
 
 @pytest.fixture
@@ -64,6 +74,17 @@ def test_a_clone_has_an_id_of_its_own_and_shares_files(job, tmp_path):
         assert os.path.samefile(job.state_dir / name, tmp_path / "copy" / name)
     assert (tmp_path / "copy" / "checkpoint" / "metadata").read_text() == "{}"
     assert not (tmp_path / "copy" / "none").exists()
+
+
+def test_a_clone_counts_its_own_dead_letters(tmp_path):
+    circuit = compile_sql("SELECT count(*) AS n FROM e", {"e": EDGE})
+    with closing(ViewSink(circuit, state_dir=tmp_path / "state", bad_rows="dead_letter")) as sink:
+        sink(Frame(pa.table({"src": pa.array([1, 2**63], pa.uint64()), "dst": [2, 3]})), 0)
+    clone_state(tmp_path / "state", tmp_path / "copy")
+    original, copy = (
+        read_manifest(LocalFiles(str(tmp_path / name)), 0) for name in ("state", "copy")
+    )
+    assert (original.dead_letters, copy.dead_letters) == (1, 0)
 
 
 def test_the_folders_of_a_clone_have_the_permissions_of_the_state(job, tmp_path):

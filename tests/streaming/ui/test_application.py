@@ -256,6 +256,21 @@ def test_a_page_for_other_machines_needs_a_token_and_a_free_port(ask):
         check_servable(port=ask.page._server.port)
 
 
+def test_a_check_gives_its_reason_only_to_visitors_with_the_token(ask, ask_with_token):
+    bearer = {"authorization": f"Bearer {TOKEN}"}
+    assert ask("/readyz")[::2] == (200, "waiting for rows\n")
+    assert ask_with_token("/readyz")[::2] == (200, "ok\n")
+    assert ask_with_token("/readyz", **bearer)[::2] == (200, "waiting for rows\n")
+    for client in (ask, ask_with_token):
+        monitor = client.sink._observers[0]
+        monitor.batch_failed(3, ValueError("view v"))
+    expected = "not ok; the reason needs the token of the page\n"
+    for path in ("/readyz", "/healthz"):
+        assert ask_with_token(path)[::2] == (503, expected)
+        assert "micro-batch 3 failed" in ask_with_token(path, **bearer)[2]
+        assert "micro-batch 3 failed" in ask(path)[2]
+
+
 def test_a_page_observes_the_sink_from_its_start_to_its_stop(ask):
     sink = ViewSink(compile_sql("SELECT src FROM e", {"e": EDGE}))
     with pytest.raises(PageError, match="Address already in use"):
