@@ -63,7 +63,7 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.range_scan import range_scan
 from dbsp_wcoj.storage.trace import ColumnOrder
-from dbsp_wcoj.zset import Int64Array
+from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["EventTimeBound", "late_mask"]
 
@@ -139,6 +139,9 @@ class EventTimeBound:
         # expiry.
         self._watermark_delay = span.units(self.type)
         self.expiry_delay = 0 if retain is None else retain.units(self.type) - self._watermark_delay
+        # The least and the greatest code of the type. A watermark or limit before the least one is
+        # possible; no row is before it.
+        self._min_code, self._max_code = _code_range(self.type)
         self._codecs = codecs
         self._column_codecs = [codecs.codec(field.type) for field in schema.fields]
         self._column_names = [field.name for field in schema.fields]
@@ -189,9 +192,14 @@ class EventTimeBound:
         """Return the watermark of the input, as a code, for a watermark of its source.
 
         Raises:
-            InputOptionsError: The value is not of the type of the column.
+            InputOptionsError: The value is not of the type of the column, or is too late for it.
         """
         code = self._code(value)
+        if code is not None and code > self._max_code:
+            raise InputOptionsError(
+                f"input {self._relation!r}: the watermark {value!r} is after the last time of "
+                f"type {self.type}: give at most {self.format_time(self._max_code)}"
+            )
         if code is None:
             zone = ""
             if types.is_timestamp(self.type):
@@ -219,21 +227,22 @@ class EventTimeBound:
         Complexity:
             About ten evaluations of each function, on at most 64 times each.
         """
-        while True:
+        while limit > self._min_code:
             start = limit
             for function in self._groups:
                 start = self._first_of_group(function, start)
             if start == limit:
                 return start
             limit = start
+        return limit
 
     def _first_of_group(self, function: Expression, time: int) -> int:
         """Return the least time for which a function has the same value as for ``time``."""
         # Invariant: the value at ``in_group`` is the same; after the first loop, the value at
         # ``outside`` is different.
         in_group, step = time, 1
-        while in_group > _MIN_CODE:  # step down, with steps of doubling size
-            times = [max(in_group - (step << k), _MIN_CODE) for k in range(16)]
+        while in_group > self._min_code:  # step down, with steps of doubling size
+            times = [max(in_group - (step << k), self._min_code) for k in range(16)]
             same = self._has_same_value(function, time, times)
             if not all(same):
                 first_other = same.index(False)
@@ -242,7 +251,7 @@ class EventTimeBound:
                 break
             in_group, step = times[-1], step << 16
         else:
-            return _MIN_CODE
+            return self._min_code
         while in_group - outside > 1:  # divide the range between the two into 64 parts
             width = in_group - outside
             times = sorted({outside + width * k // 64 for k in range(1, 64)} - {outside, in_group})
@@ -268,8 +277,12 @@ class EventTimeBound:
         return [bool(same) for same in value_codes[1:] == value_codes[0]]
 
     def decode_time(self, watermark: int) -> pa.Scalar:
-        """Return a watermark as a value of the type of the event time."""
-        return self._codecs.codec(self.type).decode(np.array([watermark]))[0]
+        """Return a watermark as a value of the type of the event time.
+
+        A watermark before the least value of the type is returned as that value.
+        """
+        code = min(max(watermark, self._min_code), self._max_code)
+        return self._codecs.codec(self.type).decode(np.array([code]))[0]
 
     def format_time(self, watermark: int) -> Any:
         """Return a watermark as a text for messages."""
@@ -292,6 +305,16 @@ class EventTimeBound:
         if types.is_timestamp(self.type):
             unit = _NANOSECONDS_PER_UNIT[self.type.unit]
         return nanoseconds // unit
+
+
+def _code_range(type: pa.DataType) -> tuple[int, int]:
+    """Return the least and the greatest code of a type of event times."""
+    if types.is_date32(type):
+        type = pa.int32()
+    if types.is_integer(type) and not types.is_uint64(type):  # of which each number is a code
+        limits = np.iinfo(type.to_pandas_dtype())
+        return max(int(limits.min), _MIN_CODE), int(limits.max)
+    return _MIN_CODE, MAX_INT64
 
 
 def late_mask(times: Int64Array, watermark: int | None) -> BoolArray:

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from circuits.runtime.graph_node import Node, prepare_node
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.operator import StepContext
+from circuits.runtime.operators.user_call import UserCallOperator
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.trace import Staged
 
@@ -86,7 +87,14 @@ def publish(
             delta, staged = node.empty, None
             if context.first or any(len(deltas[i]) for i in node.inputs):
                 inputs = [deltas[i] for i in node.inputs]
-                delta, staged = prepare_node(position, node, inputs, context)
+                if isinstance(node.operator, UserCallOperator):
+                    # A function is called once for each row, and the state stores this result.
+                    node.operator.use_results_of(committed[position])
+                try:
+                    delta, staged = prepare_node(position, node, inputs, context)
+                finally:
+                    if isinstance(node.operator, UserCallOperator):
+                        node.operator.known_results = None
             if isinstance(node.operator, Integrate):
                 integrals[position] = staged
         else:

@@ -54,8 +54,9 @@ class UserCallOperator:
     Attributes:
         plan: The call.
         trace: The rows that the function was called for, as the module describes them.
-        known_results: A trace of an equal operator, whose results a backfill uses for arguments
-            that ``trace`` does not have; None outside of a backfill.
+        known_results: Rows as in ``trace``, whose results are used for arguments that ``trace``
+            does not have: those of an equal operator in a backfill, those of the first computation
+            if a step is computed twice; else None.
     """
 
     def __init__(self, plan: UserCall, codecs: Codecs) -> None:
@@ -105,12 +106,24 @@ class UserCallOperator:
             codes[~is_known] = self._call(groups[:, ~is_known], delta, context.budget)
         results[called_rows] = codes[group_of_row]
         rows = delta.row_array
+        staged = self.trace.prepare(self._stored_rows(rows, results, delta, called_rows))
+        return _with_results(delta, results), staged
+
+    def use_results_of(self, delta: ZSet) -> None:
+        """Set ``known_results`` to the results in a delta that `prepare` has returned."""
+        rows, results = delta.row_array[:-1], delta.row_array[-1]
+        stored = self._stored_rows(rows, results, delta, self._group(delta)[0])
+        self.known_results = known = Trace(stored.arity)
+        if len(stored):
+            known.update(stored)
+
+    def _stored_rows(
+        self, rows: Int64Array, results: Int64Array, delta: ZSet, called_rows: Int64Array
+    ) -> ZSet:
+        """Return the rows of a delta for which the function is called, as the trace stores them."""
         stored = np.concatenate((rows[self._arguments], results[None], rows[self._others]))
         stored = np.ascontiguousarray(stored[:, called_rows])
-        staged = self.trace.prepare(
-            consolidated_rows(stored, delta.weight_array[called_rows].copy())
-        )
-        return _with_results(delta, results), staged
+        return consolidated_rows(stored, delta.weight_array[called_rows].copy())
 
     def _group(self, zset: ZSet) -> tuple[Int64Array, Int64Array, Int64Array]:
         """Group the rows that the function is called for by their arguments.

@@ -19,7 +19,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circuits import Circuit, InputOptions, Retention, compile_sql
+from circuits import Circuit, InputOptions, Retention, compile_sql, udf
 from circuits.inputs.input_options import OnExpiry
 from tests.support.tables import INT, bag_of
 
@@ -340,3 +340,34 @@ def test_a_step_without_expiry_is_computed_once(monkeypatch):
         runs.clear()
         circuit.step(tables_of([("a", (0, ts, 1), 1)]))
         assert len(runs) == expected
+
+
+def test_a_function_is_called_once_for_each_row_in_a_step_with_expired_rows():
+    calls: list[int] = []
+
+    def number(ts: int) -> int:
+        calls.append(ts)
+        return len(calls)
+
+    circuit = circuit_of(
+        "SELECT ts, f(ts) AS v FROM a",
+        {"a": 5},
+        "keep",
+        functions={"f": udf(number, returns="bigint")},
+        materialize=True,
+    )
+    published = [
+        bag_of(circuit.step(tables_of([("a", (1, ts, 1), weight)]))["view"])
+        for ts, weight in [(1, 1), (10, 1), (20, 1), (20, 1), (20, -2), (18, -1), (18, 2)]
+    ]
+    assert calls == [1, 10, 20, 18]
+    assert published == [
+        {(1, 1): 1},
+        {(10, 2): 1},
+        {(20, 3): 1},
+        {(20, 3): 1},
+        {(20, 3): -2},
+        {(18, 4): -1},
+        {(18, 4): 2},
+    ]
+    assert bag_of(circuit.views["view"]) == {(1, 1): 1, (10, 2): 1, (18, 4): 1}

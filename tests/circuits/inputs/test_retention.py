@@ -314,3 +314,38 @@ def test_times_outside_of_pythons_range_are_rejected_like_others(zone):
     assert late.reason == "late" and "'-7537-05-18 18:40:00.000000" in late.message
     (missing,) = circuit.prepare({"r": table(3 * 10**17 + 1, -1)}).rejected["r"]
     assert missing.reason == "missing" and "'11476-08-15 05:20:00.000001" in missing.message
+
+
+@pytest.mark.parametrize("on_expiry", ["retract", "keep"])
+@pytest.mark.parametrize(
+    ("type", "time", "length"),
+    [
+        (pa.int8(), -100, 100),
+        (pa.int16(), -(2**15), 1),
+        (pa.uint32(), 5, 10),
+        (pa.date32(), pa.scalar(-(2**31), pa.int32()).cast(pa.date32()), "1 day"),
+        (pa.uint64(), 3, 10),
+    ],
+)
+def test_a_watermark_before_the_least_value_of_a_type_is_that_value(type, time, length, on_expiry):
+    rules = {"r": InputOptions(retain=Retention("t", length, on_expiry=on_expiry))}
+    query = "SELECT t AS tens, count(*) AS many FROM r GROUP BY 1"
+    if pa.types.is_integer(type):
+        query = "SELECT cast(t / 10 AS bigint) AS tens, count(*) AS many FROM r GROUP BY 1"
+    circuit = compile_sql(query, {"r": pa.schema([("t", type)])}, input_options=rules)
+    table = pa.table({"t": pa.array([time], type)})
+    assert circuit.step({"r": table})["view"].num_rows == 1
+    least = 0 if pa.types.is_unsigned_integer(type) else -(2 ** (type.bit_width - 1))
+    integer = pa.int32() if type == pa.date32() else type
+    assert circuit.watermarks["r"].cast(integer) == pa.scalar(least, integer)
+    assert circuit.step({"r": table})["view"]["many"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("rows", [{}, {"r": table_of(pa.timestamp("ns"), NOON)}])
+def test_a_watermark_after_the_last_time_of_a_type_is_refused(rows):
+    circuit = circuit_of(pa.timestamp("ns"), Retention("t", "1 day"))
+    with pytest.raises(
+        InputOptionsError, match=r"after the last time of type .*: give at most 2262"
+    ):
+        circuit.step(rows, {"r": datetime(2500, 1, 1)})
+    circuit.step(rows, {"r": datetime(1, 1, 1)})
