@@ -323,8 +323,10 @@ columns: name; the relation needs name, age and may have weight
             SchemaError: Columns are missing, surplus or repeated.
         """
         schema, layouts = table.schema, self._last_layout
-        if layouts and layouts[0][0].equals(schema):
-            return layouts[0][1]
+        if layouts:
+            last_schema, last_layout = layouts[0]  # read once: other threads replace it
+            if last_schema.equals(schema):
+                return last_layout
         self.check_columns(table)
         names = table.column_names
         for name in self.columns:

@@ -354,3 +354,21 @@ def test_columns_of_a_type_in_several_chunks_are_encoded_at_once(
     rows = pa.table({name: [1, 2] for name in "abc"})
     target.to_zset(pa.concat_tables([rows, rows]), Codecs())
     assert encoded == [12]
+
+
+def test_a_layout_that_another_thread_replaces_is_not_used_for_this_table():
+    schema = Schema.of("r", pa.schema([("a", pa.int64()), ("b", pa.int64())]))
+    table = pa.table({"a": [1], "b": [2]})
+    other = pa.table({"b": [2], "a": [1]})
+    schema.to_zset(other, Codecs())
+    ((other_schema, other_layout),) = schema._last_layout
+
+    class ReplacedSchema:
+        def equals(self, another: pa.Schema) -> bool:
+            schema._last_layout[:] = [(other_schema, other_layout)]
+            return True
+
+    schema.to_zset(table, Codecs())
+    ((_, layout),) = schema._last_layout
+    schema._last_layout[:] = [(ReplacedSchema(), layout)]
+    assert schema.to_zset(table, Codecs()).to_dict() == {(1, 2): 1}
