@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from typing import Final, cast
 
 from circuits.datalog.program import (
@@ -342,7 +343,9 @@ def _scale(function: str, arguments: Sequence[Term], directions: Sequence[Direct
 def _sign(term: Term) -> int | None:
     """Return the sign of a constant; None for any other term."""
     match term:
-        case TypedConstant(value=value) if isinstance(value, int | float) and value == value:
+        case TypedConstant(value=value) if (
+            isinstance(value, int | float | Decimal) and value == value
+        ):
             return (value > 0) - (value < 0)
         case FunctionCall(function="negate", arguments=(inner,)):
             sign = _sign(inner)

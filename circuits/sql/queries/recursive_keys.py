@@ -23,6 +23,7 @@ Reference: Ross, Sagiv. Monotonic aggregation in deductive databases. PODS 1992.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Final, Literal
 
 from sqlglot import exp
@@ -250,8 +251,9 @@ def _reverse(direction: Direction) -> Direction:
 
 def _scale(direction: Direction, factor: object) -> Direction:
     """Return the direction of a value times, or divided by, a positive constant."""
-    is_positive = isinstance(factor, int | float) and not isinstance(factor, bool) and factor > 0
-    return direction if is_positive else None
+    if isinstance(factor, bool) or not isinstance(factor, int | float | Decimal):
+        return None
+    return direction if factor > 0 else None
 
 
 def _combine(directions: Sequence[Direction]) -> Direction:

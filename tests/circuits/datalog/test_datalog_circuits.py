@@ -16,6 +16,7 @@ from tests.generators.datalog_programs import DATABASE, PROGRAMS, SCHEMA
 from tests.oracles.datalog_extenders import answers
 from tests.oracles.naive_datalog import evaluate_program
 from tests.support.shared_data import needs_cases
+from tests.support.tables import bag_of
 
 Row = tuple[Any, ...]
 CASES = [case for case in QUERIES if case.values[0]["name"] != UNTYPED]
@@ -142,3 +143,15 @@ def test_alternatives_may_bind_one_variable_to_a_minimum_and_to_a_column(changes
             circuit.step({name: table(schema, [((x, y), weight)])})
         expected = least_costs(state["e"], state["s"])
         assert rows(circuit.views["d"]) == Counter({row: 1 for row in expected.items()})
+
+
+@pytest.mark.parametrize("cost", ["c * 0.5", "0.5 * c", "c / 2.0", "0.5e0 * c"])
+def test_a_minimum_may_pass_on_its_value_times_a_decimal_constant(cost):
+    circuit = compile_datalog(
+        f"d(x, min(c)) :- s(x, c). d(y, min({cost})) :- d(x, c), e(x, y).",
+        {"s": "x bigint, c double", "e": "x bigint, y bigint"},
+    )
+    step = circuit.step(
+        {"s": [{"x": 1, "c": 8.0}], "e": [{"x": 1, "y": 2}, {"x": 2, "y": 3}, {"x": 1, "y": 3}]}
+    )
+    assert bag_of(step["d"]) == {(1, 8.0): 1, (2, 4.0): 1, (3, 2.0): 1}

@@ -438,3 +438,18 @@ def test_a_comparison_with_recursive_rows_that_keeps_duplicates_is_an_error():
             {"t": "n BIGINT"},
             dialect="materialize",
         )
+
+
+@pytest.mark.parametrize("cost", ["c * 0.5", "0.5 * c", "c / 2", "c * CAST(0.5 AS DOUBLE)"])
+@pytest.mark.parametrize("type", ["decimal(10,2)", "double"])
+def test_a_minimum_may_pass_on_its_value_times_a_decimal_constant(cost, type):
+    circuit = compile_sql(
+        "WITH RECURSIVE d(x, c) USING KEY (x, min(c)) AS ("
+        f"SELECT x, c FROM s UNION SELECT e.y, CAST({cost} AS {type}) FROM d JOIN e ON d.x = e.x"
+        ") SELECT * FROM d",
+        {"s": f"x bigint, c {type}", "e": "x bigint, y bigint"},
+    )
+    step = circuit.step(
+        {"s": [{"x": 1, "c": 8}], "e": [{"x": 1, "y": 2}, {"x": 2, "y": 3}, {"x": 1, "y": 3}]}
+    )
+    assert bag_of(step["view"]) == {(1, 8): 1, (2, 4): 1, (3, 2): 1}
