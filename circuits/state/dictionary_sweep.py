@@ -168,7 +168,8 @@ class DictionarySweeper:
             for name, columns in coded_traces(self._graph).items()
         )
         due_at = self._graph.values_after_sweep + marks // MARKS_PER_NEW_VALUE
-        self._due_at = max(self._due_at, due_at)
+        # After a deletion of many rows, a sweep is due earlier, so ask again before.
+        self._due_at = min(due_at, _next_due(values))
         return values >= due_at
 
     def _end(self) -> None:

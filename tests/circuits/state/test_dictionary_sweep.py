@@ -278,3 +278,18 @@ def test_a_sweep_without_memory_is_abandoned_and_the_next_one_succeeds(restore_l
         assert strings_of(circuit) == {"text": 2}
     circuit.step({"r": [{"k": "new", "v": "new"}]})
     assert strings_of(circuit) == {"text": 1}
+
+
+def test_a_sweep_begins_soon_after_a_deletion_of_many_rows(restore_limits):
+    dictionary_sweep.MIN_NEW_VALUES = 10
+    restore_limits.setattr(dictionary_sweep, "MIN_WORK", 10**6)
+    circuit = compile_sql("SELECT v, n FROM r", {"r": "v text, n bigint"}, materialize=True)
+    rows = [{"v": f"v{n % 100}", "n": n} for n in range(50_000)]
+    circuit.step({"r": rows})
+    circuit.step({"r": [{**row, "weight": -1} for row in rows]})
+    most_strings = 0
+    for step in range(20):  # 50,000 rows with texts have allowed for 3,000 new texts
+        circuit.step({"r": [{"v": f"w{step * 20 + n}", "n": 0} for n in range(20)]})
+        most_strings = max(most_strings, strings_of(circuit)["text"])
+        circuit.step({"r": [{"v": f"w{step * 20 + n}", "n": 0, "weight": -1} for n in range(20)]})
+    assert most_strings <= 200
