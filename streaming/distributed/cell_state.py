@@ -22,6 +22,7 @@ from types import MappingProxyType
 
 from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
+from circuits.plan.nodes import Field
 from circuits.runtime.incrementalize import incrementalize
 from circuits.state.circuit_state import StateStep
 from circuits.state.migration import (
@@ -62,8 +63,8 @@ from streaming.state.verified_files import read_state
 
 __all__ = [
     "CellState",
-    "check_distributable",
     "circuit_stages",
+    "distributable_stages",
     "divide_circuit",
     "materialized_views",
 ]
@@ -252,13 +253,12 @@ class CellState:
         return CellVersions(count, GridLayout(count, tuple(grids)).json_values, manifests)
 
 
-def check_distributable(circuit: Circuit) -> None:
-    """Check that cells can run the views of a circuit.
+def distributable_stages(circuit: Circuit) -> Stages:
+    """Return the stages of a circuit, after checking that cells can run them.
 
     Raises:
         StreamingError: A view reads ``now()`` or emits rows on window close, an input keeps the
-            results of expired rows, or a materialized view has a column that cannot be sent to its
-            cell.
+            results of expired rows, or a stage reads a column that cannot be sent to its cell.
     """
     inputs = [
         name
@@ -279,16 +279,34 @@ def check_distributable(circuit: Circuit) -> None:
         raise StreamingError(
             "a view compares with now(), and cells have no time of the step: use mode='embedded'"
         )
-    for view in materialized_views(circuit):
-        for column in circuit.schema(view).fields:
+    stages = circuit_stages(circuit)
+    for stage in stages.stages:
+        columns = [field for relation in stage.relations for field in relation.fields]
+        if stage.view:
+            columns = [*circuit.schema(stage.view).fields]  # with the names of the view
+        for column in columns:
             try:
                 transport_type(column.type)
             except StreamingError as error:
-                raise StreamingError(
-                    f"view {view!r} is materialized, and its column {column.name!r} of type "
-                    f"{column.type} cannot be sent to a cell: compile the views without "
-                    "materialize= for this view, or use mode='embedded'"
-                ) from error
+                raise _not_sent(stage, stages, column) from error
+    return stages
+
+
+def _not_sent(stage: Stage, stages: Stages, column: Field) -> StreamingError:
+    """Return the error for a column that a stage reads."""
+    if stage.view:
+        return StreamingError(
+            f"view {stage.view!r} is materialized, and its column {column.name!r} of type "
+            f"{column.type} cannot be sent to a cell: compile the views without materialize= for "
+            "this view, or use mode='embedded'"
+        )
+    view, operator = stages.find_view(stage.number), type(stage.plan).__name__.lower()
+    return StreamingError(
+        f"view {view!r}: column {column.name!r} of type {column.type}, which a "
+        f"{operator.removeprefix('final')} reads, cannot be sent to a cell: read parts of its "
+        "values, such as the elements of a list or the fields of a struct, as columns; or use "
+        "mode='embedded'"
+    )
 
 
 def materialized_views(circuit: Circuit) -> list[str]:

@@ -27,8 +27,9 @@ When the views change, the driver gathers the state of all cells, changes it as 
 writes it to new files of cells (`streaming.distributed.program_change`). In slices, new views get
 cells of their own beside those of the old views (`streaming.distributed.cell_backfill`).
 
-The state of the driver consists of the dictionaries of all inputs, and of the
-rows of the inputs with options, also ``keep="all"``.
+The state of the driver consists of the dictionaries of the strings that it has read and still
+needs, and of the rows of materialized inputs and of inputs whose options need them, such as
+``keep="all"``.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.planning.formula_candidates import parse_formula
 from streaming.distributed.batch_job import UnreadableSourceError, find_driver_reason, read_digests
 from streaming.distributed.cell_backfill import CellBackfill, UnnamedCells, slice_inputs
-from streaming.distributed.cell_state import check_distributable, circuit_stages
+from streaming.distributed.cell_state import distributable_stages
 from streaming.distributed.cell_views import open_cell_view, read_stored_view
 from streaming.distributed.execution.cell import driver_spec, parts_of_source, source_spec
 from streaming.distributed.execution.job_tasks import SourcePlan
@@ -135,10 +136,10 @@ class DividedProgram:
     """
 
     def __init__(self, circuit: Circuit, cells: int) -> None:
-        check_distributable(circuit)
+        stages = distributable_stages(circuit)
         self.id = uuid.uuid4().hex
         self.circuit = circuit
-        self.stages = circuit_stages(circuit)
+        self.stages = stages
         self.default_layout = GridLayout.default(self.stages, cells)
         self.driver = Circuit(driver_spec(circuit.spec, self.stages))
         self.driver_reason = find_driver_reason(circuit, self.stages)

@@ -542,17 +542,4 @@ def _name_view(error: Exception, stages: Stages, stage: int, cell: int) -> Excep
     """Return the error of a cell; a limit error names a view that depends on the cell."""
     if not isinstance(error, StepLimitError):
         return error
-    dependent_stages = {stage}
-    for later in stages.stages:
-        if any(
-            part.source in dependent_stages
-            for relation in later.relations
-            for part in relation.parts
-        ):
-            dependent_stages.add(later.number)
-    views = [
-        name
-        for name, parts in stages.published.items()
-        if any(part.source in dependent_stages for part in parts)
-    ]
-    return error.with_view(views[0] if views else None, f"cell {cell} of stage {stage}: ")
+    return error.with_view(stages.find_view(stage), f"cell {cell} of stage {stage}: ")

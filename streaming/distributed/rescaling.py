@@ -35,7 +35,7 @@ from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.circuit_state import StateStep
 from circuits.user_functions import UserFunction
-from streaming.distributed.cell_state import CellState, check_distributable
+from streaming.distributed.cell_state import CellState, distributable_stages
 from streaming.distributed.task_runner import LocalRunner, SparkRunner, TaskRunner
 from streaming.errors import StreamingError
 from streaming.state.cell_versions import CellVersions
@@ -128,7 +128,7 @@ class _Rescaling:
         self._before = self._rewrite.before
         self._batch_id = self._before.batch_id
         if cells is not None:
-            check_distributable(self._circuit)
+            distributable_stages(self._circuit)
         self._cell_state = CellState(files, self._before.state_id, self._circuit, runner)
         self._writers: list[Writer] = []
 

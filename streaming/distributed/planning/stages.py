@@ -219,6 +219,20 @@ class Stages:
         """The parts of the views that are not hidden."""
         return {name: parts for name, parts in self.outputs.items() if name not in self.hidden}
 
+    def find_view(self, number: int) -> str | None:
+        """Return a view that depends on a stage, if possible one that is published."""
+        dependent = {number}
+        for stage in self.stages[number + 1 :]:
+            parts = [part for relation in stage.relations for part in relation.parts]
+            if any(part.source in dependent for part in parts):
+                dependent.add(stage.number)
+        views = [
+            name
+            for name, parts in self.outputs.items()
+            if any(part.source in dependent for part in parts)
+        ]
+        return min(views, key=lambda name: name in self.hidden, default=None)
+
 
 def atom_name(relation: str, atom: int) -> str:
     """Return the name of the input of a cell that has the rows of one atom of a join."""

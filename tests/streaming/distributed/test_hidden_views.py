@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pyarrow as pa
+import pytest
 
 from circuits import Circuit, compile_sql
-from streaming import ViewSink
+from streaming import StreamingError, ViewSink
 from streaming.distributed.batch_job import find_driver_reason
 from streaming.distributed.cell_state import circuit_stages, divide_circuit
 from tests.streaming.distributed.local_job import LocalCluster
@@ -71,3 +72,20 @@ def test_the_outputs_can_change_between_two_starts(tmp_path):
 
 def _edges(number: int) -> pa.Table:
     return pa.table({"src": [number, 1, 2], "dst": [5, number, 2]}, SCHEMAS["e"])
+
+
+def test_columns_that_cannot_be_sent_are_refused_when_the_sink_is_created(tmp_path):
+    schemas = {"e": "src BIGINT, dst BIGINT, tags ARRAY<STRING>"}
+    for select, words in (
+        ("SELECT tags, count(*) AS n FROM e GROUP BY tags", "'tags' of type list<.*> *, which a"),
+        ("SELECT DISTINCT src, tags FROM e", "'tags' of type list<.*>, which a distinct reads"),
+        ("SELECT a.src, b.tags FROM e a JOIN e b ON a.dst = b.src", "which a join reads"),
+    ):
+        views = f"CREATE VIEW first AS SELECT src FROM e; CREATE VIEW v AS {select};"
+        circuit = compile_sql(views, schemas)
+        with pytest.raises(StreamingError, match=f"view 'v': column .*{words}"):
+            ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+    assert not any(tmp_path.iterdir())
+    kept = compile_sql("SELECT src, tags FROM e", schemas, materialize=["view"])
+    with pytest.raises(StreamingError, match="'view' is materialized, and its column 'tags'"):
+        ViewSink(kept, state_dir=tmp_path, mode="distributed", cells=2)

@@ -11,7 +11,7 @@ import pytest
 
 from circuits import Circuit, InputOptions, Retention, compile_sql
 from streaming import StreamingError, ViewSink
-from streaming.distributed.cell_state import check_distributable
+from streaming.distributed.cell_state import distributable_stages
 from streaming.sink.output import Output
 from streaming.targets.sql import SqlTarget
 from tests.streaming.sink.test_view_sink import Frame
@@ -97,7 +97,7 @@ def test_on_expiry_keep_cannot_be_distributed(tmp_path):
     )
     words = "input 'shipments' has on_expiry='keep', and cells cannot drop .* use mode='embedded'"
     with pytest.raises(StreamingError, match=words):
-        check_distributable(kept)
+        distributable_stages(kept)
     with pytest.raises(StreamingError, match=words):
         ViewSink(kept, lambda frame, number: None, state_dir=tmp_path, mode="distributed", cells=2)
     assert not any(tmp_path.iterdir())
