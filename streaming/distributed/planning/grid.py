@@ -186,10 +186,11 @@ class Grid:
 
         The weights of the atoms, and the texts and fractions of heavy values, assign no rows.
         """
-        return self._placement == other._placement
+        return self.placement == other.placement
 
     @property
-    def _placement(self) -> tuple[Any, ...]:
+    def placement(self) -> tuple[Any, ...]:
+        """What assigns rows to cells, as a value that can be compared."""
         return (
             [(atom.relation, atom.columns) for atom in self.shares.atoms],
             [*self.shares.parts.items()],
