@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum
+from circuits.runtime.operators.aggregates.exact_sum import Digits, ExactSum, split_powers
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 
@@ -179,3 +179,22 @@ def test_a_sum_has_few_rows_when_its_numbers_are_small():
     codec = Codecs().codec(pa.int64())
     state = state_of(ExactSum(codec), codec, list(range(1000)), [1] * 1000)
     assert state.to_dict() == {(0,): 499500}
+
+
+@pytest.mark.parametrize("power", [3, 4])
+@pytest.mark.parametrize("number", [math.inf, -math.inf, math.nan, 1e300, -1e300])
+def test_a_power_that_is_not_finite_has_one_digit(power, number):
+    digits = split_powers(np.array([2.0, number]), power, np.array([1, 5]))
+    codec = Codecs().codec(pa.float64())
+    result = math.copysign(math.inf, number) if power == 3 else math.inf
+    special = codec.encode(pa.array([math.nan if math.isnan(number) else result]))
+    expected = ExactSum(codec).split(special, np.array([5]))
+    is_special = digits.sum_indices == 1
+    found = {
+        (position, amount)
+        for position, amount in zip(
+            digits.positions[is_special].tolist(), digits.amounts[is_special].tolist(), strict=True
+        )
+        if amount
+    }
+    assert found == {(expected.positions[0], expected.amounts[0])}

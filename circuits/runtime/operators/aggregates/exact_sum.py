@@ -216,13 +216,18 @@ def split_powers(x: Float64Array, power: int, weights: Int64Array) -> Digits:
     """
     fractions, exponents = np.frexp(x)
     shifts = exponents.astype(np.int64) * power
-    fractions = np.where(shifts > _MAX_POWER_EXPONENT, np.inf, fractions)
+    infinities = np.copysign(np.inf, fractions)
+    fractions = np.where(shifts > _MAX_POWER_EXPONENT, infinities, fractions)
     # x**2 = (square + error) * 2**(2 * exponent), so a power is a sum of products of two floats.
     with np.errstate(invalid="ignore"):
         square, error = two_product(fractions, fractions)
-    factors = [(fractions, square), (fractions, error)]
+    # The first product is the infinity or NaN of such a number. The others are 0, not 0 times inf.
+    is_finite = np.isfinite(fractions)
+    error = np.where(is_finite, error, 0.0)
+    factors = [(fractions, square), (np.where(is_finite, fractions, 0.0), error)]
     if power == 4:
-        factors = [(square, square), (2 * square, error), (error, error)]
+        doubled = np.where(is_finite, 2 * square, 0.0)
+        factors = [(square, square), (doubled, error), (error, error)]
     parts = [split_products(a, b, weights, shifts) for a, b in factors]
     return Digits(*map(np.concatenate, zip(*parts, strict=True)))
 
