@@ -80,7 +80,12 @@ class PlanHasher:
         return hash_values(
             "recursion",
             sorted(
-                (name, mode.kind, mode.column if mode.column is not None else "", self.hash(body))
+                (
+                    name,
+                    f"{mode.kind}, keeps NULL" if mode.keeps_null else mode.kind,
+                    mode.column if mode.column is not None else "",
+                    self.hash(body),
+                )
                 for name, mode, body in zip(plan.names, plan.modes, plan.bodies, strict=True)
             ),
         )

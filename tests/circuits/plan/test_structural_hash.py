@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from circuits import Circuit, compile_datalog, compile_sql
 from circuits.plan.expressions import Literal
+from circuits.plan.fixpoint import DistinctMode, Fixpoint
 from circuits.plan.node import PlanNode
 from circuits.plan.nodes import CrossJoin, Field, Filter, Map, Scan, Union, Values, columns
 from circuits.plan.structural_hash import PlanHasher, hash_values
@@ -184,3 +185,11 @@ def test_state_names_are_the_same_in_every_process():
         for seed in ("1", "2")
     }
     assert outputs == {f"{sorted(state_names(circuit_of(*VIEWS)))}\n"}
+
+
+def test_recursions_that_differ_in_rows_with_null_have_different_hashes():
+    def hash_of_recursion(mode: DistinctMode) -> str:
+        return PlanHasher().hash_recursion(Fixpoint(("e",), (E,), (mode,)))
+
+    modes = [DistinctMode("min", 1), DistinctMode("min", 1, keeps_null=True), DistinctMode("set")]
+    assert len(set(map(hash_of_recursion, modes))) == 3
