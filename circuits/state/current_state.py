@@ -233,6 +233,7 @@ class CurrentState:
         is_loaded: bool,
     ) -> None:
         self._before_replace(graph)
+        codecs.memos.clear()  # those of the expressions of earlier programs
         sweeper = DictionarySweeper(graph)
         if is_loaded and sweeper.sweep_loaded(committed):
             committed = committed.with_dictionaries()

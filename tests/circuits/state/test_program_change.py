@@ -772,3 +772,16 @@ def test_a_change_uses_the_results_that_the_state_has(changed, max_rows, seed):
         a, b = total(a, later["a"]), total(b, later["b"])
     assert list(b.values()) == [1]
     assert [v for _, v in a] == [v for (v,) in b]
+
+
+def test_results_for_the_expressions_of_earlier_programs_are_freed():
+    circuit = loaded("CREATE VIEW v AS SELECT src FROM e WHERE dst < 0", E)
+    sizes = []
+    for number in range(1, 5):
+        view = f"CREATE VIEW v AS SELECT src FROM e WHERE dst + {number} < {number} OR src = dst"
+        new = compile_sql(view, E)
+        ProgramChange(circuit, new, given=["e"]).apply({"e": new.inputs["e"].empty_table})
+        circuit = new
+        circuit.step({"e": ROWS})
+        sizes.append(sum(map(len, circuit.codecs.memos.values())))
+    assert sizes[-1] == sizes[0] > 0
