@@ -33,7 +33,7 @@ from functools import partial
 from html import escape
 from itertools import chain, pairwise
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 
@@ -95,6 +95,8 @@ __all__ = ["PREPARE_PHASES", "Circuit", "CircuitStep", "StepObserver"]
 #: The keys of `CircuitStep.seconds`: values to codes, the operators, codes to values. Observers see
 #: the finer phases of `circuits.phases`.
 PREPARE_PHASES: Final = ("encode", "step", "output")
+
+R = TypeVar("R")
 
 #: Called before an operator is evaluated, with its name, its kind and the views it is part of.
 StepObserver = Callable[[str, str, tuple[str, ...]], object]
@@ -751,6 +753,16 @@ columns 'nmae'; the relation needs name, age and may have weight
             O(bytes of the values).
         """
         self._state.move_dictionaries(memories)
+
+    def run_exclusively(self, work: Callable[[], R]) -> R:
+        """Call a function while no other thread computes, commits or abandons a step.
+
+        For work that adds values to the dictionaries without a step.
+
+        Raises:
+            BusyCircuitError: This thread is computing a step.
+        """
+        return self._state.turns.run_exclusively(work)
 
     def keep_values(self, is_kept: bool) -> None:
         """Remove no values from the dictionaries while another circuit computes rows with them.

@@ -330,8 +330,15 @@ class ProgramChange:
     ) -> ComputedRows:
         """Compute the new state, for `finish`; neither circuit changes.
 
-        The arguments, errors and the complexity are those of `apply`.
+        The arguments, errors and the complexity are those of `apply`. Steps of the old circuit in
+        other threads wait, because the rows add values to its dictionaries.
+
+        Raises:
+            BusyCircuitError: This thread is computing a step of the old circuit.
         """
+        return self.old.run_exclusively(lambda: self._compute(tables, now))
+
+    def _compute(self, tables: Mapping[str, pa.Table] | None, now: int | None) -> ComputedRows:
         self.begin()
         old, graph = self.old, self._graph
         stored_now = old.graph.watermarks.get(NOW)

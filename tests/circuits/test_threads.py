@@ -35,6 +35,7 @@ from circuits import (
     compile_sql,
 )
 from circuits.runtime import nested_circuit
+from circuits.state.program_change import ProgramChange
 from dbsp_wcoj.storage.spine import Spine
 from tests.support.tables import bag_of
 
@@ -182,6 +183,19 @@ def test_a_commit_does_not_end_the_turn_of_a_step_that_follows_it(circuit, gate,
             other.submit(circuit.prepare, {"e": edges("qq")}, timeout=0).result(TIMEOUT)
     second.commit()
     assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy", "pp")))
+
+
+def test_a_change_of_the_program_waits_while_another_thread_computes_a_step(circuit, gate, pool):
+    new = compile_sql(VIEWS + "CREATE VIEW names AS SELECT a || '!' AS name FROM e", EDGE)
+    with gate.holding(pool, lambda: circuit.step({"e": edges("xy")})):
+        change = ProgramChange(circuit, new)
+        computed = pool.submit(change.compute)
+        with pytest.raises(TimeoutError):
+            computed.result(0.2)
+    computed.result(TIMEOUT)  # before or after the commit; `finish` checks which
+    assert bag_of(circuit.views["e"]) == Counter(map(tuple, ("pq", "qr", "xy")))
+    rows = ProgramChange(circuit, new).apply()["names"]
+    assert set(rows["name"].to_pylist()) == {"p!", "q!", "x!"}
 
 
 def test_views_that_were_read_do_not_change_with_later_steps(circuit):
