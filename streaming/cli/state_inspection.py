@@ -30,6 +30,7 @@ from streaming.distributed.cell_state import circuit_stages
 from streaming.errors import StateDamagedError, StateError
 from streaming.sources.dead_letters import DEAD_LETTER_SCHEMA
 from streaming.state.checksums import decode_checked, parse_items, parse_text
+from streaming.state.directory_identity import IDENTITY_FILE
 from streaming.state.files import Files, read_small_file
 from streaming.state.local_files import LOCK_FILE, LocalFiles
 from streaming.state.manifest import (
@@ -52,7 +53,6 @@ from streaming.state.view_definitions import read_definition
 
 __all__ = ["inspect_state", "writer_of"]
 
-STATE_FILE: Final = "state.json"
 #: The last line of metrics is searched in this number of bytes at the end of the file.
 MAX_METRICS_BYTES: Final = 1 << 18
 #: The number of files with dead letters that are read, the newest.
@@ -79,12 +79,12 @@ def inspect_state(
         raise StateError(f"{folder} is a file: name the folder that was given as --state")
     try:
         batch_ids = list_batch_ids(files)
-        has_identity = files.size(STATE_FILE) is not None
+        has_identity = files.size(IDENTITY_FILE) is not None
     except OSError as error:
         raise StateError(f"{location} cannot be read: {error}") from error
     if not batch_ids and not has_identity:
         raise StateError(
-            f"{location} is not a state directory: it contains neither {STATE_FILE} nor "
+            f"{location} is not a state directory: it contains neither {IDENTITY_FILE} nor "
             f"{MANIFESTS}/; name the folder that was given as state_dir or --state"
         )
     manifests: dict[int, Manifest] = {}
@@ -278,9 +278,9 @@ def _size_of_folder(files: Files, folder: str) -> int:
 
 
 def _identity(files: Files) -> dict[str, Any]:
-    """Return the id, the inputs and the views of the directory, from `STATE_FILE`."""
+    """Return the id, the inputs and the views of the directory, from `IDENTITY_FILE`."""
     try:
-        body = decode_checked(read_small_file(files, STATE_FILE), STATE_FILE)
+        body = decode_checked(read_small_file(files, IDENTITY_FILE), IDENTITY_FILE)
         names = [name for name, _ in parse_items(body["fingerprints"])]
         inputs = {name: parse_text(columns) for name, columns in parse_items(body["inputs"])}
         identity = parse_text(body["id"])

@@ -711,11 +711,13 @@ class Database:
         version = self.version
         now = self._clock() if circuit.reads_now else None
         step = circuit.prepare(changes, now=now)
+        has_begun = False  # to write; before that, the state is as it was
         try:
             late = _check_rows(step).with_batch_id(version)
             outputs = dict(step.outputs)
             if store is not None:
                 outputs = add_outputs(circuit, outputs, store.pending_outputs)
+                has_begun = True
                 store.write(
                     version,
                     None,
@@ -729,7 +731,7 @@ class Database:
                 store.confirm_commit()
         except BaseException:
             step.abandon()
-            if store is not None:
+            if has_begun:
                 self._is_current = False
             raise
         self._batch_id, self._delivered = version, version + 1

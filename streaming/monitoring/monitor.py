@@ -16,9 +16,9 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from pyarrow import types
@@ -112,19 +112,10 @@ class Totals:
 
     def copy(self) -> Totals:
         """Return a copy, which does not change any more."""
-        counters = {
+        counters: dict[str, Any] = {
             name: Counter(value) for name, value in vars(self).items() if isinstance(value, Counter)
         }
-        return Totals(
-            **counters,
-            all_seconds=self.all_seconds,
-            bytes_written=self.bytes_written,
-            bytes_added=self.bytes_added,
-            dead_letters=self.dead_letters,
-            dead_letter_files_removed=self.dead_letter_files_removed,
-            last=self.last,
-            last_commit=self.last_commit,
-        )
+        return replace(self, **counters)
 
 
 @dataclass(frozen=True)

@@ -76,8 +76,9 @@ class Refresh:
     """The result of a refresh.
 
     Attributes:
-        number: The number of its last step, also if an earlier refresh committed it and this one
-            has only published it; None if it had no step, because nothing had changed.
+        number: The last step: a refresh with recomputed views has several. Also if an earlier
+            refresh committed the step and this one has only published it; None if it had no step,
+            because nothing had changed.
         read: For each source table that has changed: how its changes were found, and the number of
             rows that were read.
         written: The number of rows that were written to the target of each view.

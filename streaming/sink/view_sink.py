@@ -448,24 +448,21 @@ class ViewSink:
         circuit, routing = request.edit.apply(self._circuit, self._routing)
         request.given.assign_batch(self._versions.last_batch_id)
         options, dropped = request.options, request.edit.dropped
+        new = [view for view in circuit.outputs if view not in self._circuit.outputs]
+        new_outputs = [routing.output_of(view) for view in new]
         if self._engine.begins_backfill(options):
-            new = [view for view in circuit.outputs if view not in self._circuit.outputs]
-            outputs = [routing.output_of(view) for view in new]
-            for output in outputs:
+            for output in new_outputs:
                 _log_whole_view(output)
             backfill = self._engine.begin_backfill(
                 circuit,
                 options,
                 dropped=dropped,
-                sliced_views={o.view: o.keys for o in outputs if o.accepts_slices},
-                unread_views=[o.view for o in outputs if o.mode == "complete"],
+                sliced_views={o.view: o.keys for o in new_outputs if o.accepts_slices},
+                unread_views=[o.view for o in new_outputs if o.mode == "complete"],
             )
             early = self._engine.early_state(backfill)
             return RunningBackfill(request, circuit, routing, backfill, early)
         now = self._microseconds_now() if circuit.reads_now else None
-        new_outputs = [
-            routing.output_of(view) for view in circuit.outputs if view not in self._circuit.outputs
-        ]
         keys = {output.view: output.keys for output in new_outputs if output.mode == "upsert"}
         make, discard = self._engine.compute_change(
             circuit, options, dropped=dropped, now=now, keys=keys

@@ -82,7 +82,11 @@ class Files(Protocol):
     def write(self, name: str, chunks: Iterable[Bytes]) -> None:
         """Create a file of these bytes, or replace it; durable only after `sync`.
 
-        If the chunks are many, they may be read more than once; an iterator is read only once.
+        An iterator is read only once. Any other iterable may be read several times, for example to
+        count its bytes first.
+
+        Raises:
+            OSError: The file system failed; a part of the file may have been written.
         """
 
     def sync(self, name: str) -> None:

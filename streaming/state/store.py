@@ -202,6 +202,10 @@ class Store:
             StateDamagedError: The required version is damaged.
             StateMismatchError, StateLockedError: The directory belongs to another circuit or sink.
             StateError: The file system failed.
+
+        Complexity:
+            O(1) if the circuit has the newest version and the micro-batch is the next one. Else the
+            whole state is read, or for a committed micro-batch its published tables.
         """
         self.has_begun_commit = False
         self._open()

@@ -38,7 +38,8 @@ from streaming.state.records.dead_letter_files import DEAD_LETTERS_FOLDER, find_
 
 __all__ = ["ABANDONED_BATCHES", "DATA", "OUTPUTS", "LastBatch", "Versions"]
 
-#: Returns the last micro-batch of a view that its target holds; -1 if none, None if not known.
+#: Returns the last micro-batch of a view that its target holds: -1 if it holds none, as a new
+#: table; None if it does not record this, as a function of Python.
 LastBatch = Callable[[str], int | None]
 
 # A file of at least this size is removed in the background: an object store takes some hundredths

@@ -476,6 +476,17 @@ def test_a_damaged_version_that_another_process_commits_meanwhile_is_not_overwri
     assert manifest.read_bytes() == b"damaged"
 
 
+def test_the_state_is_not_read_again_after_rows_that_are_refused(tmp_path, monkeypatch):
+    text = "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t"
+    with Database(text, path=tmp_path) as db:
+        db.insert("t", [{"a": 1}])
+        monkeypatch.setattr(database, "newest_version", None)
+        with pytest.raises(MissingRowError):
+            db.delete("t", [{"a": 2}])
+        db.delete("t", [{"a": 1}])
+        assert db.view("v").to_pylist() == []
+
+
 def test_a_damaged_table_of_a_step_whose_outcome_was_unknown_is_an_error(tmp_path, monkeypatch):
     text = "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t"
     with Database(text, path=tmp_path) as db:
