@@ -820,7 +820,7 @@ def _check_unused(names: Sequence[str], views: Circuit | None) -> None:
     if views is None:
         raise DatabaseError(
             f"{names[0]}= is a setting of the views in the directory: give Database(path=...) "
-            f"without it, or the text of the views as well"
+            "without it, or the text of the views as well"
         )
     raise DatabaseError(
         f"{names[0]}= is a setting of a circuit, and this one is compiled already: give it to "

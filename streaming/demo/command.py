@@ -25,7 +25,7 @@ from rich.console import Console
 from streaming.cli.arguments.options import OldToken, TokenFile
 from streaming.cli.command import report_errors
 from streaming.cli.terminal.display import print_json
-from streaming.cli.terminal.page import announce
+from streaming.cli.terminal.page import announce, check_no_page
 from streaming.cli.terminal.usage import PlainCommand
 from streaming.demo.checks import Checks, choose_recounts
 from streaming.demo.display import Display
@@ -134,6 +134,8 @@ def demo(
     begin = time.perf_counter()
     if not picture.resolve().parent.is_dir():
         raise EventsError(f"--plot: no directory {str(picture.resolve().parent)!r}: create it")
+    if not ui:
+        check_no_page(ui_port=ui_port, ui_token_file=ui_token_file)
     token = find_token(ui_token_file) if ui else None
     secret = None if token is None else token.value
     if ui:

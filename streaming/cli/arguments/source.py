@@ -56,6 +56,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
@@ -519,7 +520,7 @@ def read_rows(source: SourceArgument, *, keep_others: bool = False) -> pa.Table:
         keep_others: True to keep the columns of the files that are not declared.
 
     Returns:
-        The columns of the relation, and ``weight`` if a file has it: 1 for the rows of other files.
+        The columns of the relation, and ``weight`` if a file has it: 1 for rows without a weight.
 
     Raises:
         EventsError: There are no files, they cannot be read, or they lack a declared column.
@@ -550,9 +551,14 @@ def read_rows(source: SourceArgument, *, keep_others: bool = False) -> pa.Table:
 
 def _with_weight(table: pa.Table) -> pa.Table:
     """Return rows with a weight; rows without one are inserted once."""
-    if WEIGHT in table.column_names:
+    if WEIGHT not in table.column_names:
+        return table.append_column(WEIGHT, pa.repeat(pa.scalar(1, pa.int64()), table.num_rows))
+    weights = table.column(WEIGHT)
+    if not weights.null_count:
         return table
-    return table.append_column(WEIGHT, pa.repeat(pa.scalar(1, pa.int64()), table.num_rows))
+    weights = weights.cast(pa.int64()) if pa.types.is_null(weights.type) else weights
+    filled = pc.fill_null(weights, pa.scalar(1).cast(weights.type))
+    return table.set_column(table.column_names.index(WEIGHT), WEIGHT, filled)
 
 
 def _rename_columns(source: SourceArgument, table: pa.Table, declared: pa.Schema) -> pa.Table:

@@ -142,6 +142,14 @@ def test_declared_columns_do_not_hide_the_weights_of_a_file(tmp_path):
         read_rows(SourceArgument.parse(f"e={tmp_path},schema=b long"))
 
 
+def test_a_row_without_a_weight_is_inserted_once(tmp_path):
+    (tmp_path / "1.json").write_text('{"a": 1, "weight": -1}\n{"a": 2}\n')
+    (tmp_path / "2.json").write_text('{"a": 3, "weight": null}\n')
+    rows = [{"a": 1, "weight": -1}, {"a": 2, "weight": 1}, {"a": 3, "weight": 1}]
+    for text in (f"e={tmp_path}", f"e={tmp_path},schema=a long"):
+        assert read_rows(SourceArgument.parse(text)).to_pylist() == rows
+
+
 @pytest.mark.parametrize(
     ("header", "options", "columns"),
     [

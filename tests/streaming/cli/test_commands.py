@@ -599,6 +599,12 @@ def test_the_demo_refuses_a_token_as_an_argument() -> None:
     assert "give --ui-token-file FILE" in result.stderr and "a-secret" not in result.stderr
 
 
+def test_the_demo_refuses_settings_of_a_page_that_it_does_not_serve() -> None:
+    result = CliRunner().invoke(demo, ["--ui-port", "9"])
+    assert result.exit_code == 2
+    assert "--ui-port applies only to the live page: add --ui" in result.stderr
+
+
 def test_help_imports_no_slow_package() -> None:
     code = (
         "import sys; from streaming.cli.app import app\n"
