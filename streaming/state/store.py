@@ -502,12 +502,9 @@ class Store:
         if self._current is None:
             self._directory.try_to_describe_circuit()
             return
-        self._pending = (
+        self._continue_with(
             PendingChange.of(self._current, applied) if pending is None else pending.then(applied)
         )
-        self._current = self._pending.manifest
-        self._versions.keep_files(self._current.all_files)
-        self._compactor.check_all(self._current)
 
     def change_cells(
         self,
@@ -534,7 +531,7 @@ class Store:
         if pending is None:
             self._directory.try_to_describe_circuit()
         else:
-            self._continue_from_cells(pending)
+            self._continue_with(pending)
 
     def continue_with_cells(
         self,
@@ -773,9 +770,10 @@ class Store:
         pending = self._change_cells(manifest, options)
         self.circuit.load(read_state(self.files, pending.manifest))
         self._change = options
-        self._continue_from_cells(pending)
+        self._continue_with(pending)
 
-    def _continue_from_cells(self, pending: PendingChange) -> None:
+    def _continue_with(self, pending: PendingChange) -> None:
+        """Go on from a change of the views, which the circuit has and the next version commits."""
         self._pending, self._current = pending, pending.manifest
         self._versions.keep_files(self._current.all_files)
         self._compactor.check_all(self._current)
