@@ -101,7 +101,7 @@ def measure_cells(pattern: Pattern, graph: Graph, cells: int, *, kind: str, seed
                 "query": pattern.name,
                 "graph": graph.name,
                 "cells": grid.cells,
-                "shares": " × ".join(str(part) for part in grid.shares.parts.values()),
+                "shares": " × ".join(str(part) for part in grid.shares.by_variable.values()),
                 "heavy values": grid_kind,
                 "values spread": sum(len(heavy.hashes) for heavy in grid.heavy),
                 "rows/cell": float(load.mean()),
@@ -153,7 +153,7 @@ def expected_copies(grid: Grid, graph: Graph) -> float:
     total = 0.0
     for numbers, edges in combinations.items():
         spread = {
-            key: grid.groups(key[0])[number - 1].parts
+            key: grid.groups(key[0])[number - 1].splits
             for key, number in zip(group_of_edge, numbers, strict=True)
             if number
         }

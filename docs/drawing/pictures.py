@@ -273,7 +273,7 @@ def hypercube() -> str:
         JoinAtom("e3", {"a": 0, "c": 1}, 1),
     ]
     shares = choose_shares(atoms, cells)
-    parts = [shares.parts[name] for name in ("a", "b", "c")]
+    parts = [shares.by_variable[name] for name in ("a", "b", "c")]
     assert parts == [2, 2, 2], parts
     canvas = Canvas(720, 262, "Eight cells; each row is sent to the two cells of a line")
     wanted = {

@@ -106,11 +106,12 @@ __all__ = ["DistributedEngine", "read_newest_cells"]
 
 log = logging.getLogger(__name__)
 
-# Each level of stages in a job of Spark takes about 0.1 s, also without rows. If the driver reads
-# the rows, only stages with changed rows run. So many rows take some ten kilobytes in the driver.
+# The most rows of a micro-batch that the driver reads itself, some 10 kB. In a Spark job, each
+# level of stages takes about 0.1 s, also without rows; the driver runs only stages with changed
+# rows.
 MAX_FEW_ROWS: Final = 500
-# If only the driver could decode a micro-batch, it also reads so many micro-batches after it: a job
-# that cannot decode its rows is run in vain.
+# After a micro-batch that executors could not decode, the driver reads this many micro-batches,
+# because the time of a job that cannot decode its rows is lost.
 BATCHES_WITHOUT_JOB: Final = 100
 
 

@@ -192,12 +192,12 @@ def _describe_stage(
     for relation in stage.relations:
         lines.append(_format_line(relation.name, _describe_sources(relation)))
     shares = [
-        f"{_variable_name(stage, grid, name, fields)} {parts}"
-        for name, parts in grid.shares.parts.items()
-        if parts > 1
+        f"{_variable_name(stage, grid, name, fields)} {share}"
+        for name, share in grid.shares.by_variable.items()
+        if share > 1
     ]
     cells = f"{grid.cells} cell{'s' * (grid.cells != 1)}"
-    if stage.is_small:
+    if stage.is_one_group_of_sums:
         cells += f", in the driver{' if it reads the rows' * in_job}"
     lines.append(_format_line("grid", f"{cells}: {' × '.join(shares)}" if shares else cells))
     for relation in stage.relations:
@@ -297,11 +297,11 @@ def _describe_heavy(heavy: HeavyGroup, grid: Grid) -> str:
     remaining = len(heavy.texts) - MAX_HEAVY_NAMES
     names += f" and {remaining:,} more" if remaining > 0 else ""
     atom_texts = []
-    for number, (atom, parts) in enumerate(zip(grid.shares.atoms, heavy.parts, strict=True)):
+    for number, (atom, count) in enumerate(zip(grid.shares.atoms, heavy.splits, strict=True)):
         if heavy.variable in atom.columns:
             fractions = heavy.row_fractions
             fraction = f"{100 * fractions[number]:.3g} % of its rows " if fractions else ""
-            placement = f"split into {parts}" if parts > 1 else "sent to all"
+            placement = f"split into {count}" if count > 1 else "sent to all"
             atom_texts.append(f"atom {number} {atom.relation}: {fraction}{placement}")
     variable = "+".join(grid.shares.together[heavy.variable])
     return f"{variable} = {names}; {'; '.join(atom_texts)}"

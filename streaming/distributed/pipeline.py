@@ -437,7 +437,7 @@ class Pipeline:
         if not step.manifests and self._chooses_grids and stage.atoms:
             self._choose_grid(stage, rows)
             step = replace(step, plan=self._stage_plan(stage))
-        if stage.is_small:
+        if stage.is_one_group_of_sums:
             return self._run_in_driver(stage, rows, step)
         tasks = min(self.grids[stage.number].cells, session.sparkContext.defaultParallelism)
         task = StageTask(step, tasks)

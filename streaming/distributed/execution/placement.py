@@ -97,7 +97,7 @@ def find_cells(position: int, columns: Columns, grid: Grid) -> tuple[Integers, I
     list_of_row = np.zeros(rows, np.int64)
     lists: list[list[int]] = [grid.offsets(atom)]
     for name in atom.columns:
-        share, stride = shares.parts[name], grid.strides[name]
+        share, stride = shares.by_variable[name], grid.strides[name]
         if share == 1:
             continue
         variable_number = grid.variable_numbers[name]
@@ -111,10 +111,10 @@ def find_cells(position: int, columns: Columns, grid: Grid) -> tuple[Integers, I
         for group_number, heavy in enumerate(grid.groups(name), 1):
             in_group = np.isin(hashes, np.array(heavy.hashes, np.int64))
             group_of_row[in_group] = group_number
-            parts = heavy.parts[position]
-            if parts > 1:
+            count = heavy.splits[position]
+            if count > 1:
                 heavy_rows = [_filter(column, in_group) for column in columns]
-                digits = xxhash64(heavy_rows, variable_number + DIGIT_SEED, position) % parts
+                digits = xxhash64(heavy_rows, variable_number + DIGIT_SEED, position) % count
                 coordinate[in_group] = digits * heavy.stride(position)
             else:
                 coordinate[in_group] = 0

@@ -35,7 +35,7 @@ from streaming.distributed.execution.placement import DIGIT_SEED
 from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import JoinAtom
 
-__all__ = ["CELL", "RELATION", "ROLES", "coordinate", "route_rows"]
+__all__ = ["CELL", "RELATION", "ROLES", "route_rows"]
 
 RELATION = "__relation"
 CELL = "__cell"
@@ -90,22 +90,6 @@ def route_rows(rows: DataFrame, relations: Mapping[str, Sequence[str]], grid: Gr
     return routed.select(*columns_and_cell, f.coalesce(*roles_of_relations).alias(ROLES))
 
 
-def coordinate(value: Column, type: t.DataType, variable: int, parts: int) -> Column:
-    """Return the coordinate of a value along a variable; the variable has no heavy values.
-
-    Args:
-        value: The column with the value.
-        type: The type of the column.
-        variable: The number of the variable, which determines its hash function.
-        parts: The share of the variable.
-    """
-    if parts == 1:
-        return f.lit(0)
-    return f.pmod(f.xxhash64(_to_comparable(value, type), f.lit(variable)), f.lit(parts)).cast(
-        "int"
-    )
-
-
 @dataclass(frozen=True)
 class _AtomRouting:
     """The assignment of a relation's rows to the cells that need them for one atom.
@@ -127,7 +111,7 @@ class _AtomRouting:
     @cached_property
     def split_variables(self) -> list[str]:
         """The variables that determine the cell: those with a share above 1."""
-        return [name for name in self.atom.columns if self.grid.shares.parts[name] > 1]
+        return [name for name in self.atom.columns if self.grid.shares.by_variable[name] > 1]
 
     @cached_property
     def helpers(self) -> dict[str, Column]:
@@ -141,7 +125,7 @@ class _AtomRouting:
             columns = [self.values[k] for k in self.grid.shares.columns(self.atom, variable)]
             hash_name = self._helper_name(variable, "hash")
             helpers[hash_name] = f.xxhash64(*columns, f.lit(variable_number))
-            share = self.grid.shares.parts[variable]
+            share = self.grid.shares.by_variable[variable]
             light_coordinate = f.pmod(f.col(hash_name), f.lit(share)).cast("int")
             helpers[self._helper_name(variable, "coordinate")] = light_coordinate
             groups = self.grid.groups(variable)
@@ -184,7 +168,7 @@ class _AtomRouting:
         """Return the bit of the atom if the cell needs the row for it, else 0."""
         conditions = [f.lit(True)]
         for variable in self.split_variables:
-            share, groups = self.grid.shares.parts[variable], self.grid.groups(variable)
+            share, groups = self.grid.shares.by_variable[variable], self.grid.groups(variable)
             cell_coordinate = (f.col(CELL) / self.grid.strides[variable]).cast("int") % share
             matches = cell_coordinate == f.col(self._helper_name(variable, "coordinate"))
             if groups:
@@ -192,7 +176,7 @@ class _AtomRouting:
                 heavy_matches = [
                     (
                         (cell_coordinate / heavy.stride(self.position)).cast("int")
-                        % heavy.parts[self.position]
+                        % heavy.splits[self.position]
                         == digit
                     )
                     & (cell_coordinate < heavy.coordinates)
@@ -212,11 +196,11 @@ class _AtomRouting:
         return f.expr(f"CASE {' '.join(tests)} ELSE 0 END")
 
     def _digit_of(self, variable_number: int, heavy: HeavyGroup) -> Column:
-        parts = heavy.parts[self.position]
-        if parts == 1:
+        count = heavy.splits[self.position]
+        if count == 1:
             return f.lit(0)
         salts = f.lit(variable_number + DIGIT_SEED), f.lit(self.position)
-        return f.pmod(f.xxhash64(*self.values, *salts), f.lit(parts)).cast("int")
+        return f.pmod(f.xxhash64(*self.values, *salts), f.lit(count)).cast("int")
 
     def _by_group(self, variable: str, cases: Sequence[Column], light: Column) -> Column:
         """Select the case of the row's group; ``light`` if its value of the variable is light."""

@@ -97,7 +97,8 @@ class _Place(NamedTuple):
     encoded: int = -1
 
 
-#: The places in the rows of a node that have the carried value; None for a copy.
+#: The places in the rows of a node that have the carried value. None if every cell has all rows of
+#: the node (a copy), so it needs no such value; empty if the rows cannot be divided.
 _Places = frozenset[_Place] | None
 #: For each recursive relation, the columns that may be carried together.
 _Choice = Sequence[Iterable[int]]
@@ -307,7 +308,9 @@ class _CellGraph:
 
 
 def _places_of(plan: PlanNode, inputs: Sequence[_Places]) -> _Places:
-    """Return the places of the carried value in the rows of an operator; empty if there are none.
+    """Return the places of the carried value in the rows of an operator.
+
+    They are None if all inputs are copies, and empty if the rows cannot be divided.
 
     Args:
         plan: The operator.

@@ -65,7 +65,7 @@ class HeavyGroup:
 
     Attributes:
         variable: The variable.
-        parts: For each atom of the join, the number of parts that its rows with these values are
+        splits: For each atom of the join, the number of parts that its rows with these values are
             split into.
         hashes: The hashes of the values
             (`streaming.distributed.execution.placement.hash_values`).
@@ -74,7 +74,7 @@ class HeavyGroup:
     """
 
     variable: str
-    parts: tuple[int, ...]
+    splits: tuple[int, ...]
     hashes: tuple[int, ...]
     texts: tuple[str, ...] = ()
     row_fractions: tuple[float, ...] = ()
@@ -82,19 +82,19 @@ class HeavyGroup:
     @property
     def coordinates(self) -> int:
         """The number of coordinates that the digits can form."""
-        return prod(self.parts)
+        return prod(self.splits)
 
     def stride(self, atom: int) -> int:
         """Return the distance of two coordinates whose digits for this atom differ by one."""
-        return prod(self.parts[:atom])
+        return prod(self.splits[:atom])
 
     def coordinates_of_digit_0(self, atom: int) -> list[int]:
         """Return the coordinates whose digit for an atom is 0.
 
         The coordinates of a row of the atom are these, plus the stride times the row's digit.
         """
-        stride, parts = self.stride(atom), self.parts[atom]
-        return [k for k in range(self.coordinates) if k // stride % parts == 0]
+        stride, count = self.stride(atom), self.splits[atom]
+        return [k for k in range(self.coordinates) if k // stride % count == 0]
 
 
 @dataclass(frozen=True)
@@ -134,15 +134,15 @@ class Grid:
     def strides(self) -> Mapping[str, int]:
         """For each variable, the distance of two cells whose coordinates differ by one in it."""
         strides, stride = {}, 1
-        for name, parts in self.shares.parts.items():
+        for name, share in self.shares.by_variable.items():
             strides[name] = stride
-            stride *= parts
+            stride *= share
         return strides
 
     @cached_property
     def variable_numbers(self) -> Mapping[str, int]:
         """The position of each variable, which determines its hash function."""
-        return {name: number for number, name in enumerate(self.shares.parts)}
+        return {name: number for number, name in enumerate(self.shares.by_variable)}
 
     def groups(self, variable: str) -> list[HeavyGroup]:
         """Return the groups of heavy values of a variable.
@@ -175,8 +175,8 @@ class Grid:
     def offsets(self, atom: JoinAtom) -> list[int]:
         """Return the distances from `home` to all cells that need a row for the atom, sorted."""
         free = [
-            [self.strides[name] * part for part in range(parts)]
-            for name, parts in self.shares.parts.items()
+            [self.strides[name] * coordinate for coordinate in range(share)]
+            for name, share in self.shares.by_variable.items()
             if name not in atom.columns
         ]
         return sorted(sum(steps) for steps in product(*free))
@@ -193,9 +193,9 @@ class Grid:
         """What assigns rows to cells, as a value that can be compared."""
         return (
             [(atom.relation, atom.columns) for atom in self.shares.atoms],
-            [*self.shares.parts.items()],
+            [*self.shares.by_variable.items()],
             {
-                (heavy.variable, heavy.parts, value)
+                (heavy.variable, heavy.splits, value)
                 for heavy in self.heavy
                 for value in heavy.hashes
             },
@@ -214,7 +214,7 @@ class Grid:
         for name in self.shares.atoms[atom].columns:
             for heavy in self.groups(name):
                 if heavy.row_fractions:
-                    copies = heavy.coordinates / heavy.parts[atom]
+                    copies = heavy.coordinates / heavy.splits[atom]
                     factor *= 1 + heavy.row_fractions[atom] * (copies - 1)
         return factor
 
@@ -241,9 +241,9 @@ class Grid:
         """
         return {
             "atoms": [[a.relation, dict(a.columns), a.rows] for a in self.shares.atoms],
-            "parts": [[name, parts] for name, parts in self.shares.parts.items()],
+            "parts": [[name, share] for name, share in self.shares.by_variable.items()],
             "heavy": [
-                [h.variable, list(h.parts), list(h.hashes), list(h.texts), list(h.row_fractions)]
+                [h.variable, list(h.splits), list(h.hashes), list(h.texts), list(h.row_fractions)]
                 for h in self.heavy
             ],
         }
@@ -254,23 +254,23 @@ class Grid:
         atoms = tuple(
             JoinAtom(relation, dict(cols), rows) for relation, cols, rows in values["atoms"]
         )
-        parts = {name: int(parts) for name, parts in values["parts"]}
+        shares = {name: int(share) for name, share in values["parts"]}
         heavy = tuple(HeavyGroup(name, *map(tuple, lists)) for name, *lists in values["heavy"])
-        return Grid(Shares(atoms, parts), heavy)
+        return Grid(Shares(atoms, shares), heavy)
 
     def _check(self, heavy: HeavyGroup) -> None:
-        atoms, share = self.shares.atoms, self.shares.parts.get(heavy.variable, 0)
+        atoms, share = self.shares.atoms, self.shares.by_variable.get(heavy.variable, 0)
         if (
-            len(heavy.parts) != len(atoms)
-            or min(heavy.parts, default=1) < 1
+            len(heavy.splits) != len(atoms)
+            or min(heavy.splits, default=1) < 1
             or any(
-                parts > 1 and heavy.variable not in atom.columns
-                for parts, atom in zip(heavy.parts, atoms, strict=True)
+                count > 1 and heavy.variable not in atom.columns
+                for count, atom in zip(heavy.splits, atoms, strict=True)
             )
             or heavy.coordinates > share
         ):
             raise StreamingError(
-                f"heavy values of {heavy.variable!r} have {heavy.parts} parts, but the share of "
+                f"heavy values of {heavy.variable!r} have {heavy.splits} parts, but the share of "
                 f"the variable is {share} in a join of {len(atoms)} atoms: give one number for "
                 "each atom, 1 for atoms without the variable, with a product of at most the share"
             )

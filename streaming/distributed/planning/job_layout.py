@@ -112,7 +112,7 @@ def _find_driver_stages(stages: Stages) -> set[int]:
     found = {
         stage.number
         for stage in stages.stages
-        if stage.is_small
+        if stage.is_one_group_of_sums
         and stage.number not in read_by_stages
         and (
             isinstance(stage.plan, FinalAggregate)
@@ -157,8 +157,8 @@ def _columns_of_cell(stage: Stage, grid: Grid) -> set[int] | None:
     columns = {f"v{variable}": column for column, variable in enumerate(plan.head)}
     needed = {
         variable
-        for name, parts in grid.shares.parts.items()
-        if parts > 1
+        for name, share in grid.shares.by_variable.items()
+        if share > 1
         for variable in grid.shares.together[name]
     }
     return {columns[name] for name in needed} if needed <= columns.keys() else None

@@ -86,16 +86,16 @@ class Shares:
 
     Attributes:
         atoms: The atoms.
-        parts: The share of each variable, in the order in which cells are numbered.
+        by_variable: The share of each variable, in the order in which cells are numbered.
     """
 
     atoms: tuple[JoinAtom, ...]
-    parts: Mapping[str, int]
+    by_variable: Mapping[str, int]
 
     @property
     def cells(self) -> int:
         """The number of cells of the grid."""
-        return prod(self.parts.values())
+        return prod(self.by_variable.values())
 
     @property
     def load(self) -> float:
@@ -112,11 +112,11 @@ class Shares:
         """
         atoms_of = {
             name: tuple(k for k, atom in enumerate(self.atoms) if name in atom.columns)
-            for name in self.parts
+            for name in self.by_variable
         }
         return {
-            name: tuple(other for other in self.parts if atoms_of[other] == atoms_of[name])
-            for name in self.parts
+            name: tuple(other for other in self.by_variable if atoms_of[other] == atoms_of[name])
+            for name in self.by_variable
         }
 
     def columns(self, atom: JoinAtom, name: str) -> tuple[int, ...]:
@@ -125,7 +125,7 @@ class Shares:
 
     def replication(self, atom: JoinAtom) -> int:
         """Return the number of cells that need a row for an atom."""
-        return prod(parts for name, parts in self.parts.items() if name not in atom.columns)
+        return prod(share for name, share in self.by_variable.items() if name not in atom.columns)
 
     def copies(self, relation: str, spread: Spread = _NO_SPREAD) -> float:
         """Return the expected number of cells that receive a row whose values are hashed randomly.
@@ -161,7 +161,7 @@ class Shares:
         times the fraction that each of them allows.
         """
         count = 1.0
-        for name, share in self.parts.items():
+        for name, share in self.by_variable.items():
             # Two atoms with the same columns allow the same coordinate, so they count once.
             coordinates, fractions = share, {}
             for position in positions:
@@ -200,10 +200,10 @@ def choose_shares(atoms: Sequence[JoinAtom], cells: int) -> Shares:
     >>> triangle = [JoinAtom("r", {"a": 0, "b": 1}), JoinAtom("s", {"b": 0, "c": 1}),
     ...             JoinAtom("t", {"a": 0, "c": 1})]
     >>> shares = choose_shares(triangle, 8)
-    >>> dict(shares.parts), shares.load
+    >>> dict(shares.by_variable), shares.load
     ({'a': 2, 'b': 2, 'c': 2}, 0.75)
     >>> atoms = [JoinAtom("r", {"a": 0}, 1000), JoinAtom("s", {"a": 0, "b": 1})]
-    >>> dict(choose_shares(atoms, 8).parts)
+    >>> dict(choose_shares(atoms, 8).by_variable)
     {'a': 8, 'b': 1}
     """
     if cells < 1:
@@ -221,8 +221,8 @@ def choose_shares(atoms: Sequence[JoinAtom], cells: int) -> Shares:
     # The last key is the most significant one.
     keys = (*candidates.T[::-1], largest_share, candidates.prod(axis=1), load)
     best = candidates[np.lexsort(keys)[0]]
-    parts = dict.fromkeys(names, 1) | dict(zip(variables, best.tolist(), strict=True))
-    return Shares(tuple(atoms), parts)
+    by_variable = dict.fromkeys(names, 1) | dict(zip(variables, best.tolist(), strict=True))
+    return Shares(tuple(atoms), by_variable)
 
 
 def weigh_atoms(

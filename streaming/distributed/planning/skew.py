@@ -157,7 +157,7 @@ def heavy_values(
     >>> fact = count_values([pa.array([7] * 500 + [*range(500)])])
     >>> dim = count_values([pa.array(range(100))])
     >>> groups = heavy_values(shares, {(0, "k"): fact, (1, "k"): dim})
-    >>> [(group.variable, group.parts, group.texts) for group in groups]
+    >>> [(group.variable, group.splits, group.texts) for group in groups]
     [('k', (8, 1), ('7',))]
     """
     atoms = shares.atoms
@@ -168,7 +168,7 @@ def heavy_values(
     )
     mean = sent_rows / shares.cells
     heavy: list[HeavyGroup] = []
-    for name, share in shares.parts.items():
+    for name, share in shares.by_variable.items():
         counts_of_atom = {
             atom: atom_counts
             for (atom, variable), atom_counts in counts.items()
@@ -191,12 +191,15 @@ def _heavy_values_of(
         totals: The number of rows of each atom of the join.
         mean: The mean load of a cell.
     """
-    share = shares.parts[name]
+    share = shares.by_variable[name]
     atoms = [k for k, atom in enumerate(shares.atoms) if name in atom.columns]
     values = _merge_counts(counts, atoms, shares, name)
     # For each atom, the number of cells of one coordinate over which its rows are divided: Π s_w.
     cells_per_coordinate = np.array(
-        [prod(p for w, p in shares.parts.items() if w in shares.atoms[a].columns) for a in atoms]
+        [
+            prod(p for w, p in shares.by_variable.items() if w in shares.atoms[a].columns)
+            for a in atoms
+        ]
     ) / float(share)
     loads = np.maximum(values.rows, 1.0) / cells_per_coordinate  # by value and atom
     # For each value h: x_h of the module docstring, the least y_h, and its combination of parts.
@@ -340,7 +343,7 @@ def _merge_counts(
     counts: Mapping[int, Counts], atoms: Sequence[int], shares: Shares, name: str
 ) -> _ValueCounts:
     """Merge the counts of all atoms that contain a variable, by the hashes of the values."""
-    variable = list(shares.parts).index(name)  # seeds the hash function
+    variable = list(shares.by_variable).index(name)  # seeds the hash function
     counts_of_atoms = list(counts.values())
     hashes_of_atoms = [
         hash_values([*map(encode_column, atom_counts.values)], variable)

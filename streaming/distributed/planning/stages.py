@@ -119,9 +119,9 @@ class Relation:
         name: A name that is unique in all stages.
         fields: The columns.
         parts: The plans whose results are summed.
-        keys: The columns that assign rows to cells; None for the relations of a join. The relations
-            of a recursion that is divided have the carried columns, or none if each cell has all
-            rows.
+        keys: The columns whose hash assigns a row to its cell; None for the relations of a join,
+            whose atoms assign rows. Without columns, a group has one cell. In a recursion the keys
+            are the carried columns; a relation without any is sent to all of its cells.
     """
 
     name: str
@@ -187,8 +187,8 @@ class Stage:
         return isinstance(self.plan, Fixpoint)
 
     @property
-    def is_small(self) -> bool:
-        """Return whether the state is only the sums of one group: too little work for a task."""
+    def is_one_group_of_sums(self) -> bool:
+        """Return whether the state is the sums of one group: too little work for a task."""
         plan = self.plan
         if isinstance(plan, FinalAggregate):
             return not plan.key_count

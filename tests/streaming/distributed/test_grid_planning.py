@@ -90,12 +90,12 @@ def test_shares_weigh_changed_rows_like_stored_rows():
         JoinAtom("other", {"k": 0}),
     ]
     kept = choose_shares(weigh_atoms(atoms, sizes={"fact": 900, "dim": 10, "other": 90}), 8)
-    assert kept.parts["k"] == 8
+    assert kept.by_variable["k"] == 8
     changed_rows = {"fact": 0, "dim": 90, "other": 1}
     both = weigh_atoms(
         atoms, sizes={"fact": 900, "dim": 10, "other": 90}, changed_rows=changed_rows
     )
-    assert choose_shares(both, 8).parts["x"] > 1
+    assert choose_shares(both, 8).by_variable["x"] > 1
     assert [atom.rows for atom in weigh_atoms(atoms)] == [1.0, 1.0, 1.0]
     with pytest.raises(StreamingError, match="each must be 0 or more"):
         weigh_atoms(atoms, sizes={"fact": -1})

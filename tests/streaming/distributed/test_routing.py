@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as f
-from pyspark.sql import types as t
 
 from streaming.distributed.execution.placement import hash_values, place_rows
-from streaming.distributed.execution.routing import CELL, RELATION, ROLES, coordinate, route_rows
+from streaming.distributed.execution.routing import CELL, RELATION, ROLES, route_rows
 from streaming.distributed.execution.xxhash import xxhash64
 from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.shares import JoinAtom, Shares, choose_shares
@@ -74,20 +73,21 @@ def test_a_relation_without_a_split_variable_is_sent_to_all_cells(spark):
 @pytest.mark.parametrize(
     ("values", "types"),
     [
-        ([3, -1, None], [t.ByteType(), t.ShortType(), t.IntegerType(), t.LongType()]),
-        ([0.0, -0.0, 1.5, float("nan"), None], [t.FloatType(), t.DoubleType()]),
+        ([3, -1, None, 8], [pa.int8(), pa.int16(), pa.int32(), pa.int64()]),
+        ([0.0, -0.0, 1.5, float("nan"), None], [pa.float32(), pa.float64()]),
     ],
 )
-def test_equal_values_of_different_types_have_one_coordinate(spark, values, types):
-    result = []
+def test_equal_values_of_different_types_are_sent_to_one_cell(spark, values, types):
+    grid = Grid(choose_shares([JoinAtom("r", {"a": 0}), JoinAtom("s", {"a": 0})], 1 << 20))
+    cells_of_types = []
     for type in types:
-        frame = spark.createDataFrame([(value,) for value in values], t.StructType().add("x", type))
-        column = frame.select(coordinate(f.col("x"), type, 2, 1 << 20).alias("k"))
-        result.append(column.toArrow().column("k").to_pylist())
-    assert all(one == result[0] for one in result)
+        table = pa.table({"x": pa.array(values, type), "number": range(len(values))})
+        rows = routed_rows(spark, table, "r", ["x", "number"], grid)
+        cells_of_types.append({number: cell for _, number, cell, _ in rows})
+    assert all(cells == cells_of_types[0] for cells in cells_of_types)
     if 0.0 in values:
-        assert result[0][0] == result[0][1]
-    assert len(set(result[0])) >= 3
+        assert cells_of_types[0][0] == cells_of_types[0][1]
+    assert len({*cells_of_types[0].values()}) >= 3
 
 
 GRIDS = {
@@ -120,7 +120,7 @@ def with_hashes(grid):
         together = len(grid.shares.together[one.variable])
         values = [pa.array(one.hashes, pa.int64())] * together
         hashes = hash_values(values, grid.variable_numbers[one.variable])
-        heavy.append(HeavyGroup(one.variable, one.parts, tuple(hashes.tolist())))
+        heavy.append(HeavyGroup(one.variable, one.splits, tuple(hashes.tolist())))
     return Grid(grid.shares, tuple(heavy))
 
 

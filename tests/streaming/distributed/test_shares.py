@@ -70,7 +70,7 @@ def test_the_chosen_shares_have_the_least_load(atoms, cells):
 
 def test_shares_of_a_triangle_are_equal_and_small_relations_are_sent_to_all():
     edges = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
-    assert dict(choose_shares(edges, 64).parts) == {"a": 4, "b": 4, "c": 4}
+    assert dict(choose_shares(edges, 64).by_variable) == {"a": 4, "b": 4, "c": 4}
     assert choose_shares(edges, 64).load == 3 / 16
     star = [JoinAtom("fact", {"k": 0, "x": 1}, 10**6), JoinAtom("small", {"x": 0}, 10)]
     assert choose_shares(star, 8).replication(star[1]) * 10 < 10**3
@@ -90,14 +90,14 @@ def coordinate(value: int, variable: int, parts: int) -> int:
 
 def readers_of(grid: Grid, relation: str, row: tuple[int, ...]) -> dict[tuple[int, int], int]:
     """Return the pairs (cell, position of an atom) that need a row, each with weight 1."""
-    numbers = {name: number for number, name in enumerate(grid.shares.parts)}
+    numbers = {name: number for number, name in enumerate(grid.shares.by_variable)}
     readers = {}
     for number, atom in enumerate(grid.shares.atoms):
         if atom.relation != relation:
             continue
         result: dict[str, int] = {}
         for name, place in atom.columns.items():
-            result[name] = coordinate(row[place], numbers[name], grid.shares.parts[name])
+            result[name] = coordinate(row[place], numbers[name], grid.shares.by_variable[name])
         home = grid.home(atom, result)
         for offset in grid.offsets(atom):
             readers[home + offset, number] = 1

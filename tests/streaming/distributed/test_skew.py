@@ -60,14 +60,14 @@ def grids(draw: st.DrawFn) -> Grid:
     atoms = JOINS[draw(st.sampled_from(sorted(JOINS)))]
     names = sorted({name for atom in atoms for name in atom.columns})
     shares = Shares(atoms, {name: draw(st.integers(1, 6)) for name in names})
-    number = {name: position for position, name in enumerate(shares.parts)}
+    number = {name: position for position, name in enumerate(shares.by_variable)}
     heavy = []
     for name in names:
         tuples = [*product(range(4), repeat=len(shares.together[name]))]
         left = draw(st.permutations(tuples))
         for _ in range(draw(st.integers(0, 2))):
             chosen, left = left[:1], left[1:]
-            parts, share = [], shares.parts[name]
+            parts, share = [], shares.by_variable[name]
             for atom in atoms:
                 parts.append(draw(st.integers(1, share)) if name in atom.columns else 1)
                 share //= parts[-1]
@@ -145,7 +145,7 @@ def test_a_hub_of_half_of_all_edges_leaves_no_cell_with_twice_the_mean(cells, to
     assert spread.max() <= 1.3 * spread.mean()
     assert spread.max() < 0.85 * alone.max()
     atoms = tuple(JoinAtom(a.relation, a.columns, float(len(rows))) for a in TRIANGLE)
-    predicted = Grid(Shares(atoms, shares.parts), grid.heavy).load
+    predicted = Grid(Shares(atoms, shares.by_variable), grid.heavy).load
     assert predicted == pytest.approx(spread.mean(), rel=0.05)
 
 
@@ -154,7 +154,7 @@ def test_a_heavy_key_of_a_binary_join_splits_the_rows_of_both_atoms():
     key = pa.array([7] * 1000 + [*range(1000)])
     counts = {(place, "k"): count_values([key]) for place in (0, 1)}
     (heavy,) = heavy_values(choose_shares(atoms, 16), counts)
-    assert heavy.parts == (4, 4)
+    assert heavy.splits == (4, 4)
     assert heavy.texts == ("7",)
 
 
@@ -203,7 +203,7 @@ def test_a_spread_that_does_not_fit_is_refused():
             Grid(shares, (heavy,))
     with pytest.raises(StreamingError, match="in two groups of heavy values"):
         Grid(shares, (HeavyGroup("a", (2, 1, 1), (1,)), HeavyGroup("a", (1, 1, 2), (1, 2))))
-    assert math.prod(shares.parts.values()) == 8
+    assert math.prod(shares.by_variable.values()) == 8
 
 
 def test_a_hub_of_many_atoms_is_spread():
@@ -212,7 +212,7 @@ def test_a_hub_of_many_atoms_is_spread():
     counts = {(k, "v"): count_values([pa.array([7] * 500 + [*range(500)])]) for k in range(20)}
     with patch.object(skew, "MAX_LOADS", 1):  # a table of loads would be slow here
         (group, *_) = heavy_values(shares, counts)
-    assert "7" in group.texts and sorted(group.parts) == [1] * 12 + [2] * 8
+    assert "7" in group.texts and sorted(group.splits) == [1] * 12 + [2] * 8
 
 
 @given(

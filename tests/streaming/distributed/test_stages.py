@@ -90,7 +90,7 @@ def _send(
                 continue
             name = atom_name(atom.relation, position) if stage.atoms else relation.name
             coordinates = {
-                v: hash((v, _comparable((row[column],)))) % grid.shares.parts[v]
+                v: hash((v, _comparable((row[column],)))) % grid.shares.by_variable[v]
                 for v, column in atom.columns.items()
             }
             home = grid.home(atom, coordinates)
