@@ -8,7 +8,10 @@ from collections import Counter
 from threading import Thread
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from circuits import MissingRowError
 from streaming import Database, DatabaseError, StateError, StateLockedError
 from streaming.database.subscriptions import MAX_WAITING_TABLES
 from tests.support.simulated_files import Fault, SimulatedDisk, SimulatedFiles
@@ -160,6 +163,35 @@ def test_the_steps_of_another_process_are_delivered_when_the_directory_is_taken_
     with pytest.raises(StateLockedError):
         other.insert("t", [{"a": 8}])
     db.close()
+
+
+@pytest.mark.thorough
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.booleans()), max_size=10))
+def test_subscriptions_of_two_processes_get_the_steps_of_both(steps):
+    disk = SimulatedDisk(0)
+    databases, totals = [], []
+    for process in (1, 2):
+        db = Database(TEXT, path=FilesWithoutLock(disk, process), keep=99)
+        db.insert("t", [{"a": 0}])
+        databases.append(db)
+        totals.append(collect(db))
+
+    def retry(change, *arguments):
+        with contextlib.suppress(MissingRowError):
+            try:
+                change(*arguments)
+            except StateLockedError:  # the other process has the directory
+                change(*arguments)
+
+    for process, a, is_insertion in steps:
+        db = databases[process]
+        retry(db.insert if is_insertion else db.delete, "t", [{"a": a}])
+    for db, total in zip(databases, totals, strict=True):
+        retry(db.apply, {})
+        rows = Counter(row["a"] for row in db.view("v").to_pylist())
+        assert +total == rows
+        assert min(total.values()) >= 0
+        db.close()
 
 
 def test_subscriptions_end_with_an_error_if_steps_of_another_process_are_lost(caplog):
