@@ -46,6 +46,11 @@ from circuits.sql.syntax.types import (
     has_required_field,
     json_kind_of_type,
 )
+from circuits.types.functions.casting.interval_texts import (
+    SECOND,
+    UnknownUnitError,
+    parse_interval,
+)
 
 __all__ = [
     "WEIGHT_COLUMN",
@@ -473,7 +478,8 @@ class _TableReader:
         value: str | int | None = None
         if isinstance(bound, exp.Interval) and isinstance(bound.this, exp.Literal):
             unit = bound.args.get("unit")
-            value = f"{bound.this.name} {'' if unit is None else unit.name}".strip().lower()
+            value = _duration_text(bound) if unit is None else f"{bound.this.name} {unit.name}"
+            value = value.strip().lower()
         elif isinstance(bound, exp.Literal) and bound.is_int:
             value = int(bound.name)
         if value is None:
@@ -504,6 +510,19 @@ class _TableReader:
 
     def _add_notice(self, node: exp.Expr, part: str, effect: str = "") -> None:
         self.notices.append(_notice(self._source, node, part, effect))
+
+
+def _duration_text(interval: exp.Interval) -> str:
+    """Return the seconds of an interval such as ``'1 day 02:03:04'``; a text without as it is."""
+    text: str = interval.this.name
+    try:
+        total = parse_interval(text)
+    except UnknownUnitError:
+        return text
+    if total is None or total.months:
+        return text
+    micros = total.days * 86_400 * SECOND + total.microseconds
+    return text if micros < 0 else f"{micros // SECOND}.{micros % SECOND:06d} seconds"
 
 
 def _is_processing_time(node: exp.Expr) -> bool:

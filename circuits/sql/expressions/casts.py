@@ -52,32 +52,13 @@ from circuits.types.functions.type_rules import is_binary, is_interval, is_numbe
 __all__ = ["READERS", "cast_by_dialect", "dialect_text", "spark_cast"]
 
 
-def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
-    """Read a cast. In dialect spark, ``CAST(ts AS TIMESTAMP(3))`` of Flink keeps milliseconds."""
-    digits = node.to.expressions
-    if not clause.source.is_spark or node.to.this not in _TIMESTAMPS or len(digits) != 1:
-        return _read_cast_to_type(clause, node)
-    plain = node.copy()
-    plain.to.set("expressions", [])
-    value = _read_cast_to_type(clause, plain)
-    clause.source.mark_read(node)
-    if digits[0].name not in _UNITS_OF_DIGITS:
-        raise clause.source.unsupported(
-            node, f"a timestamp with {digits[0].name} digits of a second", "write 0, 3, 6 or 9"
-        )
-    unit = _UNITS_OF_DIGITS[digits[0].name]
-    return clause.call(node, "date_trunc", string_literal(unit), value) if unit else value
-
-
 _TIMESTAMPS: Final = (
     *(exp.DType.TIMESTAMP, exp.DType.TIMESTAMPTZ, exp.DType.TIMESTAMPLTZ),
     exp.DType.TIMESTAMPNTZ,
 )
-#: The unit that a cast to a timestamp with so many digits of a second keeps; empty for all of them.
-_UNITS_OF_DIGITS: Final = {"0": "second", "3": "millisecond", "6": "", "9": ""}
 
 
-def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
+def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     """Read a cast; a lenient one (TRY_CAST) returns NULL where another raises an error.
 
     In dialect spark, sqlglot parses CAST as a TryCast, too, and ``safe`` tells them apart.
@@ -89,6 +70,11 @@ def _read_cast_to_type(clause: Clause, node: exp.Cast) -> Expression:
     # In Snowflake, TRY_CAST requires a text; here it takes other values, too.
     lenient_arguments = ("safe", "requires_string") if is_lenient else ()
     source.allow_arguments(node, "this", "to", *lenient_arguments)
+    if source.is_spark and node.to.this in _TIMESTAMPS and node.to.expressions:
+        digits = node.to.expressions[0].name  # others are in `circuits.sql.syntax.spark_syntax`
+        raise source.unsupported(
+            node, f"a timestamp with {digits} digits of a second", "write 0, 3, 6 or 9"
+        )
     target = arrow_type(source, node.to)
     value = clause.read(node.this)
     given = value

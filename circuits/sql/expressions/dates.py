@@ -180,13 +180,15 @@ def _second_with_fraction(
 
 def _read_truncation(clause: Clause, node: exp.Expr) -> Expression:
     clause.source.allow_arguments(node, "this", "unit")
-    value, named_unit = node.this, node.args.get("unit")
-    if isinstance(named_unit, exp.Var) and _names_unit(value) and not _names_unit(named_unit):
+    value, second = node.this, node.args["unit"]
+    if _names_unit(value) and not (isinstance(second, exp.Literal) or _names_unit(second)):
         # date_trunc(ts, hour), in which sqlglot takes hour for the value and ts for the unit.
         unit = value.name.lower()
         clause.source.mark_read(value)
-        value = exp.column(exp.to_identifier(named_unit.name))
-        value.this.meta.update(node.this.meta)
+        value = second
+        if isinstance(second, exp.Var):
+            value = exp.column(exp.to_identifier(second.name))
+            value.this.meta.update(node.this.meta)
     else:
         unit = _read_unit(clause, node)
     moment = clause.read(value)
@@ -284,10 +286,11 @@ def _truncate_years(
 
 
 def _names_unit(node: exp.Expr) -> bool:
+    """Return whether an argument of a function of dates may be the name of a unit."""
     is_name = isinstance(node, exp.Literal | exp.Var) or (
         isinstance(node, exp.Column) and not node.table
     )
-    return is_name and node.name.lower() in DATE_UNITS
+    return is_name and node.name.lower().removesuffix("s") in (*DATE_UNITS, *_YEARS_OF_UNIT)
 
 
 def _read_difference(clause: Clause, node: exp.DateDiff) -> Expression:

@@ -19,7 +19,6 @@ from circuits.plan.expressions import Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
-from circuits.sql.syntax.interval_syntax import INTERVAL_TEXT
 from circuits.sql.syntax.source import MAX_NUMBER_CHARACTERS
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.casting.interval_texts import (
@@ -223,29 +222,25 @@ def read_interval(clause: Clause, node: exp.Interval) -> Interval:
         raise source.unsupported(
             node, "an interval that is not a literal", "write it as INTERVAL '3 days'"
         )
-    whole_text = node.meta.get(INTERVAL_TEXT)
-    text = (whole_text or f"{sign}{number.this} {unit.name if unit else ''}").strip()
+    text = f"{sign}{number.this} {unit.name if unit else ''}".strip()
     if len(text) > MAX_NUMBER_CHARACTERS:
         raise source.error(
             node,
             f"an interval of {len(text)} characters; the maximum is {MAX_NUMBER_CHARACTERS}",
         )
     # As in '1.5 days'. sqlglot gives INTERVAL 1.5 DAY the same form, without this argument.
-    has_unit_beside = unit is not None or not source.is_postgres
-    is_whole = whole_text or node.args.get("fraction_in_string")
+    is_whole = unit is None or bool(node.args.get("fraction_in_string"))
     # In Spark and Flink, only seconds have a fraction, in a text or not.
     is_second = unit is not None and unit.name.upper() in ("SECOND", "SECONDS")
     is_whole = is_whole or (source.is_spark and is_second)
-    if "." in number.this and has_unit_beside and not is_whole:
+    if "." in number.this and not is_whole:
         raise source.unsupported(
             node, f"interval {text!r}", f"write the unit in the text, as '{text.lower()}'"
         )
     try:
         total = parse_interval(text)
         if total is None and source.is_postgres:
-            # sqlglot takes the last letter of 'P1W' for a unit.
-            is_iso = text.startswith("P")
-            total = parse_postgres_interval(text.replace(" ", "") if is_iso else text)
+            total = parse_postgres_interval(text)
     except UnknownUnitError as error:
         units = ", ".join(INTERVAL_UNITS)
         raise source.unsupported(node, f"unit {str(error)!r}", f"units: {units}") from None

@@ -63,7 +63,8 @@ def _read_struct(clause: Clause, node: exp.Struct) -> Expression:
             name, value = part.this.name, part.expression
             # sqlglot gives the names col1, col2, ... to the fields of struct(a, b, ...). Such a
             # name has no position in the text.
-            is_unnamed = not part.this.meta and clause.source.name_in_text(node) == "struct"
+            is_call = clause.source.name_in_text(node).lower() == "struct"
+            is_unnamed = is_call and not part.this.meta
             if isinstance(value, exp.Dot) and is_unnamed:
                 name = value.expression.name  # as in Spark, the name of the field
         elif isinstance(part, exp.Star):

@@ -219,7 +219,11 @@ def _read_like_any(
         )
     clause.source.allow_arguments(patterns, "this", "expressions")
     parts = patterns.expressions if isinstance(patterns, exp.Tuple) else [patterns.this]
-    if isinstance(parts[0], exp.Array):  # LIKE ANY (ARRAY['a%', 'b%'])
+    if any(isinstance(part, exp.Array) for part in parts):  # LIKE ANY (ARRAY['a%', 'b%'])
+        if len(parts) > 1:
+            raise clause.source.unsupported(
+                node, f"LIKE {right.key.upper()} of several lists", "write ('a%', 'b%')"
+            )
         clause.source.allow_arguments(parts[0], "expressions", "bracket_notation")
         parts = parts[0].expressions
     conditions = [_build_like(clause, node, function, value, clause.read(part)) for part in parts]

@@ -6,7 +6,6 @@
     jsonb_array_elements(j)        unnest(json_elements(j))
     to_char(ts, 'YYYY-MM')         strftime(ts, '%Y-%m')
     timestampdiff(DAY, a, b)       date_sub('day', a, b)
-    date_trunc(d, MONTH)           date_trunc('month', d)
     j #>> '{a,b}'                  json_extract_string(j, '$.a.b')
     x = SOME (a)                   x = ANY (a)
     EXISTS (SELECT FROM t)         EXISTS (SELECT 1 FROM t)
@@ -254,6 +253,7 @@ _DATE_EXPRESSIONS: Final = {
             **{"FMDDD": "dayofyear(ts)", "FMMI": "minute(ts)", "FMSS": "second(ts)"},
         }.items()
     },
+    "IDDD": "lpad(CAST((weekofyear(ts) - 1) * 7 + isodow(ts) AS VARCHAR), 3, '0')",
     "WW": "lpad(CAST(CAST((dayofyear(ts) + 6 - (dayofyear(ts) + 6) % 7) / 7 AS INT) AS VARCHAR), "
     "2, '0')",
 }
@@ -333,8 +333,6 @@ def replace_templates(
         is_duckdb: Whether the dialect of the statement is DuckDB's.
         is_postgres: Whether it is PostgreSQL's, or follows it.
     """
-    for trunc in list(tree.find_all(exp.TimestampTrunc, exp.DateTrunc)):
-        _exchange_unit(trunc)
     for comparison in list(tree.find_all(exp.Binary)):
         _read_some_as_any(comparison)
     for exists in tree.find_all(exp.Exists):
@@ -353,11 +351,6 @@ def replace_templates(
             node.replace(fill_template(parse, text, arguments, node))
     for ranking in list(tree.find_all(exp.WithinGroup)):
         _read_hypothetical_rank(ranking, parse)
-    for node in list(tree.find_all(exp.Parameter)):
-        if isinstance(node.this, exp.Var):  # @ a, the absolute value
-            column = exp.Column(this=exp.to_identifier(node.this.name))
-            column.meta.update(node.meta)
-            node.replace(exp.Abs(this=column))
     for interval in reversed(list(tree.find_all(exp.MakeInterval))):
         if not is_duckdb:
             _build_interval(interval, parse)
@@ -545,14 +538,6 @@ def _read_some_as_any(comparison: exp.Binary) -> None:
     if len(call.expressions) == 1:
         (value,) = call.expressions
         comparison.set("expression", exp.Any(this=exp.Paren(this=value)))
-
-
-def _exchange_unit(node: exp.Expr) -> None:
-    """Exchange the arguments of ``date_trunc(d, MONTH)``, which sqlglot reads as (unit, date)."""
-    unit, value = node.args.get("unit"), node.this
-    if _unit_of(value) and unit is not None and not isinstance(unit, exp.Literal | exp.Var):
-        node.set("this", unit)
-        node.set("unit", exp.Var(this=_unit_of(value).upper()))
 
 
 def _to_char(pattern: exp.Expr) -> str:

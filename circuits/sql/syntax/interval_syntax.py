@@ -9,14 +9,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from sqlglot import exp
 
-__all__ = ["INTERVAL_TEXT", "replace_intervals"]
+__all__ = ["interval_of_text", "replace_intervals"]
 
-#: The key of ``meta`` of an interval for its text, of which sqlglot keeps only a part.
-INTERVAL_TEXT: Final = "interval_text"
+_COUNT_AND_UNIT: Final = re.compile(r"\s*([+-]?\d+)\s*([A-Za-z]+)\s*")
 _UNITS: Final = {
     "to_months": "MONTH",
     "to_quarters": "QUARTER",
@@ -32,7 +32,7 @@ def replace_intervals(tree: exp.Expr) -> exp.Expr:
     for series in tree.find_all(exp.GenerateSeries):
         step = series.args.get("step")
         if isinstance(step, exp.Literal) and any(map(str.isalpha, step.name)):
-            series.set("step", _interval_of_text(step))
+            series.set("step", interval_of_text(step))
     for node in list(tree.find_all(exp.Cast, exp.Anonymous)):
         interval = _interval_of(node)
         if interval is None:
@@ -58,10 +58,19 @@ def _interval_of(node: exp.Expr) -> exp.Interval | None:
     is_literal = isinstance(text, exp.Literal) and text.is_string
     if not is_literal or node.to.args.get("expressions"):
         return None
-    return _interval_of_text(text)
+    return interval_of_text(text)
 
 
-def _interval_of_text(text: exp.Literal) -> exp.Interval:
-    interval = exp.Interval(this=text)
-    interval.meta[INTERVAL_TEXT] = text.this
-    return interval
+def interval_of_text(text: exp.Literal) -> exp.Interval:
+    """Return the interval of a text: of one number and unit if it has no others, else of all of it.
+
+    >>> interval_of_text(exp.Literal.string("3 days")).sql()
+    "INTERVAL '3' DAYS"
+    >>> interval_of_text(exp.Literal.string("1 day 02:03")).sql()
+    "INTERVAL '1 day 02:03'"
+    """
+    match = _COUNT_AND_UNIT.fullmatch(text.this)
+    if match is None:
+        return exp.Interval(this=text)
+    count, unit = match.groups()
+    return exp.Interval(this=exp.Literal.string(count), unit=exp.Var(this=unit.upper()))

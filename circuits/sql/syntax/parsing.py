@@ -11,13 +11,13 @@ a subscript ``a[1]``     as written; sqlglot counts from 0
 a comma in FROM          ``meta[IS_COMMA]`` of a join; the tree has the same node for a bare JOIN
 ``DATE 'x'::VARCHAR``    parsed as the cast of a date; sqlglot parses it as a date of a cast
 WATERMARK FOR, LATENESS  parts of CREATE TABLE; most dialects of sqlglot do not know them
-INTERVAL '1 day 02:03'   ``meta[INTERVAL_TEXT]``: the whole text; sqlglot drops a part of it
+INTERVAL '1 day 02:03'   an interval of the whole text; sqlglot drops a part of it
 EMIT ON WINDOW CLOSE     ``meta[EMIT_ON_CLOSE]`` of a query: the offset of EMIT
 JSON_VALUE(...)          the clauses of the SQL standard (`circuits.sql.syntax.json_syntax`)
 METADATA                 a part of a column in Flink; ``meta[UNCHECKED_COLUMN_PART]``
 GENERATED ALWAYS AS (a)  a computed column; sqlglot parses it as an identity in most dialects
 a | b & c                ``a | (b & c)`` in Spark; sqlglot reads ``(a | b) & c``
-~a + b                   ``~(a + b)`` in DuckDB and PostgreSQL; sqlglot reads ``(~a) + b``
+~a + b                   ``~(a + b)`` in DuckDB and PostgreSQL; sqlglot reads ``(~a) + b``; also @
 FLOOR(ts TO HOUR)        a time rounded down; CEIL rounds it up
 BYTES                    a type of Flink; sqlglot parses it in few dialects only
 USING KEY (a, min(b))    columns and calls; sqlglot parses names only
@@ -43,10 +43,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.sql.syntax.array_subqueries import replace_array_subqueries
 from circuits.sql.syntax.collations import replace_collations
 from circuits.sql.syntax.function_templates import TEMPLATES, replace_templates
-from circuits.sql.syntax.interval_syntax import (
-    INTERVAL_TEXT,
-    replace_intervals,
-)
+from circuits.sql.syntax.interval_syntax import interval_of_text, replace_intervals
 from circuits.sql.syntax.json_arrows import replace_json_arrows
 from circuits.sql.syntax.json_syntax import FUNCTION_PARSERS as JSON_PARSERS
 from circuits.sql.syntax.method_calls import replace_method_calls
@@ -101,6 +98,13 @@ _SPARK_LEVELS: Final = (
     (TokenType.CARET, exp.BitwiseXor),
     (TokenType.AMP, exp.BitwiseAnd),
 )
+# In DuckDB and PostgreSQL, these operators before an operand bind less than + and *. In dialect
+# postgres, sqlglot reads ~ as the token of a regular expression.
+_LOW_PREFIXES: Final[dict[TokenType, type[exp.Expr]]] = {
+    **dict.fromkeys((TokenType.TILDE, TokenType.RLIKE), exp.BitwiseNot),
+    TokenType.PIPE_SLASH: exp.Sqrt,
+    TokenType.DPIPE_SLASH: exp.Cbrt,
+}
 # Functions whose argument may be followed by TO and a unit of time.
 _ROUNDINGS: Final = {"CEIL": exp.Ceil, "CEILING": exp.Ceil, "FLOOR": exp.Floor}
 #: The nodes that sqlglot puts around a function call for the words after it, as FILTER or OVER.
@@ -249,7 +253,7 @@ def _parse_expression(text: str, dialect: Dialect) -> exp.Expr:
 
 def _rewrite_tree(tree: exp.Expr) -> exp.Expr:
     """Return a tree with one form for each construct that DuckDB can spell in several ways."""
-    for node in list(tree.find_all(exp.Is)):
+    for node in reversed(list(tree.find_all(exp.Is))):  # the innermost first
         if node.args.get("negate"):  # as sqlglot reads IS NOT NULL in PostgreSQL's dialects
             node.set("negate", None)
             node.replace(exp.Not(this=node.copy()))
@@ -354,8 +358,14 @@ def _parser_class(dialect: type[Dialect]) -> Any:
         "WATERMARK": _parse_watermark,
     }
     unnamed_constraints = {*base.SCHEMA_UNNAMED_CONSTRAINTS, "WATERMARK"}
-    unary = {TokenType.TILDE: _parse_bitwise_not}
-    has_low_tilde = dialect_name == "duckdb" or is_postgres(dialect_name)
+    prefixes: dict[TokenType, Any] = {}
+    if dialect_name == "duckdb" or is_postgres(dialect_name):
+        prefixes = {
+            token: _prefix_parser(node)
+            for token, node in _LOW_PREFIXES.items()
+            if token in base.UNARY_PARSERS
+        }
+        prefixes[TokenType.PARAMETER] = _parse_absolute_value
     attributes = {
         # v:a is the part of a VARIANT in Spark, as in Databricks.
         "COLON_IS_VARIANT_EXTRACT": base.COLON_IS_VARIANT_EXTRACT or is_spark_dialect,
@@ -365,7 +375,7 @@ def _parser_class(dialect: type[Dialect]) -> Any:
             if is_spark_dialect
             else {}
         ),
-        "UNARY_PARSERS": {**base.UNARY_PARSERS, **(unary if has_low_tilde else {})},
+        "UNARY_PARSERS": {**base.UNARY_PARSERS, **prefixes},
         "TYPE_LITERAL_PARSERS": literal_parsers,
         "CONSTRAINT_PARSERS": constraints,
         "SCHEMA_UNNAMED_CONSTRAINTS": unnamed_constraints,
@@ -644,8 +654,14 @@ class _TextKeepingParser(Parser):
             and keyword.token_type == TokenType.INTERVAL
             and literal.token_type == TokenType.STRING
             and any(character.isalpha() for character in literal.text)
+            and not isinstance(interval.args.get("unit"), exp.IntervalSpan)
         ):
-            interval.meta[INTERVAL_TEXT] = literal.text
+            text = exp.Literal.string(literal.text)
+            text.update_positions(literal)
+            whole = interval_of_text(text)
+            interval.set("this", whole.this)
+            interval.set("unit", whole.args.get("unit"))
+            interval.set("fraction_in_string", None)
         return tree
 
     def _parse_column_def(self, *args: Any, **options: Any) -> exp.Expr | None:
@@ -743,9 +759,23 @@ def _parse_typed_literal(parser: Any, value: exp.Expr, to: exp.DataType) -> exp.
     return value
 
 
-def _parse_bitwise_not(parser: Any) -> exp.Expr:
-    """Return the tree of ``~a + b``, which is ``~(a + b)`` in DuckDB and PostgreSQL."""
-    tree: exp.Expr = parser.expression(exp.BitwiseNot(this=parser._parse_term()))
+def _prefix_parser(operator: type[exp.Expr]) -> Any:
+    """Return the parser of ``~a + b`` as ``~(a + b)``."""
+
+    def parse(parser: Any) -> exp.Expr:
+        tree: exp.Expr = parser.expression(operator(this=parser._parse_term()))
+        return tree
+
+    return parse
+
+
+def _parse_absolute_value(parser: Any) -> exp.Expr | None:
+    """Return the tree of ``@ a + b``, which is ``abs(a + b)``; or of the parameter ``$1``."""
+    if parser._prev.text == "@":
+        tree: exp.Expr | None = parser.expression(exp.Abs(this=parser._parse_term()))
+    else:
+        parser._retreat(parser._index - 1)
+        tree = parser._parse_type()
     return tree
 
 

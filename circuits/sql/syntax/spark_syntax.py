@@ -197,17 +197,17 @@ def _timestamp_digits(type: exp.Expr) -> int | None:
 def _rewrite_timestamp(node: exp.Cast) -> None:
     """Replace a cast to ``TIMESTAMP(3)`` by a timestamp without the other digits."""
     digits = _timestamp_digits(node.to)
-    unit = {0: "second", 3: "millisecond", 6: "microsecond"}.get(digits or 0)
-    if unit is None:
-        return
+    units = {0: "second", 3: "millisecond", 6: "", 9: ""}
+    if digits not in units:
+        return  # an error when the cast is read
     cast = node.copy()
     cast.to.set("expressions", None)
-    if unit == "microsecond":
-        _replace(node, cast)
+    unit = units[digits]
+    if unit:
+        arguments = [exp.Literal.string(unit), cast]
+        _replace(node, exp.Anonymous(this="date_trunc", expressions=arguments))
     else:
-        _replace(
-            node, exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(unit), cast])
-        )
+        _replace(node, cast)
 
 
 def _is_grouping_number(node: exp.Column) -> bool:

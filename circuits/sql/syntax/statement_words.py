@@ -368,7 +368,8 @@ def _may_have_alias(tokens: list[Token], first: int, end: int) -> bool:
 
 def _find_minus(tokens: list[Token], start: int, end: int) -> int:
     """Return the index of the minus in ``(a - b)``; 0 for other contents, and for a call."""
-    is_call = start > 0 and tokens[start - 1].token_type in _OPERAND_ENDS
+    before = tokens[start - 1].token_type if start > 0 else None
+    is_call = before in _OPERAND_ENDS or before == TokenType.INTERVAL  # INTERVAL (n - 1) DAY
     inside = _outside_parentheses(tokens[:end], start + 1)
     places = [place for place in inside if tokens[place].token_type == TokenType.DASH]
     is_query = _word(tokens, start + 1) in _QUERY_STARTS

@@ -64,6 +64,16 @@ QUERIES = [
     "SELECT k, rank() OVER (ORDER BY i) AS r, count(*) OVER (PARTITION BY i) AS n FROM t",
     "SELECT min(i) = INTERVAL '-1 month 30 days' AS a, max(i) > j AS b FROM t GROUP BY j",
     "SELECT k, coalesce(i, j) = j AS b FROM t",
+    (  # equal but for a part of the text that sqlglot drops
+        "SELECT k, (SELECT count(*) FROM t b WHERE b.d + b.i < a.d + INTERVAL '1 day 02:00:00') AS"
+        " m, (SELECT count(*) FROM t b WHERE b.d + b.i < a.d + INTERVAL '1 day 12:00:00') AS n"
+        " FROM t a"
+    ),
+    (
+        "SELECT k, d + INTERVAL '1 day 02:00:00' AS e FROM t"
+        " QUALIFY row_number() OVER (ORDER BY k, i, j, d + INTERVAL '1 day 12:00:00', t) <= 2"
+    ),
+    "SELECT k FROM t WHERE d > DATE '2000-01-01' + INTERVAL (k - 1) DAY",
     *(
         f"SELECT extract({field} FROM i) AS a FROM t"
         for field in (

@@ -78,6 +78,40 @@ QUERIES = [
         "SELECT a, unnest([a]), unnest([b, a::BIGINT]), unnest([1, 2]) FROM t",
     ),
     ("SELECT a / b AS q, a FROM t", "SELECT a // b, a FROM t"),
+    (
+        "SELECT ~a + b, ~ a * 2 | 1, @ a + b, @ -a, |/ a * a + 9, ||/ a + b > 1.1, 2 * @ a - 1 "
+        "FROM t",
+        "SELECT ~(a + b), ~(a * 2) | 1, abs(a + b), abs(a), sqrt(a * a + 9), cbrt(a + b) > 1.1, "
+        "2 * abs(a - 1) FROM t",
+    ),
+    (
+        "SELECT to_char(ts, 'IYYY-IDDD') FROM t",
+        "SELECT isoyear(ts) || '-' || lpad(CAST(date_diff('day', date_trunc('week', "
+        "make_date(isoyear(ts), 1, 4)), ts) + 1 AS VARCHAR), 3, '0') FROM t",
+    ),
+    (
+        "SELECT date_trunc('decade', day), date_trunc(u.day, MONTH) FROM (SELECT ts FROM t) u(day)",
+        "SELECT date_trunc('decade', ts), date_trunc('month', ts) FROM t",
+    ),
+    ("SELECT a FROM t ORDER BY a OFFSET 1 ROW FETCH FIRST 0 ROWS WITH TIES", "FROM t LIMIT 0"),
+    (
+        "SELECT b FROM t WHERE (SELECT max(x) FROM t WHERE a IS NOT NULL) IS NOT NULL",
+        "SELECT b FROM t WHERE (SELECT max(x) FROM t WHERE a IS NOT NULL) IS NOT NULL",
+    ),
+    # No alias of a list is known in WHERE, HAVING and other items of the list.
+    (
+        "SELECT a FROM t WHERE EXISTS (SELECT c + 1 AS b FROM (SELECT a FROM t) r(c) WHERE b > 1)",
+        "SELECT a FROM t WHERE b > 1",
+    ),
+    (
+        "SELECT a FROM t WHERE EXISTS (SELECT count(*) AS b FROM (SELECT a FROM t) r(c) GROUP BY c "
+        "HAVING b > 1)",
+        "SELECT a FROM t WHERE b > 1",
+    ),
+    (
+        "SELECT a, (SELECT max(b) FROM (SELECT c AS b, c FROM (SELECT a FROM t) r(c)) s) FROM t",
+        "SELECT a, (SELECT max(a) FROM t) FROM t",
+    ),
     ("SELECT a, a / 2.0 FROM t", "SELECT a, a / 2.0 FROM t"),
     ("SELECT a, x / a, a / x FROM t", "SELECT a, x / a, a / x FROM t"),
     ("SELECT a, sum(a) / 3 FROM t GROUP BY a", "SELECT a, sum(a) // 3 FROM t GROUP BY a"),
