@@ -92,7 +92,7 @@ class Obstacle:
         column: The column, from 1.
         message: The construct or fault, and how to fix it.
         excerpt: The line of the text with a caret below the place.
-        is_supported: True if the text is wrong, False if the engine lacks the construct.
+        is_fault_of_text: True if the text is wrong, False if the engine lacks the construct.
     """
 
     statement: str
@@ -100,7 +100,7 @@ class Obstacle:
     column: int
     message: str
     excerpt: str
-    is_supported: bool
+    is_fault_of_text: bool
 
 
 @dataclass
@@ -171,9 +171,9 @@ def find_obstacles(
         place = f"line {error.line}, column {error.column}: "
         message = str(error).split("\n")[0].removeprefix(place)
         excerpt = point_at(text, _offset_of(text, error), "")[0].partition("\n")[2]
-        is_supported = not isinstance(error, UnsupportedSqlError)
+        is_fault_of_text = not isinstance(error, UnsupportedSqlError)
         obstacles[error.line, error.column] = Obstacle(
-            statement, error.line, error.column, message, excerpt, is_supported
+            statement, error.line, error.column, message, excerpt, is_fault_of_text
         )
         return True
 

@@ -17,7 +17,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from circuits.plan.expressions import Column, Expression
 from circuits.plan.nodes import Field, Map, PlanNode, Scan
 from circuits.plan.window_close import WindowClose
-from circuits.sql.binding.clause import ReaderTable, call_function
+from circuits.sql.binding.clause import REFUSE_COLUMN, ReaderTable
 from circuits.sql.binding.environment import Environment, rename_columns, table_names
 from circuits.sql.binding.select_builder import QueryReader
 from circuits.sql.computed_columns import with_computed_columns, with_normal_jsonb
@@ -29,6 +29,7 @@ from circuits.sql.declarations import (
     read_declarations,
     view_properties,
 )
+from circuits.sql.expressions.casts import cast_by_dialect
 from circuits.sql.expressions.readers import READERS
 from circuits.sql.expressions.user_functions import with_user_functions
 from circuits.sql.queries import query
@@ -463,13 +464,8 @@ def order_statements(
 
 
 def _relations_read(tree: exp.Expr) -> set[str]:
-    """Return the relations that the query of a statement names, in lower case.
-
-    The names of its WITH queries are not among them.
-    """
-    body = tree.expression if _view_name(tree) else tree
-    ctes = {cte.alias.casefold() for cte in body.find_all(exp.CTE)}
-    return table_names(body) - ctes
+    """Return the relations that the query of a statement names, in lower case."""
+    return table_names(tree.expression if _view_name(tree) else tree)
 
 
 def names_itself(source: SqlSource, tree: exp.Expr) -> bool:
@@ -589,19 +585,20 @@ def _plan_insert(environment: Environment, declarations: Declarations, tree: exp
     derived = query.plan_query(environment, tree.expression)
     for table in declarations.tables.values():
         if table.name.casefold() == target.name.casefold():
-            plan = _cast_to_sink(source, tree, derived.plan, table, column_names)
+            plan = _cast_to_sink(environment, tree, derived.plan, table, column_names)
             return _View(table.name, plan)
     return _View(target.name, rename_columns(source, derived, column_names).plan)
 
 
 def _cast_to_sink(
-    source: SqlSource,
+    environment: Environment,
     tree: exp.Insert,
     plan: PlanNode,
     table: TableDeclaration,
     column_names: list[exp.Identifier],
 ) -> PlanNode:
     """Return the plan with the columns of the declared sink, in its order and of its types."""
+    source = environment.source
     declared_names = [column.name.casefold() for column in table.fields]
     inserted_names = [name.name.casefold() for name in column_names] or declared_names
     fields = plan.fields
@@ -613,11 +610,12 @@ def _cast_to_sink(
             f"{', '.join(c.name for c in table.fields)}; give each column one value",
         )
     values: list[Expression] = []
+    clause = environment.clause("INSERT", REFUSE_COLUMN)
     for column, name in zip(table.fields, declared_names, strict=True):
         position = inserted_names.index(name)
         value: Expression = Column(position, fields[position].type)
         if value.type != column.type:
-            value = call_function(source, tree.expression, "cast", value, type=column.type)
+            value = cast_by_dialect(clause, tree.expression, value, column.type, lenient=False)
         values.append(value)
     return Map(plan, tuple(values), tuple(column.name for column in table.fields))
 

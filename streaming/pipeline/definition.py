@@ -134,7 +134,7 @@ class PipelineDefinition:
         computable = [view for view in views if is_of_spark(view)]
         for obstacle in self._find_obstacles(text, schemas):
             is_computed = any(obstacles_of(view, text, [obstacle]) for view in computable)
-            if obstacle.is_supported or not is_computed:
+            if obstacle.is_fault_of_text or not is_computed:
                 message = obstacle.message.casefold()
                 if not any(effect in message for effect in effects):
                     problems.append(self._describe(obstacle))
@@ -298,7 +298,7 @@ class PipelineDefinition:
         reasons = {}
         for view in views:
             found = obstacles_of(view, text, obstacles)
-            if found and not any(obstacle.is_supported for obstacle in found):
+            if found and not any(obstacle.is_fault_of_text for obstacle in found):
                 file, line = self.files.place(found[0].line)
                 reasons[view.name] = f"{file}, line {line}: {found[0].message}"
         return reasons
@@ -371,7 +371,7 @@ class PipelineDefinition:
 
     def _describe(self, obstacle: Obstacle) -> str:
         file, line = self.files.place(obstacle.line)
-        kind = "" if obstacle.is_supported else " (the engine lacks this)"
+        kind = "" if obstacle.is_fault_of_text else " (the engine lacks this)"
         place = f"{file}, line {line}, column {obstacle.column}, {obstacle.statement}"
         return f"{place}: {obstacle.message}{kind}"
 

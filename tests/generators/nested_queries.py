@@ -250,6 +250,7 @@ SELECT id, list_reduce(list_append(a, i), lambda x, y, k: coalesce(x, 9) * 10 + 
 SELECT id, list_reduce(n, lambda x, y, k: list_append(y, k), [id]) FROM t
 SELECT id, list_transform(n, lambda x: list_reduce(x, lambda p, q, k: p + q + k + i, 0)) FROM t
 SELECT id, list_transform(n, lambda x: list_transform(x, lambda y: y + i)) FROM t
+SELECT list_apply([0], lambda x: list_apply(a, lambda X: list_apply([i], lambda y: x * y))) FROM t
 SELECT id, list_transform([{'q': id}], lambda x: x.q) FROM t
 SELECT j->'a', j->>'a', json_extract(j, '$.a'), json_extract_string(j, '$.b[1].c') FROM t
 SELECT j->'b', j->>'b', j->0, j->'$.b[0]', json_type(j), json_keys(j) FROM t

@@ -205,6 +205,7 @@ class Clause:
         read_now: Returns the current time.
         read_generator: Returns the value of a function that makes several rows from each row.
         parameters: The columns that stand for the parameters of lambdas, by lower-case name.
+        lambda_depth: The number of lambdas around the expressions.
         read_membership: Returns the value of EXISTS, IN, ANY or ALL of a subquery.
         json_kind: Returns "json" or "jsonb" if the texts in a value are JSON, else "".
     """
@@ -219,8 +220,14 @@ class Clause:
     read_now: Reader = _refuse_now
     read_generator: Reader = REFUSE_GENERATOR
     parameters: Mapping[str, Column] = field(default_factory=dict)
+    lambda_depth: int = 0
     read_membership: Reader = REFUSE_MEMBERSHIP
     json_kind: Callable[[Expression], str] = no_json_kind
+
+    @property
+    def first_parameter(self) -> int:
+        """The number of the first parameter of a lambda in the clause."""
+        return FIRST_PARAMETER + self.lambda_depth * LEVEL_COLUMNS
 
     def read(self, node: exp.Expr) -> Expression:
         """Return the expression of a syntax tree.
@@ -360,8 +367,7 @@ class Clause:
             return self.call(node, "map_value", value, literal)
         is_list_of_structs = is_list(value.type) and pa.types.is_struct(value.type.value_type)
         if self.source.is_spark and is_list_of_structs:
-            level = len({column.index // LEVEL_COLUMNS for column in self.parameters.values()})
-            first = FIRST_PARAMETER + level * LEVEL_COLUMNS
+            first = self.first_parameter
             part = self.field(node, Column(first, value.type.value_type), name)
             with self.source.errors_at(node):
                 return lambda_call("list_transform", value, part, (first, first + 1))

@@ -1,8 +1,8 @@
-"""The names that a query can use: relations, earlier views, and the WITH queries around it.
+"""An environment: the relations, earlier views and WITH queries that a query can name.
 
 A WITH query (common table expression) is planned at its first reference. Further references share
-the plan. A WITH query can name the WITH queries before it, and itself if it is recursive. It cannot
-name columns of the query that refers to it.
+the plan, unless they keep other rows of a row_number(). A WITH query can name the WITH queries
+before it, and itself if it is recursive. It cannot name columns of the query that refers to it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Environment:
         queries: The planner of the queries in it.
         readers: The readers of expressions.
         common_tables: The WITH queries around it, by lower-case name.
-        unsupported_scope: The scope of an enclosing query, if its columns cannot be named here
+        unreachable_scope: The scope of an enclosing query, if its columns cannot be named here
             because the query is not planned for a domain. Naming one raises a CorrelatedSqlError.
         domain: The values of the enclosing query for which the query is planned, if it is
             correlated (`circuits.sql.queries.decorrelation`).
@@ -135,7 +135,7 @@ class Environment:
     queries: QueryPlanner
     readers: ReaderTable
     common_tables: Mapping[str, CommonTable] = field(default_factory=dict)
-    unsupported_scope: Scope | None = None
+    unreachable_scope: Scope | None = None
     domain: Domain | None = None
     views: Mapping[str, PlanNode] = field(default_factory=dict)
 
@@ -154,12 +154,13 @@ class Environment:
             read_column,
             json_kind=json_kind,
             parameters={},
+            lambda_depth=0,
             **options,
         )
 
-    def with_unsupported_scope(self, scope: Scope | None) -> Environment:
-        """Return the environment with ``unsupported_scope``; itself if the scope is None."""
-        return self if scope is None else replace(self, unsupported_scope=scope)
+    def with_unreachable_scope(self, scope: Scope | None) -> Environment:
+        """Return the environment with ``unreachable_scope``; itself if the scope is None."""
+        return self if scope is None else replace(self, unreachable_scope=scope)
 
     def plan_query(
         self, node: exp.Expr, row_number_bounds: RowNumberBounds = NO_BOUNDS
@@ -168,7 +169,7 @@ class Environment:
         if self.domain is None:
             return self.queries.plan_query(self, node, row_number_bounds)
         try:
-            without_domain = replace(self, domain=None, unsupported_scope=self.domain.scope)
+            without_domain = replace(self, domain=None, unreachable_scope=self.domain.scope)
             return self.queries.plan_query(without_domain, node, row_number_bounds)
         except CorrelatedSqlError:
             return self.queries.plan_query(self, node, row_number_bounds)
@@ -209,7 +210,7 @@ class Environment:
                     cte.args["alias"],
                     f"USING KEY of {cte.alias!r}, which is not recursive; leave USING KEY out",
                 )
-            common = CommonTable(cte, environment.with_unsupported_scope(parent), is_recursive)
+            common = CommonTable(cte, environment.with_unreachable_scope(parent), is_recursive)
             common.mutual.extend(mutual_ctes.get(name, ()))
             environment = replace(
                 environment, common_tables={**environment.common_tables, name: common}
@@ -301,8 +302,36 @@ def _mutual_ctes(clause: exp.With) -> dict[str, list[exp.CTE]]:
 
 
 def table_names(query: exp.Expr) -> set[str]:
-    """Return the tables that a query names, in lower case."""
-    return {table.name.casefold() for table in query.find_all(exp.Table)}
+    """Return the tables that a query names, in lower case, without its own WITH queries."""
+    return {
+        table.name.casefold()
+        for table in query.find_all(exp.Table)
+        if table.db or not _is_common_table(query, table)
+    }
+
+
+def _is_common_table(query: exp.Expr, table: exp.Table) -> bool:
+    """Return whether a table in a query is one of the WITH queries of it or of a subquery.
+
+    A WITH query can name those before it, and all of its clause if that is recursive.
+    """
+    name = table.name.casefold()
+    node: exp.Expr = table
+    cte: exp.Expr | None = None  # the WITH query around the table in the clause that is next
+    while node is not query and node.parent is not None:
+        if isinstance(node, exp.CTE):
+            cte = node
+        node = node.parent
+        clause = node.args.get("with_")
+        if clause is None or isinstance(node, exp.With):
+            continue
+        for other in clause.expressions:
+            if other is cte and not clause.args.get("recursive"):
+                break
+            if other.alias.casefold() == name:
+                return True
+        cte = None
+    return False
 
 
 def names_table(query: exp.Expr, name: str) -> bool:

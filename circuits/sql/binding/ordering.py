@@ -27,7 +27,6 @@ from circuits.sql.binding.enums import (
 from circuits.sql.binding.nested_order import has_order_key, order_key
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
-from circuits.types.arrow_types import has_variant
 from circuits.types.enum_type import EnumType
 from dbsp_wcoj.zset import MAX_INT64
 
@@ -36,6 +35,7 @@ __all__ = [
     "SortKey",
     "limit_rows",
     "order_columns",
+    "position_of",
     "read_argument_order",
     "read_limit",
     "read_order",
@@ -120,19 +120,16 @@ def read_order(
                 raise source.unsupported(
                     key, f"ORDER BY {key.this.name}", "name the columns", word="order by"
                 )
-            for column in columns:
-                if has_variant(column.type):
-                    source.refuse_order(key, column.type, "ORDER BY")
-                sort_key = SortKey.of(column, descending=descending)
-                sort_keys.append(replace(sort_key, nulls_first=nulls_first))
-            continue
-        value = read(key.this)
-        if source.is_spark and has_order_key(value.type):
-            value = order_key(value)
-        elif not is_enum(value.type):
-            source.refuse_order(key, value.type, "ORDER BY")
-        sort_key = SortKey.of(value, descending=descending)
-        sort_keys.append(replace(sort_key, nulls_first=nulls_first))
+            values = columns
+        else:
+            values = [read(key.this)]
+        for value in values:
+            if source.is_spark and has_order_key(value.type):
+                value = order_key(value)
+            elif not is_enum(value.type):
+                source.refuse_order(key, value.type, "ORDER BY")
+            sort_key = SortKey.of(value, descending=descending)
+            sort_keys.append(replace(sort_key, nulls_first=nulls_first))
     return tuple(sort_keys)
 
 
@@ -181,6 +178,17 @@ def read_position(source: SqlSource, node: exp.Expr, count: int) -> int:
     if not number.isdecimal() or not 1 <= int(number) <= count:
         raise source.error(node, f"unknown column {number}; the list has columns 1 to {count}")
     return int(number) - 1
+
+
+def position_of(source: SqlSource, node: exp.Expr) -> exp.Literal | None:
+    """Return the number of ``ORDER BY 1`` or ``ORDER BY (1)``; None for any other sort key."""
+    number = node.unnest()
+    if not isinstance(number, exp.Literal) or number.is_string:
+        return None
+    while isinstance(node, exp.Paren):
+        source.allow_arguments(node, "this")
+        node = node.this
+    return number
 
 
 def read_limit(source: SqlSource, node: exp.Expr) -> Limit | None:
@@ -245,7 +253,7 @@ def limit_rows(
     """Return the rows of a plan that a LIMIT returns, for each value of some key columns."""
     if limit.percent is not None:
         return _limit_to_percent(plan, keys, order, limit.offset, limit.percent)
-    if not limit.with_ties or limit.limit is None:
+    if not (limit.with_ties and limit.limit):
         return TopK(plan, keys, order, limit.limit, limit.offset)
     calls = [WindowCall(name, (), INT64, name) for name in ("rank", "row_number")]
     numbered = Window(plan, keys, order, tuple(calls))

@@ -43,6 +43,7 @@ from circuits.plan.expressions import (
 from circuits.plan.nodes import PlanNode
 from circuits.sql.syntax.source import SqlSource
 from circuits.types import functions
+from circuits.types.arrow_types import is_nested
 
 __all__ = [
     "COMPARED_ELEMENT",
@@ -195,7 +196,7 @@ class Scope:
         source: The text, for errors.
         columns: The columns of the clause.
         parent: The scope of the enclosing query, whose columns can be named too.
-        unsupported_scope: The scope of an enclosing query, if its columns cannot be named here
+        unreachable_scope: The scope of an enclosing query, if its columns cannot be named here
             because the subquery is not planned for a domain. Naming one raises a
             CorrelatedSqlError.
         domain: The values of the parent that the plan of the clause is joined with; None if outer
@@ -206,7 +207,7 @@ class Scope:
     source: SqlSource
     columns: tuple[ScopeColumn, ...] = ()
     parent: Scope | None = None
-    unsupported_scope: Scope | None = None
+    unreachable_scope: Scope | None = None
     domain: Domain | None = None
     domain_columns: tuple[Expression, ...] = ()
 
@@ -232,7 +233,7 @@ class Scope:
         if not node.table and not self.source.is_spark and self.has_table(node.name):
             return self._row_of_table(node)
         if self.parent is None:
-            self._check_unsupported_scope(node)
+            self._check_unreachable_scope(node)
             return None
         value = self.parent.find(node)
         if value is None:
@@ -251,9 +252,8 @@ class Scope:
         names = [part for part in node.parts if isinstance(part, exp.Identifier)]
         if len(names) == 1:
             return node
-        scopes = self.enclosing_scopes()
         table, *fields = names
-        if not any(scope.has_table(table.name) for scope in scopes):
+        if not self._is_table(table.name):
             column = exp.Column(this=table)
         elif len(names) == 2:
             return node
@@ -261,6 +261,23 @@ class Scope:
             column = exp.Column(this=fields[0], table=table)
         column.meta.update(node.meta)
         return column
+
+    def _is_table(self, name: str) -> bool:
+        """Return whether the name before a dot is a table of this or an enclosing query.
+
+        A nested column of a query hides the tables around the query, except in PostgreSQL, where
+        the name before a dot is always a table.
+        """
+        for scope in self.enclosing_scopes():
+            if scope.has_table(name):
+                return True
+            has_column = any(
+                column.has_name(name) and not column.is_shadowed and is_nested(column.value.type)
+                for column in scope.columns
+            )
+            if has_column and not self.source.is_postgres:
+                return False
+        return False
 
     def _row_of_table(self, node: exp.Column) -> Expression:
         """Return the row of a table that is named as a value: a struct of its columns."""
@@ -301,8 +318,8 @@ class Scope:
             "pass it through the subquery in between",
         )
 
-    def _check_unsupported_scope(self, node: exp.Column) -> None:
-        scope = self.unsupported_scope
+    def _check_unreachable_scope(self, node: exp.Column) -> None:
+        scope = self.unreachable_scope
         if scope is not None and scope.find(node) is not None:
             raise self.source.correlated(
                 node,
@@ -428,7 +445,7 @@ class Scope:
     def enclosing_scopes(self) -> Iterator[Scope]:
         """Yield this scope and the scopes around it, innermost first."""
         yield self
-        outer = self.parent or self.unsupported_scope
+        outer = self.parent or self.unreachable_scope
         if outer is not None:
             yield from outer.enclosing_scopes()
 

@@ -191,7 +191,7 @@ class SelectBuilder:
             self.source,
             self.scope_columns,
             self.parent,
-            environment.unsupported_scope,
+            environment.unreachable_scope,
             self.domain,
             self.domain_columns,
         )
@@ -253,7 +253,9 @@ class SelectBuilder:
     def read_column(self, clause: Clause, node: exp.Column) -> Expression:
         """Return the value of a name: a column of FROM, an alias of the list, an outer column.
 
-        A name with dots is a column of a table, or a field of a struct: ``t.s.f``, ``s.f``.
+        Where a dialect has no aliases, as in WHERE of PostgreSQL and Spark, an outer column comes
+        before an alias. A name with dots is a column of a table, or a field of a struct: ``t.s.f``,
+        ``s.f``.
         """
         if node.table:
             column = self.scope.without_fields(node)
@@ -269,6 +271,10 @@ class SelectBuilder:
         name = node.name.casefold()
         if node.table or name not in self.aliases:
             return self.scope.resolve(node)
+        if not self._has_aliases(clause):
+            value = self.scope.find(node)
+            if value is not None:
+                return value
         aliased = self.aliases[name]
         if aliased is None:
             raise self.source.error(
@@ -281,6 +287,29 @@ class SelectBuilder:
             return clause.read(aliased)
         finally:
             self._aliases_in_progress.remove(id(aliased))
+
+    def reads_query(self, node: exp.Expr) -> bool:
+        """Return whether an expression has a subquery, or names an alias of one that has."""
+        nodes, names = [node], set[str]()
+        while nodes:
+            for part in nodes.pop().walk():
+                if isinstance(part, exp.Query):
+                    return True
+                name = part.name.casefold() if isinstance(part, exp.Column) else ""
+                aliased = self.aliases.get(name)
+                if aliased is not None and name not in names:
+                    names.add(name)
+                    nodes.append(aliased)
+        return False
+
+    def _has_aliases(self, clause: Clause) -> bool:
+        """Return whether the dialect has aliases of the list in a clause.
+
+        The engine reads them in all clauses, as DuckDB, if the name has no other value.
+        """
+        if self.source.is_postgres:
+            return clause.name == "GROUP BY"
+        return not (self.source.is_spark and clause.name == "WHERE")
 
     def _read_in_schema(
         self, clause: Clause, node: exp.Column, names: list[exp.Identifier]

@@ -15,7 +15,6 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Call, Column, Expression, substitute
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.binding.scope import FIRST_PARAMETER, LEVEL_COLUMNS
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.spark.lists import unless_null
 from circuits.types import functions
@@ -41,9 +40,7 @@ def _read_lambda(
     In Spark, any other expression is the value of the lambda for all elements. The first
     parameters are JSON if these values of the row are.
     """
-    # The number of lambdas around this one.
-    level = len({c.index // LEVEL_COLUMNS for c in clause.parameters.values()})
-    first = FIRST_PARAMETER + level * LEVEL_COLUMNS
+    first = clause.first_parameter
     if not isinstance(lambda_node, exp.Lambda) and clause.source.is_spark:
         return clause.read(lambda_node), tuple(range(first, first + len(types)))
     if not isinstance(lambda_node, exp.Lambda):
@@ -61,6 +58,7 @@ def _read_lambda(
     inner = replace(
         clause,
         parameters={**clause.parameters, **parameters},
+        lambda_depth=clause.lambda_depth + 1,
         json_kind=lambda value: clause.json_kind(_substitute(value, values_of_row)),
     )
     body = lambda_node.this

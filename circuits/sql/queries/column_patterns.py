@@ -145,9 +145,11 @@ def _select_columns(scope: Scope, node: exp.Expr, selector: exp.Expr) -> list[_S
     if isinstance(selector, exp.Star) and not any(
         selector.args.get(part) for part in ("replace", "rename")
     ):
-        star_names = [name.casefold() for name, _ in scope.expand_star(selector, table)]
+        star = list(scope.expand_star(selector, table))
         selection = [
-            _SelectedColumn(column) for column in columns if column.name.casefold() in star_names
+            _SelectedColumn(column)
+            for column in columns
+            if (column.name, column.value if table else column.unqualified_value) in star
         ]
     elif isinstance(selector, exp.Literal) and selector.is_string:
         try:

@@ -44,7 +44,7 @@ def restrict(
             add_temporal_filter(builder, part, clause_name)
         elif memberships.is_membership(part):
             builder.plan = memberships.plan_semijoin(builder, builder.clause(clause_name), part)
-        elif has_query(part) and disjunctions.is_splittable(part):
+        elif has_query(part) and disjunctions.is_splittable(builder, part):
             builder.plan = disjunctions.filter_by_disjunction(builder, clause_name, part)
         else:
             builder.add_filter(part, builder.clause(clause_name).read_condition(part))

@@ -80,7 +80,7 @@ def plan_correlated_query(
     values = _candidates(scope, query)
     while True:
         domain = _make_domain(builder.plan, scope, values)
-        environment = replace(builder.environment, domain=domain, unsupported_scope=None)
+        environment = replace(builder.environment, domain=domain, unreachable_scope=None)
         derived = environment.queries.plan_query(environment, query, row_number_bounds)
         used_indices = sorted(domain.used)
         if derived.domain is None or len(used_indices) == len(values):

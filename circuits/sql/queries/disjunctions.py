@@ -30,23 +30,23 @@ from circuits.types.functions import call
 __all__ = ["filter_by_disjunction", "is_splittable"]
 
 
-def is_splittable(node: exp.Expr) -> bool:
+def is_splittable(builder: SelectBuilder, node: exp.Expr) -> bool:
     """Return whether a condition can be split: it has a membership condition inside AND, OR or NOT.
 
-    It must not contain other subqueries: the value of such a subquery is joined to all rows, and a
-    part of a split has only some of the rows.
+    It must not contain other subqueries, also by aliases of the list: the value of such a subquery
+    is joined to all rows, and a part of a split has only some of the rows.
     """
-    return has_membership(node) and not _has_other_query(node)
+    return has_membership(node) and not _has_other_query(builder, node)
 
 
-def _has_other_query(node: exp.Expr) -> bool:
+def _has_other_query(builder: SelectBuilder, node: exp.Expr) -> bool:
     node = _strip_negations(node)
     if memberships.is_membership(node):
         left = node.args.get("this") if not isinstance(node, exp.Exists) else None
-        return left is not None and any(isinstance(part, exp.Query) for part in left.walk())
+        return left is not None and builder.reads_query(left)
     if isinstance(node, exp.And | exp.Or):
-        return _has_other_query(node.left) or _has_other_query(node.right)
-    return any(isinstance(part, exp.Query) for part in node.walk())
+        return _has_other_query(builder, node.left) or _has_other_query(builder, node.right)
+    return builder.reads_query(node)
 
 
 def has_membership(node: exp.Expr) -> bool:

@@ -39,6 +39,7 @@ from circuits.plan.nodes import (
     columns,
 )
 from circuits.plan.rewrite.nullability import with_nullability
+from circuits.plan.unnest import Unnest
 from circuits.sql.binding.clause import call_function
 from circuits.sql.binding.environment import (
     CommonTable,
@@ -136,7 +137,7 @@ def plan_equations(equations: Sequence[Equation]) -> list[PlanNode]:
                 bodies[equation.name] = body
         fields = {name: with_nullability(body) for name, body in bodies.items()}
         for name, old in known_fields.items():
-            _check_width(source, equations[names.index(name)], old, fields[name])
+            _check_column_count(source, equations[names.index(name)], old, fields[name])
             fields[name] = _common_fields(old, fields[name])
         if fields == known_fields:
             break
@@ -227,7 +228,7 @@ def _with_references(
     return replace(environment, common_tables=tables)
 
 
-def _check_width(source: SqlSource, equation: Equation, old: Fields, new: Fields) -> None:
+def _check_column_count(source: SqlSource, equation: Equation, old: Fields, new: Fields) -> None:
     if len(old) != len(new):
         raise source.error(equation.node, "UNION of queries with different numbers of columns")
 
@@ -304,7 +305,7 @@ def _find_forbidden(plan: PlanNode, names: frozenset[str]) -> str | None:
         if forbidden_below or not is_recursive:
             return is_recursive, forbidden_below
         match node:
-            case CrossJoin() | Union() | Map() | Filter() | Distinct():
+            case CrossJoin() | Union() | Map() | Filter() | Distinct() | Unnest():
                 return True, None
             case Semijoin(anti=False):
                 return True, None

@@ -79,7 +79,7 @@ def read_scalar(builder: SelectBuilder, node: exp.Expr) -> SubqueryValue:
     Unlike `join_scalar`, it joins nothing: the caller joins the value to the groups, once they are
     planned.
     """
-    environment = builder.environment.with_unsupported_scope(builder.scope)
+    environment = builder.environment.with_unreachable_scope(builder.scope)
     one_row_builder = SelectBuilder(environment, ONE_ROW)
     try:
         plan, value = _join_simple_scalar(one_row_builder, node)
@@ -175,7 +175,7 @@ def _join_simple_scalar(builder: SelectBuilder, node: exp.Expr) -> tuple[PlanNod
     if isinstance(query, exp.Select) and is_grouped(query) and len(query.expressions) == 1:
         # With one of these clauses, it is read like any other subquery.
         other_clauses = (
-            *("group", "having", "distinct", "qualify"),
+            *("group", "having", "distinct", "qualify", "windows"),
             *("limit", "offset", "order", "with_"),
         )
         if not any(query.args.get(name) for name in other_clauses):
@@ -226,7 +226,7 @@ def _join_aggregate(
 ) -> tuple[PlanNode, Expression]:
     """Join a single aggregate, grouped by the inner sides of its correlated equalities."""
     source = builder.source
-    source.allow_arguments(query, "expressions", "from_", "joins", "where")
+    source.allow_arguments(query, "expressions", "from_", "joins", "laterals", "where")
     inner = builder.queries.read_from_and_where(builder.environment, query, builder.scope)
     item = query.expressions[0]
     if isinstance(item, exp.Alias):

@@ -5,8 +5,8 @@
     FROM, WHERE -> [GROUP BY, HAVING] -> list -> [QUALIFY] -> [DISTINCT] -> [ORDER BY ... LIMIT]
 
 A name refers first to a column of FROM, then to an alias of the list; in ORDER BY first to an
-alias. Within an expression of HAVING, QUALIFY or ORDER BY, a name that is both is an error, because
-dialects disagree about it.
+alias. Within an expression of HAVING or ORDER BY, a name that is both is an error, because dialects
+disagree about it. `SelectBuilder.read_column` says where columns of an enclosing query come.
 
 The list is one Map. QUALIFY and LIMIT may sort by expressions that are not in the list. These are
 hidden columns after those of the list, and a last Map removes them.
@@ -69,6 +69,7 @@ from circuits.sql.binding.ordering import (
     SortKey,
     limit_rows,
     order_columns,
+    position_of,
     read_limit,
     read_order,
     read_position,
@@ -180,7 +181,7 @@ class _SelectReader:
         self.grouping = Grouping(builder) if is_grouped(node) else None
         self.windows = Windows(self._named_windows(), builder.json_kinds)
         self.qualify_parts: list[exp.Expr] = []  # except the bound of ``self.row_number``
-        self.row_number, self.kept_numbers = self._find_row_number(row_number_bounds)
+        self.row_number = self._find_row_number(row_number_bounds)
         self.items = self._read_items()
 
     def read(self) -> Selection:
@@ -246,7 +247,7 @@ class _SelectReader:
 
     def _find_row_number(
         self, row_number_bounds: RowNumberBounds
-    ) -> tuple[exp.Window | None, RowNumberRange]:
+    ) -> tuple[exp.Window, RowNumberRange] | None:
         """Return the row_number() that QUALIFY or the enclosing query bounds, and its bound.
 
         The enclosing query passes at most one bound. Of several bounds, the first is planned as a
@@ -264,7 +265,8 @@ class _SelectReader:
                 bound = read_bound(part)
                 value = bound.value if bound else part
                 if isinstance(value, exp.Column) and not value.table:
-                    value = self.aliases.get(value.name.casefold()) or value
+                    is_alias = self.builder.find_own_value(value) is None
+                    value = (self.aliases.get(value.name.casefold()) if is_alias else None) or value
                 if bound is None or not is_row_number(value) or bounded:
                     self.qualify_parts.append(part)
                     continue
@@ -272,14 +274,12 @@ class _SelectReader:
                     self.source.allow_arguments(column, "this", "table")
                 self.source.allow_arguments(part, "this", "expression", "low", "high")
                 bounded.append((value, bound.kept_numbers))
-        return bounded[0] if bounded else (None, RowNumberRange(1, 1))  # the range is not used
+        return bounded[0] if bounded else None
 
     def _read_row_number(self) -> BoundedRowNumber | None:
         if self.row_number is None:
             return None
-        return read_row_number(
-            self._clause("QUALIFY"), self.row_number, self.kept_numbers, self.windows
-        )
+        return read_row_number(self._clause("QUALIFY"), *self.row_number, self.windows)
 
     def _read_items(self) -> list[_Item]:
         items: list[_Item] = []
@@ -345,23 +345,27 @@ class _SelectReader:
         replaced: dict[str, exp.Alias] = {}
         for part in star.args.get("replace") or ():
             self.source.allow_arguments(part, "this", "alias")
-            replaced[part.alias.casefold()] = part
+            if replaced.setdefault(part.alias.casefold(), part) is not part:
+                raise self.source.error(part, f"two REPLACE of column {part.alias!r}; drop one")
         renamed: dict[str, exp.Alias] = {}
         for part in star.args.get("rename") or ():
             self.source.allow_arguments(part, "this", "alias")
             self.source.allow_arguments(part.this, "this")
-            renamed[part.this.name.casefold()] = part
+            name = part.this.name
+            renamed[name.casefold()] = part
+            if name.casefold() in replaced and self.source.dialect == "duckdb":
+                raise self.source.error(
+                    part, f"column {name!r} in REPLACE and in RENAME; write it as another item"
+                )
         unused = {**replaced, **renamed}
         for name, value in columns_of_star:
             key = name.casefold()
+            unused.pop(key, None)
+            new_name = renamed[key].alias if key in renamed else name
             if key in replaced:
-                unused.pop(key, None)
-                yield self._read_item(clause, name, replaced[key].this)
-            elif key in renamed:
-                unused.pop(key, None)
-                yield _Item(renamed[key].alias, node, value)
+                yield self._read_item(clause, new_name, replaced[key].this)
             else:
-                yield _Item(name, node, value)
+                yield _Item(new_name, node, value)
         for key, part in unused.items():
             word = "REPLACE" if key in replaced else "RENAME"
             raise self.source.error(part, f"unknown column {key!r} in {word} of '*'")
@@ -380,9 +384,10 @@ class _SelectReader:
         item = strip_parentheses(node)
 
         def is_item(key: exp.Expr) -> bool:
-            if _is_number(key):
+            number = position_of(self.source, key)
+            if number is not None:
                 items = self.node.expressions
-                position = int(key.this) if key.this.isdecimal() else 0
+                position = int(number.this) if number.this.isdecimal() else 0
                 return 1 <= position <= len(items) and bool(
                     strip_parentheses(items[position - 1].unalias()) == item
                 )
@@ -394,13 +399,14 @@ class _SelectReader:
     def _read_item(self, clause: Clause, name: str, node: exp.Expr) -> _Item:
         if self._is_key_with_query(node, name):
             clause = replace(self.builder.clause("SELECT"), read_window=_refuse_window)
-        if self.row_number is None or node != self.row_number:
+        window, kept_numbers = self.row_number or (None, None)
+        if kept_numbers is None or node != window:
             return _Item(name, node, clause.read(node))
-        if node is not self.row_number:
+        if node is not window:
             self.source.mark_read(node)
         type_ = pa.int32() if self.source.is_spark else pa.int64()
-        if self.kept_numbers.first == self.kept_numbers.last:
-            number = functions.call("cast", integer_literal(self.kept_numbers.first), type=type_)
+        if kept_numbers.first == kept_numbers.last:
+            number = functions.call("cast", integer_literal(kept_numbers.first), type=type_)
             return _Item(name, node, number)
         return _Item(name, node, Column(ROW_NUMBER_COLUMN, type_))
 
@@ -412,12 +418,13 @@ class _SelectReader:
         aliases: dict[Expression, str] = {}  # the alias that names a key, by its value
 
         def read_key(node: exp.Expr) -> int:
-            node = self._without_parentheses(node)
-            if _is_number(node):
-                item = self._item_at_position(node)
-                value = self._key_of_item(item, node)
+            position = position_of(self.source, node)
+            if position is not None:
+                value = self._key_of_item(self._item_at_position(position), position)
                 if value is None:
-                    raise self.source.error(node, f"GROUP BY {node.this} is an aggregate; drop it")
+                    raise self.source.error(
+                        position, f"GROUP BY {position.this} is an aggregate; drop it"
+                    )
             else:
                 value = clause.read(node)
             if is_correlated(value):
@@ -539,9 +546,9 @@ class _SelectReader:
 
     def _find_items(self, node: exp.Expr) -> list[_Item]:
         """Return the items that a position or a name in ORDER BY refers to."""
-        node = self._without_parentheses(node)
-        if _is_number(node):
-            return [self._item_at_position(node)]
+        position = position_of(self.source, node)
+        if position is not None:
+            return [self._item_at_position(position)]
         if isinstance(node, exp.Column) and not node.table:
             self.source.allow_arguments(node, "this", "table")
             name = node.name.casefold()
@@ -577,21 +584,8 @@ class _SelectReader:
     def _over_groups(self, node: exp.Expr, value: Expression) -> Expression:
         return self.grouping.rewrite_over_groups(node, value) if self.grouping else value
 
-    def _without_parentheses(self, node: exp.Expr) -> exp.Expr:
-        """Return a number in parentheses, which is a position, too; other nodes as they are."""
-        if not _is_number(node.unnest()):
-            return node
-        while isinstance(node, exp.Paren):
-            self.source.allow_arguments(node, "this")
-            node = node.this
-        return node
-
     def _value_over_groups(self, value: Expression) -> Expression:
         return self._over_groups(self.node, value)
-
-
-def _is_number(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Literal) and not node.is_string
 
 
 def _read_condition(clause: Clause, node: exp.Expr) -> Expression:

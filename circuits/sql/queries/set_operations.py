@@ -35,6 +35,7 @@ from circuits.sql.binding.interval_keys import normalize_intervals
 from circuits.sql.binding.ordering import (
     limit_rows,
     order_columns,
+    position_of,
     read_limit,
     read_order,
     read_position,
@@ -217,8 +218,9 @@ def apply_limit(
     clause = environment.clause("ORDER BY", read_column)
 
     def read_sort_key(key: exp.Expr) -> Expression:
-        if isinstance(key, exp.Literal) and not key.is_string:
-            return own_columns[read_position(source, key, len(own_columns))]
+        position = position_of(source, key)
+        if position is not None:
+            return own_columns[read_position(source, position, len(own_columns))]
         return clause.read(key)
 
     sort_keys = read_order(source, order, read_sort_key, own_columns) if order else ()

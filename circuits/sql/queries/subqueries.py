@@ -122,7 +122,7 @@ def _read_simple_subquery(builder: SelectBuilder, query: exp.Expr, exists: bool)
     query = strip_parentheses(query)
     environment = builder.environment
     if not isinstance(query, exp.Select):
-        environment = environment.with_unsupported_scope(builder.scope)
+        environment = environment.with_unreachable_scope(builder.scope)
         plan = environment.queries.plan_query(environment, query).plan
         return Subquery(plan, columns(plan))
     selection = builder.queries.read_selection(environment, query, builder.scope)

@@ -390,7 +390,7 @@ class _FromReader:
         has_outer_columns = bool(left) or self.parent is not None
         outer_scope = left_side.scope if has_outer_columns else None
         # First read it as a query that is not correlated: an outer column raises an error.
-        environment = self.environment.with_unsupported_scope(outer_scope)
+        environment = self.environment.with_unreachable_scope(outer_scope)
         try:
             derived = environment.queries.plan_query(environment, query, row_number_bounds)
             check_bounded_names(self.source, node, derived.plan, row_number_bounds)

@@ -31,7 +31,7 @@ def read_values(environment: Environment, node: exp.Values) -> DerivedTable:
     def read_column(clause: Clause, column: exp.Column) -> Expression:
         parent = None if domain is None else domain.scope
         domain_columns = () if domain is None else columns(domain.plan)
-        scope = Scope(source, (), parent, environment.unsupported_scope, domain, domain_columns)
+        scope = Scope(source, (), parent, environment.unreachable_scope, domain, domain_columns)
         value = scope.find(column)
         if value is None:
             raise source.error(column, f"column {column.sql()!r} in VALUES; write constants")

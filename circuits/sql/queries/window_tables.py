@@ -176,7 +176,7 @@ def _read_data(
         ), node.name
     if isinstance(node, exp.Subquery):
         source.allow_arguments(node, "this")
-        inner = environment.with_unsupported_scope(parent)
+        inner = environment.with_unreachable_scope(parent)
         derived = inner.queries.plan_query(inner, node.this, NO_BOUNDS)
         return _uncorrelated_plan(environment, node, derived), ""
     raise source.error(node, "the first argument of a window is a table, as TABLE t, or a query")

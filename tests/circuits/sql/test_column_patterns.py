@@ -29,6 +29,8 @@ SELECT COLUMNS(lambda c: c GLOB '[ab]_*' OR c ^@ 'na') FROM t
 SELECT * ILIKE 'A%' FROM t
 SELECT * GLOB '?_id' FROM t
 SELECT * EXCLUDE (t.a_id) FROM t JOIN u ON t.a_id = u.a_id
+SELECT COLUMNS(* EXCLUDE (t.a_id)) FROM t, u
+SELECT count(COLUMNS(* EXCLUDE (u.a_id))) FROM t, u
 SELECT t.* EXCLUDE (t.a_id, name) FROM t JOIN u ON t.a_id = u.a_id
 SELECT name, a_id FROM t ORDER BY * LIMIT 2
 SELECT b_id, a_id FROM t ORDER BY * DESC NULLS FIRST LIMIT 2

@@ -77,6 +77,43 @@ CASES = [
         {"d": decimals(38, 38, "0.1", "0.1", "0.3")},
         [(Decimal("0.16666666666666666666666666666666666667"),)],
     ),
+    # An outer column comes before an alias of the list in WHERE, not in HAVING.
+    Case(
+        "SELECT k FROM t WHERE EXISTS (SELECT i + 5 AS k FROM (SELECT k AS i FROM t) WHERE k = 2)",
+        NUMBERS,
+        [(2,)],
+    ),
+    Case(
+        "SELECT k FROM t WHERE EXISTS (SELECT i, count(*) AS k FROM (SELECT k AS i FROM t)"
+        " GROUP BY i HAVING k = 2)",
+        NUMBERS,
+        [],
+    ),
+    Case("SELECT k FROM t UNION SELECT k FROM t ORDER BY (1) DESC LIMIT 1", NUMBERS, [(3,)]),
+    Case(
+        "SELECT k, (SELECT count(*) FROM t u LATERAL VIEW explode(array(u.k, 2)) e AS x"
+        " WHERE u.k = t.k), (SELECT sum(x) FROM t u LATERAL VIEW explode(array(u.k, 2)) e AS x)"
+        " FROM t",
+        NUMBERS,
+        [(1, 2, 12), (2, 2, 12), (3, 2, 12)],
+    ),
+    Case(
+        "SELECT size(a) FROM t ORDER BY ALL LIMIT 1",
+        {"a": (pa.list_(INT), [[1, 2], [None]])},
+        [(1,)],
+    ),
+    Case(
+        "SELECT a FROM t ORDER BY ALL LIMIT 1",
+        {"a": (pa.list_(INT), [[1, 2], [None]])},
+        [([None],)],
+    ),
+    Case("to_json(STRUCT(a[0].f))", {"a": (pa.list_(FIELD_F), [[{"f": 1}]])}, ['{"f":1}']),
+    Case("to_json(STRUCT(a[0]))", {"a": (pa.list_(INT), [[1]])}, ['{"col1":1}']),
+    Case(
+        "SELECT (SELECT max(s.f) FROM (SELECT s FROM t)) AS m FROM (SELECT s.f + 1 AS f FROM t) s",
+        {"s": (FIELD_F, [{"f": 5}])},
+        [(5,)],
+    ),
     Case("CAST(d AS STRING)", FRACTIONS, ["0.05", "-0.05"]),
     Case("concat('x', 0.5, d)", FRACTIONS, ["x0.50.05", "x0.5-0.05"]),
     Case("CAST(array(d) AS STRING)", FRACTIONS, ["[0.05]", "[-0.05]"]),

@@ -151,6 +151,37 @@ def test_an_insert_is_a_view_with_the_columns_of_its_sink():
     assert out["named"].to_pylist() == [{"one": 1, "weight": 1}]
 
 
+@pytest.mark.parametrize(
+    ("dialect", "expected"), [("spark", (2, "1.0E10")), ("duckdb", (3, "10000000000.0"))]
+)
+def test_the_values_of_an_insert_are_cast_by_the_rules_of_the_dialect(dialect, expected):
+    text = "CREATE TABLE s (i INT, t STRING); INSERT INTO s SELECT a, b FROM r"
+    circuit = compile_sql(text, {"r": "a DOUBLE, b DOUBLE"}, dialect=dialect)
+    (row,) = circuit.step({"r": [{"a": 2.7, "b": 1e10}]})["s"].to_pylist()
+    assert (row["i"], row["t"]) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT a FROM b WHERE a IN (WITH b AS (SELECT 1 AS z) SELECT z FROM b)",
+        "WITH b AS (SELECT a FROM b) SELECT a FROM b",
+        "WITH c AS (SELECT a FROM b), b AS (SELECT 7 AS a) SELECT a FROM c WHERE a < (SELECT a"
+        " FROM b)",
+        "SELECT a FROM (WITH b AS (SELECT 1 AS a) SELECT a FROM main.b) x",
+    ],
+)
+def test_a_view_is_planned_after_a_later_view_that_its_with_queries_do_not_hide(query):
+    text = f"CREATE VIEW v AS {query}; CREATE VIEW b AS SELECT a FROM t"
+    deltas = compile_sql(text, {"t": "a INT"}).step({"t": [{"a": 1}]})
+    assert deltas["v"].to_pylist() == [{"a": 1, "weight": 1}]
+
+
+def test_a_with_query_hides_a_later_view_that_reads_its_view():
+    text = "CREATE VIEW v AS WITH b AS (SELECT 5 AS a) SELECT a FROM b; CREATE VIEW b AS FROM v"
+    assert compile_sql(text, {}).step({})["b"].to_pylist() == [{"a": 5, "weight": 1}]
+
+
 def test_the_columns_of_an_insert_are_matched_by_name():
     circuit = compile_sql(
         "CREATE TABLE t (a INT, b INT); CREATE TABLE s (x INT, y INT);"
@@ -235,6 +266,8 @@ def test_the_target_of_an_insert_cannot_be_an_input():
         ("ts TIMESTAMP(3), WATERMARK FOR TS AS ts - INTERVAL '5' SECOND", "5 seconds"),
         ("ts TIMESTAMP, WATERMARK FOR ts AS ts", "0 seconds"),
         ("ts BIGINT, WATERMARK FOR ts AS ts", 0),
+        ("ts TIMESTAMP, WATERMARK FOR ts AS ts - INTERVAL '1 day 02:03:04'", "93784 seconds"),
+        ("ts TIMESTAMP LATENESS INTERVAL '1 hour 30 minutes'", "90 minutes"),
         ("ts TIMESTAMP NOT NULL LATENESS INTERVAL 4 SECONDS", "4 seconds"),
         ("ts TIMESTAMP NOT NULL LATENESS INTERVAL '1' DAY", "1 day"),
         ("ts BIGINT LATENESS 7", 7),

@@ -358,7 +358,9 @@ def test_queries_that_name_each_other_keep_duplicates_as_in_materialize(steps):
             paths (a BIGINT, b BIGINT) AS (
                 SELECT a, b FROM e UNION ALL SELECT ends.a, e.b FROM ends, e WHERE ends.b = e.a
             ),
-            ends (a BIGINT, b BIGINT) AS (SELECT a, b FROM paths WHERE b < 5),
+            ends (a BIGINT, b BIGINT) AS (
+                SELECT c, b FROM (SELECT unnest(ARRAY[a]) AS c, b FROM paths) p WHERE b < 5
+            ),
             twice (a BIGINT) AS (
                 SELECT a FROM e UNION ALL (SELECT DISTINCT a + 1 FROM twice WHERE a < 3)
             )

@@ -213,6 +213,21 @@ QUERIES = [
         "SELECT a FROM t x WHERE (SELECT count(*) FROM t y WHERE y.a = x.a AND EXISTS "
         "(SELECT 1 FROM u WHERE u.x = y.b AND u.y = x.b)) > 1"
     ),
+    "SELECT a, (SELECT max(x) FROM u) AS m FROM t WHERE a IN (SELECT p FROM w) OR m > 2",
+    "SELECT a, (SELECT max(x) FROM u) AS m FROM t WHERE m IN (SELECT p FROM w) OR a > 2",
+    "SELECT a, a IN (SELECT x FROM u) AS m FROM t WHERE NOT m OR b IN (SELECT p FROM w)",
+    (
+        "SELECT a, (SELECT sum(sum(y)) OVER q FROM u WHERE u.x = t.a WINDOW q AS (ORDER BY 1)) "
+        "AS m, (SELECT max(y) FROM u WINDOW q AS (ORDER BY y)) AS n FROM t"
+    ),
+    "SELECT p, (SELECT max(w.p) FROM (SELECT {'p': x} AS w FROM u) l) AS m FROM w",
+    "SELECT p, (SELECT max(w.p + l.x) FROM (SELECT x FROM u) l) AS m FROM w",
+    "SELECT a, row_number() OVER (ORDER BY a, b, s) AS b FROM t QUALIFY b <= 1",
+    "SELECT a, row_number() OVER (ORDER BY a, b, s) AS n FROM t QUALIFY n <= 1",
+    "SELECT a FROM t UNION SELECT x FROM u ORDER BY (1) DESC LIMIT 2",
+    "SELECT a FROM t WHERE EXISTS (SELECT x + 2 AS b FROM u WHERE b = 3)",
+    "SELECT a FROM t WHERE EXISTS (SELECT x, count(*) AS b FROM u GROUP BY x HAVING b = 2)",
+    "SELECT a, @ a - 2 AS m FROM t",
 ]
 
 
@@ -323,6 +338,9 @@ def test_apply_of_other_dialects_is_a_lateral_join():
         ("UNPIVOT t ON COLUMNS('q') INTO NAME n VALUE v", "no column matches"),
         ("SELECT * FROM t UNPIVOT (v FOR n IN (a, zz))", "unknown column 'zz' in UNPIVOT"),
         ("SELECT * REPLACE (1 AS zz) FROM t", "unknown column 'zz' in REPLACE"),
+        ("SELECT * REPLACE (a + 1 AS a, 2 AS A) FROM t", "two REPLACE of column 'A'"),
+        ("SELECT * REPLACE (1 AS a) RENAME (a AS z) FROM t", "'a' in REPLACE and in RENAME"),
+        ("SELECT a FROM t WHERE s LIKE ANY (['a%'], 'b%')", "LIKE ANY of several lists"),
         ("SELECT * FROM t RIGHT JOIN LATERAL (SELECT x FROM u WHERE x = t.a) l ON TRUE", "names"),
         ("SELECT a, (SELECT max(y) FROM u WHERE x = t.b) AS n FROM t GROUP BY a", "'b' is neither"),
         ("SELECT a FROM t LIMIT 4 / 2", "write a whole number"),

@@ -93,7 +93,8 @@ def test_a_check_lists_every_obstacle_with_its_position(tmp_path: Path) -> None:
     assert status == 1
     result = json.loads(out)["obstacles"]
     assert [
-        (obstacle["line"], obstacle["statement"], obstacle["is_supported"]) for obstacle in result
+        (obstacle["line"], obstacle["statement"], obstacle["is_fault_of_text"])
+        for obstacle in result
     ] == [
         (6, "v", False),
         (6, "v", True),
