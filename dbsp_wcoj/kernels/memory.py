@@ -7,10 +7,11 @@ bounds-checked. `borrow` and `keep_alive` pass an array without counting its ref
 
 `count_block_matches` compares every pair of values of two sorted blocks of four with three vector
 rotations (Inoue, Ohara, Taura, "Faster Set Intersection with SIMD Instructions by Reducing Branch
-Mispredictions", PVLDB 8(3), 2014, section 3). `count_near_matches`, `count_mixed_matches` and
-`count_narrow_matches` do the same with blocks of eight values, of which they compare 32 bits; they
-differ in which of the two lists have narrow values. The vectors are generic LLVM vectors: any
-processor can run them, and a processor with AVX2 needs one instruction per step.
+Mispredictions", PVLDB 8(3), 2014, section 3). `make_list_count` compares 32 bits of each value: up
+to eight values of one list, each repeated in all lanes of a vector, with sixteen of the other list.
+Repeating a value in memory is part of an instruction that reads it, so this takes less time than
+rotations. The vectors are generic LLVM vectors: any processor can run them, and a processor with
+AVX-512 needs one instruction per step.
 """
 
 from typing import Any
@@ -21,11 +22,11 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 VECTOR_LANES = 4  # int64 values per vector
-NARROW_LANES = 8  # values per vector of 32-bit numbers
+NARROW_LANES = 8  # values of a block of 32-bit numbers
+WIDE_LANES = 16  # 32-bit numbers that are compared with repeated values
 
 _WORD = ir.IntType(64)
 _HALF_WORD = ir.IntType(32)
-_NARROW_VECTOR = ir.VectorType(_HALF_WORD, NARROW_LANES)
 
 
 def _address(builder: Any, base: Any, index: Any, pointee: Any) -> Any:
@@ -215,33 +216,21 @@ def prefetch(typingctx: Any, base: Any, i: Any) -> Any:
 
 def _load_lanes(builder: Any, base: Any, index: Any, lanes: int, *, is_narrow: bool) -> Any:
     """Load consecutive values as a vector of words, or of 32-bit numbers."""
-    if is_narrow:
-        pointer = _narrow_address(builder, base, index)
-        vector = ir.VectorType(_HALF_WORD, lanes)
-        return builder.load(builder.bitcast(pointer, vector.as_pointer()), align=4)
-    return builder.load(_address(builder, base, index, ir.VectorType(_WORD, lanes)), align=8)
+    element = _HALF_WORD if is_narrow else _WORD
+    return builder.load(
+        _vector_pointer(builder, base, index, lanes, is_narrow=is_narrow),
+        align=element.width // 8,
+    )
 
 
-def _find_equal(builder: Any, left: Any, right: Any, lanes: int) -> Any:
-    """Return the mask of the lanes of ``left`` whose value is in any lane of ``right``."""
-    # A value of the left block has a match if one of its differences is 0, so if the least is.
-    # Rotations within halves of a vector of eight are faster than across it.
-    differences = []
-    for _ in range(lanes // VECTOR_LANES):
-        for rotation in range(VECTOR_LANES):
-            order = [
-                lane - lane % VECTOR_LANES + (lane + rotation) % VECTOR_LANES
-                for lane in range(lanes)
-            ]
-            differences.append(builder.xor(left, _rotate(builder, right, order)))
-        right = _rotate(builder, right, [(lane + VECTOR_LANES) % lanes for lane in range(lanes)])
-    while len(differences) > 1:
-        differences = [
-            builder.select(builder.icmp_unsigned("<", one, other), one, other)
-            for one, other in zip(differences[::2], differences[1::2], strict=True)
-        ]
-    zeros = ir.Constant(ir.VectorType(_HALF_WORD, lanes), [0] * lanes)
-    return builder.icmp_signed("==", differences[0], zeros)
+def _vector_pointer(builder: Any, base: Any, index: Any, lanes: int, *, is_narrow: bool) -> Any:
+    address = (
+        _narrow_address(builder, base, index)
+        if is_narrow
+        else _address(builder, base, index, _WORD)
+    )
+    vector = ir.VectorType(_HALF_WORD if is_narrow else _WORD, lanes)
+    return builder.bitcast(address, vector.as_pointer())
 
 
 def _count_lanes(builder: Any, matched: Any, lanes: int) -> Any:
@@ -273,83 +262,125 @@ def count_block_matches(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any
     return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
 
 
-def _make_matches(lanes: int, *, is_narrow_a: bool, is_narrow_b: bool) -> Any:
-    """Return an intrinsic that counts the common values of two blocks, by their lower 32 bits."""
-    narrow_vector = ir.VectorType(_HALF_WORD, lanes)
+@intrinsic  # type: ignore[untyped-decorator]
+def count_short_matches(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any) -> Any:
+    """Like `count_block_matches`, for four narrow values at each address."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        left = _load_lanes(builder, args[0], args[1], VECTOR_LANES, is_narrow=True)
+        right = _load_lanes(builder, args[2], args[3], VECTOR_LANES, is_narrow=True)
+        return _count_lanes(builder, _find_equal(builder, left, right), VECTOR_LANES)
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+
+
+def make_list_count(
+    repeated: int, *, is_narrow_a: bool, is_narrow_b: bool, is_whole_a: bool, is_whole_b: bool
+) -> Any:
+    """Return an intrinsic that counts the next values of a list that are among those of another.
+
+    The intrinsic has the parameters ``(a, i, end_a, b, j, end_b)`` and returns how many of the next
+    `WIDE_LANES` values of ``b[j:end_b]`` occur among the next ``repeated`` ones of ``a[i:end_a]``,
+    by their lower 32 bits. Nothing after these ends is read. Both lists are strictly increasing and
+    have at least one value left.
+
+    Args:
+        repeated: The number of values of ``a``.
+        is_narrow_a: Whether ``a`` has narrow values, not words.
+        is_narrow_b: The same for ``b``.
+        is_whole_a: Whether there are at least ``repeated`` values left in ``a``.
+        is_whole_b: Whether there are at least `WIDE_LANES` values left in ``b``.
+    """
+    vector = ir.VectorType(_HALF_WORD, WIDE_LANES)
 
     @intrinsic  # type: ignore[untyped-decorator]
-    def count_matches(typingctx: Any, base_a: Any, i: Any, base_b: Any, j: Any) -> Any:
+    def count_list(
+        typingctx: Any, base_a: Any, i: Any, end_a: Any, base_b: Any, j: Any, end_b: Any
+    ) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            left = _load_lanes(builder, args[0], args[1], lanes, is_narrow=is_narrow_a)
-            right = _load_lanes(builder, args[2], args[3], lanes, is_narrow=is_narrow_b)
-            left = left if is_narrow_a else builder.trunc(left, narrow_vector)
-            right = right if is_narrow_b else builder.trunc(right, narrow_vector)
-            return _count_lanes(builder, _find_equal(builder, left, right, lanes), lanes)
+            base_a, i, end_a, base_b, j, end_b = args
+            mask = None
+            if is_whole_b:
+                block = _load_lanes(builder, base_b, j, WIDE_LANES, is_narrow=is_narrow_b)
+            else:
+                block, mask = _load_part(builder, base_b, j, end_b, is_narrow=is_narrow_b)
+            if not is_narrow_b:
+                block = builder.trunc(block, vector)
+            last = builder.sub(end_a, _WORD(1))
+            differences = []
+            for number in range(repeated):
+                index = builder.add(i, _WORD(number))
+                if not is_whole_a and number:  # repeat the last value
+                    is_inside = builder.icmp_signed("<", index, last)
+                    index = builder.select(is_inside, index, last)
+                if is_narrow_a:
+                    value = builder.load(_narrow_address(builder, base_a, index))
+                else:
+                    value = builder.trunc(
+                        builder.load(_address(builder, base_a, index, _WORD)), _HALF_WORD
+                    )
+                differences.append(builder.xor(block, _fill_lanes(builder, value)))
+            matched = _has_zero(builder, differences)
+            if mask is not None:
+                matched = builder.and_(matched, mask)
+            return _count_lanes(builder, matched, WIDE_LANES)
 
-        return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+        return types.int64(*[types.int64] * 6), codegen
 
-    return count_matches
-
-
-#: Return how many of the eight words at ``a[i:]`` occur among the eight at ``b[j:]``.
-#: Both blocks are strictly increasing, and all values of both are within a range of 2**32, so they
-#: are equal if their lower 32 bits are.
-count_near_matches = _make_matches(NARROW_LANES, is_narrow_a=False, is_narrow_b=False)
-#: The same, for a block of narrow values and a block of words.
-count_mixed_matches = _make_matches(NARROW_LANES, is_narrow_a=True, is_narrow_b=False)
-#: The same, for two blocks of narrow values.
-count_narrow_matches = _make_matches(NARROW_LANES, is_narrow_a=True, is_narrow_b=True)
-#: The same, for four narrow values at each address.
-count_short_matches = _make_matches(VECTOR_LANES, is_narrow_a=True, is_narrow_b=True)
+    return count_list
 
 
-def _load_part(builder: Any, base: Any, index: Any, end: Any, fill: Any) -> Any:
-    """Load up to eight narrow values before ``end``; the other lanes are those of ``fill``.
+def _find_equal(builder: Any, left: Any, right: Any) -> Any:
+    """Return the mask of the lanes of ``left`` whose value is in any lane of ``right``."""
+    lanes = left.type.count
+    differences = []
+    for rotation in range(lanes):
+        order = [(lane + rotation) % lanes for lane in range(lanes)]
+        differences.append(builder.xor(left, _rotate(builder, right, order)))
+    return _has_zero(builder, differences)
+
+
+def _has_zero(builder: Any, differences: list[Any]) -> Any:
+    """Return the mask of the lanes in which any of some vectors of 32-bit numbers is 0."""
+    # A value has a match if one of its differences is 0, so if the least is.
+    while len(differences) > 1:
+        differences = [
+            builder.select(builder.icmp_unsigned("<", one, other), one, other)
+            for one, other in zip(differences[::2], differences[1::2], strict=True)
+        ]
+    zeros = ir.Constant(differences[0].type, [0] * differences[0].type.count)
+    return builder.icmp_signed("==", differences[0], zeros)
+
+
+def _load_part(builder: Any, base: Any, index: Any, end: Any, *, is_narrow: bool) -> Any:
+    """Load up to `WIDE_LANES` values before ``end``; the other lanes are 0.
 
     Returns the vector and the mask of the lanes that are loaded.
     """
     number = builder.sub(end, index)
-    is_whole = builder.icmp_signed(">=", number, _WORD(NARROW_LANES))
-    number = builder.trunc(builder.select(is_whole, _WORD(NARROW_LANES), number), _HALF_WORD)
-    lanes = ir.Constant(_NARROW_VECTOR, list(range(NARROW_LANES)))
+    is_whole = builder.icmp_signed(">=", number, _WORD(WIDE_LANES))
+    number = builder.trunc(builder.select(is_whole, _WORD(WIDE_LANES), number), _HALF_WORD)
+    lanes = ir.Constant(ir.VectorType(_HALF_WORD, WIDE_LANES), list(range(WIDE_LANES)))
     mask = builder.icmp_signed("<", lanes, _fill_lanes(builder, number))
-    pointer = builder.bitcast(_narrow_address(builder, base, index), _NARROW_VECTOR.as_pointer())
-    masks = ir.VectorType(ir.IntType(1), NARROW_LANES)
-    arguments = [_NARROW_VECTOR.as_pointer(), _HALF_WORD, masks, _NARROW_VECTOR]
-    kind = ir.FunctionType(_NARROW_VECTOR, arguments)
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v8i32.p0")
-    return builder.call(function, [pointer, _HALF_WORD(4), mask, fill]), mask
+    pointer = _vector_pointer(builder, base, index, WIDE_LANES, is_narrow=is_narrow)
+    vector = pointer.type.pointee
+    arguments = [pointer.type, _HALF_WORD, mask.type, vector]
+    bits = vector.element.width
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(vector, arguments),
+        f"llvm.masked.load.v{WIDE_LANES}i{bits}.p0",
+    )
+    zeros = ir.Constant(vector, None)
+    return builder.call(function, [pointer, _HALF_WORD(bits // 8), mask, zeros]), mask
 
 
 def _fill_lanes(builder: Any, number: Any) -> Any:
     """Return a vector with a 32-bit number in each lane."""
-    single = builder.insert_element(
-        ir.Constant(_NARROW_VECTOR, ir.Undefined), number, _HALF_WORD(0)
-    )
-    zeros = ir.Constant(_NARROW_VECTOR, [0] * NARROW_LANES)
+    vector = ir.VectorType(_HALF_WORD, WIDE_LANES)
+    single = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _HALF_WORD(0))
+    zeros = ir.Constant(vector, [0] * WIDE_LANES)
     return builder.shuffle_vector(single, single, zeros)
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def count_partial_matches(
-    typingctx: Any, base_a: Any, i: Any, end_a: Any, base_b: Any, j: Any, end_b: Any
-) -> Any:
-    """Return how many of the next eight values of a list occur in the next eight of another one.
-
-    The lists are narrow and end at ``end_a`` and ``end_b``, with at least one value left; nothing
-    after these ends is read.
-    """
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        base_a, i, end_a, base_b, j, end_b = args
-        left, mask = _load_part(builder, base_a, i, end_a, ir.Constant(_NARROW_VECTOR, None))
-        # A lane without a value repeats the first value of its block.
-        first = builder.load(_narrow_address(builder, base_b, j))
-        right, _ = _load_part(builder, base_b, j, end_b, _fill_lanes(builder, first))
-        matched = builder.and_(_find_equal(builder, left, right, NARROW_LANES), mask)
-        return _count_lanes(builder, matched, NARROW_LANES)
-
-    return types.int64(*[types.int64] * 6), codegen
 
 
 def _make_contains(lanes: int, *, is_narrow: bool) -> Any:

@@ -4,12 +4,15 @@
 
 Lists are strictly increasing, and given by tagged addresses
 (`dbsp_wcoj.kernels.storage.level_values`): their values are words, or narrow, 32 bits each. A
-cyclic join spends its time here. The lengths ``m <= n`` choose one of two strategies:
+cyclic join spends its time here. The lengths ``m <= n`` choose the strategy:
 
-- Lengths within a factor `GALLOP_RATIO`: compare blocks of values with blocks of values. This takes
-  O(m + n) vector comparisons; a count has no branch that depends on the values. A block has eight
-  values if the lists are narrow, or if all values are within a range of 2**32, so that 32 bits of
-  each decide; else four. The last values of two narrow lists are compared in one step, too.
+- Lengths within a factor `GALLOP_RATIO` (`NARROW_GALLOP_RATIO` for narrow lists): compare blocks of
+  values with blocks of values. This takes O(m + n) vector comparisons; a count has no branch that
+  depends on the values. If the lists are narrow, or if all values are within a range of 2**32, so
+  that 32 bits of each decide, eight values are compared with sixteen, and the last values of both
+  lists too. Otherwise, four are compared with four.
+- At most eight values, if both lists are narrow and the longer one has at most
+  `MAX_SCANNED_VALUES`: compare all of them with each block of the longer list.
 - Otherwise, for each value of the shorter list: gallop over the last values of the blocks of the
   longer list, then compare one block at once. This takes O(m log(n / m)).
 
@@ -25,16 +28,14 @@ from dbsp_wcoj.kernels.compilation import inline_subroutine, subroutine
 from dbsp_wcoj.kernels.memory import (
     NARROW_LANES,
     VECTOR_LANES,
+    WIDE_LANES,
     block_contains,
     count_block_matches,
-    count_mixed_matches,
-    count_narrow_matches,
-    count_near_matches,
-    count_partial_matches,
     count_short_matches,
     load,
     load_narrow,
     load_value,
+    make_list_count,
     narrow_block_contains,
 )
 from dbsp_wcoj.kernels.storage.level_values import MAX_NARROW_VALUE, MIN_NARROW_VALUE, TAG
@@ -44,6 +45,10 @@ from dbsp_wcoj.kernels.values.arithmetic import add, multiply, wrapping_subtract
 
 # A list longer than this many times the other one is searched by galloping.
 GALLOP_RATIO = 12
+# The same for two narrow lists, of which more values are compared at once.
+NARROW_GALLOP_RATIO = 32
+# A narrow list with more values is not compared as a whole with a short one.
+MAX_SCANNED_VALUES = 512
 # 32 bits of each value decide if the values differ by less than this.
 MAX_NEAR_RANGE = 1 << 32
 
@@ -107,30 +112,75 @@ _count_searched_words = _make_block_search(load, VECTOR_LANES, block_contains)
 _count_searched_narrow = _make_block_search(load_narrow, NARROW_LANES, narrow_block_contains)
 
 
-def _make_block_count(read_a: Any, read_b: Any, lanes: int, count_matches: Any) -> Any:
-    """Return a function that counts common values block by block, as long as both have a block.
+@subroutine
+def _count_words(a, i, end_a, b, j, end_b):
+    # Returns the count as long as both have a block, and where it ends in both lists.
+    common = np.int64(0)
+    while i + VECTOR_LANES <= end_a and j + VECTOR_LANES <= end_b:
+        common += count_block_matches(a, i, b, j)
+        last_a = load(a, i + VECTOR_LANES - 1)
+        last_b = load(b, j + VECTOR_LANES - 1)
+        i += VECTOR_LANES * np.int64(last_a <= last_b)
+        j += VECTOR_LANES * np.int64(last_b <= last_a)
+    return common, i, j
 
-    It returns the count, and where it ends in both lists.
+
+def _make_count(*, is_narrow_a: bool, is_narrow_b: bool) -> Any:
+    """Return a function that counts the common values of two lists by 32 bits of each value.
+
+    It takes fewer steps if the second list is the longer one.
     """
+    read_a, read_b = (load_narrow if narrow else load for narrow in (is_narrow_a, is_narrow_b))
+    widths = {"is_narrow_a": is_narrow_a, "is_narrow_b": is_narrow_b}
+    count_whole = make_list_count(NARROW_LANES, **widths, is_whole_a=True, is_whole_b=True)
+    count_part = make_list_count(NARROW_LANES, **widths, is_whole_a=False, is_whole_b=False)
 
     @subroutine
-    def count_blocks(a, i, end_a, b, j, end_b):
+    def count_lists(a, i, end_a, b, j, end_b):
         common = np.int64(0)
-        while i + lanes <= end_a and j + lanes <= end_b:
-            common += count_matches(a, i, b, j)
-            last_a = read_a(a, i + lanes - 1)
-            last_b = read_b(b, j + lanes - 1)
-            i += lanes * np.int64(last_a <= last_b)
-            j += lanes * np.int64(last_b <= last_a)
-        return common, i, j
+        while i + NARROW_LANES <= end_a and j + WIDE_LANES <= end_b:
+            common += count_whole(a, i, end_a, b, j, end_b)
+            last_a = read_a(a, i + NARROW_LANES - 1)
+            last_b = read_b(b, j + WIDE_LANES - 1)
+            i += NARROW_LANES * np.int64(last_a <= last_b)
+            j += WIDE_LANES * np.int64(last_b <= last_a)
+        while i < end_a and j < end_b:
+            common += count_part(a, i, end_a, b, j, end_b)
+            last_a = read_a(a, min(i + NARROW_LANES, end_a) - 1)
+            last_b = read_b(b, min(j + WIDE_LANES, end_b) - 1)
+            i += NARROW_LANES * np.int64(last_a <= last_b)
+            j += WIDE_LANES * np.int64(last_b <= last_a)
+        return common
 
-    return count_blocks
+    return count_lists
 
 
-_count_words = _make_block_count(load, load, VECTOR_LANES, count_block_matches)
-_count_near = _make_block_count(load, load, NARROW_LANES, count_near_matches)
-_count_mixed = _make_block_count(load_narrow, load, NARROW_LANES, count_mixed_matches)
-_count_narrow = _make_block_count(load_narrow, load_narrow, NARROW_LANES, count_narrow_matches)
+_count_narrow = _make_count(is_narrow_a=True, is_narrow_b=True)
+_count_near = _make_count(is_narrow_a=False, is_narrow_b=False)
+_count_mixed = _make_count(is_narrow_a=False, is_narrow_b=True)
+
+
+def _make_scan(repeated: int) -> Any:
+    """Return a function that counts the values of a narrow list of at most ``repeated`` values."""
+    widths = {"is_narrow_a": True, "is_narrow_b": True, "is_whole_a": False}
+    count_whole = make_list_count(repeated, **widths, is_whole_b=True)
+    count_part = make_list_count(repeated, **widths, is_whole_b=False)
+
+    @subroutine
+    def count_scanned(a, i, end_a, b, j, end_b):
+        common = np.int64(0)
+        while j + WIDE_LANES <= end_b:
+            common += count_whole(a, i, end_a, b, j, end_b)
+            j += WIDE_LANES
+        if j < end_b:
+            common += count_part(a, i, end_a, b, j, end_b)
+        return common
+
+    return count_scanned
+
+
+_count_four = _make_scan(NARROW_LANES // 2)
+_count_eight = _make_scan(NARROW_LANES)
 
 
 @subroutine
@@ -147,55 +197,40 @@ def count_one_by_one(a, i, end_a, b, j, end_b):
 
 
 @subroutine
-def count_partial_blocks(a, i, end_a, b, j, end_b):
-    """Return the number of common values of two narrow lists, at least one of which ends soon."""
-    common = np.int64(0)
-    while i < end_a and j < end_b:
-        common += count_partial_matches(a, i, end_a, b, j, end_b)
-        last_a = load_narrow(a, min(i + NARROW_LANES, end_a) - 1)
-        last_b = load_narrow(b, min(j + NARROW_LANES, end_b) - 1)
-        i += NARROW_LANES * np.int64(last_a <= last_b)
-        j += NARROW_LANES * np.int64(last_b <= last_a)
-    return common
-
-
-@subroutine
 def count_common(a, i, end_a, b, j, end_b):
     """Return how many values ``a[i:end_a]`` and ``b[j:end_b]`` have in common."""
     if end_a - i > end_b - j:
         a, i, end_a, b, j, end_b = b, j, end_b, a, i, end_a
-    is_searched = (end_a - i) * GALLOP_RATIO < end_b - j
+    shorter, longer = end_a - i, end_b - j
+    common = np.int64(0)
+    if shorter == 0:
+        return common
     if a & b & TAG != 0:
         narrow_a, narrow_b = a - TAG, b - TAG
-        if is_searched:
+        if longer <= MAX_SCANNED_VALUES:
+            if shorter <= NARROW_LANES // 2:
+                return _count_four(narrow_a, i, end_a, narrow_b, j, end_b)
+            if shorter <= NARROW_LANES:
+                return _count_eight(narrow_a, i, end_a, narrow_b, j, end_b)
+        if shorter * NARROW_GALLOP_RATIO < longer:
             common, i, j = _count_searched_narrow(a, i, end_a, narrow_b, j, end_b)
-        else:
-            common, i, j = _count_narrow(narrow_a, i, end_a, narrow_b, j, end_b)
-        return common + count_partial_blocks(narrow_a, i, end_a, narrow_b, j, end_b)
-    if (a | b) & TAG == 0:
-        if is_searched:
-            common, i, j = _count_searched_words(a, i, end_a, b, j, end_b)
-        else:
-            near = np.int64(0)
-            if end_a - i >= NARROW_LANES and are_near(a, i, end_a, b, j, end_b):
-                near, i, j = _count_near(a, i, end_a, b, j, end_b)
-            common, i, j = _count_words(a, i, end_a, b, j, end_b)
-            common += near
-        return common + count_one_by_one(a, i, end_a, b, j, end_b)
-    common = np.int64(0)
-    if is_searched:
+        return common + _count_narrow(narrow_a, i, end_a, narrow_b, j, end_b)
+    is_searched = shorter * GALLOP_RATIO < longer
+    if not is_searched and shorter >= VECTOR_LANES and are_near(a, i, end_a, b, j, end_b):
         if b & TAG != 0:
-            # A word that does not fit in 32 bits is beyond all values of a block, or before them.
-            i = seek(a, i, end_a, np.int64(MIN_NARROW_VALUE))
-            end_a = seek(a, i, end_a, np.int64(MAX_NARROW_VALUE) + 1)
-            common, i, j = _count_searched_narrow(a, i, end_a, b - TAG, j, end_b)
-        else:
-            common, i, j = _count_searched_words(a, i, end_a, b, j, end_b)
-    elif end_a - i >= NARROW_LANES and are_near(a, i, end_a, b, j, end_b):
+            return _count_mixed(a, i, end_a, b - TAG, j, end_b)
         if a & TAG != 0:
-            common, i, j = _count_mixed(a - TAG, i, end_a, b, j, end_b)
-        else:
-            common, j, i = _count_mixed(b - TAG, j, end_b, a, i, end_a)
+            return _count_mixed(b, j, end_b, a - TAG, i, end_a)
+        return _count_near(a, i, end_a, b, j, end_b)
+    if is_searched and b & TAG != 0:
+        # A word that does not fit in 32 bits is beyond all values of a block, or before them.
+        i = seek(a, i, end_a, np.int64(MIN_NARROW_VALUE))
+        end_a = seek(a, i, end_a, np.int64(MAX_NARROW_VALUE) + 1)
+        common, i, j = _count_searched_narrow(a, i, end_a, b - TAG, j, end_b)
+    elif is_searched:
+        common, i, j = _count_searched_words(a, i, end_a, b, j, end_b)
+    elif (a | b) & TAG == 0:
+        common, i, j = _count_words(a, i, end_a, b, j, end_b)
     return common + count_one_by_one(a, i, end_a, b, j, end_b)
 
 
