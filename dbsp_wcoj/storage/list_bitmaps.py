@@ -39,8 +39,10 @@ from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
 __all__ = ["build_list_bitmaps", "build_no_bitmaps", "may_have_long_lists"]
 
-# The bitmaps of a run have together at most one word for so many rows.
-ROWS_PER_WORD: Final = 16
+# The bitmaps of a run have together at most one word for so many rows: 1.6 bytes for each row.
+ROWS_PER_WORD: Final = 5
+# The lists of a shorter run are in the cache, and its bitmaps would be built often.
+MIN_RUN_ROWS: Final = 2048
 
 
 def may_have_long_lists(run: Run) -> bool:
@@ -48,7 +50,7 @@ def may_have_long_lists(run: Run) -> bool:
 
     A run that is a memory map of a file has none: it would need memory that no limit can free.
     """
-    has_rows = run.rows >= max(MIN_LIST_VALUES, ROWS_PER_WORD)
+    has_rows = run.rows >= MIN_RUN_ROWS
     return has_rows and run.arity > 1 and not run.is_mapped
 
 

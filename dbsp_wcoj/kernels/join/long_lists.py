@@ -8,8 +8,8 @@ enough (`dbsp_wcoj.kernels.storage.list_bitmaps`):
 - If both lists have a bitmap, their words are compared. If the weights of each list are all equal,
   the common bits are counted. Otherwise each common bit gives two positions, by the number of bits
   before it, and the weights there are multiplied.
-- If one list has a bitmap and the other one is much shorter, each value of the shorter list is
-  looked up in the bitmap.
+- If one list has a bitmap and the other one is at most half as long, each value of the shorter list
+  is looked up in the bitmap.
 
 The weights of the other runs, such as the rows that later steps have deleted, are in sums of their
 own: a sum over two atoms is the sum over all pairs of their runs.
@@ -44,7 +44,7 @@ from dbsp_wcoj.kernels.storage.search import seek
 from dbsp_wcoj.kernels.values.arithmetic import add, multiply, wrapping_subtract
 
 # A list is looked up in the bitmap of one that is at least this many times as long.
-MIN_LOOKUP_RATIO = 4
+MIN_LOOKUP_RATIO = 2
 
 
 @subroutine

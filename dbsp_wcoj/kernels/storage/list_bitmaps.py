@@ -33,8 +33,8 @@ SLOT_WORDS = 3
 NO_BITMAPS = 0
 NOT_BUILT = 1
 
-# Fewer values are not worth a bitmap: their intersection takes less than a microsecond without it.
-MIN_LIST_VALUES = 2048
+# Shorter lists are intersected with blocks of values as fast as with a bitmap.
+MIN_LIST_VALUES = 64
 # A bitmap has at most this many words for each value. To compare a word takes less time than to
 # compare a value with blocks of values.
 WORDS_PER_VALUE = 2

@@ -46,6 +46,7 @@ def lower_limits(patch: pytest.MonkeyPatch) -> None:
     """Let lists of any length have bitmaps."""
     patch.setattr(list_bitmaps, "MIN_LIST_VALUES", 1)
     patch.setattr(list_bitmaps, "ROWS_PER_WORD", 1)
+    patch.setattr(list_bitmaps, "MIN_RUN_ROWS", 1)
 
 
 def spines_of(view: DeltaQuery) -> Iterator[Spine]:
