@@ -26,6 +26,7 @@ from dbsp_wcoj.kernels.compilation import address_of
 from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.kernels.join.clique_sums import sum_clique
 from dbsp_wcoj.kernels.join.cycle_sums import sum_cycle
+from dbsp_wcoj.kernels.join.row_sums import sum_rows
 from dbsp_wcoj.kernels.join.sums import sum_last, sum_pairs
 from dbsp_wcoj.planning.planner import FLIPPED, TermPlan
 from dbsp_wcoj.query import Comparison, Constant, Term, Variable
@@ -68,6 +69,8 @@ def link(program: Int64Array) -> None:
             continue
         if sum_kind != join_layout.SUM_LAST or program[block + join_layout.PARTICIPANTS] > 1:
             program[block + join_layout.SUM_KERNEL] = address_of(SUM_KERNELS[sum_kind])
+    if program[join_layout.ROW_SUM_KERNEL] == NOT_LINKED:
+        program[join_layout.ROW_SUM_KERNEL] = address_of(sum_rows)
 
 
 def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64Array:
@@ -80,6 +83,7 @@ def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64A
     levels = len(plan.order)
     shape = _Shape(plan)
     max_depth = max((factor.depth for factor in plan.factors), default=0)
+    driver = _driving_delta(plan, delta_factors)
     # In the order of the words that `join_layout` declares; zeros are set below.
     header = [
         len(plan.factors),
@@ -91,8 +95,9 @@ def compile_program(plan: TermPlan, delta_factors: Sequence[int] = ()) -> Int64A
         shape.split_level,
         0,
         0,
-        *_driving_delta(plan, delta_factors),
+        *driver,
         0,
+        NOT_LINKED if _is_row_sum(shape, driver) else join_layout.NO_KERNEL,
     ]
     head_start = join_layout.PROGRAM_WORDS
     blocks_start = head_start + len(plan.head)
@@ -223,6 +228,27 @@ def _driving_delta(plan: TermPlan, delta_factors: Sequence[int]) -> tuple[int, i
         if bound and plan.order[: len(bound)] == bound and not 0 < plan.emitted_levels < len(bound):
             return index, len(bound)
     return 0, 0
+
+
+def _is_row_sum(shape: _Shape, driver: tuple[int, int]) -> bool:
+    """Return whether `dbsp_wcoj.kernels.join.row_sums` computes the join from the driver's rows.
+
+    The driver d(x, y) binds two variables, and the third one is summed: d(x, y), a(x, z), b(y, z).
+    """
+    plan = shape.plan
+    index, bound = driver
+    is_sum = len(plan.order) == 3 and not plan.emitted_levels and not plan.comparisons
+    if bound != 2 or len(plan.factors) != 3 or not is_sum or shape.split_level > 0:
+        return False
+    x, y, z = plan.order
+    others = [names for factor, names in enumerate(shape.bound) if factor != index]
+    # The last column of the other two is the summed variable.
+    are_whole = all(
+        factor.depth == len(factor.variables)
+        for position, factor in enumerate(plan.factors)
+        if position != index
+    )
+    return are_whole and sorted(others) == sorted([(x, z), (y, z)])
 
 
 def _sum_of_last_two(shape: _Shape) -> int:

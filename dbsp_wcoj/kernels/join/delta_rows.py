@@ -12,6 +12,8 @@ of the next rows is prefetched.
 
 The last driver variable may belong to a sum over several variables. If it has many values for one
 prefix, `dbsp_wcoj.kernels.join.join` computes the sum for that prefix instead of reading its rows.
+A delta of two columns with one more variable, such as that of a triangle, has a kernel that reads
+all of its rows (`dbsp_wcoj.kernels.join.row_sums`).
 
 The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
@@ -29,6 +31,7 @@ from dbsp_wcoj.kernels.join.cursors import (
     value_range,
 )
 from dbsp_wcoj.kernels.join.join_layout import (
+    ACTIVE_DRIVER_LEVELS,
     BLOCKS,
     COUNTER_BYTES,
     CURSOR_BYTES,
@@ -44,11 +47,15 @@ from dbsp_wcoj.kernels.join.join_layout import (
     MAX_ATOM_DEPTH,
     MEMO_KIND,
     MEMO_NONE,
+    NARROW_LISTS,
+    NO_KERNEL,
     OFFSETS,
+    PACKED_RUN,
     PARTICIPANT_WORDS,
     PARTICIPANTS,
     POSITION,
     PROPOSALS,
+    ROW_SUM_KERNEL,
     RUN,
     SPLIT_LEVEL,
     SUM_KIND,
@@ -244,3 +251,30 @@ def is_sum_of_whole_lists(program, level):
     participants = load(program, block + PARTICIPANTS)
     comparisons = block + PARTICIPANTS + 1 + PARTICIPANT_WORDS * participants
     return participants > 1 and load(program, comparisons) == 0
+
+
+@subroutine
+def is_row_sum(program, state, bitmap_buffer):
+    """Return whether one kernel sums over all rows of the driver (`row_sums`).
+
+    It is not used for a join of whole relations, which reads other forms of the lists.
+    """
+    is_whole = load(bitmap_buffer, PACKED_RUN) != 0 or load(bitmap_buffer, NARROW_LISTS) != 0
+    has_kernel = load(program, ROW_SUM_KERNEL) != NO_KERNEL
+    return has_kernel and load(state, ACTIVE_DRIVER_LEVELS) > 0 and not is_whole
+
+
+@subroutine
+def open_rows(program, state, cursors):
+    """Set the driver's cursor at its second column to the first row of its current node."""
+    slot = load(state, FIRST_SLOT + load(program, DRIVER))
+    cursor = cursors + CURSOR_BYTES * slot * load(program, MAX_ATOM_DEPTH)
+    store(cursor + CURSOR_BYTES, POSITION, load(load(cursor, OFFSETS), load(cursor, POSITION)))
+
+
+@subroutine
+def are_rows_read(program, state, cursors):
+    """Return whether no node of the driver is left."""
+    slot = load(state, FIRST_SLOT + load(program, DRIVER))
+    cursor = cursors + CURSOR_BYTES * slot * load(program, MAX_ATOM_DEPTH)
+    return load(cursor, POSITION) >= load(cursor, END)

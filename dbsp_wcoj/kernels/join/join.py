@@ -43,10 +43,13 @@ from dbsp_wcoj.kernels.join.cursors import (
 from dbsp_wcoj.kernels.join.delta_rows import (
     NO_ROW_LEFT,
     PREFIX_IS_BOUND,
+    are_rows_read,
     bind_next_row,
     is_driven,
+    is_row_sum,
     is_sum_of_whole_lists,
     open_level,
+    open_rows,
 )
 from dbsp_wcoj.kernels.join.join_layout import (
     ACTIVE_DRIVER_LEVELS,
@@ -72,6 +75,7 @@ from dbsp_wcoj.kernels.join.join_layout import (
     PAUSED,
     PROPOSALS,
     PROPOSER,
+    ROW_SUM_KERNEL,
     ROWS_WRITTEN,
     SPLIT_LEVEL,
     SUM_KERNEL,
@@ -178,6 +182,16 @@ def join(
                 program, load(program, load(program, BLOCKS)) + SUM_KIND
             )
             store(state, IS_ENTERING, 1 if is_summed else 0)
+        if is_row_sum(program, state, bitmap_buffer):
+            open_rows(program, state, cursors)
+    if is_row_sum(program, state, bitmap_buffer):
+        arguments = (program, state, cursors, level_states, bitmap_buffer, counters, remaining_work)
+        part = call_sum(load(program, ROW_SUM_KERNEL), arguments)
+        total = add(load(state, TOTAL), part)
+        store(state, TOTAL, total)
+        if total == OVERFLOWED:
+            return OVERFLOW, 0, 0
+        return DONE if are_rows_read(program, state, cursors) else PAUSED, 0, total
     driver_levels = load(state, ACTIVE_DRIVER_LEVELS)
     sums_whole_lists = (
         driver_levels > 0 and emitted_levels == 0 and is_sum_of_whole_lists(program, driver_levels)

@@ -23,7 +23,11 @@ DRIVER_LEVELS = 10
 # 1 if the result is one sum and no part of it is memoized, so summands can be deferred
 # (`dbsp_wcoj.kernels.join.narrow_lists`).
 CAN_DEFER = 11
-PROGRAM_WORDS = 12
+# Address of the kernel that sums over all rows of the driver (`dbsp_wcoj.kernels.join.row_sums`), 0
+# while it is not linked, or NO_KERNEL if the join does not have this form.
+ROW_SUM_KERNEL = 12
+NO_KERNEL = -1
+PROGRAM_WORDS = 13
 
 # The block of a level: MEMO_KIND, MEMO_LEVEL, SUM_KIND, SUM_KERNEL, the number of participants,
 # (atom, depth, whether the atom is complete) for each, the number of comparisons, (operator,
