@@ -27,7 +27,8 @@ A store must handle two cases:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from circuits.errors import SchemaError, SnapshotError, StaleStepError
 from circuits.runtime.graph import Graph, GraphStep
@@ -145,30 +146,32 @@ def step_state(step: GraphStep, stored_lengths: Mapping[str, int]) -> StateStep:
         runs[name] = {order: change.run(order) for order in change.trace.orders}
         if change.must_compact:
             compacted.add(name)
-    return StateStep(
-        steps=graph.steps + 1,
+    return replace(
+        whole_state(graph, stored_lengths),
         runs=runs,
-        orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(compacted),
-        dictionaries=_new_values(graph, stored_lengths),
         watermarks=step.watermarks,
-        plans=graph.registry.plans,
-        values_after_sweep=graph.values_after_sweep,
-        _graph=graph,
     )
 
 
-def whole_state(graph: Graph) -> StateStep:
+def whole_state(
+    graph: Graph, stored_lengths: Mapping[str, int] = MappingProxyType({})
+) -> StateStep:
     """Return the whole state of a graph, in the form of a further step whose delta is empty.
 
-    `StateStep.runs_before` returns all runs, and ``dictionaries`` has all values.
+    `StateStep.runs_before` returns all runs.
+
+    Args:
+        graph: The graph.
+        stored_lengths: The number of values that the store has of each dictionary and that are left
+            out; 0 by default.
     """
     return StateStep(
         steps=graph.steps + 1,
         runs={},
         orders={name: trace.orders for name, trace in graph.traces.items()},
         compacted=frozenset(),
-        dictionaries=_new_values(graph, {}),
+        dictionaries=_new_values(graph, stored_lengths),
         watermarks=graph.watermarks,
         plans=graph.registry.plans,
         values_after_sweep=graph.values_after_sweep,
