@@ -56,8 +56,8 @@ from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage.relations import Relations, RelationsStep
 from dbsp_wcoj.storage.trace import ColumnOrder, Staged, Trace, TraceStep
 from dbsp_wcoj.workers import (
-    MIN_DIVIDED_CANDIDATES,
     MIN_DIVIDED_ROWS,
+    MIN_DIVIDED_WORK,
     MIN_PARALLEL_ROWS,
     current_workers,
 )
@@ -166,8 +166,8 @@ class DeltaQuery:
         body = normalize_body(self.query)
         self._is_never_true = body.is_never_true
         self._joins = 0
-        # The candidates for each changed row in the last step that could be divided.
-        self._candidates_per_row = 0.0
+        # The work for each changed row in the last step that could be divided.
+        self._work_per_row = 0.0
         self._shares_relations = relations is not None
         self._lock = Lock()
         self._relations = relations or Relations()
@@ -510,9 +510,9 @@ class DeltaQuery:
         rows = self._count_changed_rows(step.by_name)
         if rows < MIN_DIVIDED_ROWS:
             return self._evaluate_rows(step, rows, budget, chain_products)
-        before = self._count_candidates()
+        before = self._count_work()
         delta = self._evaluate_rows(step, rows, budget, chain_products)
-        self._candidates_per_row = (self._count_candidates() - before) / rows
+        self._work_per_row = (self._count_work() - before) / rows
         return delta
 
     def _evaluate_rows(
@@ -618,8 +618,8 @@ class DeltaQuery:
 
     def _can_be_shared(self, rows: int) -> bool:
         """Return whether workers are to share the joins of a step of so many rows."""
-        candidates = rows * self._candidates_per_row
-        is_worth_it = rows >= MIN_DIVIDED_ROWS and candidates >= MIN_DIVIDED_CANDIDATES
+        work = rows * self._work_per_row
+        is_worth_it = rows >= MIN_DIVIDED_ROWS and work >= MIN_DIVIDED_WORK
         return (rows >= MIN_PARALLEL_ROWS or is_worth_it) and current_workers() is not None
 
     def _count_changed_rows(self, steps: Mapping[str, TraceStep]) -> int:
@@ -630,7 +630,7 @@ class DeltaQuery:
         changed = [steps.get(name) for name in self._plan_cache.traces]
         return sum([step.rows for step in changed if step is not None])
 
-    def _count_candidates(self) -> int:
+    def _count_work(self) -> int:
         """Return how many values were proposed or looked up so far."""
         counters = self._plan_cache.retired_counters.sum()
         return int(counters + sum(term.physical.counters.sum() for term in self._plan_cache.terms))

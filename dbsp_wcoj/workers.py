@@ -42,8 +42,8 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.observer import OBSERVERS, current_observer
 
 __all__ = [
-    "MIN_DIVIDED_CANDIDATES",
     "MIN_DIVIDED_ROWS",
+    "MIN_DIVIDED_WORK",
     "MIN_PARALLEL_ROWS",
     "TASKS_PER_THREAD",
     "Job",
@@ -64,10 +64,10 @@ TASKS_PER_THREAD: Final = 4
 #: half a millisecond, because a thread that is woken waits until the other one gives up the lock of
 #: the interpreter.
 MIN_PARALLEL_ROWS: Final = 1 << 15
-#: A join of so many rows of a delta is divided all the same if it has so many candidates: values
-#: that are proposed or looked up.
+#: A join of so many rows of a delta is divided all the same if it does so much work: values that
+#: are proposed or looked up.
 MIN_DIVIDED_ROWS: Final = 1 << 12
-MIN_DIVIDED_CANDIDATES: Final = 1 << 16
+MIN_DIVIDED_WORK: Final = 1 << 16
 
 R = TypeVar("R")
 

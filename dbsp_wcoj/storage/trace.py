@@ -64,14 +64,17 @@ ColumnOrder = tuple[int, ...]
 
 # `Trace.build_arrangement` arranges a trace of at most this many rows at once.
 MAX_ROWS_ARRANGED_AT_ONCE: Final = 1 << 16
+# The arena builds the runs of a step of at most this many rows in one compiled call.
+MAX_ARENA_ROWS: Final = MAX_INSERTION_ROWS
+# The steps of an overlay with at most this many rows together are added up from their deltas.
+MAX_ADDED_ROWS: Final = 48
 
 
 class Staged(ABC):
     """A computed change that is not yet part of the state: the result of every ``prepare``.
 
     All levels, from a trace to a circuit, use this transaction protocol. Nothing changes until
-    `commit`. A staged change that is not needed can simply be dropped; `abandon` also releases the
-    resources that it has reserved.
+    `commit`. A staged change that is not needed is simply dropped.
     """
 
     __slots__ = ()
@@ -84,9 +87,6 @@ class Staged(ABC):
     @abstractmethod
     def commit(self) -> None:
         """Make the change part of the state."""
-
-    def abandon(self) -> None:  # noqa: B027 - most levels have nothing to release
-        """Drop the change; the state stays as it is."""
 
 
 class StagedGroup(Staged):
@@ -104,10 +104,6 @@ class StagedGroup(Staged):
     def commit(self) -> None:
         for step in self._steps:
             step.commit()
-
-    def abandon(self) -> None:
-        for step in self._steps:
-            step.abandon()
 
 
 def build_run(zset: ZSet, order: ColumnOrder) -> Run:
@@ -687,7 +683,7 @@ class TraceStep(Staged):
             return
         assert delta is not None
         self.rows = len(delta.weight_array)
-        if self.rows <= MAX_INSERTION_ROWS:
+        if self.rows <= MAX_ARENA_ROWS:
             arena = self._arena = trace.arena
             if arena is not None:
                 self._runs, bound = arena.build_runs(delta)
@@ -805,7 +801,7 @@ class PoppedOverlay(NamedTuple):
         steps, trace = self.steps, self.trace
         if len(steps) == 1:
             return steps[0]
-        if not self.runs or sum([len(step.delta) for step in steps]) <= MAX_INSERTION_ROWS:
+        if not self.runs or sum([len(step.delta) for step in steps]) <= MAX_ADDED_ROWS:
             delta = accumulate([step.delta for step in steps], trace.arity)
             return trace.prepare(delta) if len(delta) else None
         sums = {order: Run.sum_of(runs) for order, runs in self.runs.items() if runs}
