@@ -121,7 +121,11 @@ class _Frame:
         return column_name(expression, self.column_names, _MAX_SHOWN_CHARACTERS)
 
     def restrict(self, positions: pa.Array) -> _Frame:
-        """Return a frame of the rows at these positions, which reuses the columns of this frame."""
+        """Return a frame of the rows at these positions, which reuses the columns of this frame.
+
+        Args:
+            positions: Ascending and distinct, so that all rows are this frame itself.
+        """
         if len(positions) == self.rows:
             return self
         return _Frame(

@@ -126,8 +126,8 @@ class GraphStep(Staged):
         rejected: By input, the rows that its options reject.
         missing: By input, the number of rows that are deleted more often than they were inserted
             (`circuits.inputs.missing_deletions`).
-        drop_limits: By column of the state, the code before which its rows are dropped
-            (`circuits.runtime.state_bounds`).
+        drop_limits: By bound of the state, the code before which the rows that it bounds are
+            dropped (`circuits.runtime.state_bounds.BoundedStep`).
     """
 
     deltas: Sequence[ZSet]
@@ -173,8 +173,8 @@ class Schedule(NamedTuple):
         readers: For each node, the nodes that read its delta; all of them are after it.
         always: The nodes that run in every step: inputs, recursions, and operators whose result or
             state depends on the time of the step.
-        is_plain: For each node, whether it is an operator that only its inputs make run, and whose
-            change of state is committed as it is.
+        is_plain: For each node, whether it is an operator that runs only if an input changes, and
+            whose change of state is committed without dropping rows. Integrals are not plain.
         chains: For each node, the filter chain that begins there, if any.
         no_deltas: An empty delta of each node.
         reads_now: True if the rows of a node depend on the time of the step.
@@ -494,10 +494,13 @@ class Graph:
         now: int | None,
         skipped_traces: Collection[int] = (),
     ) -> GraphStep:
-        """Compute the whole rows of some nodes, as a first step does; the graph has no state yet.
+        """Compute nodes from rows of other nodes, without the options of inputs.
+
+        The first call computes whole rows, as a first step does. Each later call computes the
+        changes for further rows (`circuits.state.sliced_backfill`).
 
         Args:
-            contents: The whole rows of nodes, by position. The options of inputs do not apply.
+            contents: The rows, or their changes since the last call, by the position of the node.
             needed: The positions of the nodes to compute, and of those in ``contents``. All others
                 are left out, and so is their state.
             now: The time of the rows, if a node reads it.
@@ -806,7 +809,7 @@ class _GraphStepExecution:
         # The step of each nested circuit, by the ``id`` of the circuit.
         self._recursions: dict[int, NestedCircuitStep] = {}
         # By input: its delta without the deletions of expired rows, if it has such rows.
-        self._unexpired: dict[int, ZSet] = {}
+        self._as_if_kept: dict[int, ZSet] = {}
         self._rejected: dict[str, Sequence[RejectedCodes]] = {}
         # The results of linear stages, and the number of rows of their inputs, filters and maps.
         self._stage_results: dict[int, ZSet] = {}
@@ -848,8 +851,8 @@ class _GraphStepExecution:
                 end = clock()
                 self._seconds[position] += end - start
                 position = pending.find(1, position + 1)
-        if self._unexpired:
-            self._publish_unexpired()
+        if self._as_if_kept:
+            self._publish_as_if_kept()
             rows = [len(delta) for delta in self._deltas]
         changes = [self._shared, *self._changes.values(), *self._integrals.values()]
         for step in self._recursions.values():
@@ -1146,7 +1149,7 @@ class _GraphStepExecution:
             )
             delta = checked.delta
             if checked.published is not None:
-                self._unexpired[position] = checked.published
+                self._as_if_kept[position] = checked.published
             if checked.rejected:
                 self._rejected[name] = checked.rejected
             if checked.watermark is not None and name in self._source_watermarks:
@@ -1185,12 +1188,12 @@ class _GraphStepExecution:
             self._changes[position] = staged
         return delta
 
-    def _publish_unexpired(self) -> None:
+    def _publish_as_if_kept(self) -> None:
         """Replace the deltas by those that views publish: as if no row had expired."""
         graph = self._graph
         context = replace(self._context, shared=graph.relations.stage({}))
         publication = publish(
-            graph.nodes, graph.retained, self._deltas, self._unexpired, context, graph.clock
+            graph.nodes, graph.retained, self._deltas, self._as_if_kept, context, graph.clock
         )
         self._deltas = list(publication.deltas)
         self._seconds = [a + b for a, b in zip(self._seconds, publication.seconds, strict=True)]

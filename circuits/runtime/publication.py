@@ -53,18 +53,18 @@ def publish(
     nodes: Sequence[Node],
     retained: Collection[int],
     committed: Sequence[ZSet],
-    unexpired: Mapping[int, ZSet],
+    as_if_kept: Mapping[int, ZSet],
     context: StepContext,
     clock: Callable[[], float],
 ) -> Publication:
-    """Compute the deltas of all nodes as if no row of the ``unexpired`` inputs expired.
+    """Compute the deltas of all nodes as if no row of the inputs in ``as_if_kept`` expired.
 
     Args:
         nodes: The nodes of the graph; they do not change.
         retained: The positions of the `Integrate` nodes that store the unexpired rows of an input.
             They take the committed deltas, which delete expired rows.
         committed: The delta of each node, including the deletions of expired rows.
-        unexpired: The deltas of these inputs without the deletions of expired rows, by position.
+        as_if_kept: The deltas of these inputs without the deletions of expired rows, by position.
         context: The context of the step, with no relation staged.
         clock: Returns the current time in seconds.
 
@@ -72,7 +72,7 @@ def publish(
         LimitError: The published deltas exceed the limits of the step.
 
     Complexity:
-        That of one step of the operators that depend on the ``unexpired`` inputs.
+        That of one step of the operators that depend on the inputs in ``as_if_kept``.
     """
     # By position: True if the published delta of the node may differ from the committed one.
     may_differ = [False] * len(nodes)
@@ -98,8 +98,8 @@ def publish(
             if isinstance(node.operator, Integrate):
                 integrals[position] = staged
         else:
-            may_differ[position] = position in unexpired
-            delta = unexpired[position] if may_differ[position] else committed[position]
+            may_differ[position] = position in as_if_kept
+            delta = as_if_kept[position] if may_differ[position] else committed[position]
             if node.is_arranged and len(delta):
                 context.shared.add(node.name, delta)
         deltas.append(delta)

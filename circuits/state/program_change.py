@@ -124,10 +124,10 @@ class ProgramChange:
             They are read only if the state does not have them.
         dropped: The views of the old program that the caller removes on purpose; they are no
             losses.
-        lacking: The traces of ``old`` that do not have their rows, because another version of this
-            library computed the views by another plan (`circuits.state.replanned_state`); None if
-            it was the same plan. State of equal operators is then computed, but an unchanged view
-            still publishes nothing.
+        lacking: The traces of ``old`` that do not have their rows, possibly none, if another
+            version of this library computed its views by another plan
+            (`circuits.state.replanned_state`); None if it was the same plan. The state of operators
+            without such rows is computed; an unchanged view publishes nothing all the same.
 
     Attributes:
         old: As given.
