@@ -659,7 +659,11 @@ class Database:
             is_next = store.find(self.version, None, can_repeat=False) is None
         if self._delivered is None:
             self._delivered = self.version
-        missed = self._read_steps(self._delivered)
+        missed: list[dict[str, pa.Table]] | None = []
+        if self._subscriptions or self._streams:
+            missed = self._read_steps(self._delivered)
+        else:
+            self._delivered = self.version
         self._is_current = True
         if missed is None:
             self._delivered = self.version
@@ -771,9 +775,9 @@ class Database:
         """End all subscriptions, because changes are lost to them."""
         assert self._store is not None
         error = DatabaseError(
-            f"another process has committed steps to {self._store.description} that it no longer "
-            "has, so this subscription lacks their changes and has ended: subscribe again with "
-            "initial=True, and open the database with a greater keep= for more steps"
+            f"{self._store.description} was replaced by an earlier copy, or another process has "
+            "committed more steps than it keeps, so this subscription lacks changes and has ended: "
+            "subscribe again with initial=True; a greater keep= keeps more steps"
         )
         subscriptions, self._subscriptions = self._subscriptions, {}
         for view in subscriptions:

@@ -409,10 +409,13 @@ def create_atomically(files: Files, name: str, data: Bytes) -> bool:
         OSError: The file system raised an error.
     """
     staged = StagedFile(files, name, data)
-    staged.prepare()
     try:
+        staged.prepare()
         staged.create()
     except FileExistsError:
         staged.abandon()
         return False
+    except BaseException:
+        staged.abandon()
+        raise
     return True

@@ -113,9 +113,10 @@ class UserCallOperator:
         """Set ``known_results`` to the results in a delta that `prepare` has returned."""
         rows, results = delta.row_array[:-1], delta.row_array[-1]
         stored = self._stored_rows(rows, results, delta, self._group(delta)[0])
-        self.known_results = known = Trace(stored.arity)
+        known = Trace(stored.arity)
         if len(stored):
             known.update(stored)
+        self.known_results = known
 
     def _stored_rows(
         self, rows: Int64Array, results: Int64Array, delta: ZSet, called_rows: Int64Array

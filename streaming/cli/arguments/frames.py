@@ -13,7 +13,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from circuits.schema import WEIGHT
-from streaming.cli.arguments.source import FLAT_FEEDS, FORMATS_BY_NAME, SourceArgument
+from streaming.cli.arguments.source import (
+    FLAT_FEEDS,
+    FORMATS_BY_NAME,
+    WEIGHTED_FEEDS,
+    SourceArgument,
+)
 from streaming.cli.terminal.spark_error import spark_reason
 from streaming.errors import EventsError
 from streaming.sources.change_feeds import ChangeFeed, find_feed
@@ -52,7 +57,10 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
         if path is not None and path.is_file():  # a stream of Spark reads a folder
             path, reader = path.parent, reader.option("pathGlobFilter", path.name)
         frame = reader.load(None if path is None else str(path))
-        if source.format in FORMATS_BY_NAME and source.feed is None and WEIGHT in frame.columns:
+        reads_weights = source.format in FORMATS_BY_NAME and source.feed in WEIGHTED_FEEDS
+        # In another mode, a weight that is no integer is NULL as well, and must be an error.
+        is_strict = source.options.get("mode", "FAILFAST").upper() == "FAILFAST"
+        if reads_weights and is_strict and WEIGHT in frame.columns:
             # Spark reads NULL from a file without the column.
             one = F.lit(1).cast(frame.schema[WEIGHT].dataType)
             frame = frame.withColumn(WEIGHT, F.coalesce(WEIGHT, one))

@@ -30,7 +30,8 @@ relation. The integer column ``weight`` of a file is read as well: a negative we
 and a row without a weight is inserted once. In a stream of Parquet, ORC and JSON files, some files
 may have ``weight`` and others not. In a stream of CSV files, all have it or none, because Spark
 reads their columns by position. With ``keys``, the column ``sequence`` of the first file is read,
-too. With ``feed=append``, ``upsert`` or ``delta``, the feed alone tells deletions from insertions.
+too, except from ORC files. With ``feed=append``, ``upsert`` or ``delta``, the feed alone tells
+deletions from insertions.
 
 A file that ends in ``.txt``, ``.edges`` or ``.snap``, or any file with ``format=snap``, is an edge
 list of the SNAP collection: two or three integers in a line, separated by tabs or blanks, and
@@ -71,6 +72,7 @@ from streaming.errors import EventsError, FeedError
 __all__ = [
     "FLAT_FEEDS",
     "FORMATS_BY_NAME",
+    "WEIGHTED_FEEDS",
     "SourceArgument",
     "parse_sources",
     "read_file",
@@ -314,8 +316,9 @@ class SourceArgument:
             types = {field.name: field for field in _schema_of_file(files[0], self.format)}
         if is_weighted:
             field = types.get(WEIGHT, pa.field(WEIGHT, pa.int64()))
-            is_integer = pa.types.is_signed_integer(field.type) or pa.types.is_null(field.type)
-            schema = schema.append(field.with_type(pa.int64()) if is_integer else field)
+            if _is_weight(field):
+                is_unsigned = pa.types.is_unsigned_integer(field.type)
+                schema = schema.append(field if is_unsigned else field.with_type(pa.int64()))
         if is_ordered and SEQUENCE_COLUMN in types:
             schema = schema.append(types[SEQUENCE_COLUMN])
         return schema
@@ -544,9 +547,18 @@ def read_rows(source: SourceArgument, *, keep_others: bool = False) -> pa.Table:
             f"{', '.join(table.column_names)}"
         )
     others = table.drop_columns(declared.names)
-    kept = [name for name in others.column_names if keep_others or name == WEIGHT]
+    kept = [
+        field.name
+        for field in others.schema
+        if (_is_weight(field) if field.name == WEIGHT else keep_others)
+    ]
     fields = [*declared, *others.select(kept).schema]
     return table.select([field.name for field in fields]).cast(pa.schema(fields))
+
+
+def _is_weight(field: pa.Field) -> bool:
+    """Return whether a column ``weight`` that is not declared is the weight of its row."""
+    return bool(pa.types.is_integer(field.type) or pa.types.is_null(field.type))
 
 
 def _with_weight(table: pa.Table) -> pa.Table:

@@ -199,8 +199,7 @@ class JobPlan:
                 yield _to_driver(partition, Kind.STAGE, name, 0, report.origin, content)
                 continue
             number = str(stage.number)
-            # A row has at most one copy in each cell.
-            for part in slice_rows(rows, MAX_TABLE_BYTES // grid.cells):
+            for part in slice_rows(rows, MAX_TABLE_BYTES // grid.most_copies):
                 sent = replicate_rows(stage, part, grid).combine_chunks()
                 task_of_row = sent.column(CELL).to_numpy().astype(np.int64) % self.tasks
                 report.sent_rows[number] += sent.num_rows
@@ -210,11 +209,12 @@ class JobPlan:
         report.changed_rows.update(changed_rows)
         for view, level in self.layout.exchanged_views.items():
             for table in tables.get(f"view {view}", []):
-                task_of_row = find_tasks(table, self.tasks)
                 report.sent_rows[f" {view}"] += table.num_rows
-                for packet in pack_rows(table, task_of_row, level, Kind.VIEW, view):
-                    report.sent_bytes[f" {view}"] += len(packet.content)
-                    yield packet._replace(origin=report.origin)
+                for part in slice_rows(table, MAX_TABLE_BYTES):
+                    task_of_row = find_tasks(part, self.tasks)
+                    for packet in pack_rows(part, task_of_row, level, Kind.VIEW, view):
+                        report.sent_bytes[f" {view}"] += len(packet.content)
+                        yield packet._replace(origin=report.origin)
 
     def write_views(
         self,

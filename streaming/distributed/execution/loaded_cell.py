@@ -77,9 +77,14 @@ class LoadedCell:
         self.was_open = self.manifest_bytes == manifest_bytes
         if self.was_open:
             return
-        state = read_state(files, manifest, self.read_files, min_mapped_bytes=MIN_MAPPED_BYTES)
+        try:
+            state = read_state(files, manifest, self.read_files, min_mapped_bytes=MIN_MAPPED_BYTES)
+            self._mapped = _large_parts(files, manifest)
+        except OSError as error:  # such as too many maps of this process
+            log.warning("files of a cell are read, because they cannot be mapped: %s", error)
+            state = read_state(files, manifest, self.read_files)
+            self._mapped = {}
         self.circuit.load(state)
-        self._mapped = _large_parts(files, manifest)
 
     def keep(self, files: Files, manifest: Manifest, manifest_bytes: bytes) -> None:
         """Record the version after a step, and map the large runs that the step has written.

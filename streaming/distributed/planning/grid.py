@@ -189,6 +189,21 @@ class Grid:
         return self.placement == other.placement
 
     @property
+    def most_copies(self) -> int:
+        """An upper bound of the cells that receive one row.
+
+        >>> edge = [JoinAtom("e", {x: 0, y: 1}) for x, y in ("ab", "bc", "ac")]
+        >>> Grid(Shares(edge, {"a": 2, "b": 2, "c": 2})).most_copies
+        6
+        """
+        if self.heavy:
+            return self.cells
+        copies: dict[str, int] = {}
+        for atom in self.shares.atoms:
+            copies[atom.relation] = copies.get(atom.relation, 0) + self.shares.replication(atom)
+        return min(self.cells, max(copies.values(), default=1))
+
+    @property
     def placement(self) -> tuple[Any, ...]:
         """What assigns rows to cells, as a value that can be compared."""
         return (

@@ -360,10 +360,19 @@ def _merge_counts(
     def format_value(index: int) -> str:
         position = first_positions[index]  # in the concatenated hashes of all atoms
         k = int(np.searchsorted(starts, position, side="right")) - 1
-        fields = [column[int(position - starts[k])].as_py() for column in counts_of_atoms[k].values]
-        return ", ".join("NULL" if field is None else str(field) for field in fields)
+        row = int(position - starts[k])
+        return ", ".join(_text_of(column, row) for column in counts_of_atoms[k].values)
 
     return _ValueCounts(hashes, rows, format_value)
+
+
+def _text_of(column: pa.Array, row: int) -> str:
+    """Return a value as a text for messages."""
+    try:
+        value = column[row].as_py()
+    except (OverflowError, ValueError):  # a time that Python cannot represent, such as infinity
+        value = column.slice(row, 1).cast(pa.string())[0].as_py()
+    return "NULL" if value is None else str(value)
 
 
 def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 
 import duckdb
@@ -543,3 +543,18 @@ def test_overlay_of_bytes_before_the_first_one_is_that_of_texts():
     (row,) = circuit.step({"t": [{"s": "Spark SQL"}]})["view"].to_pylist()
     assert row["b0"] == "_Spark SQL"
     assert [row[f"b{i}"] for i in range(5)] == [row[f"t{i}"] for i in range(5)]
+
+
+def test_the_mean_of_a_list_of_the_greatest_unsigned_integers_is_that_of_duckdb():
+    text = f"SELECT list_avg(['{2**64 - 2}'::UBIGINT, 2::UBIGINT, NULL]) AS m"
+    ((expected,),) = duckdb.sql(text).fetchall()
+    (row,) = compile_sql(text, {}).step({})["view"].to_pylist()
+    assert row["m"] == expected
+
+
+def test_the_median_of_a_list_of_times_of_seconds_is_a_time_of_microseconds():
+    schema = pa.schema([("l", pa.list_(pa.time32("s")))])
+    circuit = compile_sql("SELECT list_median(l) AS m FROM t", {"t": schema})
+    rows = pa.table({"l": pa.array([[1, 4, None]], pa.list_(pa.int32())).cast(schema[0].type)})
+    (row,) = circuit.step({"t": rows})["view"].to_pylist()
+    assert row["m"] == time(0, 0, 2, 500_000)

@@ -186,6 +186,13 @@ def test_a_stream_of_files_reads_weights_also_of_files_that_come_later(tmp_path)
     assert other.stream_schema().names == ["value"]
 
 
+def test_a_measurement_that_is_called_weight_and_not_declared_is_not_read(tmp_path):
+    pq.write_table(pa.table({"a": [1], "weight": [0.5]}), tmp_path / "1.parquet")
+    source = SourceArgument.parse(f"e={tmp_path},schema=a long")
+    assert source.stream_schema().names == ["a"]
+    assert read_rows(source).to_pylist() == [{"a": 1}]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

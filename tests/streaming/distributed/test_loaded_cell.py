@@ -124,6 +124,9 @@ def test_a_worker_that_cannot_map_files_keeps_the_rows_in_memory(tmp_path, caplo
     run.step(edges(0, MANY))
     run.step(edges(1, FEW))
     assert {run.is_mapped for run in runs_of(context.workers[0])} == {False}
+    context.workers = [ExecutorCache()]  # another worker loads the cell
+    run.step(edges(2, FEW))
+    assert {run.is_mapped for run in runs_of(context.workers[0])} == {False}
     assert "too many open files" in caplog.text
     run.run.engine.versions.close()
 

@@ -236,6 +236,8 @@ def _median_rule(
     typed, element_type = _ELEMENT_RULE(name, arguments, target_type)
     if arrow.is_date(element_type):
         return typed, pa.timestamp("us")
+    if arrow.is_time32(element_type):
+        return typed, pa.time64("us")
     keeps_type = arrow.is_decimal(element_type) and element_type.precision <= _MAX_KEPT_PRECISION
     keeps_type = keeps_type or arrow.is_float32(element_type)
     return typed, _FLOAT if is_number(element_type) and not keeps_type else element_type
@@ -275,11 +277,15 @@ def _median(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Ar
 
 
 def _doubles_of(values: pa.Array) -> Floats:
+    """Return numbers as floats, NULL as 0."""
     return np.asarray(pc.fill_null(convert(values, _FLOAT), 0).to_numpy(zero_copy_only=False))
 
 
 def _integers_of(values: pa.Array) -> Int64Array:
-    """Return the whole numbers of values: the digits of decimals, or the units of times."""
+    """Return the whole numbers of values: the digits of decimals, or the units of times.
+
+    NULL is 0.
+    """
     if arrow.is_decimal(values.type):
         values = unscaled_digits(values)
     return np.asarray(pc.fill_null(values.cast(_INT), 0).to_numpy(zero_copy_only=False))
@@ -295,9 +301,13 @@ def _mean(lists: Lists, present: BoolArray, result_type: pa.DataType) -> pa.Arra
         total = _group_aggregate(lists, pa.decimal256(76, element_type.scale), "sum")
         sums, unit = _doubles_of(unscaled_digits(total)), 10.0**element_type.scale
     else:
-        # The sums of the high and of the low 32 bits are exact, and their sum is rounded once.
-        numbers = pc.fill_null(convert(lists.values, _INT), 0).to_numpy(zero_copy_only=False)
-        high, low = _sums(numbers >> 32, lists), _sums(numbers & (2**32 - 1), lists)
+        # The sums of the high and of the low 32 bits are exact, and their sum is rounded once, if
+        # a list has less than two million elements.
+        is_unsigned = arrow.is_uint64(element_type)
+        integers = lists.values if is_unsigned else convert(lists.values, _INT)
+        numbers = pc.fill_null(integers, 0).to_numpy(zero_copy_only=False)
+        high = _sums((numbers >> 32).astype(np.int64), lists)
+        low = _sums((numbers & (2**32 - 1)).astype(np.int64), lists)
         sums, unit = np.asarray(high * 2.0**32 + low, np.float64), 1.0
     with np.errstate(invalid="ignore"):
         return pa.array(sums / (counts * unit), mask=counts == 0)

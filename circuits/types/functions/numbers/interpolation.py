@@ -19,7 +19,8 @@ Floats = NDArray[np.float64]
 def interpolate_floats(low: Floats, high: Floats, share: Floats) -> Floats:
     """Return the values at a share, from 0 to 1, of the way from a low to a high value.
 
-    The value is ``low * (1 - share) + high * share``, as in DuckDB and Spark; it does not overflow.
+    The value is ``low * (1 - share) + high * share``, as in DuckDB; it does not overflow. Spark
+    returns equal values unchanged, of which the last digit may differ here.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         return np.asarray(np.where(share == 0, low, low * (1 - share) + high * share))
