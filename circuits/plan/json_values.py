@@ -27,6 +27,7 @@ __all__ = [
     "JSON_KEEPING_AGGREGATES",
     "common_json_kind",
     "field_json_kind",
+    "json_function_name",
     "json_kind_of",
     "struct_json_kind",
     "without_json_marks",
@@ -157,12 +158,17 @@ def json_kind_of(
     return _kind(expression, kind_of_column)
 
 
+def json_function_name(function: str) -> str:
+    """Return the name of a function of JSON without the prefix for PostgreSQL or Spark."""
+    return function.removeprefix("last_").removeprefix("spark_")
+
+
 def _kind(expression: Expression, kind_of_column: KindOfColumn) -> str:
     if isinstance(expression, Column):
         return kind_of_column(expression.index)
     if not isinstance(expression, Call):
         return ""
-    name, arguments = expression.function.removeprefix("last_"), expression.arguments
+    name, arguments = json_function_name(expression.function), expression.arguments
     if name in _KIND_BY_FUNCTION:
         return _KIND_BY_FUNCTION[name]
     if name == "as_json":

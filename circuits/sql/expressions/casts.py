@@ -110,12 +110,14 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     if source.is_postgres and is_list(target) and is_text(value.type):
         levels = integer_literal(_levels_of(target))
         value = clause.call(node, "postgres_list", value, levels)
-    if source.dialect == "duckdb" and is_nested(target) and is_text(value.type):
+    if source.dialect == "duckdb" and not is_text(target) and is_text(value.type):
         kind = json_kind_of_type(source, node.to)
         if kind == "json" and is_list(target) and is_text(target.value_type):
             return mark_json(clause, call_json(clause, node, "json_elements", value), kind)
         if clause.json_kind(value):
-            return call_json(clause, node, "from_json", value, Literal(None, target))
+            function = "try_cast_json" if is_lenient else "cast_json"
+            return clause.call(node, function, value, Literal(None, target))
+    if source.dialect == "duckdb" and is_nested(target) and is_text(value.type):
         is_fixed = pa.types.is_fixed_size_list(target)
         size = [integer_literal(target.list_size)] if is_fixed else []
         parts = clause.call(node, "nested_of_text", value, Literal(None, target), *size)

@@ -24,6 +24,7 @@ from circuits.types.functions.dates import (
 from circuits.types.functions.nested import (
     csv_texts,
     histograms,
+    json_conversion,
     json_edits,
     json_paths,
     json_schemas,
@@ -103,6 +104,7 @@ _FAMILIES = (
     times_of_day,
     csv_texts,
     histograms,
+    json_conversion,
     json_edits,
     json_paths,
     json_schemas,

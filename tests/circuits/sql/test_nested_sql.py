@@ -25,6 +25,7 @@ from circuits import (
 from circuits.errors import SqlError
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.types.functions.nested import (
+    json_conversion,
     json_texts,
     lambdas,
     list_aggregates,
@@ -45,6 +46,7 @@ from tests.generators.nested_queries import (
 )
 
 FAMILIES = (
+    json_conversion,
     *(json_texts, lambdas, list_aggregates, list_builders, list_combination, list_order),
     *(list_search, list_selection, list_sets, structs_and_maps, vectors),
 )
@@ -216,11 +218,13 @@ def test_every_function_of_nested_values_is_compared_with_an_oracle():
     tested_in_json_queries = {"json_kind", "json_scalar"}
     tested_in_json_columns = {"as_json", "json_of_text"}
     tested_in_function_templates = {"json_elements", "json_members"}
-    # Those of PostgreSQL: `test_postgres_values.py` and `test_json_queries.py`.
-    tested_in_postgres = {name for name in names if name.startswith("last_")}
+    # Those of PostgreSQL and Spark: `test_postgres_values.py`, `test_json_queries.py` and
+    # `test_json_conversion.py`.
+    of_others = {name for name in names if name.startswith(("last_", "spark_"))}
+    tested_in_json_conversion = {"cast_json", "try_cast_json"}
     tested_elsewhere = tested_below | tested_in_json_queries | tested_in_function_templates
-    tested_elsewhere |= tested_in_json_columns
-    assert names - called - tested_elsewhere - tested_in_postgres == set()
+    tested_elsewhere |= tested_in_json_columns | tested_in_json_conversion
+    assert names - called - tested_elsewhere - of_others == set()
 
 
 @pytest.mark.parametrize(

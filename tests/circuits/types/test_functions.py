@@ -28,6 +28,7 @@ from circuits.types.functions import FUNCTIONS, call
 from circuits.types.functions.dates import interval_carries
 from circuits.types.functions.nested import (
     histograms,
+    json_conversion,
     json_edits,
     json_paths,
     json_texts,
@@ -67,6 +68,7 @@ from tests.generators.function_cases import (
 )
 
 NESTED = (
+    json_conversion,
     *(json_texts, lambdas, list_aggregates, list_builders, list_combination, list_order),
     *(list_search, list_selection, list_sets, structs_and_maps),
 )

@@ -222,8 +222,6 @@ def _read_from_json(clause: Clause, node: exp.FromJson) -> Expression:
     except (SchemaError, ValueError) as error:
         raise clause.source.error(schema, str(error)) from None
     arguments = clause.read(node.this), Literal(None, type)
-    if clause.source.is_spark:
-        return clause.call(node, "spark_from_json", *arguments)
     return call_json(clause, node, "from_json", *arguments)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from circuits.plan.expressions import Call, Expression
+from circuits.plan.json_values import json_function_name
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.literals import NULL, string_literal
 from circuits.types.arrow_types import VARIANT
@@ -18,13 +19,13 @@ __all__ = ["call_json", "join_texts", "mark_json", "row_as_json", "to_json_reade
 
 
 def call_json(clause: Clause, node: exp.Expr, function: str, *arguments: Expression) -> Expression:
-    """Return a call of a function of a JSON text.
+    """Return a call of a function of a JSON text, by the rules of the dialect.
 
     Of two members of an object with one name, the first one counts in DuckDB, and the last one in
-    PostgreSQL, Flink and Spark.
+    PostgreSQL, Flink and Spark. Each writes numbers in its own notation.
     """
-    first_member_counts = not (clause.source.is_spark or clause.source.is_postgres)
-    return clause.call(node, function if first_member_counts else f"last_{function}", *arguments)
+    prefix = "spark_" if clause.source.is_spark else "last_" if clause.source.is_postgres else ""
+    return clause.call(node, prefix + function, *arguments)
 
 
 def mark_json(clause: Clause, value: Expression, kind: str = "json") -> Expression:
@@ -53,13 +54,15 @@ def value_as_json(clause: Clause, node: exp.Expr, value: Expression, function: s
         return mark_json(clause, clause.call(node, function, value))
     if is_text(value.type) and (kind == "jsonb" or _has_no_blanks(value)):
         return value
-    return mark_json(clause, call_json(clause, node, "to_json", value, string_literal(kind)))
+    is_duckdb = not (clause.source.is_spark or clause.source.is_postgres)
+    writer = "to_json" if is_duckdb else "last_to_json"
+    return mark_json(clause, clause.call(node, writer, value, string_literal(kind)))
 
 
 def _has_no_blanks(value: Expression) -> bool:
     """Return whether a text of JSON is known to be as this module writes it."""
     names = ("as_json", "json_value", "to_json")
-    return isinstance(value, Call) and value.function.removeprefix("last_") in names
+    return isinstance(value, Call) and json_function_name(value.function) in names
 
 
 def row_as_json(clause: Clause, node: exp.Expr, row: exp.Expr, function: str) -> Expression:

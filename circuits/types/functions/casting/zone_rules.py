@@ -78,7 +78,7 @@ def rules_of_zone(zone: str) -> ZoneRules | None:
     """Return the rules of a zone; None for UTC and for another zone without a name."""
     try:
         info = ZoneInfo(zone)
-    except (ZoneInfoNotFoundError, ValueError):
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, such as America
         return None
     changes = list(_find_changes(info))
     offsets = [_offset(info, _START), *(_offset(info, moment) for moment in changes)]

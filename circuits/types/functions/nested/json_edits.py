@@ -41,7 +41,14 @@ from circuits.types.functions.function import (
     TypedArguments,
     argument_error,
 )
-from circuits.types.functions.nested.json_texts import MISSING, members_of, parse_json, write_json
+from circuits.types.functions.nested.json_texts import (
+    DUCKDB_RULES,
+    MISSING,
+    POSTGRES_RULES,
+    members_of,
+    parse_json,
+    write_json,
+)
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
 __all__ = ["FUNCTIONS"]
@@ -50,7 +57,7 @@ _TEXT: Final = pa.string()
 _PATH: Final = pa.list_(_TEXT)
 _POSITION: Final = re.compile(r"[+-]?\d{1,9}")
 _INDENT: Final = "    "
-_parse: Final = partial(parse_json, keeps_all_members=False)
+_parse: Final = partial(parse_json, rules=POSTGRES_RULES)
 
 
 def _concatenate(left: str, right: str) -> str:
@@ -307,7 +314,9 @@ FUNCTIONS = (
         "json_strip_nulls",
         "the JSON text a without the members that are null",
         Signature("t", _TEXT),
-        _kernel(parse_json, lambda value: write_json(_strip_nulls(value))),
+        _kernel(
+            partial(parse_json, rules=DUCKDB_RULES), lambda value: write_json(_strip_nulls(value))
+        ),
     ),
     Function(
         "last_json_strip_nulls",
@@ -319,6 +328,6 @@ FUNCTIONS = (
         "json_pretty",
         "the JSON text a with indents",
         Signature("t", _TEXT),
-        _kernel(parse_json, _indent),
+        _kernel(partial(parse_json, rules=DUCKDB_RULES), _indent),
     ),
 )

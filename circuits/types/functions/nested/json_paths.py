@@ -15,6 +15,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
@@ -33,7 +34,11 @@ from circuits.types.functions.function import (
     require,
 )
 from circuits.types.functions.nested.json_texts import (
+    DUCKDB_RULES,
     MISSING,
+    POSTGRES_RULES,
+    JsonFloat,
+    JsonRules,
     RepeatedMembers,
     members_of,
     parse_document,
@@ -81,7 +86,7 @@ def _matches_kernel(read: Callable[[Any], str | None]) -> Kernel:
         steps = steps_of(arguments)
 
         def find(text: str) -> list[str | None] | None:
-            value = parse_document(text)
+            value = parse_document(text, DUCKDB_RULES)
             if steps is None:
                 return None
             return [read(part) for part in _matches(value, steps)]
@@ -237,7 +242,7 @@ def _entries_kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Va
     steps = steps_of(arguments)
 
     def find(text: str) -> list[dict[str, Any]] | None:
-        value = parse_document(text)
+        value = parse_document(text, DUCKDB_RULES)
         return None if steps is None else _entries(value, steps)
 
     return map_distinct(array, find, result_type)
@@ -277,7 +282,12 @@ def _includes_numbers(value: Any, part: Any) -> bool:
         return all(any(_includes_numbers(inner, wanted) for inner in value) for wanted in part)
     if isinstance(value, bool) or isinstance(part, bool):
         return value is part
-    return not isinstance(value, dict | list) and bool(value == part)
+    return not isinstance(value, dict | list) and bool(_exact(value) == _exact(part))
+
+
+def _exact(value: Any) -> Any:
+    """Return a value; a number with all its digits, which a float may not have."""
+    return Decimal(value.text) if isinstance(value, JsonFloat) else value
 
 
 def _texts_rule(result: pa.DataType) -> Rule:
@@ -292,9 +302,9 @@ def _texts_rule(result: pa.DataType) -> Rule:
     return rule
 
 
-def _of_pair(compute: Callable[[Any, Any], Any], *, keeps_all_members: bool = True) -> Kernel:
+def _of_pair(compute: Callable[[Any, Any], Any], rules: JsonRules) -> Kernel:
     """Return a kernel of two JSON values; the result is NULL if one is NULL."""
-    parse = partial(parse_document, keeps_all_members=keeps_all_members)
+    parse = partial(parse_document, rules=rules)
 
     def find(text: str, other: str) -> Any:
         values = parse(text), parse(other)
@@ -350,18 +360,18 @@ FUNCTIONS = (
         "json_contains",
         "true if the JSON text b, or all its members, are at some place in the JSON text a",
         _texts_rule(pa.bool_()),
-        _of_pair(_is_part),
+        _of_pair(_is_part, DUCKDB_RULES),
     ),
     Function(
         "json_includes",
         "true if the JSON text a has all members of b, as a @> b in PostgreSQL",
         _texts_rule(pa.bool_()),
-        _of_pair(_includes_in_postgres, keeps_all_members=False),
+        _of_pair(_includes_in_postgres, POSTGRES_RULES),
     ),
     Function(
         "json_merge_patch",
         "the JSON text a with the patch b of RFC 7396",
         _texts_rule(pa.string()),
-        _of_pair(lambda target, patch: write_json(_patch(target, patch))),
+        _of_pair(lambda target, patch: write_json(_patch(target, patch)), DUCKDB_RULES),
     ),
 )

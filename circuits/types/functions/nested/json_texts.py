@@ -1,23 +1,23 @@
 """Functions of JSON texts. Python's parser parses each distinct text once per call.
 
 A path is a JSON array of steps. A step is a key of an object or a position in an array; so
-``["a", 0]`` is the path ``$.a[0]`` of SQL, which the SQL front end converts. A text that is not
-JSON is an error in the functions of DuckDB, and NULL in those of other dialects.
+``["a", 0]`` is the path ``$.a[0]`` of SQL, which the SQL front end converts. `JsonRules` are the
+rules of DuckDB, PostgreSQL and Spark: a text that is not JSON is an error in the functions of
+DuckDB, and NULL in the others. `circuits.types.functions.nested.json_conversion` has ``from_json``.
 
 Cost: O(bytes of the distinct texts) in Python, about a microsecond per JSON value in them.
 """
 
 from __future__ import annotations
 
-import base64
 import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, time
-from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
-from functools import lru_cache, partial
+from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -45,15 +45,21 @@ from circuits.types.functions.nested.json_columns import (
     quote_text,
     quote_texts,
 )
-from circuits.types.functions.numbers.number_formats import postgres_float_texts
+from circuits.types.functions.numbers.number_formats import java_float, postgres_float_texts
 from circuits.types.functions.signatures import Signature, per_distinct_row
 from circuits.types.functions.texts.bytes_parts import escape_bytes
-from circuits.types.functions.type_rules import is_binary, is_interval, is_text
+from circuits.types.functions.type_rules import is_interval, is_text
 
 __all__ = [
+    "DUCKDB_RULES",
     "FUNCTIONS",
     "MISSING",
+    "POSTGRES_RULES",
+    "SPARK_RULES",
+    "JsonFloat",
+    "JsonRules",
     "RepeatedMembers",
+    "follow_path",
     "members_of",
     "parse_document",
     "parse_json",
@@ -70,25 +76,39 @@ __all__ = [
 MISSING: Final = object()
 
 
-class _HugeFloat(float):
-    """A number beyond the floats, which is infinite and keeps its text."""
+class JsonFloat(float):
+    """A number of a JSON text with a fraction or an exponent, or with very many digits.
+
+    Attributes:
+        text: The number as the text has it. It may have more digits than a float, or be beyond the
+            floats; then the value is rounded, or infinite.
+    """
+
+    __slots__ = ("text",)
 
     text: str
 
-    def __new__(cls, text: str) -> _HugeFloat:
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
+    def __init__(self, text: str) -> None:  # float.__new__ reads the number
+        self.text = text
+
+    def write(self) -> str:
+        """Return the number as JSON in the notation of the dialect; here that of DuckDB."""
+        return _write_float(float(self)) if math.isfinite(self) else self.text
 
 
-def _parse_float(text: str) -> float:
-    number = float(text)
-    return number if math.isfinite(number) else _HugeFloat(text)
+class _PostgresFloat(JsonFloat):
+    __slots__ = ()
+
+    def write(self) -> str:
+        return self.text  # as in the text, with zeros at the end
 
 
-def _parse_integer(text: str) -> int | float:
-    """Return an integer; one with more digits than Python reads is a float that keeps its text."""
-    return int(text) if len(text) <= _MAX_DIGITS else _parse_float(text)
+class _JavaFloat(JsonFloat):
+    __slots__ = ()
+
+    def write(self) -> str:
+        text = java_float(float(self))
+        return text if math.isfinite(self) else f'"{text}"'
 
 
 #: Half of a surrogate pair, which is no character, as a JSON text escapes it.
@@ -101,18 +121,14 @@ def _check_characters(text: str, value: Any) -> None:
         write_json(value).encode()
 
 
-def parse_json(text: str, *, keeps_all_members: bool = True) -> Any:
+def parse_json(text: str, rules: JsonRules) -> Any:
     """Return the value of a JSON text; `MISSING` if it is no JSON.
-
-    An object in which a name occurs twice is `RepeatedMembers`, as DuckDB reads it. If
-    ``keeps_all_members`` is false, it has the last member of each name, as in PostgreSQL.
 
     Raises:
         pa.ArrowInvalid: The text has more levels than Python's parser reads.
     """
     try:
-        decoders = _DECODERS if keeps_all_members else _LAST_MEMBERS_DECODERS
-        value = decoders.decoder_of(text).decode(text)
+        value = rules.decoders.decoder_of(text).decode(text)
         _check_characters(text, value)
     except RecursionError:
         raise pa.ArrowInvalid("the JSON text has too many levels of arrays and objects") from None
@@ -121,36 +137,40 @@ def parse_json(text: str, *, keeps_all_members: bool = True) -> Any:
     return value
 
 
-def parse_document(text: str, *, keeps_all_members: bool = True) -> Any:
-    """Return the value of a JSON text; `MISSING` for another text, unless DuckDB reads it.
-
-    Args:
-        text: The text.
-        keeps_all_members: True to read it as DuckDB does; false for other dialects.
+def parse_document(text: str, rules: JsonRules) -> Any:
+    """Return the value of a JSON text; `MISSING` for another text, unless the rules refuse it.
 
     Raises:
-        pa.ArrowInvalid: The text is no JSON, and DuckDB reads it.
+        pa.ArrowInvalid: The text is no JSON, and the rules refuse such a text.
     """
-    value = parse_json(text, keeps_all_members=keeps_all_members)
-    if value is MISSING and keeps_all_members:
+    value = parse_json(text, rules)
+    if value is MISSING and rules.refuses_invalid:
         raise pa.ArrowInvalid("the text is no JSON")
     return value
 
 
-def parse_json_prefix(text: str) -> Any:
+def parse_json_prefix(text: str, *, keeps_all_members: bool = True) -> Any:
     """Return the value at the start of a text, as Spark reads JSON; `MISSING` if there is none.
 
-    A string may be in single quotes. An object in which a name occurs twice is `RepeatedMembers`.
-    The text after the value is ignored, but a number must end at a blank, and a word such as
-    ``true`` must not go on.
+    A string may be in single quotes. The text after the value is ignored, but a number must end at
+    a blank, and a word such as ``true`` must not go on.
+
+    Args:
+        text: The text.
+        keeps_all_members: If True, as for a path, an object in which a name occurs twice is
+            `RepeatedMembers`. If False, as for ``from_json``, it has the last member of each name,
+            and ``NaN``, ``INF`` and ``Infinity`` are numbers.
     """
+    decoders = _SPARK_PATH_DECODERS if keeps_all_members else _SPARK_FIELD_DECODERS
     start = len(text) - len(text.lstrip(_JSON_BLANKS))
     try:
-        value, end = _SPARK_DECODERS.decoder_of(text).raw_decode(text, start)
+        value, end = decoders.decoder_of(text).raw_decode(text, start)
         _check_characters(text[:end], value)
     except (ValueError, RecursionError):
-        quoted = _with_double_quotes(text) if "'" in text else text
-        return MISSING if quoted == text else parse_json_prefix(quoted)
+        other = _in_plain_json(text, has_infinities=not keeps_all_members)
+        if other == text:
+            return MISSING
+        return parse_json_prefix(other, keeps_all_members=keeps_all_members)
     following = text[end : end + 1]
     if isinstance(value, bool) or value is None:
         return MISSING if following.isalnum() or following in ("_", "$") else value
@@ -185,20 +205,24 @@ def members_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return RepeatedMembers(pairs) if len(members) < len(pairs) else members
 
 
-# A string in double or in single quotes.
-_QUOTED: Final = re.compile(r""""(?:[^"\\]|\\.)*"|'((?:[^'\\]|\\.)*)'""", re.DOTALL)
+# A string in double or in single quotes, or an infinity as Spark also writes it.
+_QUOTED: Final = re.compile(
+    r""""(?:[^"\\]|\\.)*"|'((?:[^'\\]|\\.)*)'|([+-]INF|\+Infinity)\b""", re.DOTALL
+)
 _ESCAPED: Final = re.compile(r"""\\.|\"""", re.DOTALL)
 
 
-def _with_double_quotes(text: str) -> str:
-    """Return a text whose strings in single quotes are in double quotes.
+def _in_plain_json(text: str, *, has_infinities: bool) -> str:
+    """Return a text with double quotes instead of single ones, and maybe without ``+INF``.
 
-    >>> _with_double_quotes("{'a': 'x', 'b': 1}")
-    '{"a": "x", "b": 1}'
+    >>> _in_plain_json("{'a': 'x', 'b': -INF}", has_infinities=True)
+    '{"a": "x", "b": -Infinity}'
     """
 
     def replace(match: re.Match[str]) -> str:
-        inner = match[1]
+        inner, infinity = match[1], match[2]
+        if infinity is not None and has_infinities:
+            return "-Infinity" if infinity[0] == "-" else "Infinity"
         if inner is None:
             return match[0]
         changes = {"\\'": "'", '"': '\\"'}
@@ -227,10 +251,16 @@ class _Decoders:
     The latter calls a Python function for each integer, which takes several times as long.
     """
 
-    def __init__(self, **options: Any) -> None:
-        options |= {"parse_float": _parse_float, "parse_constant": _refuse_constant}
+    def __init__(self, number: type[JsonFloat], **options: Any) -> None:
+        """Create the decoders: the class of numbers with a fraction, and options of Python's."""
+        options.setdefault("parse_constant", _refuse_constant)
+        options["parse_float"] = number
+
+        def read_integer(text: str) -> int | float:
+            return int(text) if len(text) <= _MAX_DIGITS else number(text)
+
         self._decoder = json.JSONDecoder(**options)
-        self._long_decoder = json.JSONDecoder(parse_int=_parse_integer, **options)
+        self._long_decoder = json.JSONDecoder(parse_int=read_integer, **options)
 
     def decoder_of(self, text: str) -> json.JSONDecoder:
         """Return the decoder of a text."""
@@ -239,13 +269,33 @@ class _Decoders:
         return self._decoder
 
 
-_DECODERS: Final = _Decoders(object_pairs_hook=members_of)
-_LAST_MEMBERS_DECODERS: Final = _Decoders()
+@dataclass(frozen=True)
+class JsonRules:
+    """How a system reads and writes JSON.
+
+    Attributes:
+        decoders: The decoders. They say which member of an object counts of two with one name, and
+            how numbers are written.
+        refuses_invalid: True if a text that is no JSON is an error, and not NULL.
+    """
+
+    decoders: _Decoders
+    refuses_invalid: bool
+
+
+#: Objects have all members (`RepeatedMembers`), and a look-up finds the first one of a name.
+DUCKDB_RULES: Final = JsonRules(_Decoders(JsonFloat, object_pairs_hook=members_of), True)
+#: Objects have the last member of each name, and numbers are written as they are read.
+POSTGRES_RULES: Final = JsonRules(_Decoders(_PostgresFloat), False)
+#: Objects have the last member of each name, and numbers are written as in Java.
+SPARK_RULES: Final = JsonRules(_Decoders(_JavaFloat), False)
 # In Spark, a string may contain control characters.
-_SPARK_DECODERS: Final = _Decoders(object_pairs_hook=members_of, strict=False)
+_SPARK_PATH_DECODERS: Final = _Decoders(_JavaFloat, object_pairs_hook=members_of, strict=False)
+_SPARK_FIELD_DECODERS: Final = _Decoders(_JavaFloat, strict=False, parse_constant=_JavaFloat)
 
 
-def _follow(value: Any, steps: Sequence[str | int]) -> Any:
+def follow_path(value: Any, steps: Sequence[str | int]) -> Any:
+    """Return the part of a value at a path; `MISSING` if there is none."""
     for step in steps:
         if isinstance(step, int):
             if not isinstance(value, list) or not -len(value) <= step < len(value):
@@ -275,8 +325,8 @@ def write_json(value: Any) -> str:
     """Return a value as JSON, without blanks between its parts."""
     if isinstance(value, Decimal):
         return format(value, "f")
-    if isinstance(value, _HugeFloat):
-        return value.text
+    if isinstance(value, JsonFloat):
+        return value.write()
     if isinstance(value, float) and math.isfinite(value):
         return _write_float(value)
     if isinstance(value, dict):
@@ -335,17 +385,15 @@ def _kind_of(value: Any) -> str:
     return "array" if isinstance(value, list) else "scalar"
 
 
-def _kind(
-    arguments: Sequence[Values], result_type: pa.DataType, *, keeps_all_members: bool
-) -> Values:
+def _kind(arguments: Sequence[Values], result_type: pa.DataType, *, rules: JsonRules) -> Values:
     array = fill_rows(arguments[0], row_count(arguments))
     steps = steps_of(arguments) or []
 
     def find(text: str) -> str:
-        document = parse_json(text, keeps_all_members=keeps_all_members)
+        document = parse_json(text, rules)
         if document is MISSING:
             return "invalid"
-        value = _follow(document, steps)
+        value = follow_path(document, steps)
         return "missing" if value is MISSING else _kind_of(value)
 
     return map_distinct(array, find, result_type)
@@ -394,7 +442,7 @@ def steps_of(arguments: Sequence[Values]) -> list[str | int] | None:
     return steps
 
 
-def _path_kernel(read: Callable[[Any], Any], *, keeps_all_members: bool) -> Kernel:
+def _path_kernel(read: Callable[[Any], Any], *, rules: JsonRules) -> Kernel:
     """Return a kernel that follows a path in each text and returns ``read(value)``."""
 
     def kernel(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
@@ -404,8 +452,8 @@ def _path_kernel(read: Callable[[Any], Any], *, keeps_all_members: bool) -> Kern
             return pa.nulls(len(array), result_type)
 
         def find(text: str) -> Any:
-            value = parse_document(text, keeps_all_members=keeps_all_members)
-            return read(value if value is MISSING else _follow(value, steps))
+            value = parse_document(text, rules)
+            return read(value if value is MISSING else follow_path(value, steps))
 
         return map_distinct(array, find, result_type)
 
@@ -413,127 +461,10 @@ def _path_kernel(read: Callable[[Any], Any], *, keeps_all_members: bool) -> Kern
 
 
 def _valid(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
-    return map_distinct(arguments[0], lambda text: parse_json(text) is not MISSING, result_type)
+    def is_valid(text: str) -> bool:
+        return parse_json(text, DUCKDB_RULES) is not MISSING
 
-
-def _from_json_rule(
-    name: str, arguments: Arguments, target_type: pa.DataType | None
-) -> TypedArguments:
-    require(name, arguments, 2, 2)
-    value, schema = arguments
-    if not is_text(value.type) and not arrow.is_null(value.type):
-        raise argument_error(name, arguments, "it takes a JSON text: cast it to string")
-    # The type of the result is that of the second argument, a NULL.
-    return (cast_to(value, pa.string()), schema), schema.type
-
-
-def _from_json(
-    arguments: Sequence[Values],
-    result_type: pa.DataType,
-    *,
-    is_spark: bool = False,
-    keeps_all_members: bool,
-) -> Values:
-    array = fill_rows(arguments[0], row_count(arguments))
-
-    def convert(text: str) -> Any:
-        if is_spark and not text.strip():
-            return None
-        value = parse_document(text, keeps_all_members=keeps_all_members)
-        if arrow.is_struct(result_type) and not isinstance(value, dict):
-            value = {}
-        if _is_list_of_structs(result_type) and isinstance(value, dict):
-            value = [value]
-        return None if value is MISSING else _convert_to_type(value, result_type, is_spark)
-
-    return map_distinct(array, convert, result_type)
-
-
-def _is_list_of_structs(data_type: pa.DataType) -> bool:
-    return bool(arrow.is_list(data_type) and arrow.is_struct(data_type.value_type))
-
-
-def _convert_to_type(value: Any, data_type: pa.DataType, is_spark: bool) -> Any:
-    """Return a JSON value as a value of an Arrow type; None if it does not fit the type.
-
-    A part of a struct, list or map that does not fit is None. In Spark, the whole list or map is.
-    """
-    if value is None:
-        return None
-    if arrow.is_struct(data_type):
-        if not isinstance(value, dict):
-            return None
-        return {
-            field.name: _convert_to_type(value.get(field.name), field.type, is_spark)
-            for field in data_type
-        }
-    if arrow.is_map(data_type):
-        if not isinstance(value, dict) or not is_text(data_type.key_type):
-            return None
-        if isinstance(value, RepeatedMembers):  # a key of a map occurs once
-            return None
-        items = _convert_all(list(value.values()), data_type.item_type, is_spark)
-        return items if items is None else list(zip(value, items, strict=True))
-    if is_nested(data_type):
-        is_list = isinstance(value, list)
-        return _convert_all(value, data_type.value_type, is_spark) if is_list else None
-    if is_text(data_type):
-        return text_of(value)
-    return _scalar_of(value, data_type)
-
-
-def _convert_all(values: list[Any], data_type: pa.DataType, is_spark: bool) -> list[Any] | None:
-    """Return the elements of a list as values of a type; None in Spark if one does not fit."""
-    converted = [_convert_to_type(value, data_type, is_spark) for value in values]
-    pairs = zip(values, converted, strict=True)
-    if is_spark and any(result is None and value is not None for value, result in pairs):
-        return None
-    return converted
-
-
-def _scalar_of(value: Any, data_type: pa.DataType) -> Any:
-    if arrow.is_boolean(data_type):
-        return value if isinstance(value, bool) else None
-    if isinstance(value, bool):
-        return None
-    if arrow.is_integer(data_type):
-        return value if isinstance(value, int) and _fits_integer(value, data_type) else None
-    if arrow.is_floating(data_type):
-        return _float_of(value) if isinstance(value, int | float) else None
-    try:
-        if arrow.is_decimal(data_type):
-            rounded = Decimal(str(value)).quantize(_unit(data_type), ROUND_HALF_UP)
-            return pa.scalar(rounded, data_type).as_py()
-        if arrow.is_timestamp(data_type) and data_type.tz is not None and isinstance(value, int):
-            # As in Spark, a number is a time in seconds.
-            return pa.scalar(value * 1_000_000, pa.int64()).cast(data_type).value
-        if is_binary(data_type):
-            return base64.b64decode(value, validate=True) if isinstance(value, str) else None
-        if isinstance(value, str):
-            return pc.cast(pa.scalar(value), data_type).as_py()
-    except (pa.ArrowException, InvalidOperation, OverflowError, ValueError):
-        return None
-    return None
-
-
-def _float_of(value: float) -> float:
-    """Return a number as a float, which is infinite beyond the floats."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-@lru_cache(maxsize=64)
-def _unit(data_type: pa.DataType) -> Decimal:
-    """Return the least positive value of a decimal type."""
-    return Decimal(1).scaleb(-data_type.scale)
-
-
-def _fits_integer(value: int, data_type: pa.DataType) -> bool:
-    is_signed = arrow.is_signed_integer(data_type)
-    bits = data_type.bit_width - (1 if is_signed else 0)
-    return bool((-(2**bits) if is_signed else 0) <= value < 2**bits)
+    return map_distinct(arguments[0], is_valid, result_type)
 
 
 def to_json_rule(
@@ -556,11 +487,8 @@ def _has_interval(data_type: pa.DataType) -> bool:
     return is_interval(data_type)
 
 
-def _to_json(
-    arguments: Sequence[Values], result_type: pa.DataType, *, keeps_all_members: bool
-) -> Values:
+def _to_json(arguments: Sequence[Values], result_type: pa.DataType, *, style: JsonStyle) -> Values:
     kind = arguments[1].as_py() if len(arguments) > 1 else ""
-    style = _STYLE if keeps_all_members else _POSTGRES_STYLE
     return json_column(fill_rows(arguments[0], 1), style, kind)
 
 
@@ -576,7 +504,7 @@ def _as_json(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
 
 
 def _checked_json(text: str) -> str:
-    parse_document(text)
+    parse_document(text, DUCKDB_RULES)
     return text
 
 
@@ -617,11 +545,11 @@ def _write_scalar(value: Any, data_type: pa.DataType) -> str:
     return quote_text(_cast_to_text(value, data_type))
 
 
-def _document_writer(*, keeps_all_members: bool) -> Callable[[pa.Array], pa.Array]:
+def _document_writer(rules: JsonRules) -> Callable[[pa.Array], pa.Array]:
     """Return a function that writes texts of JSON without blanks."""
 
     def write(text: str) -> str | None:
-        return _json_of(parse_document(text, keeps_all_members=keeps_all_members))
+        return _json_of(parse_document(text, rules))
 
     return lambda texts: map_distinct(texts, write, pa.string())
 
@@ -629,7 +557,7 @@ def _document_writer(*, keeps_all_members: bool) -> Callable[[pa.Array], pa.Arra
 _STYLE: Final = replace(
     JsonStyle.of_values(_write_scalar, _cast_to_text, keeps_null_fields=True),
     writes_rows_as_lists=True,
-    write_documents=_document_writer(keeps_all_members=True),
+    write_documents=_document_writer(DUCKDB_RULES),
 )
 
 
@@ -664,17 +592,16 @@ def _write_postgres_keys(array: pa.Array) -> pa.Array:
 _POSTGRES_STYLE: Final = JsonStyle(
     _write_postgres_scalars,
     _write_postgres_keys,
-    write_documents=_document_writer(keeps_all_members=False),
+    write_documents=_document_writer(POSTGRES_RULES),
 )
 
 
-def _functions(prefix: str, note: str, *, keeps_all_members: bool) -> tuple[Function, ...]:
-    """Return the functions that depend on which member of an object counts of two of a name."""
-    kernel = partial(_path_kernel, keeps_all_members=keeps_all_members)
+def _functions(prefix: str, note: str, rules: JsonRules, style: JsonStyle) -> tuple[Function, ...]:
+    """Return the functions that read JSON by some rules, and the one that writes it in a style."""
+    kernel = partial(_path_kernel, rules=rules)
     list_of_texts = pa.list_(pa.string())
     list_of_members = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-    kind = partial(_kind, keeps_all_members=keeps_all_members)
-    convert = partial(_from_json, keeps_all_members=keeps_all_members)
+    kind = partial(_kind, rules=rules)
     return tuple(
         Function(f"{prefix}{name}", f"{description}{note}", rule, kernel_of_name)
         for name, description, rule, kernel_of_name in (
@@ -728,45 +655,42 @@ def _functions(prefix: str, note: str, *, keeps_all_members: bool) -> tuple[Func
                 kernel(_members_of),
             ),
             (
-                "from_json",
-                "the JSON text a as a value of the type of b; parts of another form are NULL",
-                _from_json_rule,
-                convert,
-            ),
-            (
                 "to_json",
                 "the value a as JSON; b says which texts in it are JSON"
-                + ("" if keeps_all_members else "; numbers and times are PostgreSQL's"),
+                + ("; numbers and times are PostgreSQL's" if style is _POSTGRES_STYLE else ""),
                 to_json_rule,
-                partial(_to_json, keeps_all_members=keeps_all_members),
+                partial(_to_json, style=style),
             ),
         )
     )
 
 
+#: Spark has other functions in their place.
+_NOT_OF_SPARK: Final = ("spark_json_array_length_or_zero", "spark_json_keys", "spark_to_json")
+
 FUNCTIONS = (
-    *_functions("", "", keeps_all_members=True),
-    *_functions("last_", "; of two members of a name, the last one", keeps_all_members=False),
+    *_functions("", "", DUCKDB_RULES, _STYLE),
+    *_functions(
+        "last_", "; of two members of a name, the last one", POSTGRES_RULES, _POSTGRES_STYLE
+    ),
+    *(
+        function
+        for function in _functions("spark_", "; as in Spark and Flink", SPARK_RULES, _STYLE)
+        if function.name not in _NOT_OF_SPARK
+    ),
     Function(
         "json_scalar",
         "the scalar at the path b in the JSON text a as text; NULL for another value",
         path_rule(pa.string()),
-        _path_kernel(_scalar_text_of, keeps_all_members=False),
+        _path_kernel(_scalar_text_of, rules=SPARK_RULES),
     ),
     Function(
         "json_array_length",
         "the number of elements of the JSON array at the path b in a; NULL for another value",
         path_rule(pa.int64()),
-        _path_kernel(_length_of, keeps_all_members=False),
+        _path_kernel(_length_of, rules=SPARK_RULES),
     ),
-    Function("json_valid", "true if the text a is JSON", path_rule(pa.bool_()), _valid),
-    Function(
-        "spark_from_json",
-        "the JSON text a as a value of the type of b; a list or map of which a part has another "
-        "form is NULL, as is such a field",
-        _from_json_rule,
-        partial(_from_json, is_spark=True, keeps_all_members=False),
-    ),
+    Function("json_valid", "true if the text a is JSON", Signature("t", pa.bool_()), _valid),
     Function(
         "json_of_text",
         "the text a, which must be JSON",

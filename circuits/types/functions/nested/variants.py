@@ -195,7 +195,8 @@ def _kind_of(value: Any) -> str:
             return "string"
 
 
-def _follow(value: Any, steps: Sequence[str | int]) -> Any:
+def _part_at(value: Any, steps: Sequence[str | int]) -> Any:
+    """Return the part of a value at a path, in which positions count from 0; `MISSING` if none."""
     for step in steps:
         if isinstance(step, int):
             if not isinstance(value, list) or not 0 <= step < len(value):
@@ -228,7 +229,7 @@ def _at_path(arguments: Sequence[Values], result_type: pa.DataType) -> Values:
         return pa.nulls(len(array), result_type)
 
     def find(text: str) -> str | None:
-        value = _follow(read_variant(text), steps)
+        value = _part_at(read_variant(text), steps)
         return None if value is MISSING else write_variant(value)
 
     return map_distinct(array, find, result_type)

@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.types.functions.argument_rows import map_distinct
-from circuits.types.functions.function import Function, Kernel
+from circuits.types.functions.function import Function
 from circuits.types.functions.signatures import Signature, column_kernel
 
-__all__ = ["FUNCTIONS"]
+__all__ = ["FUNCTIONS", "spark_date_texts", "spark_timestamp_texts"]
 
 _TEXT: Final = pa.string()
 _OUTER_BLANKS: Final = r"^[\x00-\x20]+|[\x00-\x20]+$"
@@ -81,22 +81,24 @@ def _replace_region(text: str) -> str:
         return text
     try:
         timestamp = datetime.fromisoformat(match[1]).replace(tzinfo=ZoneInfo(match[2]))
-    except (ValueError, ZoneInfoNotFoundError):
+    except (ValueError, ZoneInfoNotFoundError, OSError):  # OSError: America/Argentina is a folder
         return text
     return match[1] + f"{timestamp:%z}"
 
 
-def _replace_uncommon(common: str, replace: Callable[[pa.Array], pa.Array]) -> Kernel:
-    """Return a kernel that replaces the texts that do not match the pattern ``common``."""
+def _replace_uncommon(
+    common: str, replace: Callable[[pa.Array], pa.Array]
+) -> Callable[[pa.Array], pa.Array]:
+    """Return a function that replaces the texts that do not match the pattern ``common``."""
 
-    def kernel(texts: pa.Array) -> pa.Array:
+    def apply(texts: pa.Array) -> pa.Array:
         texts = pc.cast(texts, _TEXT)
         is_other = pc.invert(pc.fill_null(pc.match_substring_regex(texts, common), True))
         if not pc.any(is_other).as_py():
             return texts
         return pc.replace_with_mask(texts, is_other, replace(texts.filter(is_other)))
 
-    return column_kernel(kernel)
+    return apply
 
 
 def _replace_dates(texts: pa.Array) -> pa.Array:
@@ -165,42 +167,45 @@ def _strip_controls(texts: pa.Array) -> pa.Array:
     return pc.replace_substring_regex(texts, _OUTER_CONTROLS, "")
 
 
+spark_date_texts: Final = _replace_uncommon(_COMMON_DATE, _replace_dates)
+spark_timestamp_texts: Final = _replace_uncommon(_COMMON_DATE, _replace_timestamps)
+
 # In a signature, t is a text.
 FUNCTIONS = (
     Function(
         "spark_date_text",
         "the date a in a notation of Spark, rewritten as a cast to a date reads it",
         Signature("t", _TEXT),
-        _replace_uncommon(_COMMON_DATE, _replace_dates),
+        column_kernel(spark_date_texts),
     ),
     Function(
         "spark_timestamp_text",
         "the timestamp a in a notation of Spark, rewritten as a cast to a timestamp reads it",
         Signature("t", _TEXT),
-        _replace_uncommon(_COMMON_DATE, _replace_timestamps),
+        column_kernel(spark_timestamp_texts),
     ),
     Function(
         "spark_integer_text",
         "the text a of an integer, as Spark accepts it, rewritten for a cast to an integer",
         Signature("t", _TEXT),
-        _replace_uncommon(_COMMON_INTEGER, _replace_integers),
+        column_kernel(_replace_uncommon(_COMMON_INTEGER, _replace_integers)),
     ),
     Function(
         "spark_float_text",
         "the text a of a float, as Spark accepts it, rewritten for a cast to a float",
         Signature("t", _TEXT),
-        _replace_uncommon(_COMMON_FLOAT, _replace_floats),
+        column_kernel(_replace_uncommon(_COMMON_FLOAT, _replace_floats)),
     ),
     Function(
         "spark_decimal_text",
         "the text a of a decimal, as Spark accepts it, rewritten for a cast to a decimal",
         Signature("t", _TEXT),
-        _replace_uncommon(_COMMON_FLOAT, _replace_decimals),
+        column_kernel(_replace_uncommon(_COMMON_FLOAT, _replace_decimals)),
     ),
     Function(
         "spark_boolean_text",
         "the text a of a boolean without blanks and control characters around it",
         Signature("t", _TEXT),
-        _replace_uncommon(_COMMON_BOOLEAN, _strip_controls),
+        column_kernel(_replace_uncommon(_COMMON_BOOLEAN, _strip_controls)),
     ),
 )
