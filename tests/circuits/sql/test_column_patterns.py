@@ -80,3 +80,10 @@ def test_a_query_has_the_rows_and_names_of_duckdb(text):
 def test_a_refusal_says_what_to_write(text, message):
     with pytest.raises(SqlError, match=message):
         compile_sql(text, {"t": T.schema})
+
+
+def test_a_column_may_be_replaced_and_renamed_except_in_duckdb():
+    text = "SELECT * REPLACE (a + 1 AS a) RENAME (a AS z) FROM t"
+    circuit = compile_sql(text, {"t": "a INT, b INT"}, dialect="snowflake")
+    view = circuit.step({"t": [{"a": 1, "b": 2}]})["view"]
+    assert view.to_pylist() == [{"z": 2, "b": 2, "weight": 1}]
