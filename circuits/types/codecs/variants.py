@@ -39,6 +39,7 @@ __all__ = [
     "Variants",
     "canonical_texts",
     "read_variant",
+    "refuse_constant",
     "strip_zeros",
     "write_variant",
 ]
@@ -102,7 +103,8 @@ def _check_depth(text: str, value: Any) -> None:
         raise ValueError(_TOO_DEEP)
 
 
-def _refuse_constant(name: str) -> Any:
+def refuse_constant(name: str) -> Any:
+    """Raise ValueError for ``NaN`` and ``Infinity``, which Python's parser of JSON accepts."""
     raise ValueError(f"{name} is not JSON")
 
 
@@ -110,7 +112,7 @@ _DECODER: Final = json.JSONDecoder(
     object_pairs_hook=_read_members,
     parse_int=_read_integer,
     parse_float=_read_fraction,
-    parse_constant=_refuse_constant,
+    parse_constant=refuse_constant,
 )
 
 

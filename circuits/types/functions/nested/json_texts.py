@@ -26,6 +26,7 @@ from pyarrow import types as arrow
 
 from circuits.plan.expressions import Literal
 from circuits.types.arrow_types import has_variant, is_nested, part_types
+from circuits.types.codecs.variants import refuse_constant
 from circuits.types.functions.argument_rows import fill_rows, map_distinct, row_count
 from circuits.types.functions.casting.coercion import cast_to
 from circuits.types.functions.function import (
@@ -232,10 +233,6 @@ def _in_plain_json(text: str, *, has_infinities: bool) -> str:
     return _QUOTED.sub(replace, text)
 
 
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
 _JSON_BLANKS: Final = " \t\n\r"
 #: The longest text of an integer that Python reads in all its settings.
 _MAX_DIGITS: Final = 640
@@ -253,7 +250,7 @@ class _Decoders:
 
     def __init__(self, number: type[JsonFloat], **options: Any) -> None:
         """Create the decoders: the class of numbers with a fraction, and options of Python's."""
-        options.setdefault("parse_constant", _refuse_constant)
+        options.setdefault("parse_constant", refuse_constant)
         options["parse_float"] = number
 
         def read_integer(text: str) -> int | float:

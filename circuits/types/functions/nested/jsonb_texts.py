@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from circuits.types.codecs.variants import refuse_constant
 from circuits.types.functions.function import Function
 from circuits.types.functions.signatures import Signature, per_distinct_row
 
@@ -29,10 +30,6 @@ _INDENT: Final = "    "
 #: PostgreSQL's limits of a NUMERIC.
 MAX_DIGITS: Final = 131_072
 MAX_SCALE: Final = 16_383
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _read_number(text: str) -> Decimal:
@@ -49,7 +46,7 @@ def _read_number(text: str) -> Decimal:
 
 
 _DECODER: Final = json.JSONDecoder(
-    parse_float=_read_number, parse_int=_read_number, parse_constant=_refuse_constant
+    parse_float=_read_number, parse_int=_read_number, parse_constant=refuse_constant
 )
 
 

@@ -76,12 +76,13 @@ def _number_text(value: int | float | Decimal) -> str:
     return f"{value:f}" if isinstance(value, Decimal) else str(value)
 
 
-def _json_of(value: Any) -> str:
+def _variant_json(value: Any) -> str:
     """Return a value as Spark's to_json() writes it."""
     if isinstance(value, dict):
-        return f"{{{','.join(f'{_quote(name)}:{_json_of(part)}' for name, part in value.items())}}}"
+        members = (f"{_quote(name)}:{_variant_json(part)}" for name, part in value.items())
+        return f"{{{','.join(members)}}}"
     if isinstance(value, list):
-        return f"[{','.join(map(_json_of, value))}]"
+        return f"[{','.join(map(_variant_json, value))}]"
     if isinstance(value, str):
         return _quote(value)
     if value is None or isinstance(value, bool):
@@ -95,7 +96,7 @@ def _text_of(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
-    return _number_text(value) if is_number else _json_of(value)
+    return _number_text(value) if is_number else _variant_json(value)
 
 
 # -- Types ------------------------------------------------------------------------------------
@@ -177,7 +178,7 @@ def _schema_of(value: Any) -> str:
 # -- Parts ------------------------------------------------------------------------------------
 
 
-def _kind_of(value: Any) -> str:
+def _variant_kind(value: Any) -> str:
     match value:
         case None:
             return "null"
@@ -369,7 +370,10 @@ FUNCTIONS = (
         _at_path,
     ),
     Function(
-        "variant_json", "the VARIANT a as JSON, as in Spark", _rule(pa.string()), _kernel(_json_of)
+        "variant_json",
+        "the VARIANT a as JSON, as in Spark",
+        _rule(pa.string()),
+        _kernel(_variant_json),
     ),
     Function(
         "variant_text",
@@ -381,7 +385,7 @@ FUNCTIONS = (
         "variant_kind",
         "null, boolean, number, double, string, array or object",
         _rule(pa.string()),
-        _kernel(_kind_of),
+        _kernel(_variant_kind),
     ),
     Function(
         "variant_boolean",
