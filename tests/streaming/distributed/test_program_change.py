@@ -237,7 +237,7 @@ def test_a_change_that_fails_half_way_leaves_the_running_views_as_they_are(state
     sink, targets = sink_of(state, PATHS)
     feed(sink, 2, ("d", "a"))
     with monkeypatch.context() as patches, pytest.raises(OSError, match="stopped"):
-        patches.setattr(Store, "_continue_from_cells", Mock(side_effect=OSError("stopped")))
+        patches.setattr(Store, "_continue_with", Mock(side_effect=OSError("stopped")))
         sink.add_view(COUNTS)
     feed(sink, 3, ("d", "b"))
     assert list(sink.last.outputs) == ["paths"]
