@@ -201,9 +201,11 @@ class JobPlan:
             number = str(stage.number)
             for part in slice_rows(rows, MAX_TABLE_BYTES // grid.most_copies):
                 sent = replicate_rows(stage, part, grid).combine_chunks()
-                task_of_row = sent.column(CELL).to_numpy().astype(np.int64) % self.tasks
+                cells = sent.column(CELL).to_numpy().astype(np.int64)
                 report.sent_rows[number] += sent.num_rows
-                for packet in pack_rows(sent, task_of_row, level, Kind.STAGE, number):
+                for packet in pack_rows(
+                    sent, cells % self.tasks, level, Kind.STAGE, number, cell_of_row=cells
+                ):
                     report.sent_bytes[number] += len(packet.content)
                     yield packet._replace(origin=report.origin)
         report.changed_rows.update(changed_rows)
@@ -498,6 +500,7 @@ class CellsTask(JobTask):
                 number = plan.stage.number
                 tables = rows.pop(number, [])
                 rows_of_cells = divide_by_cell(pa.concat_tables(tables)) if tables else {}
+                del tables  # their memory is not needed any more
                 outputs: dict[str, list[pa.Table]] = {}
                 for cell in self._cells_to_step(plan, partition, rows_of_cells):
                     try:

@@ -79,7 +79,7 @@ class LoadedCell:
             return
         try:
             state = read_state(files, manifest, self.read_files, min_mapped_bytes=MIN_MAPPED_BYTES)
-            self._mapped = _large_parts(files, manifest)
+            self._mapped = _large_parts(manifest)
         except OSError as error:  # such as too many maps of this process
             log.warning("files of a cell are read, because they cannot be mapped: %s", error)
             state = read_state(files, manifest, self.read_files)
@@ -95,10 +95,14 @@ class LoadedCell:
         self.manifest_bytes = manifest_bytes
         for name in [name for name in self.read_files if name not in manifest.files]:
             del self.read_files[name]
-        if not isinstance(files, MappableFiles):
+        large = _large_parts(manifest)
+        changed = [
+            key
+            for key in {**large, **self._mapped}
+            if self._mapped.get(key, ()) != large.get(key, ())
+        ]
+        if not changed or not isinstance(files, MappableFiles):
             return
-        large = _large_parts(files, manifest)
-        changed = [key for key, parts in large.items() if self._mapped.get(key, ()) != parts]
         try:
             self._map_runs(files, manifest, changed)
         except OSError as error:
@@ -113,11 +117,14 @@ class LoadedCell:
         reader = PartReader(files, manifest.files)
         runs: dict[str, dict[ColumnOrder, list[Run]]] = {}
         for name, order in keys:
+            parts = manifest.traces.get(name, {}).get(order)
+            if parts is None:  # the arrangement was dropped
+                continue
             runs.setdefault(name, {})[order] = [
                 self._map_run(files, manifest, (name, order), part)
                 if part.size >= MIN_MAPPED_BYTES
                 else reader.read_run((name, order), part)
-                for part in manifest.traces[name][order]
+                for part in parts
             ]
         if runs:
             self.circuit.replace_runs(runs)
@@ -140,14 +147,11 @@ class LoadedCell:
         return decode_run(files, part, reference, is_new=False)
 
 
-def _large_parts(
-    files: Files, manifest: Manifest
-) -> dict[ArrangementKey, tuple[SegmentReference, ...]]:
-    """Return the parts of each arrangement that are mapped; none if files cannot be mapped."""
-    if not isinstance(files, MappableFiles):
-        return {}
-    return {
-        (name, order): tuple(part for part in parts if part.size >= MIN_MAPPED_BYTES)
-        for name, orders in manifest.traces.items()
-        for order, parts in orders.items()
-    }
+def _large_parts(manifest: Manifest) -> dict[ArrangementKey, tuple[SegmentReference, ...]]:
+    """Return the parts that are mapped, of each arrangement that has some."""
+    large: dict[ArrangementKey, tuple[SegmentReference, ...]] = {}
+    for name, orders in manifest.traces.items():
+        for order, parts in orders.items():
+            if any(part.size >= MIN_MAPPED_BYTES for part in parts):
+                large[name, order] = tuple(part for part in parts if part.size >= MIN_MAPPED_BYTES)
+    return large

@@ -15,12 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
 from circuits.types.arrow_types import empty_table
 from streaming.distributed.execution.cell import schema_of
+from streaming.distributed.execution.packets import find_groups, sort_positions
 from streaming.distributed.execution.placement import Columns, PlacedRows, place_rows
 from streaming.distributed.execution.routing import CELL, RELATION, ROLES
 from streaming.distributed.execution.transport import decode_column, encode_column, transport_type
@@ -111,11 +113,15 @@ def replicate_rows(stage: Stage, rows: pa.Table, grid: Grid) -> pa.Table:
     parts = [empty_table(pa.schema([*rows.schema, *placed_fields]))]
     numbers = rows.column(RELATION).to_numpy()
     for number, (relation, names) in enumerate(columns_of(stage).items()):
-        relation_rows = rows.filter(pa.array(numbers == number))
+        relation_rows = _filter(rows, numbers == number)
+        if not relation_rows.num_rows:
+            continue
         placed = place_relation(
             relation, [relation_rows.column(name) for name in names], grid, relation_rows.num_rows
         )
-        copies = relation_rows.take(pa.array(placed.rows))
+        copies = relation_rows
+        if not _is_range(placed.rows, relation_rows.num_rows):  # else each row has one cell
+            copies = relation_rows.take(pa.array(placed.rows))
         copies = copies.append_column(CELL, pa.array(placed.cells, pa.int32()))
         parts.append(copies.append_column(ROLES, pa.array(placed.roles, pa.int32())))
     return pa.concat_tables(parts)
@@ -150,7 +156,7 @@ def divide_by_cell(rows: pa.Table) -> dict[int, pa.Table]:
         rows: Rows with `CELL`.
 
     Complexity:
-        O(rows · log rows), for any number of cells.
+        O(rows) if the rows of each batch are sorted by cell; else as `sort_positions`.
 
     >>> rows = divide_by_cell(pa.table({CELL: pa.array([2, 0, 2], pa.int32()), "x": [5, 6, 7]}))
     >>> {cell: of_cell.column("x").to_pylist() for cell, of_cell in rows.items()}
@@ -159,12 +165,11 @@ def divide_by_cell(rows: pa.Table) -> dict[int, pa.Table]:
     parts: dict[int, list[pa.RecordBatch]] = {}
     for batch in rows.to_batches():
         cells = batch.column(CELL).to_numpy()
-        order = np.argsort(cells, kind="stable")
-        found, starts, counts = np.unique(cells[order], return_index=True, return_counts=True)
-        if len(found) > 1:
-            batch = batch.take(pa.array(order))
-        for cell, start, count in zip(found.tolist(), starts, counts, strict=True):
-            parts.setdefault(cell, []).append(batch.slice(start, count))
+        if not (cells[1:] >= cells[:-1]).all():  # else the sender has sorted them (`pack_rows`)
+            order = sort_positions(cells)
+            batch, cells = batch.take(pa.array(order)), cells[order]
+        for cell, start, end in find_groups(cells):
+            parts.setdefault(cell, []).append(batch.slice(start, end - start))
     return {cell: pa.Table.from_batches(batches) for cell, batches in parts.items()}
 
 
@@ -176,19 +181,33 @@ def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
         rows: Rows with the columns of `pack_relations` and `ROLES`.
     """
     tables = {}
+    numbers = rows.column(RELATION).to_numpy()
     for number, relation in enumerate(stage.relations):
-        relation_rows = rows.filter(pc.equal(rows.column(RELATION), number))
+        relation_rows = _filter(rows, numbers == number)
         if not relation_rows.num_rows:
             continue
         if not stage.atoms:
             tables[relation.name] = _relation_table(relation, number, relation_rows)
             continue
         positions = [n for n, atom in enumerate(stage.atoms) if atom.relation == relation.name]
+        roles = relation_rows.column(ROLES).to_numpy()
         for bit, position in enumerate(positions):
-            has_role = pc.not_equal(pc.bit_wise_and(relation_rows.column(ROLES), 1 << bit), 0)
+            atom_rows = _filter(relation_rows, roles & (1 << bit) != 0)
             name = atom_name(relation.name, position)
-            tables[name] = _relation_table(relation, number, relation_rows.filter(has_role))
+            tables[name] = _relation_table(relation, number, atom_rows)
     return tables
+
+
+def _filter(rows: pa.Table, mask: npt.NDArray[np.bool_]) -> pa.Table:
+    """Return the rows of a mask, without a copy if it has all or none of them."""
+    if mask.all():
+        return rows
+    return rows.filter(pa.array(mask)) if mask.any() else rows.slice(0, 0)
+
+
+def _is_range(positions: npt.NDArray[np.int64], count: int) -> bool:
+    """Return whether the positions are 0, 1, …, count - 1."""
+    return len(positions) == count and bool((positions == np.arange(count)).all())
 
 
 def _column(relation: int, position: int) -> str:

@@ -30,7 +30,7 @@ from streaming import (
 from streaming.distributed import batch_job, engine
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
-from streaming.distributed.execution import job_tasks
+from streaming.distributed.execution import job_tasks, stage_rows
 from streaming.distributed.execution import packets as packets_module
 from streaming.distributed.execution.packets import (
     OF_EXCHANGE,
@@ -40,10 +40,16 @@ from streaming.distributed.execution.packets import (
     slice_rows,
 )
 from streaming.distributed.execution.routing import CELL
-from streaming.distributed.execution.stage_rows import divide_by_cell, replicate_rows
+from streaming.distributed.execution.stage_rows import (
+    divide_by_cell,
+    pack_relations,
+    replicate_rows,
+    split_relations,
+)
 from streaming.distributed.execution.transport import read_table
 from streaming.distributed.execution.view_deltas import find_tasks
 from streaming.distributed.planning import grid_planning, load_balance
+from streaming.distributed.planning.grid_planning import stage_grid
 from streaming.distributed.rescaling import rescale_state
 from streaming.distributed.task_errors import format_error
 from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
@@ -304,6 +310,38 @@ def test_tasks_copy_rows_in_slices_with_the_same_result(tmp_path):
             assert outputs(sink) == outputs(embedded)
     sink.close()
     assert copied and all(rows.num_rows == 1 or rows.nbytes <= 100 for rows in copied)
+
+
+@given(st.lists(st.integers(0, 11), min_size=1, max_size=40), st.integers(1, 4), st.booleans())
+def test_the_rows_of_packets_are_sorted_by_their_cells_and_are_not_sorted_again(cells, tasks, wide):
+    numbers = np.array(cells) * (10_000 if wide else 1)  # wide numbers have no radix sort
+    table = pa.table({CELL: pa.array(numbers, pa.int32()), "x": [*range(len(cells))]})
+    packets = [
+        *pack_rows(table, numbers % tasks, 1, Kind.STAGE, "0", cell_of_row=numbers.astype(np.int64))
+    ]
+    sent = [(packet.task, read_table(packet.content)) for packet in packets]
+    assert all((part.column(CELL).to_numpy() % tasks == task).all() for task, part in sent)
+    with patch.object(stage_rows, "sort_positions", side_effect=AssertionError):
+        divided = [divide_by_cell(part) for _, part in sent]
+    expected = divide_by_cell(table)
+    assert {cell for cells in divided for cell in cells} == expected.keys()
+    assert all(rows.equals(expected[cell]) for cells in divided for cell, rows in cells.items())
+
+
+def test_rows_that_all_belong_to_one_relation_and_one_cell_are_not_copied():
+    circuit = compile_sql("SELECT DISTINCT x FROM r", {"r": pa.schema([("x", pa.int64())])})
+    (stage,) = circuit_stages(circuit).stages
+    grid = stage_grid(stage, 1)
+    values = pa.array([3, 1, 2])
+    weights = pa.array([1, -1, 2])
+    delta = pa.table([values, weights], ["c0", "weight"])
+    rows = pack_relations(stage, {stage.relations[0].name: [delta]})
+    sent = replicate_rows(stage, rows, grid)
+    (cell,) = divide_by_cell(sent).values()
+    (table,) = split_relations(stage, cell).values()
+    assert table.to_pydict() == {"c0": [3, 1, 2], "weight": [1, -1, 2]}
+    (chunk,) = table.column("weight").chunks
+    assert chunk.buffers()[1].address == weights.buffers()[1].address
 
 
 @given(st.lists(st.text(max_size=40), max_size=20), st.integers(1, 60))
