@@ -523,13 +523,11 @@ def _consolidate_columns(columns: list[Int64Array], weights: Int64Array) -> ZSet
     return consolidated_rows(rows, weights)
 
 
-def sort_scratch(rows: int, extra: int = 0) -> Int64Array:
-    """Scratch memory for sorting ``rows`` rows, with ``extra`` more words per row."""
-    return (
-        _SMALL_SCRATCH
-        if rows <= MAX_INSERTION_ROWS
-        else np.empty((SCRATCH_ARRAYS + extra, rows), np.int64)
-    )
+def sort_scratch(rows: int) -> Int64Array:
+    """Scratch memory for sorting ``rows`` rows."""
+    if rows <= MAX_INSERTION_ROWS:
+        return _SMALL_SCRATCH
+    return np.empty((SCRATCH_ARRAYS, rows), np.int64)
 
 
 def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:

@@ -130,7 +130,7 @@ class Run:
                 if run is not None:
                     return run
             buffer = _reserve(len(rows), len(zset))
-            scratch = sort_scratch(len(zset), len(rows))
+            scratch = sort_scratch(len(zset))
             return Run(buffer, *build_sorted_run(rows, zset.weight_array, order, buffer, scratch))
         finally:
             if observer is not None:

@@ -18,11 +18,9 @@ from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.sort import (
     MAX_INSERTION_ROWS,
     SCRATCH_ARRAYS,
-    is_prefix,
-    sort_rows,
 )
 from dbsp_wcoj.kernels.storage.spine import TAIL_ROWS, WEIGHT_BOUND, add_to_tail, must_settle
-from dbsp_wcoj.kernels.storage.trie import build_run, words_of_run
+from dbsp_wcoj.kernels.storage.trie import build_in_order, words_of_run
 
 # A step of more rows is not small: its runs are built one after another, each by a call.
 MAX_SMALL_ROWS = 256
@@ -72,7 +70,7 @@ def build_runs(arena, columns, weights):
     arity, rows = columns.shape
     columns, weights = borrow(columns), borrow(weights)
     scratch_rows = rows if rows > MAX_INSERTION_ROWS else np.int64(0)
-    scratch = np.empty((SCRATCH_ARRAYS + arity, scratch_rows), np.int64)
+    scratch = np.empty((SCRATCH_ARRAYS, scratch_rows), np.int64)
     words = words_of_run(arity, rows)
     free_address = load(arena, MEMORY) + 8 * load(arena, FREE)
     for index in range(load(arena, ORDERS)):
@@ -80,14 +78,7 @@ def build_runs(arena, columns, weights):
         order = carray(pointer_to_words(entry + 8 * COLUMNS), (arity,))
         run = carray(pointer_to_words(free_address), (words,))
         store(entry, RUN, free_address)
-        if is_prefix(order):  # the rows are sorted in this order already
-            build_run(columns, order, weights, run)
-        else:
-            sorted_columns, sorted_weights = sort_rows(columns, weights, order, borrow(scratch))
-            build_run(borrow(sorted_columns), order, borrow(sorted_weights), run)
-            # The sorted rows are new arrays, or slices of the scratch, which is kept until the end.
-            keep_alive(sorted_columns)
-            keep_alive(sorted_weights)
+        build_in_order(columns, weights, order, run, borrow(scratch))
         free_address += 8 * words
     keep_alive(scratch)
     return words * load(arena, ORDERS)

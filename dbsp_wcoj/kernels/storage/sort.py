@@ -239,24 +239,28 @@ def is_sorted(columns, order):
 
 
 @subroutine
+def unpack_column(keys, low, shift, top, column):
+    """Write the values at the bits from ``shift`` to before ``top`` of the keys to a column."""
+    width = top - shift
+    mask = np.uint64(0xFFFFFFFFFFFFFFFF)
+    if width == 0:
+        mask = np.uint64(0)
+    elif width < 64:
+        mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
+    # A shift of 64 is possible for a column of one value, which adds only zeros.
+    shift = np.uint64(min(shift, 63))
+    low = np.uint64(low)
+    for i in range(keys.shape[0]):
+        column[i] = np.int64(((keys[i] >> shift) & mask) + low)
+
+
+@subroutine
 def unpack_rows(keys, order, lowest, shifts, bits, columns):
     """Write the rows of sorted ``keys`` to ``columns``."""
-    arity = order.shape[0]
-    rows = keys.shape[0]
     # Column order[k] has the bits [shifts[k], top) of a key.
     top = bits
-    for k in range(arity):
-        shift = np.uint64(min(shifts[k], 63))
-        width = top - shifts[k]
-        mask = np.uint64(0xFFFFFFFFFFFFFFFF)
-        if width == 0:
-            mask = np.uint64(0)
-        elif width < 64:
-            mask = (np.uint64(1) << np.uint64(width)) - np.uint64(1)
-        low = np.uint64(lowest[k])
-        column = columns[order[k]]
-        for i in range(rows):
-            column[i] = np.int64(((keys[i] >> shift) & mask) + low)
+    for k in range(order.shape[0]):
+        unpack_column(keys, lowest[k], shifts[k], top, columns[order[k]])
         top = shifts[k]
 
 
@@ -445,64 +449,86 @@ def sum_keys(keys, other_keys, weights, other_weights, low_bit, high_bit):
 
 @subroutine
 def sort_rows(columns, weights, order, scratch):
-    """Return ``(columns, weights)`` with the rows sorted in another column order.
+    """Sort rows by another column order, without moving them; see `sorted_column`.
 
     The rows are distinct and sorted by columns 0, 1, 2 and so on. If ``order`` ends with 0, 1, …,
     as (1, 0) does for a binary relation, the rows are already sorted by these last columns, and
-    only the bits of the other columns are sorted. ``scratch`` has shape
-    ``(SCRATCH_ARRAYS + arity, n)`` and may hold the result; it may be shorter for up to
-    `MAX_INSERTION_ROWS` rows.
+    only the bits of the other columns are sorted.
+
+    Args:
+        columns: int64, shape ``(arity, n)``.
+        weights: int64, shape ``(n,)``.
+        order: int64 permutation of the columns.
+        scratch: int64, shape ``(SCRATCH_ARRAYS, n)``, to which the result refers; may be shorter
+            for up to `MAX_INSERTION_ROWS` rows.
+
+    Returns:
+        ``(sorted_rows, weights)``, the weights in the new order.
     """
-    arity, rows = columns.shape
-    if rows > MAX_INSERTION_ROWS:
-        lowest, shifts, bits = key_shifts(columns, order)
-        if bits <= 64:
-            keys = scratch[0].view(np.uint64)
-            pack_rows(columns, order, lowest, shifts, keys)
-            # order[first:] is the longest end of the order that is 0, 1, 2, …
-            first = arity
-            for start in range(arity - 1, -1, -1):
-                if is_prefix(order[start:]):
-                    first = start
-            low_bit = FIRST_BIT if first == arity else shifts[first - 1]
-            are_ones = are_all_ones(weights)
-            payload = scratch[2, :0] if are_ones else scratch[2]
-            copy_numbers(weights, payload)
-            other_keys = scratch[1].view(np.uint64)
-            keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
-            result = scratch[SCRATCH_ARRAYS:]
-            unpack_rows(keys, order, lowest, shifts, bits, result)
-            return result, weights if are_ones else payload
-        permutation = row_permutation(columns, order, scratch)
-        result = scratch[SCRATCH_ARRAYS:]
-        for k in range(arity):
-            gather(columns[k], permutation, result[k])
-        if are_all_ones(weights):
-            return result, weights
-        result_weights = np.empty(rows, np.int64)
-        gather(weights, permutation, result_weights)
-        return result, result_weights
-    return insertion_sort_rows(columns, weights, order)
+    rows = columns.shape[1]
+    nothing = scratch[0, :0]
+    no_keys = nothing.view(np.uint64)
+    if rows <= MAX_INSERTION_ROWS:
+        permutation = insertion_permutation(columns, order)
+        memory = np.empty((3, rows), np.int64)
+        gather(weights, permutation, memory[0])
+        packing = nothing, nothing, np.int64(0)
+        return (columns, order, no_keys, permutation, packing, memory[1], memory[2]), memory[0]
+    are_ones = are_all_ones(weights)
+    lowest, shifts, bits = key_shifts(columns, order)
+    packing = lowest, shifts, np.int64(bits)
+    if bits <= 64:
+        keys = scratch[0].view(np.uint64)
+        pack_rows(columns, order, lowest, shifts, keys)
+        # order[first:] is the longest end of the order that is 0, 1, 2, …
+        first = order.shape[0]
+        for start in range(order.shape[0] - 1, -1, -1):
+            if is_prefix(order[start:]):
+                first = start
+        low_bit = FIRST_BIT if first == order.shape[0] else shifts[first - 1]
+        payload = scratch[2, :0] if are_ones else scratch[2]
+        copy_numbers(weights, payload)
+        other_keys = scratch[1].view(np.uint64)
+        sorted_keys, payload = radix_sort(keys, other_keys, payload, scratch[3], low_bit, bits)
+        is_second = sorted_keys.ctypes.data == other_keys.ctypes.data
+        spare = scratch[0] if is_second else scratch[1]
+        other_spare = scratch[2] if payload.ctypes.data == scratch[3].ctypes.data else scratch[3]
+        return (
+            (columns, order, sorted_keys, nothing, packing, spare, other_spare),
+            weights if are_ones else payload,
+        )
+    permutation = row_permutation(columns, order, scratch)
+    sorted_weights = weights
+    if not are_ones:
+        sorted_weights = np.empty(rows, np.int64)
+        gather(weights, permutation, sorted_weights)
+    return (columns, order, no_keys, permutation, packing, scratch[0], scratch[1]), sorted_weights
 
 
 @subroutine
-def insertion_sort_rows(columns, weights, order):
-    """Like `sort_rows`, for at most `MAX_INSERTION_ROWS` rows."""
-    return gather_rows(columns, weights, insertion_permutation(columns, order))
+def as_sorted_rows(columns, order):
+    """Return rows that are sorted by ``order`` already, as `sort_rows` returns rows."""
+    nothing = columns[0, :0]
+    packing = nothing, nothing, np.int64(0)
+    return columns, order, nothing.view(np.uint64), nothing, packing, nothing, nothing
 
 
 @subroutine
-def gather_rows(columns, weights, permutation):
-    """Return new ``(columns, weights)`` with the rows at the given positions."""
-    arity, rows = columns.shape
-    result = np.empty((arity, rows), np.int64)
-    result_weights = np.empty(rows, np.int64)
-    for i in range(rows):
-        row = permutation[i]
-        result_weights[i] = weights[row]
-        for k in range(arity):
-            result[k, i] = columns[k, row]
-    return result, result_weights
+def sorted_column(sorted_rows, k):
+    """Return column ``order[k]`` of the rows that `sort_rows` has sorted.
+
+    It is valid until the call for column ``order[k + 2]``, which uses the same memory.
+    """
+    columns, order, keys, permutation, packing, spare, other_spare = sorted_rows
+    column = spare if k % 2 == 0 else other_spare
+    if column.shape[0] == 0:
+        return columns[order[k]]
+    if keys.shape[0] > 0:
+        lowest, shifts, bits = packing
+        unpack_column(keys, lowest[k], shifts[k], bits if k == 0 else shifts[k - 1], column)
+    else:
+        gather(columns[order[k]], permutation, column)
+    return column
 
 
 @kernel

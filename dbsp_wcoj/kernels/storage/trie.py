@@ -36,7 +36,12 @@ from dbsp_wcoj.kernels.storage.run_layout import (
     UNIFORM_WEIGHT,
     WEIGHT_SUMS,
 )
-from dbsp_wcoj.kernels.storage.sort import is_prefix, sort_rows
+from dbsp_wcoj.kernels.storage.sort import (
+    as_sorted_rows,
+    is_prefix,
+    sort_rows,
+    sorted_column,
+)
 from dbsp_wcoj.kernels.values.arithmetic import wrapping_add, wrapping_subtract
 
 # Directory entries that `fill_directory` writes for each node without a comparison.
@@ -209,23 +214,21 @@ def write_leaves(run, start, column):
 
 
 @subroutine
-def write_two_levels(first, second, run):
-    """Write the levels of a run of two columns, without marks; return the first word after them."""
-    return write_leaves(run, write_first_level(first, run), second)
-
-
-@subroutine
-def write_all_levels(columns, order, run):
+def write_all_levels(sorted_rows, run):
     """Write the levels of a run of any number of columns; return the first word after them."""
-    arity, rows = columns.shape
+    arity, rows = sorted_rows[0].shape
     # begins: the row begins a node of this level; begins_child: of the next level.
     marks = np.zeros((2, rows), np.bool_)
     begins, begins_child = borrow(marks)[0], borrow(marks)[1]
-    mark_changes(columns[order[0]], begins, begins)
+    column = sorted_column(sorted_rows, 0)
+    mark_changes(column, begins, begins)
     end = LEVEL_HEADERS + LEVEL_HEADER_WORDS * arity
     is_unique = False  # from this level on, each node has one leaf
+    following = column
     for level in range(arity):
-        column = columns[order[level]]
+        column = following
+        if level < arity - 1:
+            following = sorted_column(sorted_rows, level + 1)
         header = LEVEL_HEADERS + LEVEL_HEADER_WORDS * level
         run[header + LEVEL_VALUES] = end
         run[header + LEVEL_OFFSETS] = 0
@@ -260,7 +263,7 @@ def write_all_levels(columns, order, run):
                     node += 1
             child = rows
         else:
-            mark_changes(columns[order[level + 1]], begins, begins_child)
+            mark_changes(following, begins, begins_child)
             for i in range(rows):
                 if begins[i]:
                     run[end + node] = column[i]
@@ -277,16 +280,16 @@ def write_all_levels(columns, order, run):
 
 
 @subroutine
-def build_run(columns, order, weights, run):
-    """Write rows that are sorted by ``columns[order[0]], columns[order[1]], …`` to a run buffer.
+def build_run(sorted_rows, weights, run):
+    """Write sorted rows to a run buffer.
 
     Args:
-        columns: int64, shape ``(arity, n)``, arity >= 1; rows distinct.
-        order: int64 permutation of the columns; the rows are sorted in that column order.
-        weights: int64, shape ``(n,)``, none zero.
+        sorted_rows: Distinct rows, as `dbsp_wcoj.kernels.storage.sort.sort_rows` returns them;
+            ``sorted_rows[0]`` has the shape ``(arity, n)``, arity >= 1.
+        weights: int64, shape ``(n,)``, none zero, in the order of the sorted rows.
         run: int64, at least `run_words` long.
     """
-    arity, rows = columns.shape
+    arity, rows = sorted_rows[0].shape
     largest = np.int64(0)
     is_uniform = True
     first_weight = weights[0]
@@ -299,9 +302,10 @@ def build_run(columns, order, weights, run):
     run[MAX_ABS_WEIGHT] = largest
     run[UNIFORM_WEIGHT] = first_weight
     if arity == 2:
-        end = write_two_levels(columns[order[0]], columns[order[1]], run)
+        end = write_first_level(sorted_column(sorted_rows, 0), run)
+        end = write_leaves(run, end, sorted_column(sorted_rows, 1))
     else:
-        end = write_all_levels(columns, order, run)
+        end = write_all_levels(sorted_rows, run)
     share_offsets(run)
     end = open_directory(run, end)
     if run[DIRECTORY] > 0:
@@ -517,9 +521,9 @@ def run_words(arity: int, rows: int) -> int:
 words_of_run = subroutine(run_words)
 
 
-@kernel
-def build_sorted_run(columns, weights, order, run, scratch):
-    """Build the run of a Z-set's rows in a column order and describe it.
+@subroutine
+def build_in_order(columns, weights, order, run, scratch):
+    """Build the run of a Z-set's rows in a column order; the arguments are borrowed.
 
     Args:
         columns: int64, shape ``(arity, n)``, sorted and distinct rows; arity and n at least 1.
@@ -528,9 +532,20 @@ def build_sorted_run(columns, weights, order, run, scratch):
         run: int64, at least `run_words` long.
         scratch: For `dbsp_wcoj.kernels.storage.sort.sort_rows`, if the order needs a sort.
     """
-    if not is_prefix(order):
-        columns, weights = sort_rows(columns, weights, order, scratch)
-    build_run(borrow(columns), borrow(order), borrow(weights), borrow(run))
+    if is_prefix(order):
+        build_run(as_sorted_rows(columns, order), weights, run)
+        return
+    sorted_rows, sorted_weights = sort_rows(columns, weights, order, scratch)
+    build_run(sorted_rows, sorted_weights, run)
+
+
+@kernel
+def build_sorted_run(columns, weights, order, run, scratch):
+    """Build the run of a Z-set's rows in a column order and describe it.
+
+    The arguments are those of `build_in_order`.
+    """
+    build_in_order(borrow(columns), borrow(weights), borrow(order), borrow(run), borrow(scratch))
     keep_alive(columns)
     keep_alive(weights)
     return describe_run(run)
