@@ -1,25 +1,31 @@
 """Bounds of columns: derive the frontiers of a node's columns from those of its inputs.
 
-A bound of a column is its frontier (`circuits.plan.frontier`): no later change is before it.
+A bound of a column is its frontier (`circuits.plan.frontier`): no later change is before it. Bounds
+are compared by code, so a computed column has one only if its codes have the order of its values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import pyarrow as pa
 
 from circuits.plan.expressions import Call, Column, Expression
 from circuits.plan.frontier import ColumnBounds, least
+from circuits.types.codecs.codec import Codecs
 
 __all__ = [
     "add_implied_bounds",
     "bounds_of_first",
     "bounds_of_keys",
     "common_bounds",
+    "has_ordered_codes",
     "keep_bounds",
     "ordered_columns",
 ]
+
+_CODECS: Final = Codecs()
 
 
 def keep_bounds(bounds: ColumnBounds, columns: Iterable[int]) -> ColumnBounds:
@@ -57,15 +63,24 @@ def add_implied_bounds(bounds: ColumnBounds, pairs: Sequence[tuple[int, int]]) -
     return all_bounds
 
 
+def has_ordered_codes(type: pa.DataType) -> bool:
+    """Return whether the codes of a type have the order of its values.
+
+    >>> has_ordered_codes(pa.decimal128(18, 2)), has_ordered_codes(pa.decimal128(19, 2))
+    (True, False)
+    """
+    return _CODECS.codec(type).ordered
+
+
 def ordered_columns(conditions: Iterable[Expression]) -> Iterator[tuple[int, int]]:
     """Yield the pairs of columns ``low, high`` with ``low <= high`` where the conditions hold.
 
-    Floats are left out: 0.0 and -0.0 are equal values with different codes.
+    Only types whose codes have the order of their values count.
     """
     for part in conditions:
         match part:
             case Call(function, (Column(left, type), Column(right, other))) if type == other:
-                if pa.types.is_floating(type):
+                if not has_ordered_codes(type):
                     continue
                 if function in ("lt", "le", "eq"):
                     yield left, right

@@ -49,6 +49,7 @@ from circuits.plan.bounds import (
     add_implied_bounds,
     bounds_of_keys,
     common_bounds,
+    has_ordered_codes,
     keep_bounds,
     ordered_columns,
 )
@@ -231,7 +232,9 @@ class Map(UnaryNode):
         bounds = {}
         for column, expression in enumerate(self.expressions):
             argument = monotone_argument(expression)
-            if argument is not None and argument.index in inputs[0]:
+            if argument is None or argument.index not in inputs[0]:
+                continue
+            if isinstance(expression, Column) or has_ordered_codes(expression.type):
                 function = substitute(expression, lambda read: Column(0, read.type))
                 bounds[column] = apply_function(inputs[0][argument.index], function)
         return bounds

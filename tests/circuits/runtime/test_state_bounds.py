@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits import Circuit, CircuitSpec, InputOptions, Lateness, Retention, compile_sql
+from circuits.errors import InputOptionsError
 from circuits.options import CircuitOptions
 from circuits.plan.expressions import Call, Column
 from circuits.plan.frontier import FunctionOf, Shifted, WatermarkOf
@@ -332,3 +333,41 @@ def test_a_bound_outside_of_its_type_is_no_bound():
         inputs = {"a": SimpleNamespace(frontier=lambda watermark: watermark)}
         bounds = SimpleNamespace(codecs=Codecs(), inputs=inputs)
         assert BoundedStep(bounds, {"a": 9}.get, {}).value(year) is None
+
+
+@pytest.mark.parametrize(
+    "time", ["CAST(ts AS DECIMAL(38, 4))", "ts * 1000.0", "CAST(ts AS DECIMAL(38, 4)) + 1"]
+)
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT {time} AS t, count(*) AS n FROM a GROUP BY 1",
+        "SELECT DISTINCT {time} AS t, x FROM a",
+        "SELECT t, x, sum(x) OVER (PARTITION BY t) AS s FROM (SELECT {time} AS t, x FROM a)",
+        "SELECT l.t, b.w FROM (SELECT {time} AS t FROM a) l JOIN b ON b.z = l.t",
+    ],
+)
+def test_a_wide_decimal_computed_from_a_time_bounds_no_state(time, query):
+    # The codes of wide decimals are not in the order of the values.
+    circuit = compile_sql(query.format(time=time), SCHEMAS, input_options=OPTIONS)
+    plain = without_dropping(circuit.spec)
+    start = 1_700_000_000_000_000
+    for ticks, x in (((1, 10), 1), ((10,), 2), ((11, 8), 3), ((10,), 1)):
+        rows = [((1, start + tick, x, 0), 1) for tick in ticks]
+        changes = tables({"a": rows, "b": [((1, start, start + 10, 7), 1)]}, COLUMNS)
+        assert bag(circuit.step(changes)["view"]) == bag(plain.step(changes)["view"])
+    assert any(size.bound == UNBOUNDED for size in circuit.state_sizes())
+
+
+def test_a_narrow_decimal_computed_from_a_time_bounds_the_state():
+    query = "SELECT CAST(ts AS DECIMAL(18, 2)) AS t, count(*) AS n FROM a GROUP BY 1"
+    circuit = compile_sql(query, SCHEMAS, input_options=OPTIONS)
+    assert not any(size.bound == UNBOUNDED for size in circuit.state_sizes())
+
+
+def test_a_view_that_closes_by_a_wide_decimal_is_refused():
+    program = """
+        CREATE VIEW v AS SELECT CAST(ts AS DECIMAL(38, 4)) AS t, count(*) AS n FROM a GROUP BY 1
+        EMIT ON WINDOW CLOSE"""
+    with pytest.raises(InputOptionsError, match="needs a column that tells when a row is final"):
+        compile_sql(program, SCHEMAS, input_options=OPTIONS)
