@@ -38,6 +38,7 @@ __all__ = [
     "MAX_DEPTH",
     "Variants",
     "canonical_texts",
+    "is_variant_text",
     "read_variant",
     "refuse_constant",
     "strip_zeros",
@@ -197,6 +198,15 @@ def canonical_texts(texts: pa.Array) -> pa.Array:
         except ValueError as error:
             raise pa.ArrowInvalid(f"{text[:100]!r} is not a VARIANT: {error}") from None
     return pa.array(canonical, pa.string()).take(encoded.indices)
+
+
+def is_variant_text(text: str) -> bool:
+    """Return True if a text is the JSON of a VARIANT; see `read_variant`."""
+    try:
+        write_variant(read_variant(text))
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

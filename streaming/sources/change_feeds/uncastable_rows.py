@@ -3,7 +3,11 @@
 `circuits.types.safe_cast.cast_lossless` casts a whole column or raises an error. If it raises one,
 `safe_cast` computes the mask of the values that cannot be cast, so that the caller can separate
 them.
-The mask takes one or two comparisons of whole columns; values are never tried one at a time.
+
+For most types the mask takes one or two comparisons of whole columns. For texts the distinct values
+are checked; for lists, structs and maps the masks of their parts are combined. If the values other
+than these still cannot be cast, the column is divided into halves, and so are the halves that
+cannot be cast, down to single values: O(k log n) casts for k uncastable values of n.
 """
 
 from __future__ import annotations
@@ -18,6 +22,10 @@ import pyarrow.compute as pc
 from pyarrow import types
 
 from circuits import SchemaError
+from circuits.types.arrow_types import VARIANT, is_nested, part_types, value_type
+from circuits.types.codecs.nested import list_parts
+from circuits.types.codecs.variants import is_variant_text
+from circuits.types.enum_type import EnumType
 from circuits.types.functions.casting.text_parsing import MAX_VALUE_BYTES
 from circuits.types.safe_cast import cast_lossless
 from streaming.sources.change_feeds.physical_types import decode_physical, is_decimal_text
@@ -52,15 +60,11 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
     try:
         decoded = decode_physical(column, type)
     except pa.ArrowInvalid:
-        wrong |= _to_mask(_outside_range(column, 2**63, 2**64 if type == pa.uint64() else 2**63))
+        wrong |= _outside_ticks(column, type)
         column = _set_null(column, wrong)
         decoded = decode_physical(column, type)
-    try:
-        cast = cast_lossless(decoded, type)
-    except SchemaError:
-        cast_lossless(decoded.slice(0, 0), type)  # raises if the type itself cannot be cast
-        wrong |= uncastable_rows(decoded, type)
-        cast = cast_lossless(_set_null(decoded, wrong), type)
+    cast, uncastable = _cast_with_mask(decoded, type)
+    wrong |= uncastable
     reserved = _reserved_values(cast)
     if reserved.any():
         wrong |= reserved
@@ -68,9 +72,57 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
     return cast, wrong
 
 
+def _cast_with_mask(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArray, Mask]:
+    """Cast a column as `safe_cast` does; the reserved values remain."""
+    try:
+        return cast_lossless(column, type), np.zeros(len(column), np.bool_)
+    except SchemaError:
+        cast_lossless(column.slice(0, 0), type)  # raises if the type itself cannot be cast
+    if types.is_dictionary(column.type):
+        column = column.cast(value_type(column.type))
+    try:
+        wrong = uncastable_rows(column, type)
+        return _cast_others(column, wrong, type), wrong
+    except (SchemaError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        wrong = _find_by_halves(column, type)
+        return _cast_others(column, wrong, type), wrong
+
+
+def _cast_others(column: pa.ChunkedArray, wrong: Mask, type: pa.DataType) -> pa.ChunkedArray:
+    """Cast the values that are not in the mask; the others become NULL."""
+    if not is_nested(column.type):
+        return cast_lossless(_set_null(column, wrong), type)
+    others = cast_lossless(column.filter(pa.array(~wrong)), type)
+    return others.take(pa.array(np.cumsum(~wrong) - 1, mask=wrong))
+
+
+def _find_by_halves(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Return the mask of the values whose cast fails; O(k log n) casts for k such values."""
+    wrong = np.zeros(len(column), np.bool_)
+    ranges = [(0, len(column))]
+    while ranges:
+        first, last = ranges.pop()
+        try:
+            cast_lossless(column.slice(first, last - first), type)
+        except SchemaError:
+            if last - first == 1:
+                wrong[first] = True
+                continue
+            middle = (first + last) // 2
+            ranges += [(first, middle), (middle, last)]
+    return wrong
+
+
 def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
-    """Return the mask of the values that a cast would change; the types allow a cast."""
-    source = column.type
+    """Return the mask of the values that a cast would change; the types allow a cast.
+
+    The mask may lack values of types for which the check is the cast itself.
+    """
+    source, type = column.type, value_type(type)
+    if is_nested(source):
+        return _uncastable_nested(column, type)
+    if type == VARIANT or isinstance(type, EnumType):
+        return _uncastable_texts(column, type)
     if types.is_integer(source):
         return _to_mask(_uncastable_integers(column, type))
     if types.is_decimal(source):
@@ -83,9 +135,43 @@ def uncastable_rows(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     return np.zeros(len(column), np.bool_)
 
 
+def _uncastable_nested(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Return the mask of the lists, structs or maps with a part that cannot be cast."""
+    wrong = np.zeros(len(column), np.bool_)
+    first = 0
+    for chunk in column.chunks:
+        own = wrong[first : first + len(chunk)]
+        first += len(chunk)
+        if types.is_struct(type):
+            names = [field.name for field in chunk.type]
+            for name, part in zip(names, chunk.flatten(), strict=True):
+                own |= _uncastable_parts(part, type.field(name).type)
+            continue
+        lengths, parts = list_parts(chunk)
+        rows = np.repeat(np.arange(len(chunk)), lengths)
+        for part, part_type in zip(parts, part_types(type), strict=True):
+            own[rows[_uncastable_parts(part, part_type)]] = True
+    return wrong
+
+
+def _uncastable_parts(part: pa.Array, type: pa.DataType) -> Mask:
+    return _cast_with_mask(pa.chunked_array([part]), type)[1]
+
+
+def _uncastable_texts(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Return the mask of the texts that are no label of an ENUM, or no JSON."""
+    texts = column.cast(pa.string())
+    if isinstance(type, EnumType):
+        is_label = pc.is_in(texts, value_set=pa.array([*type.labels, None], pa.string()))
+        return ~_to_mask(is_label)
+    encoded = texts.combine_chunks().dictionary_encode()
+    is_wrong = [not is_variant_text(text) for text in encoded.dictionary.to_pylist()]
+    return _to_mask(pa.array(is_wrong, pa.bool_()).take(encoded.indices))
+
+
 def _uncastable_integers(column: pa.ChunkedArray, type: pa.DataType) -> pa.ChunkedArray:
     if types.is_decimal(type):
-        maximum = 10 ** (type.precision - type.scale) - 1
+        maximum = 10 ** max(type.precision - type.scale, 0) - 1
         return _outside_range(column, maximum, maximum + 1)
     if types.is_floating(type):
         maximum = 2**24 if type == pa.float32() else 2**53
@@ -93,6 +179,14 @@ def _uncastable_integers(column: pa.ChunkedArray, type: pa.DataType) -> pa.Chunk
     if types.is_unsigned_integer(type):
         return _outside_range(column, 0, 2**type.bit_width)
     return _outside_range(column, 2 ** (type.bit_width - 1), 2 ** (type.bit_width - 1))
+
+
+def _outside_ticks(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
+    """Return the mask of the decimals that `decode_physical` cannot convert to a type."""
+    if type == pa.uint64():
+        return _to_mask(_outside_range(column, 0, 2**64))
+    limit = 2 ** (type.bit_width - 1)
+    return _to_mask(_outside_range(column, limit, limit))
 
 
 def _outside_range(column: pa.ChunkedArray, below: int, above: int) -> pa.ChunkedArray:
@@ -152,13 +246,14 @@ def _uncastable_times(column: pa.ChunkedArray, type: pa.DataType) -> Mask:
     target_units = _units_per_day(type) if has_days else _UNITS_PER_SECOND[_unit(type)]
     if target_units >= source_units:
         limit = _MAX_INT64 if type.bit_width == 64 else 2**31 - 1
-        factor = target_units // source_units
-        wrong = np.abs(numbers) > limit // factor
+        limit //= target_units // source_units
+        wrong = (numbers > limit) | (numbers < -limit)
     else:
         factor = source_units // target_units
         wrong = numbers % factor != 0
         if type.bit_width == 32:
-            wrong |= np.abs(numbers // factor) > 2**31 - 1
+            wholes = numbers // factor
+            wrong |= (wholes > 2**31 - 1) | (wholes < -(2**31) + 1)
     return np.asarray(wrong & ~_to_mask(column.is_null()), np.bool_)
 
 

@@ -9,13 +9,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits import SchemaError
 from circuits.schema import Schema
+from circuits.types.arrow_types import VARIANT
+from circuits.types.enum_type import EnumType
 from streaming import UntaggedBatchError
+from streaming.sources.change_feeds import uncastable_rows
 from streaming.sources.change_feeds.uncastable_rows import safe_cast
 from streaming.sources.envelope import decode_batch
 
@@ -245,6 +249,28 @@ COLUMNS = [
     (pa.array([1500, 2000, 7], pa.int64()).cast(pa.duration("ms")), pa.duration("s")),
     (pa.array([1_000_000, 1_000_001], pa.int64()).cast(pa.time64("us")), pa.time32("s")),
     (pa.array([-(2**63), 1], pa.int64()), pa.int64()),
+    (pa.array([-(2**63), 5, 7_000_000], pa.duration("us")), pa.duration("ns")),
+    (pa.array(["ok", "typo", None, "typo"]), EnumType(["sad", "ok"])),
+    (pa.array(["{", "1", None, "[1", '{"a": 1}', "{"]), VARIANT),
+    (pa.array([1, 300, None, 2], pa.int64()), pa.dictionary(pa.int32(), pa.int8())),
+    (
+        pa.array([1, 300, None, 2], pa.int64()).dictionary_encode(),
+        pa.dictionary(pa.int32(), pa.int8()),
+    ),
+    (pa.array([100, 150, 0], pa.int64()), pa.decimal128(3, -2)),
+    (pa.array([0, 1], pa.int64()), pa.decimal128(2, 3)),
+    (pa.array([[300], [1], None, [], [2, -300], [5]]), pa.list_(pa.int8())),
+    (pa.array([["ok"], ["typo"], [None]]), pa.list_(EnumType(["sad", "ok"]))),
+    (pa.array([["1"], ["{"]]), pa.list_(VARIANT)),
+    (pa.array([[1, 2], [1], None, [300, 1]], pa.list_(pa.int64())), pa.list_(pa.int8(), 2)),
+    (
+        pa.array([{"a": 1, "b": [9]}, {"a": 300, "b": []}, None, {"a": None, "b": [1, 300]}]),
+        pa.struct([("b", pa.list_(pa.int8())), ("a", pa.int8()), ("c", pa.string())]),
+    ),
+    (
+        pa.array([[("a", 1)], [("a", 1), ("b", 300)], []], pa.map_(pa.string(), pa.int64())),
+        pa.map_(pa.string(), pa.int8()),
+    ),
 ]
 
 
@@ -271,6 +297,71 @@ def test_the_mask_of_uncastable_values_equals_casting_each_value_alone(array, ty
         cast.filter(pa.array(~wrong)).to_pylist()
         == cast_lossless(pa.chunked_array([good]), type).to_pylist()
     )
+
+
+WIDE_NUMBERS = [
+    (pa.uint64(), 0, 2**64 - 2),
+    (pa.time64("ns"), 0, 86_400 * 10**9 - 1),
+    (pa.time32("ms"), 0, 86_400_000 - 1),
+    (pa.duration("ns"), -(2**63) + 1, 2**63 - 1),
+    (pa.timestamp("ns"), -(2**63) + 1, 2**63 - 1),
+]
+
+
+@pytest.mark.parametrize(("type", "least", "greatest"), WIDE_NUMBERS, ids=str)
+def test_a_number_that_the_type_cannot_hold_is_wrong_and_the_others_are_kept(type, least, greatest):
+    outside = [-(10**19), -(2**63) - 1, 2**64, 10**19 * 9]
+    outside += [-1] if type == pa.uint64() else [2**63]
+    outside += [2**40, -(2**31) - 1] if type == pa.time32("ms") else []
+    numbers = [*outside, least, None, greatest]
+    column = pa.chunked_array([pa.array(map(_decimal, numbers), pa.decimal128(20, 0))])
+    cast, wrong = safe_cast(column, type)
+    assert wrong.tolist() == [True] * len(outside) + [False] * 3
+    plain = cast.cast(pa.int32()) if type == pa.time32("ms") else cast
+    plain = plain if type == pa.uint64() else plain.cast(pa.int64())
+    assert plain.to_pylist() == [None] * len(outside) + [least, None, greatest]
+
+
+def _decimal(number):
+    return None if number is None else Decimal(number)
+
+
+def test_a_row_with_a_text_or_list_that_its_type_cannot_hold_becomes_a_dead_letter():
+    types = {"mood": EnumType(["sad", "ok"]), "json": VARIANT, "items": pa.list_(pa.int8())}
+    table = pa.table(
+        {
+            "mood": ["ok", "typo", "sad", "ok"],
+            "json": ["1", "1", "{", "1"],
+            "items": [[1], [1], [1], [300]],
+        }
+    )
+    changes = decode_batch(table, {"r": Schema.of("r", pa.schema(types))})
+    assert changes.tables["r"].num_rows == 1
+    assert [reason.partition(" has ")[0] for reason in reasons(changes)] == [
+        "column 'mood'",
+        "column 'json'",
+        "column 'items'",
+    ]
+
+
+@pytest.mark.parametrize("bad_rows", [{3}, {0, 511}, set(range(100, 108)), set()])
+def test_values_that_no_mask_finds_are_found_by_halves(monkeypatch, bad_rows):
+    calls = 0
+
+    def count_casts(column, type):
+        nonlocal calls
+        calls += 1
+        if pc.any(pc.equal(column, 300), min_count=0).as_py():
+            raise SchemaError("300")
+        return column.cast(type)
+
+    monkeypatch.setattr(uncastable_rows, "cast_lossless", count_casts)
+    monkeypatch.setattr(uncastable_rows, "uncastable_rows", lambda c, _: np.zeros(len(c), bool))
+    rows = [300 if i in bad_rows else 1 for i in range(512)]
+    cast, wrong = safe_cast(pa.chunked_array([rows[:100], rows[100:]]), pa.int8())
+    assert set(np.flatnonzero(wrong)) == bad_rows
+    assert cast.to_pylist() == [None if i in bad_rows else 1 for i in range(512)]
+    assert calls <= 5 + 2 * 9 * len(bad_rows)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["orders", "grades", "zzz", None]),
