@@ -113,11 +113,12 @@ def contains_type(type_: pa.DataType, other: pa.DataType) -> bool:
     if _is_bytes(type_) and _is_bytes(other):
         return True
     if types.is_timestamp(type_) and types.is_timestamp(other):
-        return True  # both have microseconds, and the zone is UTC
+        # Both have microseconds, and a zone is UTC. A local time is not an instant.
+        return (type_.tz is None) == (other.tz is None)
     if types.is_floating(type_):
         narrower = (pa.int8(), pa.int16(), pa.int32(), pa.float32())
         return type_ == pa.float64() and other in narrower
-    digits, other_digits = _digits_of(type_), _digits_of(other)
+    digits, other_digits = _held_digits(type_), _digits_of(other)
     if digits is None or other_digits is None:
         return False
     return all(mine >= others for mine, others in zip(digits, other_digits, strict=True))
@@ -139,6 +140,14 @@ def _has_equal_parts(type_: pa.DataType, other: pa.DataType) -> bool:
         and (not types.is_struct(type_) or part.name == other_part.name)
         for part, other_part in parts
     )
+
+
+def _held_digits(type_: pa.DataType) -> tuple[int, int] | None:
+    """Return as `_digits_of`, with the number of digits of which a column holds every number."""
+    digits = _digits_of(type_)
+    if digits is None or not types.is_integer(type_):
+        return digits
+    return digits[0] - 1, 0
 
 
 def _digits_of(type_: pa.DataType) -> tuple[int, int] | None:
