@@ -134,8 +134,12 @@ class Grouping:
     the subqueries.
     """
 
-    def __init__(self, builder: SelectBuilder) -> None:
+    def __init__(self, builder: SelectBuilder, *, has_sets: bool = False) -> None:
         self.builder = builder
+        # True if the clause has GROUPING SETS, ROLLUP or CUBE, which are read after the list.
+        self._has_sets = has_sets
+        # The outer values of correlated subqueries, each with the node that stands for their rows.
+        self._outer_values: list[tuple[PlanNode, tuple[Expression, ...]]] = []
         self.source = builder.source
         self.keys: list[Expression] = []
         self._aggregates: list[PrimitiveAggregate] = []
@@ -176,6 +180,11 @@ class Grouping:
         self._optional_keys = frozenset(range(len(self.builder.domain_columns), len(self.keys)))
 
     @property
+    def has_subqueries(self) -> bool:
+        """True if an expression over the groups has a subquery, which is joined to the groups."""
+        return bool(self._subqueries)
+
+    @property
     def has_set_without_keys(self) -> bool:
         """True if a set of ROLLUP, CUBE or GROUPING SETS has no keys, so that it is one group."""
         return self._sets is not None and any(not keys & self._optional_keys for keys in self._sets)
@@ -192,32 +201,48 @@ class Grouping:
             self.add_sets([frozenset(range(len(self.keys)))])
         groups: PlanNode
         if self._sets is None:
-            aggregate = self._aggregate(range(len(self.keys)))
+            aggregate = self._aggregate(range(len(self.keys)), self._aggregates)
             groups = aggregate
             domain = self.builder.domain
             has_group_by = node is not None and node.args.get("group")
             if domain is not None and not has_group_by:
                 groups = pad_aggregate(aggregate, domain.plan)
         else:
-            keys_of_all_sets = frozenset(range(len(self.keys))) - self._optional_keys
-            parts = [self._grouping_set(keys | keys_of_all_sets) for keys in self._sets]
-            groups = parts[0] if len(parts) == 1 else Union(tuple(parts))
+            groups = self._union_of_sets(self._sets, self._aggregates)
         error_node = node if node is not None else exp.Null()
         for subquery in self._subqueries:
             groups, value = subquery.join(
                 groups, lambda expression: self.rewrite_over_groups(error_node, expression)
             )
             self._subquery_values.append(value)
-        return groups
+        if not self._outer_values:
+            return groups
+        return _replace_nodes(
+            groups,
+            {id(node): self._outer_rows(node, values) for node, values in self._outer_values},
+        )
 
-    def _aggregate(self, keys: Sequence[int], *constants: Expression) -> Aggregate:
+    def _union_of_sets(
+        self, sets: Sequence[frozenset[int]], aggregates: Sequence[PrimitiveAggregate]
+    ) -> PlanNode:
+        """Return the groups of all sets: the keys, aggregates, and values of ``grouping()``."""
+        keys_of_all_sets = frozenset(range(len(self.keys))) - self._optional_keys
+        parts = [self._grouping_set(keys | keys_of_all_sets, aggregates) for keys in sets]
+        return parts[0] if len(parts) == 1 else Union(tuple(parts))
+
+    def _aggregate(
+        self,
+        keys: Sequence[int],
+        aggregates: Sequence[PrimitiveAggregate],
+        *constants: Expression,
+    ) -> Aggregate:
         """Return the aggregates, grouped by constants and by some of the keys."""
-        arguments = list(dict.fromkeys(v for call in self._aggregates for v in call.expressions))
+        arguments = list(dict.fromkeys(v for call in aggregates for v in call.expressions))
         expressions = [*constants, *map(self._key_value, keys)]
         names = column_names([*expressions, *arguments], self.builder.plan.fields)
         inputs = Map(self.builder.plan, (*expressions, *arguments), names)
         positions = {value: len(expressions) + number for number, value in enumerate(arguments)}
-        calls = tuple(aggregate_call(call, positions, inputs.fields) for call in self._aggregates)
+        calls = tuple(aggregate_call(call, positions, inputs.fields) for call in aggregates)
         return Aggregate(inputs, tuple(range(len(expressions))), calls)
 
     def _key_value(self, number: int) -> Expression:
@@ -226,7 +251,9 @@ class Grouping:
         is_domain_column = number < len(self.builder.domain_columns)
         return self.keys[number] if is_domain_column else normalize_interval(self.keys[number])
 
-    def _grouping_set(self, keys: frozenset[int]) -> PlanNode:
+    def _grouping_set(
+        self, keys: frozenset[int], aggregates: Sequence[PrimitiveAggregate]
+    ) -> PlanNode:
         """Return the groups by some of the keys; the others are NULL.
 
         A set without keys is one group even if the input has no rows; in a correlated query, one
@@ -235,7 +262,7 @@ class Grouping:
         """
         key_numbers = sorted(keys)
         constants = [integer_literal(0)] if self.source.is_spark and not key_numbers else []
-        aggregate = self._aggregate(key_numbers, *constants)
+        aggregate = self._aggregate(key_numbers, aggregates, *constants)
         groups: PlanNode = aggregate
         domain = self.builder.domain
         if domain is not None and not self.source.is_spark and not keys & self._optional_keys:
@@ -249,8 +276,8 @@ class Grouping:
         names = list(column_names(self.keys, self.builder.plan.fields))
         names += [field.name for field in groups.fields[len(aggregate.keys) :]]
         names += ["grouping()"] * len(flags)
-        aggregates = group_columns[len(key_numbers) :]
-        return Map(groups, (*key_columns, *aggregates, *flags), tuple(names))
+        results = group_columns[len(key_numbers) :]
+        return Map(groups, (*key_columns, *results, *flags), tuple(names))
 
     def is_count(self, index: int) -> bool:
         """Return whether a column of the plan is a count, which is 0 for an empty group."""
@@ -398,11 +425,45 @@ class Grouping:
 
     def _read_scalar(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of a scalar subquery, which is joined to the groups."""
-        return self._add_subquery(self.builder.queries.read_scalar(self.builder, node))
+        return self._add_subquery(self.builder.queries.read_scalar(self._outer_builder, node))
 
     def _read_membership(self, clause: Clause, node: exp.Expr) -> Expression:
         """Return the placeholder of EXISTS or IN, whose value is joined to the groups."""
-        return self._add_subquery(self.builder.queries.read_membership(self.builder, clause, node))
+        queries = self.builder.queries
+        return self._add_subquery(queries.read_membership(self._outer_builder, clause, node))
+
+    @property
+    def _outer_builder(self) -> SelectBuilder:
+        """The builder for subqueries, which are joined to the groups."""
+        if not self._has_sets:
+            return self.builder
+        return self.builder.with_outer_rows(self._add_outer_rows)
+
+    def _add_outer_rows(self, values: tuple[Expression, ...]) -> PlanNode:
+        """Return a node that stands for the values of all groups until `build_plan`.
+
+        Each of its columns can be NULL, as a key is in the sets that leave it out.
+        """
+        names = column_names(values, self.builder.plan.fields)
+        nulls = Map(ONE_ROW, tuple(Literal(None, value.type) for value in values), names)
+        node = Union((Map(self.builder.plan, values, names), nulls))
+        self._outer_values.append((node, values))
+        return node
+
+    def _outer_rows(self, node: PlanNode, values: Sequence[Expression]) -> PlanNode:
+        """Return the values of all groups.
+
+        A value that is not a key is NULL here: the subquery does not use it, because otherwise its
+        join raises an error.
+        """
+        keys = self._union_of_sets(list(dict.fromkeys(self._sets or ())), ())
+        values_of_keys = tuple(
+            Column(self.keys.index(value), value.type)
+            if value in self.keys
+            else Literal(None, value.type)
+            for value in values
+        )
+        return Map(keys, values_of_keys, tuple(field.name for field in node.fields))
 
     def _add_subquery(self, subquery: SubqueryValue) -> Expression:
         self._subqueries.append(subquery)
@@ -468,6 +529,25 @@ def aggregate_call(
         tuple(orders.values()),
         aggregate.options,
     ).named_by_text(fields)
+
+
+def _replace_nodes(plan: PlanNode, replacements: Mapping[int, PlanNode]) -> PlanNode:
+    """Return a plan in which nodes are replaced, in time linear in its number of nodes.
+
+    Args:
+        plan: The plan.
+        replacements: The new nodes, by the ``id`` of the old ones.
+    """
+    results = dict(replacements)
+
+    def replace(node: PlanNode) -> PlanNode:
+        if id(node) not in results:
+            inputs = tuple(map(replace, node.inputs))
+            is_same = all(new is old for new, old in zip(inputs, node.inputs, strict=True))
+            results[id(node)] = node if is_same else node.with_inputs(inputs)
+        return results[id(node)]
+
+    return replace(plan)
 
 
 def _grouping_number(numbers: Sequence[int], keys: frozenset[int]) -> int:

@@ -22,7 +22,14 @@ from sqlglot import exp
 
 from circuits.sql.syntax.source import SqlSource
 
-__all__ = ["GroupingSets", "group_keys", "has_all_keys", "is_in_sets", "read_grouping_sets"]
+__all__ = [
+    "GroupingSets",
+    "group_keys",
+    "has_all_keys",
+    "has_grouping_sets",
+    "is_in_sets",
+    "read_grouping_sets",
+]
 
 GroupingSets = list[frozenset[int]]
 # Reads one key and returns its number.
@@ -47,6 +54,11 @@ def read_grouping_sets(
     sets = _read_sets(source, group, read_key)
     is_distinct = group.args.get("all") is False  # None without DISTINCT and ALL
     return list(dict.fromkeys(sets)) if sets is not None and is_distinct else sets
+
+
+def has_grouping_sets(group: exp.Group) -> bool:
+    """Return whether a clause has GROUPING SETS, ROLLUP or CUBE, maybe in a subquery."""
+    return group.find(exp.GroupingSets, exp.Rollup, exp.Cube) is not None
 
 
 def has_all_keys(group: exp.Group) -> bool:

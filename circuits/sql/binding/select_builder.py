@@ -12,6 +12,7 @@ builder collects it for the reader of the subquery (`circuits.sql.queries.subque
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import reduce
 from typing import NamedTuple, Protocol, cast
 
@@ -27,7 +28,7 @@ from circuits.plan.expressions import (
     substitute,
 )
 from circuits.plan.json_values import json_kind_of
-from circuits.plan.nodes import Filter, PlanNode
+from circuits.plan.nodes import Filter, PlanNode, columns
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.binding.environment import DerivedTable, Environment, QueryPlanner
 from circuits.sql.binding.scope import (
@@ -108,6 +109,10 @@ class SubqueryValue(Protocol):
         """
 
 
+# Takes values over the plan of a builder. Returns their rows, with a column for each value.
+OuterRows = Callable[[tuple[Expression, ...]], PlanNode]
+
+
 class CorrelatedCondition(NamedTuple):
     """A condition that names columns of the enclosing query, and its place in the text."""
 
@@ -133,6 +138,8 @@ class SelectBuilder:
         domain_columns: The columns of the plan that have these values.
         link_sides: For a correlated item of FROM: expressions over the items to its left, and the
             columns of the plan that its join compares with them. Else both are empty.
+        find_outer_rows: Returns the rows that a subquery is joined to; None if these are the rows
+            of the plan.
     """
 
     def __init__(
@@ -157,6 +164,7 @@ class SelectBuilder:
         self.domain: Domain | None = None
         self.domain_columns: tuple[Expression, ...] = ()
         self.link_sides: tuple[tuple[Expression, ...], tuple[Expression, ...]] = ((), ())
+        self.find_outer_rows: OuterRows | None = None
         # The ids of the aliased expressions that are being read. In ``x + 1 AS x`` the inner x
         # is a column, not the alias again.
         self._aliases_in_progress: set[int] = set()
@@ -178,6 +186,23 @@ class SelectBuilder:
         builder.correlated_conditions = list(self.correlated_conditions)
         builder.domain, builder.domain_columns = self.domain, self.domain_columns
         return builder
+
+    def with_outer_rows(self, outer_rows: OuterRows) -> SelectBuilder:
+        """Return this builder for subqueries that are joined to other rows than those of its plan.
+
+        Args:
+            outer_rows: Takes values over the plan. Returns the rows of these values.
+        """
+        builder = copy(self)
+        builder.find_outer_rows = outer_rows
+        return builder
+
+    def outer_rows(self, values: tuple[Expression, ...]) -> tuple[PlanNode, tuple[Expression, ...]]:
+        """Return the rows that a subquery is joined to, and values of the plan over them."""
+        if self.find_outer_rows is None:
+            return self.plan, values
+        rows = self.find_outer_rows(values)
+        return rows, columns(rows)
 
     @property
     def queries(self) -> QueryReader:

@@ -79,7 +79,7 @@ def plan_correlated_query(
     scope = builder.scope
     values = _candidates(scope, query)
     while True:
-        domain = _make_domain(builder.plan, scope, values)
+        domain = _make_domain(builder, scope, values)
         environment = replace(builder.environment, domain=domain, unreachable_scope=None)
         derived = environment.queries.plan_query(environment, query, row_number_bounds)
         used_indices = sorted(domain.used)
@@ -112,14 +112,15 @@ def _has_star_without_from(select: exp.Select) -> bool:
     return is_star and select.args.get("from_") is None
 
 
-def _make_domain(plan: PlanNode, scope: Scope, values: tuple[Expression, ...]) -> Domain:
+def _make_domain(builder: SelectBuilder, scope: Scope, values: tuple[Expression, ...]) -> Domain:
     if not values:
         return Domain(scope, values, Values((), ((),)))
     qualified_names = {column.value: column.qualified_name for column in scope.columns}
     names = tuple(
         qualified_names.get(value, f"outer.{number}") for number, value in enumerate(values)
     )
-    return Domain(scope, values, Distinct(Map(plan, values, names)))
+    plan, outer_values = builder.outer_rows(values)
+    return Domain(scope, values, Distinct(Map(plan, outer_values, names)))
 
 
 def with_domain(derived: DerivedTable, domain: Domain) -> PlanNode:

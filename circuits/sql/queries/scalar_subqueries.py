@@ -238,6 +238,12 @@ def _join_aggregate(
         add_condition_keys(grouping, condition_node, condition)
         for condition_node, condition in inner.correlated_conditions
     ]
+    if conditions and grouping.has_subqueries:
+        # A subquery in the item is joined to the groups, so it has no value for a row without a
+        # group. The plan with a domain has a group for each row.
+        raise source.correlated(
+            query, "a subquery beside an aggregate in a correlated subquery", CORRELATION_ADVICE
+        )
     plan = grouping.build_plan()
     value = grouping.rewrite_over_groups(item, value)
     width = builder.width

@@ -45,6 +45,7 @@ from circuits.sql.aggregation.grouping import (
 from circuits.sql.aggregation.grouping_sets import (
     group_keys,
     has_all_keys,
+    has_grouping_sets,
     is_in_sets,
     read_grouping_sets,
 )
@@ -178,7 +179,9 @@ class _SelectReader:
         self.builder = builder
         self.source = builder.source
         self.aliases = dict(builder.aliases)
-        self.grouping = Grouping(builder) if is_grouped(node) else None
+        group = node.args.get("group")
+        has_sets = group is not None and has_grouping_sets(group)
+        self.grouping = Grouping(builder, has_sets=has_sets) if is_grouped(node) else None
         self.windows = Windows(self._named_windows(), builder.json_kinds)
         self.qualify_parts: list[exp.Expr] = []  # except the bound of ``self.row_number``
         self.row_number = self._find_row_number(row_number_bounds)

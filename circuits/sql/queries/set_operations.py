@@ -67,7 +67,7 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
     domain = environment.domain if is_correlated else None
     plans = [with_domain(side, domain) if domain else side.plan for side in sides]
     if node.args.get("by_name"):
-        plans = _align_by_name(plans, domain.width if domain else 0)
+        plans = _align_by_name(source, node, plans, domain.width if domain else 0)
     plans = _cast_to_text(source, node, plans)
     left, right = unify_columns(environment, node.expression, plans, node.key)
     distinct = bool(node.args.get("distinct"))
@@ -88,18 +88,33 @@ def plan_set_operation(environment: Environment, node: exp.SetOperation) -> Deri
     return DerivedTable(apply_limit(environment, node, plan, width), domain=domain)
 
 
-def _align_by_name(plans: Sequence[PlanNode], domain_width: int) -> list[PlanNode]:
+def _align_by_name(
+    source: SqlSource, node: exp.SetOperation, plans: Sequence[PlanNode], domain_width: int
+) -> list[PlanNode]:
     """Return the plans with equal columns: those of the first plan, then those of the second only.
 
     A column that a plan does not have is NULL. The columns of the domain come first.
+
+    Raises:
+        SqlError: A plan has two columns of one name.
     """
     names: dict[str, str] = {}
-    for plan in plans:
+    for side, plan in zip((node.this, node.expression), plans, strict=True):
+        own_names: set[str] = set()
         for field in plan.fields[domain_width:]:
-            names.setdefault(field.name.casefold(), field.name)
+            key = field.name.casefold()
+            if key in own_names:
+                raise source.error(
+                    side, f"UNION BY NAME of two columns {field.name!r}; rename one with AS"
+                )
+            own_names.add(key)
+            names.setdefault(key, field.name)
     aligned: list[PlanNode] = []
     for plan in plans:
-        own_columns = {field.name.casefold(): index for index, field in enumerate(plan.fields)}
+        own_columns = {
+            field.name.casefold(): domain_width + index
+            for index, field in enumerate(plan.fields[domain_width:])
+        }
         values = columns(plan)
         expressions: list[Expression] = [*values[:domain_width]]
         for key in names:

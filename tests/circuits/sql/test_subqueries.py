@@ -228,6 +228,29 @@ QUERIES = [
     "SELECT a FROM t WHERE EXISTS (SELECT x + 2 AS b FROM u WHERE b = 3)",
     "SELECT a FROM t WHERE EXISTS (SELECT x, count(*) AS b FROM u GROUP BY x HAVING b = 2)",
     "SELECT a, @ a - 2 AS m FROM t",
+    # A subquery beside the aggregate has its value for the rows without a partner, too.
+    "SELECT a, (SELECT coalesce(sum(y), (SELECT max(q) FROM w)) FROM u WHERE x = t.a) AS m FROM t",
+    "SELECT a, (SELECT count(*) + (SELECT max(q) FROM w) FROM u WHERE u.x = t.a) AS m FROM t",
+    "SELECT a, (SELECT count(*) = 0 AND EXISTS (FROM w) FROM u WHERE u.x = t.a) AS m FROM t",
+    "SELECT a, (SELECT sum(y) IN (SELECT q FROM w) FROM u WHERE u.x = t.a) AS m FROM t",
+    # A key that a grouping set leaves out is NULL in the subquery.
+    "SELECT a, (SELECT count(*) FROM u WHERE u.x = t.a) AS n FROM t GROUP BY ROLLUP (a)",
+    (
+        "SELECT a, (SELECT count(*) FROM u WHERE u.x IS NOT DISTINCT FROM t.a) AS n FROM t "
+        "WHERE b > 2 GROUP BY ROLLUP (a)"
+    ),
+    (
+        "SELECT a, b, sum(a) AS s, (SELECT count(*) FROM u WHERE x IS NOT DISTINCT FROM t.a AND "
+        "y IS NOT DISTINCT FROM t.b) AS n, grouping(a) AS g FROM t GROUP BY CUBE (a, b)"
+    ),
+    (
+        "SELECT a, b, EXISTS (SELECT 1 FROM u WHERE x IS NOT DISTINCT FROM t.a AND y IN (SELECT p "
+        "FROM w WHERE q IS DISTINCT FROM t.b)) AS e FROM t GROUP BY GROUPING SETS ((a, b), (b), ())"
+    ),
+    (
+        "SELECT a, count(*) IN (SELECT coalesce(t.a, x) FROM u ORDER BY 1 LIMIT 1) AS e FROM t "
+        "GROUP BY ROLLUP (a)"
+    ),
 ]
 
 
@@ -343,6 +366,8 @@ def test_apply_of_other_dialects_is_a_lateral_join():
         ("SELECT a FROM t WHERE s LIKE ANY (['a%'], 'b%')", "LIKE ANY of several lists"),
         ("SELECT * FROM t RIGHT JOIN LATERAL (SELECT x FROM u WHERE x = t.a) l ON TRUE", "names"),
         ("SELECT a, (SELECT max(y) FROM u WHERE x = t.b) AS n FROM t GROUP BY a", "'b' is neither"),
+        ("SELECT a, b AS A FROM t UNION ALL BY NAME SELECT x AS a FROM u", "two columns 'A'"),
+        ("SELECT a FROM t UNION BY NAME SELECT x AS a, y AS a FROM u", "two columns 'a'"),
         ("SELECT a FROM t LIMIT 4 / 2", "write a whole number"),
         ("SELECT a FROM t LIMIT 101%", "not from 0% to 100%"),
         ("SELECT a FROM t LIMIT 33.3333333%", "round it to 6 digits after the point"),
