@@ -171,7 +171,7 @@ def _match_by_columns(
     keys = tuple(block_columns[c] for c in columns_read)
     combinations = SelectBlock.of(right)
     if keys:  # there are no keys if the conditions read only constants of the left
-        left = Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
+        left = Distinct(plan_block(block.part_with(keys)))
         combinations = SelectBlock.of(left).times(combinations)
     key_position = {c: k for k, c in enumerate(columns_read)}
 

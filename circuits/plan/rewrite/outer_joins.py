@@ -12,8 +12,9 @@ An example stream of A(k) and R(k, v), where ``-`` is NULL:
     delta of R      {}                          {(1,5): +1}                  {(1,5): -1, (1,6): +1}
     A ⟕ R           {(1,-): +1, (2,-): +1}      {(1,-): -1, (1,5): +1}       {(1,5): -1, (1,6): +1}
 
-As K may be a superset, it is computed from the atoms that contain the key columns and not from all
-of A: most often it is the distinct values of one column of one relation. R⁺ is an ordinary atom, so
+As K may be a superset, it is computed from the atoms that contain the key columns, and those that
+connect them, and not from all of A: most often it is the distinct values of one column of one
+relation. R⁺ is an ordinary atom, so
 an outer join inside a count is part of the one N-way join, and the rows of A ⟕ R are never
 enumerated.
 """
@@ -54,7 +55,7 @@ def add_left_join(block: SelectBlock, right: PlanNode, predicate: Expression) ->
     block, keys, rows = matching.block, matching.keys, matching.right
     # If no key reads a column of the block, there is one row of keys.
     key_set = (
-        Distinct(plan_block(block.part(block.atoms_of(keys), keys)))
+        Distinct(plan_block(block.part_with(keys)))
         if block.atoms_of(keys)
         else plan_block(SelectBlock((Values((), ((),)),), (), (), keys))
     )

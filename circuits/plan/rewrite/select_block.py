@@ -17,11 +17,12 @@ Each of ``antijoins`` removes the rows of the block whose keys are in a set D::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from circuits.plan.expressions import Column, Expression, columns_of, conjuncts, substitute
+from circuits.plan.expressions import Call, Column, Expression, columns_of, conjuncts, substitute
 from circuits.plan.nodes import PlanNode, columns
 from circuits.plan.rewrite.nullability import is_nullable
 
@@ -107,7 +108,37 @@ class SelectBlock:
         owner = [i for i, atom in enumerate(self.atoms) for _ in atom.fields]
         return frozenset(owner[c] for e in expressions for c in columns_of(e))
 
-    def part(self, atoms: frozenset[int], outputs: Sequence[Expression]) -> SelectBlock:
+    def part_with(self, outputs: Sequence[Expression]) -> SelectBlock:
+        """Return a block of few atoms that has all values of ``outputs``, and maybe more.
+
+        If the atoms that the outputs read are equal to each other only by way of other atoms, these
+        are included; otherwise the part would be a Cartesian product.
+        """
+        return self._part(self._connected(self.atoms_of(outputs)), outputs)
+
+    def _connected(self, atoms: frozenset[int]) -> frozenset[int]:
+        """Return the atoms, and those on shortest paths of equalities between them."""
+        neighbors: dict[int, set[int]] = {}
+        for predicate in self.predicates:
+            if isinstance(predicate, Call) and predicate.function in ("eq", "same"):
+                sides = [self.atoms_of([side]) for side in predicate.arguments]
+                if all(len(side) == 1 for side in sides) and sides[0] != sides[1]:
+                    (left,), (right,) = sides
+                    neighbors.setdefault(left, set()).add(right)
+                    neighbors.setdefault(right, set()).add(left)
+        added: set[int] = set()
+        remaining = set(atoms)
+        while remaining:
+            start = min(remaining)
+            remaining.remove(start)
+            connected = {start}
+            while path := _shortest_path(neighbors, connected, remaining):
+                connected.update(path)
+                remaining.difference_update(path)
+            added |= connected
+        return frozenset(added)
+
+    def _part(self, atoms: frozenset[int], outputs: Sequence[Expression]) -> SelectBlock:
         """Return a block of some of the atoms, with the predicates that read only these atoms.
 
         Every row of the block extends a row of the part, so the part has all values of ``outputs``
@@ -127,3 +158,24 @@ class SelectBlock:
             (),
             tuple(map(renumber, outputs)),
         )
+
+
+def _shortest_path(
+    neighbors: Mapping[int, Set[int]], starts: Set[int], targets: Set[int]
+) -> Sequence[int]:
+    """Return the nodes after the start of a shortest path to a target; none if there is no path.
+
+    Complexity:
+        O(nodes + edges).
+    """
+    paths: dict[int, tuple[int, ...]] = dict.fromkeys(sorted(starts), ())
+    queue = deque(paths)
+    while queue:
+        node = queue.popleft()
+        if node in targets:
+            return paths[node]
+        for neighbor in sorted(neighbors.get(node, ())):
+            if neighbor not in paths:
+                paths[neighbor] = (*paths[node], neighbor)
+                queue.append(neighbor)
+    return ()
