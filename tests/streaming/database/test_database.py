@@ -489,7 +489,9 @@ def test_the_state_is_not_read_again_after_rows_that_are_refused(tmp_path, monke
 
 def test_a_damaged_table_of_a_step_whose_outcome_was_unknown_is_an_error(tmp_path, monkeypatch):
     text = "CREATE TABLE t (a INT); CREATE VIEW v AS SELECT a FROM t"
+    seen: list[int] = []
     with Database(text, path=tmp_path) as db:
+        db.subscribe("v", lambda changes: seen.extend(changes.column("a").to_pylist()))
         db.insert("t", [{"a": 1}])
         sync = LocalFiles.sync_folder
 
@@ -511,3 +513,4 @@ def test_a_damaged_table_of_a_step_whose_outcome_was_unknown_is_an_error(tmp_pat
         file.write_bytes(content)
         db.insert("t", [{"a": 3}])
         assert sorted(row["a"] for row in db.view("v").to_pylist()) == [1, 2, 3]
+        assert seen == [1, 2, 3]
