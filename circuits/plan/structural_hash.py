@@ -26,7 +26,7 @@ Cost: O(nodes), each node once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from hashlib import sha256
@@ -37,6 +37,8 @@ import pyarrow as pa
 from circuits.plan.expressions import Call, Column, Literal
 from circuits.plan.fixpoint import Fixpoint
 from circuits.plan.node import PlanNode
+from circuits.types.arrow_types import is_nested, part_types
+from circuits.types.enum_type import EnumType
 
 __all__ = ["PlanHasher", "hash_values", "structural_hash"]
 
@@ -53,6 +55,8 @@ _CLASSES_WITH_EXACT_REPR: Final = (
     time,
     timedelta,
 )
+# The name of every ENUM in the text of a type; the text does not contain the labels.
+_ENUM_NAME: Final = EnumType([]).extension_name
 
 
 class PlanHasher:
@@ -135,7 +139,8 @@ def _write(value: object, parts: list[str]) -> None:
         text = repr(value)
         parts.append(f"{type(value).__name__}:{len(text)}:{text};")
     elif isinstance(value, pa.DataType):
-        parts.append(f"type:{len(str(value))}:{value};")
+        text = _type_text(value)
+        parts.append(f"type:{len(text)}:{text};")
     elif isinstance(value, Column):
         _write(("column", value.index, value.type), parts)
     elif isinstance(value, Literal):
@@ -151,3 +156,18 @@ def _write(value: object, parts: list[str]) -> None:
         _write(("dict", tuple(value.items())), parts)
     else:
         raise TypeError(f"a {type(value).__name__} cannot be part of a structural hash: {value!r}")
+
+
+def _type_text(type: pa.DataType) -> str:
+    """Return the text of a type, followed by the labels of each ENUM in it."""
+    text = str(type)
+    return text + "".join(map(repr, _enum_labels(type))) if _ENUM_NAME in text else text
+
+
+def _enum_labels(type: pa.DataType) -> Iterator[tuple[str, ...]]:
+    """Yield the labels of an ENUM, or of each ENUM in a nested type."""
+    if isinstance(type, EnumType):
+        yield type.labels
+    elif is_nested(type):
+        for part in part_types(type):
+            yield from _enum_labels(part)

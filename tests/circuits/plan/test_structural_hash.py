@@ -19,6 +19,7 @@ from circuits.plan.fixpoint import DistinctMode, Fixpoint
 from circuits.plan.node import PlanNode
 from circuits.plan.nodes import CrossJoin, Field, Filter, Map, Scan, Union, Values, columns
 from circuits.plan.structural_hash import PlanHasher, hash_values
+from circuits.types.enum_type import EnumType
 from circuits.types.functions import call
 from tests.generators.plans import plans
 from tests.support.tables import EDGE, bag_of, edges
@@ -69,6 +70,9 @@ VALUES = [
     *(((1,), 2), (1, (2,)), ("a", "bc"), ("ab", "c"), INT, FLOAT, "int64", pa.timestamp("us")),
     *(pa.timestamp("us", "UTC"), pa.decimal128(9, 2), pa.decimal128(9, 3), columns(E)[0]),
     *(columns(E)[1], Literal(0, INT), Literal(0, FLOAT), Literal(None, INT), ("column", 0, FLOAT)),
+    *(EnumType(["a"]), EnumType(["b"]), EnumType(["a", "b"]), EnumType([])),
+    *(pa.list_(EnumType(["a"])), pa.list_(EnumType(["b"])), pa.list_(pa.string())),
+    *(pa.struct([("x", EnumType(["a"]))]), pa.struct([("x", EnumType(["b"]))])),
     *(call("add", *columns(E)), call("multiply", *columns(E)), {"a": 1}, {"b": 1}),
 ]
 
