@@ -386,6 +386,28 @@ def test_malformed_events_give_the_reasons_of_spark(spark):
     compare(spark, CanalFeed(), texts, schemas)
 
 
+def test_members_beside_a_payload_are_not_those_of_the_event(spark):
+    body = {
+        "op": '"c"',
+        "before": "null",
+        "after": '{"id":"1","name":"n"}',
+        "source": '{"table":"s"}',
+        "ts_ms": "5",
+    }
+
+    def text(members):
+        return "{" + ",".join(f'"{name}":{value}' for name, value in members.items()) + "}"
+
+    texts = [text(body)]
+    for outside in [(), *((name,) for name in body), ("op", "ts_ms"), tuple(body)]:
+        root = {name: body[name] for name in outside}
+        payload = text({name: value for name, value in body.items() if name not in outside})
+        texts += [text(root | {"payload": payload}), text({"payload": payload} | root)]
+        texts.append(text(root | {"schema": "null", "payload": "null"}))
+    assert compare(spark, DebeziumFeed(), texts, {"s": OTHER}) > 0
+    assert compare(spark, DebeziumFeed(), texts, {"s": OTHER}, {"s": ("id",)}) > 0
+
+
 needs_events = pytest.mark.skipif(not CDC.is_dir(), reason=f"no change events at {CDC}")
 
 

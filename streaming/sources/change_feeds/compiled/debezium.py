@@ -82,6 +82,8 @@ class DebeziumDecoder:
         payloads = events.kinds("payload")
         refused |= (payloads != MISSING) & (payloads != OBJECT)
         refused |= events.kinds("inner payload") != MISSING
+        for slot in BODY:
+            refused |= (payloads == OBJECT) & ~events.is_within(slot, "payload")
         sources = events.kinds("source")
         refused |= (sources != MISSING) & (sources != OBJECT)
         before_rows, after_rows = events.row_of(BEFORE), events.row_of(AFTER)

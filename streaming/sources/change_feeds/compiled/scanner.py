@@ -120,6 +120,12 @@ class ScannedEvents:
         kinds = self.kinds(slot)
         return np.asarray((kinds == MISSING) | (kinds == NULL), np.bool_)
 
+    def is_within(self, slot: str, outer: str) -> Mask:
+        """Return whether each event lacks a member, or has it inside the value of an outer slot."""
+        kinds, starts, _ = self.slots[:, self.slot_numbers[slot]].T
+        _, first, last = self.slots[:, self.slot_numbers[outer]].T
+        return np.asarray((kinds == MISSING) | ((first < starts) & (starts < last)), np.bool_)
+
     def text(self, event: int, slot: str) -> str | None:
         """Return a value of an event as JSON, a string without its quotes; None if absent.
 
