@@ -49,7 +49,7 @@ from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_binary, is_interval, is_number, is_text
 
-__all__ = ["READERS", "cast_by_dialect", "dialect_text", "spark_cast"]
+__all__ = ["READERS", "cast_by_dialect", "cast_value", "dialect_text", "spark_cast"]
 
 
 _TIMESTAMPS: Final = (
@@ -59,7 +59,11 @@ _TIMESTAMPS: Final = (
 
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
-    """Read a cast; a lenient one (TRY_CAST) returns NULL where another raises an error.
+    return cast_value(clause, node, clause.read(node.this))
+
+
+def cast_value(clause: Clause, node: exp.Cast, value: Expression) -> Expression:
+    """Cast a value; a lenient cast (TRY_CAST) returns NULL where another raises an error.
 
     In dialect spark, sqlglot parses CAST as a TryCast, too, and ``safe`` tells them apart.
     """
@@ -76,7 +80,6 @@ def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
             node, f"a timestamp with {digits} digits of a second", "write 0, 3, 6 or 9"
         )
     target = arrow_type(source, node.to)
-    value = clause.read(node.this)
     given = value
     if isinstance(target, EnumType):
         return _cast_to_enum(clause, node, value, target, lenient=is_lenient)

@@ -19,6 +19,7 @@ from circuits.sql.expressions.intervals import (
     shift_by_interval,
     shift_by_make_interval,
     shift_by_value,
+    shift_value_by_interval,
 )
 from circuits.sql.expressions.literals import integer_literal, string_literal
 from circuits.sql.expressions.named_functions import coerce
@@ -26,7 +27,7 @@ from circuits.sql.expressions.spark.arithmetic import read_arithmetic
 from circuits.types.codecs.intervals import INTERVAL
 from circuits.types.functions.type_rules import is_interval, is_temporal, is_text
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "add_values"]
 
 _COMMON_FIELDS: Final = {
     **dict.fromkeys(("year", "years", "yr", "yrs", "y"), "year"),
@@ -339,27 +340,41 @@ def _sum_reader(function: str, sign: int) -> Reader:
         if clause.source.is_spark and is_make_interval_call(left) and sign > 0:
             return shift_by_make_interval(clause, node, right, left, sign)
         if interval_operand(right) is not None and interval_operand(left) is None:
-            shifted = shift_by_interval(clause, node, left, right, sign)
-            return _cast_sum_of_text(clause, node, left, shifted)
+            return _shift_by_interval(clause, node, left, right, sign)
         if interval_operand(left) is not None and interval_operand(right) is None and sign > 0:
-            shifted = shift_by_interval(clause, node, right, left, sign)
-            return _cast_sum_of_text(clause, node, right, shifted)
-        sides = clause.read(left), clause.read(right)
-        shifted_value = _shift_by_interval_value(clause, node, *sides, sign)
-        if shifted_value is not None:
-            return shifted_value
-        if clause.source.is_spark:
-            return read_arithmetic(clause, node, function, *sides)
-        for day, clock in (sides, sides[::-1]):
-            if sign > 0 and pa.types.is_date(day.type) and pa.types.is_time(clock.type):
-                return clause.call(node, "time_on_date", day, clock)
-        if sign < 0 and all(pa.types.is_time(side.type) for side in sides):
-            day = Literal(date(1970, 1, 1), pa.date32())
-            moments = (clause.call(node, "time_on_date", day, side) for side in sides)
-            return clause.call(node, function, *moments)
-        return clause.call(node, function, *sides)
+            return _shift_by_interval(clause, node, right, left, sign)
+        return add_values(clause, node, function, clause.read(left), clause.read(right))
 
     return read
+
+
+def add_values(
+    clause: Clause, node: exp.Expr, function: str, left: Expression, right: Expression
+) -> Expression:
+    """Return the sum or difference of two values that are not intervals of the text.
+
+    Args:
+        clause: The clause.
+        node: The node of the operator.
+        function: "add" or "subtract".
+        left: The left operand.
+        right: The right operand.
+    """
+    sign = 1 if function == "add" else -1
+    sides = left, right
+    shifted_value = _shift_by_interval_value(clause, node, *sides, sign)
+    if shifted_value is not None:
+        return shifted_value
+    if clause.source.is_spark:
+        return read_arithmetic(clause, node, function, *sides)
+    for day, clock in (sides, sides[::-1]):
+        if sign > 0 and pa.types.is_date(day.type) and pa.types.is_time(clock.type):
+            return clause.call(node, "time_on_date", day, clock)
+    if sign < 0 and all(pa.types.is_time(side.type) for side in sides):
+        epoch = Literal(date(1970, 1, 1), pa.date32())
+        moments = (clause.call(node, "time_on_date", epoch, side) for side in sides)
+        return clause.call(node, function, *moments)
+    return clause.call(node, function, *sides)
 
 
 def _shift_by_interval_value(
@@ -382,11 +397,13 @@ def is_moment(data_type: pa.DataType) -> bool:
     return is_temporal(data_type) or bool(pa.types.is_time(data_type))
 
 
-def _cast_sum_of_text(
-    clause: Clause, node: exp.Expr, moment: exp.Expr, shifted: Expression
+def _shift_by_interval(
+    clause: Clause, node: exp.Expr, moment: exp.Expr, interval: exp.Expr, sign: int
 ) -> Expression:
     """Return the sum of a moment and an interval; in Spark, the sum with a text is a text."""
-    if not clause.source.is_spark or not is_text(clause.read(moment).type):
+    value = clause.read(moment)
+    shifted = shift_value_by_interval(clause, node, value, interval, sign)
+    if not clause.source.is_spark or not is_text(value.type):
         return shifted
     return clause.call(node, "cast", shifted, type=pa.string())
 

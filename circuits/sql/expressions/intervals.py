@@ -46,6 +46,7 @@ __all__ = [
     "shift_by_interval",
     "shift_by_make_interval",
     "shift_by_value",
+    "shift_value_by_interval",
 ]
 
 
@@ -144,10 +145,16 @@ def shift_by_interval(
 
     In Spark, a date plus months or days is a date.
     """
+    return shift_value_by_interval(clause, node, clause.read(moment), operand, sign)
+
+
+def shift_value_by_interval(
+    clause: Clause, node: exp.Expr, value: Expression, operand: exp.Expr, sign: int
+) -> Expression:
+    """Do the same as `shift_by_interval` with the value of the moment."""
     interval_and_factor = interval_operand(operand)
     assert interval_and_factor is not None
     interval, factor = interval_and_factor
-    value = clause.read(moment)
     if clause.source.is_spark:
         (value,) = coerce(clause, node, [value], "m")
     if is_interval(value.type):

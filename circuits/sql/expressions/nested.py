@@ -35,7 +35,7 @@ from circuits.types.functions.nested.lambdas import lambda_call
 from circuits.types.functions.nested.list_rules import is_list
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["READERS", "READERS_BY_NAME"]
+__all__ = ["READERS", "READERS_BY_NAME", "subscript_value"]
 
 
 def _read_list(clause: Clause, node: exp.Array) -> Expression:
@@ -128,10 +128,14 @@ def _map_of_pairs(clause: Clause, node: exp.Struct) -> Expression:
 
 def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
     """Read ``a[i]``, ``a[i:j]``, ``s['field']``, ``m[key]``, and element_at() of Spark."""
+    return subscript_value(clause, node, clause.read(node.this))
+
+
+def subscript_value(clause: Clause, node: exp.Bracket, value: Expression) -> Expression:
+    """Return a part of a value, by the subscript of a node."""
     clause.source.allow_arguments(
         node, "this", "expressions", "offset", "safe", "returns_list_for_maps"
     )
-    value = clause.read(node.this)
     if len(node.expressions) != 1:
         raise clause.source.unsupported(node, "several subscripts [a, b]", "write [a][b]")
     subscript = node.expressions[0]

@@ -26,9 +26,12 @@ from circuits.types.functions.nested.list_rules import is_list
 __all__ = [
     "READERS",
     "READERS_BY_NAME",
+    "concatenate",
+    "length_of",
     "read_literal_as_bytes",
     "read_operands",
     "read_substring_arguments",
+    "unify_bytes",
 ]
 
 # Functions that need no reader of their own: the name of the function, and the names of the node's
@@ -90,8 +93,12 @@ def _variadic_reader(function: str) -> Reader:
 
 
 def _read_length(clause: Clause, node: exp.Length) -> Expression:
-    """Read ``length``; sqlglot sets ``binary`` in the dialects where it also takes bytes."""
-    (value,) = _read_arguments(clause, node, ("this",), "binary")
+    return length_of(clause, node, clause.read(node.this))
+
+
+def length_of(clause: Clause, node: exp.Length, value: Expression) -> Expression:
+    """Return ``length``; sqlglot sets ``binary`` in the dialects where it also takes bytes."""
+    clause.source.allow_arguments(node, "this", "binary")
     is_in_bytes = pa.types.is_binary(value.type) or clause.source.dialect in LENGTH_IN_BYTES
     if node.args.get("binary") and is_in_bytes and not is_nested(value.type):
         return clause.call(node, "octet_length", value)
@@ -149,7 +156,11 @@ def _read_concat(clause: Clause, node: exp.Concat) -> Expression:
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
     clause.source.allow_arguments(node, "this", "expression", "safe")
-    left, right = read_operands(clause, node)
+    return concatenate(clause, node, *read_operands(clause, node))
+
+
+def concatenate(clause: Clause, node: exp.DPipe, left: Expression, right: Expression) -> Expression:
+    """Return ``left || right`` of the operands that `read_operands` returns."""
     if clause.source.is_postgres and is_list(left.type) != is_list(right.type):
         if is_list(left.type) and not pa.types.is_null(right.type):
             return clause.call(node, "list_append", left, right)
@@ -168,6 +179,13 @@ def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
 def read_operands(clause: Clause, node: exp.Binary) -> tuple[Expression, Expression]:
     """Return the operands; in PostgreSQL, a literal text beside bytes is read as bytes."""
     left, right = clause.read(node.left), clause.read(node.right)
+    return unify_bytes(clause, node, left, right)
+
+
+def unify_bytes(
+    clause: Clause, node: exp.Expr, left: Expression, right: Expression
+) -> tuple[Expression, Expression]:
+    """Return two operands; in PostgreSQL, a literal text beside bytes as bytes."""
     if not clause.source.is_postgres:
         return left, right
     if pa.types.is_binary(right.type):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from circuits import compile_sql
 from circuits.errors import EvaluationError, SqlError
+from circuits.sql.binding.clause import Clause
 from tests.oracles.duckdb_mirror import Mirror
 
 SCHEMA = pa.schema(
@@ -287,3 +288,42 @@ def test_a_step_with_months_leads_in_one_direction(step):
 def test_a_series_of_times_is_that_of_duckdb(series):
     view = compile_sql(f"SELECT {series} AS x", {}).step({})["view"]
     assert [(x,) for x in view["x"].to_pylist()] == Mirror({}).answer(f"SELECT {series}")
+
+
+@pytest.mark.parametrize(
+    ("dialect", "before", "start", "after"),
+    [
+        ("postgres", "", "s", " || s"),
+        ("postgres", "", "s", "::text"),
+        ("postgres", "", "a", " - a"),
+        ("postgres", "", "ts", " - INTERVAL '1 day'"),
+        ("postgres", "", "xs", " || 1"),
+        ("postgres", "", "xs", "[1:2]"),
+        ("postgres", "length(repeat('a', ", "a", "))"),
+        ("spark", "", "ts", " + INTERVAL '1' DAY"),
+        ("spark", "", "s", " - INTERVAL '1' DAY"),
+    ],
+)
+def test_each_operand_of_a_long_expression_is_read_once(dialect, before, start, after, monkeypatch):
+    types = {
+        "s": pa.string(),
+        "a": pa.int32(),
+        "ts": pa.timestamp("us"),
+        "xs": pa.list_(pa.int32()),
+    }
+    reads = 0
+    read = Clause.read
+
+    def count(clause, node):
+        nonlocal reads
+        reads += 1
+        return read(clause, node)
+
+    monkeypatch.setattr(Clause, "read", count)
+    counts = []
+    for length in (4, 8):
+        reads = 0
+        text = f"SELECT {before * length}{start}{after * length} AS x FROM t"
+        compile_sql(text, {"t": pa.schema(list(types.items()))}, dialect=dialect)
+        counts.append(reads)
+    assert counts[1] <= 2 * counts[0]

@@ -15,6 +15,7 @@ from sqlglot import exp
 from circuits.plan.expressions import Expression
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions import casts, dates, scalar_functions
+from circuits.sql.expressions.intervals import interval_operand
 from circuits.sql.expressions.json_functions import constructors
 from circuits.sql.expressions.json_functions.values import mark_json
 from circuits.sql.expressions.literals import string_literal
@@ -23,29 +24,28 @@ from circuits.types.functions.type_rules import is_text
 __all__ = ["READERS"]
 
 
-def _kind(clause: Clause, node: exp.Expr) -> str:
-    """Return "json" or "jsonb" if an expression is JSON, else an empty text."""
-    return clause.json_kind(clause.read(node))
-
-
 def _may_be_json(node: exp.Expr, is_json: bool) -> bool:
     return is_json or isinstance(node.unnest(), exp.Literal | exp.Null)
 
 
 def _read_pipe(clause: Clause, node: exp.DPipe) -> Expression:
+    clause.source.allow_arguments(node, "this", "expression", "safe")
     sides = (node.left, node.right)
-    is_json = [bool(_kind(clause, side)) for side in sides]
+    values = [clause.read(side) for side in sides]
+    is_json = [bool(clause.json_kind(value)) for value in values]
     # A literal beside JSON is JSON; a text beside JSON makes the result a text.
     if not any(is_json) or not all(map(_may_be_json, sides, is_json)):
-        return scalar_functions.READERS[exp.DPipe](clause, node)
-    clause.source.allow_arguments(node, "this", "expression", "safe")
-    return clause.call(node, "json_concat", clause.read(node.left), clause.read(node.right))
+        operands = scalar_functions.unify_bytes(clause, node, *values)
+        return scalar_functions.concatenate(clause, node, *operands)
+    return clause.call(node, "json_concat", *values)
 
 
 def _read_minus(clause: Clause, node: exp.Sub) -> Expression:
-    if not _kind(clause, node.left):
+    if interval_operand(node.right) is not None:
         return dates.READERS[exp.Sub](clause, node)
     left, right = clause.read_arguments(node, "this", "expression")
+    if not clause.json_kind(left):
+        return dates.add_values(clause, node, "subtract", left, right)
     if pa.types.is_integer(right.type):
         return clause.call(node, "json_delete_position", left, right)
     return clause.call(node, "json_delete_name", left, right)
@@ -94,13 +94,14 @@ def _steps_reader(function: str) -> Reader:
 
 def _read_cast(clause: Clause, node: exp.Cast) -> Expression:
     """Read a cast: a ``jsonb`` has its members in one order, and its text has blanks."""
-    value = casts.READERS[exp.Cast](clause, node)
+    operand = clause.read(node.this)
+    value = casts.cast_value(clause, node, operand)
     kind = node.to.this
     is_plain_text_value = is_text(value.type) and clause.json_kind(value) != "jsonb"
     if kind == exp.DType.JSONB and is_plain_text_value:
         return mark_json(clause, clause.call(node, "jsonb_of_text", value), "jsonb")
     is_plain_text = kind in (exp.DType.TEXT, exp.DType.VARCHAR) and not node.to.expressions
-    if is_plain_text and is_text(value.type) and _kind(clause, node.this) == "jsonb":
+    if is_plain_text and is_text(value.type) and clause.json_kind(operand) == "jsonb":
         return clause.call(node, "jsonb_text", value)
     return value
 

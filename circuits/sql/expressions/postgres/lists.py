@@ -32,7 +32,7 @@ def _read_subscript(clause: Clause, node: exp.Bracket) -> Expression:
     """Read ``a[i]`` and ``a[i:j]`` of a list; any other subscript is read as in DuckDB."""
     value = clause.read(node.this)
     if not is_list(value.type) or len(node.expressions) != 1:
-        return nested.READERS[exp.Bracket](clause, node)
+        return nested.subscript_value(clause, node, value)
     subscript, one = node.expressions[0], integer_literal(1)
     clause.source.allow_arguments(node, "this", "expressions", "offset", "safe")
     if isinstance(subscript, exp.Slice):

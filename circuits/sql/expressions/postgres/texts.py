@@ -298,7 +298,7 @@ _PART_ARGUMENTS: Final = ("this", "delimiter", "part_index")
 def _read_length(clause: Clause, node: exp.Length) -> Expression:
     value = clause.read(node.this)
     if not is_binary(value.type):
-        return scalar_functions.READERS[exp.Length](clause, node)
+        return scalar_functions.length_of(clause, node, value)
     clause.source.allow_arguments(node, "this", "binary", "encoding")
     return clause.call(node, "octet_length", value)
 
