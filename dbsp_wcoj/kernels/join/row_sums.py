@@ -13,7 +13,8 @@ chunks of `CHUNK_ROWS`, and each chunk in two passes::
 A look-up of the first pass does not depend on the one before it, so the processor overlaps the
 cache misses of several rows. Each look-up prefetches the list that it finds for the second pass.
 
-Cost: O(1) for each row and run, if the first column has a directory, and the intersections.
+Cost: O(1) for each row and run, if the values of the first column are evenly spread (else
+O(log n)), and the intersections.
 
 The package docstring, `dbsp_wcoj.kernels.join`, explains the arguments that all kernels share.
 """
@@ -248,10 +249,12 @@ def other_atom(program, level):
 
 @kernel
 def sum_rows(program, state, cursors, level_states, bitmap_buffer, counters, max_work):
-    """Return the sum over the rows of the driver, until it has done ``max_work``.
+    """Return the sum over the rows of the driver, times the weight of the prefix, or `OVERFLOWED`.
 
-    The cursors of the driver have the node of the first column (`POSITION`, up to `END`) and the
-    row (`POSITION`) to continue with. The sum may be `OVERFLOWED`.
+    The driver is the atom whose rows bind the first two levels. Its cursors have the node of the
+    first column (`POSITION`, up to `END`) and the row (`POSITION`) to continue with, and are moved.
+    The kernel ends after a chunk if its rows and proposals together are ``max_work`` or more; it
+    adds the proposals and intersections to ``counters``.
     """
     max_depth = load(program, MAX_ATOM_DEPTH)
     left, right = other_atom(program, 0), other_atom(program, 1)

@@ -28,8 +28,8 @@ MAX_INSERTION_ROWS = 48
 # Number of scratch arrays of a sort, each of one word per row.
 SCRATCH_ARRAYS = 4
 
-# Maximum bits of a radix digit. More buckets than this have more open cache lines than the
-# first-level cache holds.
+# Maximum bits of a radix digit. With more buckets, each pass takes longer than it saves: their open
+# cache lines no longer fit in the first and second level of the cache.
 MAX_DIGIT_BITS = 11
 # For fewer rows, counting that many buckets takes longer than one more pass.
 MIN_WIDE_DIGIT_ROWS = 2048
@@ -421,7 +421,9 @@ def sum_keys(keys, other_keys, weights, other_weights, low_bit, high_bit):
         high_bit: The bit after the last one to sort by.
 
     Returns:
-        ``(keys, weights, status)``, in the given arrays; no weights if each is 1.
+        ``(keys, weights, status)``. The keys and the weights are in the given arrays, or the
+        weights in a new one if there were none; no weights if each is 1. After `OVERFLOW` they
+        have no meaning.
     """
     keys, weights = radix_sort(keys, other_keys, weights, other_weights, low_bit, high_bit)
     rows = keys.shape[0]
@@ -463,7 +465,9 @@ def sort_rows(columns, weights, order, scratch):
             for up to `MAX_INSERTION_ROWS` rows.
 
     Returns:
-        ``(sorted_rows, weights)``, the weights in the new order.
+        ``(sorted_rows, weights)``, the weights in the new order. ``sorted_rows`` is ``(columns,
+        order, keys, permutation, (lowest, shifts, bits), memory, memory)``: either packed keys, or
+        the permutation of the rows; and the memory for two columns.
     """
     rows = columns.shape[1]
     nothing = scratch[0, :0]

@@ -11,12 +11,17 @@ mean together:
 =================== ================================== ===================================
                     Java                               C
 =================== ================================== ===================================
-digits of a field   as many as its letters             at most as many as its letter says
+digits of a field   of one letter: 1 or more; of       at most as many as its letter says
+                    more: as many as its letters
+                    (a fraction: at most so many)
 no year             1970                               1900
 a year of 2 digits  2000 to 2099                       1969 to 2068
 12 o'clock, no AM   00:00                              12:00
-fields of one thing must agree: ``13 PM``              the last one; a day of a month before
-                                                       a week or a day of the year
+two fields for      must agree: ``13 AM`` is an error  the last one counts; with AM or PM,
+one number                                             an hour above 12 is an error
+a day of a month,   must agree                         the day of the month counts
+and one of a year
+or a week
 =================== ================================== ===================================
 """
 
@@ -53,7 +58,7 @@ _NAMES: Final = {
     "era": ["BC", "AD"],
     "era_name": ["Before Christ", "Anno Domini"],
 }
-#: The fields with names, as the field with the number of the name, and the number of the first one.
+#: For a field of names: the field of numbers that it sets, and the number of its first name.
 _NUMBERED_NAMES: Final = {
     "month_short": ("month", 1),
     "month_name": ("month", 1),
@@ -85,7 +90,11 @@ _NOT_PARSED_BY_SPARK: Final = {
 }
 #: The fields that say a day without a month.
 _DAY_FIELDS: Final = (
-    *("week_from_sunday", "week_from_monday", "day_of_year", "iso_year", "iso_week"),
+    "week_from_sunday",
+    "week_from_monday",
+    "day_of_year",
+    "iso_year",
+    "iso_week",
 )
 _MAX_OFFSET: Final = timedelta(hours=18)
 
@@ -94,14 +103,14 @@ def _is_zone(field: FormatField) -> bool:
     return field.name.startswith("zone") or field.name == "offset"
 
 
-def _field_expression(field: FormatField, is_java: bool, is_before_digits: bool) -> str:
+def _field_expression(field: FormatField, is_java: bool, is_before_field: bool) -> str:
     """Return a regular expression for the texts of a field.
 
     Args:
         field: The field.
-        is_java: If True, a text must have as many digits as the pattern says. If False, it may have
-            fewer, and leaves no digits to the next field.
-        is_before_digits: True if another field follows without a text between them.
+        is_java: The kind of the pattern; the module docstring says how many digits each has. A
+            field of C leaves no digits to the next field.
+        is_before_field: True if another field follows without a text between them.
     """
     name, width = field.name, field.width
     if _is_zone(field):
@@ -117,7 +126,7 @@ def _field_expression(field: FormatField, is_java: bool, is_before_digits: bool)
         return rf"\d{{1,{width}}}"
     if name == "year2":
         return r"\d{2}"
-    if name == "year" and is_before_digits and width in (1, 4):
+    if name == "year" and is_before_field and width in (1, 4):
         # A year of one to four digits would take digits of the field that follows.
         return r"\d{4}"
     if name == "year":
@@ -130,7 +139,7 @@ def _parser_expression(fields: tuple[FormatField, ...], is_java: bool) -> re.Pat
     """Return a regular expression with a group for each field that is not literal."""
     parts = []
     for index, field in enumerate(fields):
-        is_before_digits = index + 1 < len(fields) and not fields[index + 1].is_literal
+        is_before_field = index + 1 < len(fields) and not fields[index + 1].is_literal
         if field.name == "section_start":
             parts.append("(?:")
         elif field.name == "section_end":
@@ -140,7 +149,7 @@ def _parser_expression(fields: tuple[FormatField, ...], is_java: bool) -> re.Pat
         elif field.is_literal:
             parts.append(_BLANKS.sub(r"\\s+", re.escape(field.text)))
         else:
-            parts.append(f"({_field_expression(field, is_java, is_before_digits)})")
+            parts.append(f"({_field_expression(field, is_java, is_before_field)})")
     body = "".join(parts)
     return re.compile(body if is_java else rf"\s*+{body}\s*", re.ASCII)
 
@@ -280,7 +289,7 @@ def _day_field(fields: tuple[FormatField, ...]) -> str:
         ``week_from_sunday``, ``week_from_monday`` or ``day_of_year``.
 
     Raises:
-        ValueError: Two of the latter exclude each other.
+        ValueError: The fields say two kinds of days, such as those of %Y and %V.
     """
     found = ""
     for name in (field.name for field in fields):
@@ -383,7 +392,11 @@ def _c_parser(*, lenient: bool) -> Callable[[str, str], datetime | None]:
 
 
 def parse_java(text: str, pattern: str) -> datetime | None:
-    """Return the timestamp in a text of a format of Java; None for another text."""
+    """Return the timestamp in a text of a format of Java; None for another text.
+
+    Raises:
+        ValueError: The pattern is not valid.
+    """
     return _java_parser(lenient=True)(text, pattern)
 
 

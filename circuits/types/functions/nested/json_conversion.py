@@ -3,20 +3,22 @@
 A part of a value may not fit its type, such as the text ``x`` where an integer is due. The systems
 convert different parts, and do different things with a part that does not fit:
 
-================ ================================== ===============================
+================ ================================== ======================================
                  DuckDB                             Spark
-================ ================================== ===============================
-a number         from numbers, texts and booleans   from numbers
-a time           from texts                         from texts, seconds since 1970
+================ ================================== ======================================
+a number         from numbers, texts and booleans   from numbers; decimals from texts,
+                                                    too, and floats from NaN and Infinity
+a time           from texts                         from texts; an instant also from
+                                                    whole seconds since 1970
 bytes            the text                           the text is in base64
 a misfit         NULL; an error in a cast           NULL, and so is its list or map
 not an object    a struct of NULLs; null is NULL    NULL; at the top, a struct of NULLs
-================ ================================== ===============================
+================ ================================== ======================================
 
 A decimal has all digits of the text, and is rounded half up.
 
 Cost: O(bytes of the distinct texts) in Python; a text that becomes a number or a time takes some
-20 microseconds, once for each text among the most recent ones.
+20 microseconds, unless it is one of the latest texts, whose results are cached.
 """
 
 from __future__ import annotations
@@ -87,7 +89,8 @@ class _DuckdbConverter:
         """Create a converter.
 
         Args:
-            is_strict: True if a part that does not fit is an error, as in CAST.
+            is_strict: True if a part that does not fit is an error, as in CAST. An object must then
+                have exactly the fields of the struct.
             is_cast: True for CAST and TRY_CAST, which read fewer texts as numbers.
         """
         self._is_strict = is_strict
@@ -97,7 +100,8 @@ class _DuckdbConverter:
         """Return a JSON value as a value of a type.
 
         Raises:
-            ValueError: The value, or in a cast a part of it, does not fit the type.
+            ValueError, ArithmeticError: The value, or if the converter is strict a part of it, does
+                not fit the type.
         """
         if value is None:
             return None
@@ -127,7 +131,7 @@ class _DuckdbConverter:
                 raise _misfit(value, data_type)
             value = {}
         elif self._is_strict:
-            names = [name for name, _ in value.items()]
+            names = [name for name, _ in value.items()]  # a member may be repeated
             if sorted(names) != sorted(field.name for field in data_type):
                 raise _misfit(value, data_type)
         return {field.name: self._part(value.get(field.name), field.type) for field in data_type}
