@@ -7,6 +7,7 @@ duration of the row, d a constant duration, and k a constant number::
     SQL                          rewritten
     t - ts < d                   ts + d > t
     t - v < ts                   ts + v > t
+    today - d < n                day(d) + n > day(today)       d a date, n a number of days
     epoch(t - ts) < k            ts + k seconds > t
     date_diff(unit, ts, t) < k   trunc(ts) + k units > trunc(t)
     whole seconds of t - ts < k  ts + k seconds > t                for k > 0
@@ -15,12 +16,17 @@ duration of the row, d a constant duration, and k a constant number::
 Each rewritten comparison is equivalent: timestamps are whole microseconds, and adding a duration of
 days or shorter units can be undone. Adding months cannot be undone (January 31 and one month is
 February 28), so durations with months are not moved.
+
+A moved sum must not leave the range of its type where the original difference does not. So dates
+are compared by ``day``, their number of days since 1970, and a number of days beyond all dates is
+replaced by `_MAX_DAYS`. A duration longer than `_MAX_DURATION` is not moved. ``date_diff`` of an
+infinite timestamp is NULL, so infinite timestamps are replaced by NULL before the sum.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, timedelta
 from typing import Final
 
 import pyarrow as pa
@@ -42,6 +48,13 @@ _UNITS: Final = {
     "day": timedelta(days=1),
 }
 _DURATION: Final = pa.duration("us")
+_MICROSECOND: Final = timedelta(microseconds=1)
+_INT: Final = pa.int64()
+_EPOCH: Final = Literal(date(1970, 1, 1), pa.date32())
+#: More days than there are between any two dates, which have 32 bits.
+_MAX_DAYS: Final = 2**33
+#: A sum with any timestamp of the years 1 to 9999 is in the range of 64 bits of microseconds.
+_MAX_DURATION: Final = timedelta(days=100_000_000)
 
 # The left side, which does not read the time; the comparison; the right side, which reads it.
 _Comparison = tuple[Expression, str, Expression]
@@ -94,11 +107,17 @@ def _move_one(
             return moment, comparison, call("date_trunc", unit, time)
         case Call("subtract", (left, right)) if reads_time(left) and not reads_time(right):
             # value < t - right
-            if isinstance(right, Literal) or not _can_add(right, value):
+            if isinstance(right, Literal):
+                return None
+            if types.is_date(left.type) and types.is_date(right.type):
+                return _move_date(right, "add", value, comparison, left)
+            if not _can_add(right, value):
                 return None
             return call("add", right, value), comparison, left
         case Call("subtract", (left, right)) if reads_time(right) and not reads_time(left):
             # value < left - t
+            if types.is_date(left.type) and types.is_date(right.type):
+                return _move_date(left, "subtract", value, FLIPPED_COMPARISONS[comparison], right)
             if not _can_add(left, value):
                 return None
             return call("subtract", left, value), FLIPPED_COMPARISONS[comparison], right
@@ -111,22 +130,46 @@ def _move_one(
         case Call("interval_epoch", (Call("cast", (Call("subtract") as distance,)),)):
             if not isinstance(value, Literal) or value.value is None:
                 return None
-            length = timedelta(microseconds=round(value.value * 1_000_000))
-            if length / timedelta(seconds=1) != value.value:
+            length = _duration(value.value, timedelta(seconds=1))
+            if length is None or length.value / timedelta(seconds=1) != value.value:
                 return None
-            return Literal(length, _DURATION), comparison, distance
+            return length, comparison, distance
         case Call("date_diff", (Literal(str() as unit), start, end)):
             return _replace_date_diff(value, comparison, unit, start, end, reads_time)
         case Call("elapsed_units", (end, start, Literal(str() as unit))) if unit in _UNITS:
-            elapsed = call("subtract", end, start)
+            elapsed = call("subtract", *(_finite(time, reads_time) for time in (end, start)))
             return _replace_elapsed_units(value, comparison, _UNITS[unit], elapsed)
     return None
+
+
+def _move_date(
+    date: Expression, function: str, days: Expression, comparison: str, bound: Expression
+) -> _Comparison | None:
+    """Return the comparison of ``date + days`` or ``date - days`` with a date, as day numbers."""
+    if not types.is_signed_integer(days.type):
+        return None
+    if isinstance(days, Literal):
+        if days.value is not None:
+            days = Literal(max(-_MAX_DAYS, min(days.value, _MAX_DAYS)), _INT)
+    else:
+        days = days if days.type == _INT else call("cast", days, type=_INT)
+        low, high = Literal(-_MAX_DAYS, _INT), Literal(_MAX_DAYS, _INT)
+        days = call("case", call("lt", days, low), low, call("gt", days, high), high, days)
+    day = call(function, call("subtract", date, _EPOCH), days)
+    return day, comparison, call("subtract", bound, _EPOCH)
+
+
+def _duration(number: float, unit: timedelta) -> Literal | None:
+    """Return a number of units, rounded to microseconds; None if longer than `_MAX_DURATION`."""
+    if not abs(number) <= _MAX_DURATION // unit:
+        return None
+    return Literal(round(number * (unit // _MICROSECOND)) * _MICROSECOND, _DURATION)
 
 
 def _moment_of_milliseconds(number: Expression) -> Expression | None:
     """Return the timestamp with a number of milliseconds; None if it is not computed from one."""
     match number:
-        case Call("cast", (inner,)) if not types.is_integer(number.type):
+        case Call("cast", (inner,)) if _has_microseconds(number.type):
             return _moment_of_milliseconds(inner)
         case Call("multiply", (Call("epoch", (time,)), Literal(factor))) | Call(
             "multiply", (Literal(factor), Call("epoch", (time,)))
@@ -135,18 +178,25 @@ def _moment_of_milliseconds(number: Expression) -> Expression | None:
             return time if is_exact and factor == 1000 else None
         case Call("add" | "subtract" as function, (inner, Literal(shift))):
             moment = _moment_of_milliseconds(inner)
-            if moment is None or shift is None or shift != round(shift):
+            if moment is None or shift is None:
                 return None
-            return call(function, moment, Literal(timedelta(milliseconds=round(shift)), _DURATION))
+            length = _duration(shift, timedelta(milliseconds=1))
+            if length is None or shift != round(shift):
+                return None
+            return call(function, moment, length)
     return None
+
+
+def _has_microseconds(type: pa.DataType) -> bool:
+    """Return whether a number of milliseconds keeps its microseconds when it is cast to a type."""
+    return bool(types.is_float64(type) or (types.is_decimal(type) and type.scale >= 3))
 
 
 def _can_add(time: Expression, amount: Expression) -> bool:
     """Return whether adding an amount to a time is exact, and can be undone."""
-    if types.is_date(time.type):
-        return bool(types.is_integer(amount.type))
-    is_constant = isinstance(amount, Literal) and isinstance(amount.value, timedelta)
-    return is_constant and bool(types.is_timestamp(time.type))
+    if not (isinstance(amount, Literal) and isinstance(amount.value, timedelta)):
+        return False
+    return bool(types.is_timestamp(time.type)) and abs(amount.value) <= _MAX_DURATION
 
 
 def _is_zero(months: Expression) -> bool:
@@ -170,8 +220,13 @@ def _replace_date_diff(
     """Replace a number of unit boundaries by the difference of the two times, both truncated."""
     if unit not in _UNITS or not isinstance(value, Literal) or not isinstance(value.value, int):
         return None
-    starts = [call("date_trunc", Literal(unit, pa.string()), time) for time in (start, end)]
-    length = Literal(value.value * _UNITS[unit], _DURATION)
+    length = _duration(value.value, _UNITS[unit])
+    if length is None:
+        return None
+    starts = [
+        call("date_trunc", Literal(unit, pa.string()), _finite(time, reads_time))
+        for time in (start, end)
+    ]
     distance = call("subtract", starts[1], starts[0])
     return length, comparison, distance
 
@@ -188,6 +243,22 @@ def _replace_elapsed_units(
     is_at_least = comparison in ("lt", "le")
     # If least > 0, least <= q is equivalent to least * unit <= distance. Otherwise the rounding
     # towards 0 makes it equivalent to (least - 1) * unit < distance.
+    length = _duration(least if least > 0 else least - 1, unit)
+    if length is None:
+        return None
     if least > 0:
-        return Literal(least * unit, _DURATION), "le" if is_at_least else "gt", distance
-    return Literal((least - 1) * unit, _DURATION), "lt" if is_at_least else "ge", distance
+        return length, "le" if is_at_least else "gt", distance
+    return length, "lt" if is_at_least else "ge", distance
+
+
+def _finite(time: Expression, reads_time: Callable[[Expression], bool]) -> Expression:
+    """Return a time of the row as a timestamp, with NULL instead of an infinite one."""
+    if reads_time(time):
+        return time
+    if types.is_date(time.type):
+        time = call("cast", time, type=pa.timestamp("us"))
+    tests = (
+        call("eq", time, call("cast", Literal(text, pa.string()), type=time.type))
+        for text in ("infinity", "-infinity")
+    )
+    return call("case", call("or", *tests), Literal(None, time.type), time)

@@ -414,3 +414,78 @@ def test_results_that_stay_when_rows_expire_cannot_depend_on_the_time():
         circuit_of("ts < now()", input_options=options)
     with pytest.raises(InputOptionsError, match=r"now\(\) over input 'r'"):
         compile_sql("SELECT id, now() AS t FROM r", SCHEMAS, input_options=options)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "current_date - d < 2147483647",
+        "current_date - d > -2147483647",
+        "d - current_date >= 2147483000",
+        "current_date - d < id",
+        "current_date - d >= -id",
+        "d - current_date < id",
+        "DATE '2024-03-01' - current_date > 1",
+        "date_diff('day', ts, now()) < 100000000",
+        "date_diff('day', ts, now()) > -5",
+        "date_diff('hour', d, now()) >= -5",
+        "date_sub('day', ts, now()) < 5",
+        "date_sub('day', ts, now()) >= -5",
+    ],
+)
+def test_a_moved_sum_is_right_for_extreme_and_infinite_values(condition):
+    ids = [0, 1, -1, 5, 2**31 - 1, -(2**31), 2**62, -(2**62)]
+    ticks = [2**63 - 1, -(2**63 - 1), *(n * 86_400_000_000 for n in (0, 19_000, 19_790, 20_000))]
+    days = [0, 19_000, 19_780, 19_781, 19_785, 20_000, 2_000_000]
+    rows = [(n, t, d) for n in ids for t in ticks for d in days]
+    columns = [pa.array(column, INT) for column in zip(*rows, strict=True)]
+    columns[1] = columns[1].cast(STAMP)
+    columns[2] = columns[2].cast(pa.int32()).cast(pa.date32())
+    table = pa.Table.from_arrays(columns, names=["id", "ts", "d"])
+    circuit = compile_sql(f"SELECT * FROM r WHERE {condition}", SCHEMAS)
+    weights = pa.array([1] * len(rows), INT)
+    output = circuit.step({"r": table.append_column("weight", weights)}, now=NOON)["view"]
+    query = condition.replace("now()", f"TIMESTAMP '{NOON}'")
+    query = query.replace("current_date", f"DATE '{NOON.date()}'")
+    with duckdb.connect() as connection:
+        connection.register("r", table)
+        expected = connection.sql(f"SELECT * FROM r WHERE {query}").to_arrow_table()
+
+    def codes(result: pa.Table) -> Counter:
+        parts = [
+            result.column(name).cast(pa.int32() if name == "d" else INT).to_pylist()
+            for name in ("id", "ts", "d")
+        ]
+        return Counter(zip(*parts, strict=True))
+
+    assert codes(output) == codes(expected)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "date_diff('day', ts, now()) < 1000000000",
+        "date_sub('day', ts, now()) > -1000000000",
+        "extract(epoch FROM now() - ts) < 1e300",
+        "epoch(ts) * 1000 - 1e300 > epoch_ms(now())",
+    ],
+)
+def test_a_duration_beyond_all_times_is_no_error_of_python(condition):
+    try:
+        circuit_of(condition).step({"r": rows_at(0)}, now=NOON)
+    except SqlError as error:
+        assert "now()" in str(error)
+
+
+def test_a_number_of_milliseconds_is_rounded_as_its_cast_does():
+    rows = [{"id": n, "ts": NOON + timedelta(microseconds=400 * n)} for n in range(5)]
+    counts = []
+    for type in ("BIGINT", "DOUBLE", "DECIMAL(18, 3)", "DECIMAL(18, 0)"):
+        condition = f"CAST(epoch(ts) * 1000 AS {type}) > epoch_ms(now())"
+        try:
+            output = circuit_of(condition).step({"r": rows}, now=NOON)["view"]
+        except SqlError:
+            counts.append(None)
+        else:
+            counts.append(len(output))
+    assert counts == [3, 4, 4, None]
