@@ -64,6 +64,7 @@ SELECT id, struct_insert(s, z := i), struct_update(s, x := i), struct_keys(s) FR
 SELECT id, struct_concat(s, {'b': a}) FROM t
 SELECT id, json_object('a', i, 'b', s), json_array(i, t, json_object('x', a), j::JSON) FROM t
 SELECT id, row_to_json(s), array_to_json(a), json_array(), json_object() FROM t
+SELECT id, repeat(a, 2), repeat(b, i), repeat(NULL::INT[], 2) FROM t WHERE i < 9 OR i IS NULL
 SELECT id, a, s, m, n FROM t
 SELECT id, a[1], a[i], a[-1], a[0], m['k'], m['zz'] FROM t
 SELECT id, s.x, t.s.y, s['x'], (s).y FROM t

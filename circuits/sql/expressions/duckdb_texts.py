@@ -41,7 +41,9 @@ def _repeat(clause: Clause, node: exp.Expr, value: Expression, count: Expression
         return clause.call(node, "bytes_repeat", value, count)
     is_list = arrow.is_list(value.type) or arrow.is_large_list(value.type)
     if is_list:
-        return clause.call(node, "list_flatten", clause.call(node, "list_repeat", value, count))
+        repeated = clause.call(node, "list_flatten", clause.call(node, "list_repeat", value, count))
+        is_null = clause.call(node, "is_null", value)
+        return clause.call(node, "case", is_null, Literal(None, repeated.type), repeated)
     return clause.call(node, "repeat", value, count)
 
 

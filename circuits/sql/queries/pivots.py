@@ -188,7 +188,9 @@ def _unpivot_query(scope: Scope, pivot: exp.Pivot) -> exp.Expr:
     """Return one SELECT per group of values, combined by UNION ALL."""
     source, names = scope.source, [column.name for column in scope.columns]
     if pivot.args.get("fields"):
-        (field,) = pivot.args["fields"]
+        field, *others = pivot.args["fields"]
+        if others:
+            raise source.unsupported(others[0], "UNPIVOT with several FOR", "write several UNPIVOT")
         name, items = field.this.name, field.expressions
         (values,) = pivot.expressions
         parts = values.expressions if isinstance(values, exp.Tuple) else [values]

@@ -183,7 +183,7 @@ def _read_data(
 
 
 def _reads(select: exp.Select | None, *names: str, star: bool = False) -> bool:
-    """Return whether a SELECT names one of the columns, or with ``star`` all columns.
+    """Return whether a SELECT may name one of the columns, or with ``star`` all columns.
 
     Without a SELECT around the table, its columns are read as by ``*``.
     """
@@ -191,6 +191,8 @@ def _reads(select: exp.Select | None, *names: str, star: bool = False) -> bool:
         return star
     for node in select.walk():
         if isinstance(node, exp.Column) and node.name.lower() in names:
+            return True
+        if star and isinstance(node, exp.Columns):  # its pattern may match any name
             return True
         if star and isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
             return True

@@ -170,6 +170,11 @@ QUERIES = [
     r"SELECT s LIKE 'h\ello' FROM t",
     r"SELECT s LIKE ANY (ARRAY['a\%b', 'x%']), s LIKE 'a#%b' ESCAPE '#' FROM t",
     "SELECT to_hex(a), to_hex(b), to_hex(255) FROM t",
+    "SELECT to_hex(-a), to_hex(a - 5), to_hex(~a * 2), to_hex(-b), to_hex(a - b) FROM t",
+    "SELECT to_hex(-(1::int)), to_hex(-(1::bigint)), to_hex(-2147483648), to_hex(-(1)) FROM t",
+    "SELECT round(201 / 200.0, 2), round((200 + a) / 200.0, 2), round(1.005, 2) FROM t",
+    "SELECT log(10, 1000), log(3, 9), log(0.5, 8), log(5, 125 + a - a), log(7, 50) FROM t",
+    "SELECT substring(s, 2, abs(a)), substring(s, -2, 0), substring(s, 2, NULL) FROM t",
     "SELECT format('%s is %s%%', s, a), format('%2$s-%1$s', s, f) FROM t",
     "SELECT format('%5s|%-6s|', s, a) FROM t",
     "SELECT format('%L', s), format('plain'), quote_literal(s), quote_nullable(a) FROM t",
@@ -409,6 +414,9 @@ def test_division_by_zero_is_an_error(server, query):
         *((f"ln({x})", "logarithm of (zero|a negative number)") for x in ("f", "x", "b")),
         *((f"{n}(x)", "logarithm of (zero|a negative number)") for n in ("log", "log10")),
         ("log(2, x)", "logarithm of (zero|a negative number)"),
+        ("log(1 + b - b, 5)", "division by zero"),
+        ("substring(s, 2, a - 2)", "negative substring length not allowed"),
+        ("substring(s, -2, -1)", "negative substring length not allowed"),
     ],
 )
 def test_a_root_or_logarithm_outside_of_its_domain_is_an_error(server, call, message):
@@ -435,6 +443,9 @@ def test_a_root_or_logarithm_outside_of_its_domain_is_an_error(server, call, mes
         ("SELECT format('%s %s', s) FROM t", "there is 1 value"),
         ("SELECT format('%s %s %s', s, a) FROM t", "there are 2 values"),
         ("SELECT (a, b) IS NOT NULL FROM t", "IS NOT NULL of each"),
+        ("SELECT jsonb_set(s) FROM t", r"jsonb_set\(\) takes 3 or 4 arguments"),
+        ("SELECT jsonb_insert(s, '{a}') FROM t", r"jsonb_insert\(\) takes 3 or 4 arguments"),
+        ("SELECT * FROM t UNPIVOT (v FOR n IN (a) m IN (b))", "UNPIVOT with several FOR"),
     ],
 )
 def test_other_meanings_in_postgresql_are_refused(query, message):

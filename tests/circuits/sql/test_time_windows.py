@@ -236,6 +236,11 @@ VIEWS = {
            FROM TABLE(SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND))""",
         f"SELECT k, ts, v, b, f FROM {SESSIONS}",
     ),
+    "columns of sessions by a pattern": (
+        """SELECT k, COLUMNS('window_.*')
+           FROM TABLE(SESSION(TABLE e PARTITION BY k, DESCRIPTOR(ts), INTERVAL '5' SECOND))""",
+        f"SELECT k, b, f FROM {SESSIONS}",
+    ),
     "sessions of some rows": (
         f"""SELECT k, SESSION_ROWTIME(ts, INTERVAL '5' SECOND), max(v) FROM e WHERE k = 1
            {BY_SESSION}

@@ -70,6 +70,8 @@ def _path_reader(function: str) -> Reader:
 
     def read(clause: Clause, node: exp.Expr) -> Expression:
         if isinstance(node, exp.Anonymous):
+            if not 3 <= len(node.expressions) <= 4:
+                raise clause.source.error(node, f"{node.name}() takes 3 or 4 arguments")
             document, path, *others = node.expressions
         else:
             clause.source.allow_arguments(node, "this", "expression", "json_type")

@@ -87,6 +87,9 @@ def _read_round(clause: Clause, node: exp.Round) -> Expression:
     is_float = pa.types.is_floating(value.type) and not is_numeric(clause, node.this, value)
     if is_float and not digits:
         return clause.call(node, "round_half_even", value, integer_literal(0))
+    if pa.types.is_floating(value.type) and digits:
+        # PostgreSQL rounds to digits only a numeric, which has the decimal digits of the float.
+        return clause.call(node, "round_text_half_up", value, *digits)
     return clause.call(node, "round", value, *digits)
 
 
@@ -102,6 +105,22 @@ def bits_of(node: exp.Expr, value: Expression) -> int:
     return int(value.type.bit_width)
 
 
+_INTEGER_OPERATORS: Final = (
+    *(exp.Add, exp.Sub, exp.Mul, exp.Div, exp.IntDiv, exp.Mod),
+    *(exp.BitwiseAnd, exp.BitwiseOr, exp.BitwiseXor),
+)
+
+
+def _bits_of_operands(clause: Clause, node: exp.Expr) -> int:
+    """Return the bits of an integer in PostgreSQL; an operator has those of its wider operand."""
+    is_constant = isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal)
+    if isinstance(node, exp.Paren | exp.Neg | exp.BitwiseNot) and not is_constant:
+        return _bits_of_operands(clause, node.this)
+    if isinstance(node, _INTEGER_OPERATORS):
+        return max(_bits_of_operands(clause, side) for side in (node.left, node.right))
+    return bits_of(node, clause.read(node))
+
+
 def _read_hex(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``to_hex(i)``; a negative number has the digits of its two's complement."""
     if len(node.expressions) != 1:
@@ -111,7 +130,7 @@ def _read_hex(clause: Clause, node: exp.Anonymous) -> Expression:
         raise clause.source.error(
             node, f"to_hex() takes an integer, not {value.type}; write encode(x, 'hex') for bytes"
         )
-    if bits_of(node.expressions[0], value) <= 32:
+    if _bits_of_operands(clause, node.expressions[0]) <= 32:
         value = clause.call(node, "bit_and_of", value, integer_literal(2**32 - 1))
     return clause.call(node, "lower", clause.call(node, "hex_integer", value))
 
@@ -162,8 +181,17 @@ def _read_log(clause: Clause, node: exp.Anonymous) -> Expression:
         raise clause.source.error(node, f"{node.name}() takes a number, or a base and a number")
     if len(values) == 1:
         return _check_domain(clause, node, "log10", values[0])
-    base, logarithm = (_check_domain(clause, node, "ln", value) for value in values)
-    return clause.call(node, "divide", logarithm, base)
+    logarithms = [_check_domain(clause, node, "ln", value) for value in values]
+    quotient = clause.call(node, "divide", *reversed(logarithms))
+    # The logarithm of an exact power is a whole number, which the quotient may miss.
+    base, value = (clause.call(node, "cast", value, type=pa.float64()) for value in values)
+    whole = clause.call(node, "round", quotient)
+    is_power = clause.call(node, "eq", clause.call(node, "power", base, whole), value)
+    result = clause.call(node, "case", is_power, whole, quotient)
+    is_one = clause.call(node, "eq", base, integer_literal(1))
+    error = clause.call(node, "raise_error", string_literal("division by zero"))
+    error = clause.call(node, "cast", error, type=result.type)
+    return clause.call(node, "case", is_one, error, result)
 
 
 def _read_scale(clause: Clause, node: exp.Anonymous) -> Expression:

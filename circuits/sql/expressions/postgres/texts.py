@@ -53,7 +53,16 @@ def _read_substring(clause: Clause, node: exp.Substring) -> Expression:
         return clause.call(node, "substring", value, first)
     end = clause.call(node, "add", start, length[0])
     count = clause.call(node, "subtract", end, first)
-    return clause.call(node, "substring", value, first, at_least(clause, node, count, 0))
+    part = clause.call(node, "substring", value, first, at_least(clause, node, count, 0))
+    if isinstance(length[0], Literal) and isinstance(length[0].value, int) and length[0].value >= 0:
+        return part
+    is_negative = clause.call(node, "lt", length[0], integer_literal(0))
+    is_given = clause.call(node, "not", clause.call(node, "is_null", part))
+    error = clause.call(
+        node, "raise_error", string_literal("negative substring length not allowed")
+    )
+    error = clause.call(node, "cast", error, type=part.type)
+    return clause.call(node, "case", clause.call(node, "and", is_given, is_negative), error, part)
 
 
 def _matching_part(
