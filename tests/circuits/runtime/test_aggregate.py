@@ -104,6 +104,48 @@ def test_one_big_step_equals_its_singletons(stream):
     assert total.to_dict() == one_delta
 
 
+def test_a_row_that_is_deleted_in_other_portions_leaves_no_state():
+    operator, _ = operator_of([INT, INT], (0,), [("sum", 1, False)])
+    step(operator, ZSet.from_rows([(1, 2**31)], [2]), first=True)
+    assert step(operator, ZSet.from_rows([(1, 2**31)], [-1])) == {(1, 2**32): -1, (1, 2**31): 1}
+    assert step(operator, ZSet.from_rows([(1, 2**31)], [-1])) == {(1, 2**31): -1}
+    assert not operator.traces[0].to_zset().to_dict()
+
+
+def test_a_sum_that_is_not_zero_is_kept_without_rows():
+    operator, _ = operator_of([INT, INT], (0,), [("sum", 1, False)])
+    step(operator, ZSet.from_rows([(1, 2**33), (1, 5)], [1, -1]), first=True)
+    assert step(operator, ZSet.from_rows([(1, 5)], [2])) == {(1, 2**33 + 5): 1}
+
+
+LARGE_NUMBERS = {
+    INT: [-(2**31), 2**31, 2**62, -1, None],
+    pa.float64(): [0.1, -1e300, 5e-324, 2.0**40, float("inf"), float("nan"), None],
+    pa.decimal128(38, 2): [Decimal("-0.01"), Decimal(2**31), Decimal(10**35), None],
+}
+
+
+@given(st.data())
+@settings(max_examples=150)
+def test_after_all_rows_are_deleted_in_any_portions_the_state_is_empty(data):
+    type_ = data.draw(st.sampled_from(list(LARGE_NUMBERS)))
+    keys = data.draw(st.sampled_from([(), (0,)]))
+    calls = [("count", 1, False), ("avg", 1, False)]
+    operator, codecs = operator_of([INT, type_], keys, calls[data.draw(st.integers(0, 1)) :])
+    types = [INT, type_]
+    row = st.tuples(st.sampled_from([1, 2]), st.sampled_from(LARGE_NUMBERS[type_]))
+    weights = st.sampled_from([-(2**33), -3, -1, 1, 2, 3, 100, 2**33])
+    changes = data.draw(st.lists(st.tuples(row, weights), max_size=6))
+    deleted = []
+    for row, weight in changes:
+        portion = data.draw(st.sampled_from([weight, 1, -1, 7]))
+        deleted += [(row, -portion), (row, portion - weight)]
+    changes += data.draw(st.permutations(deleted))
+    for number, change in enumerate(changes):
+        step(operator, encode([change], types, codecs), first=not number)
+    assert not operator.traces[0].to_zset().to_dict()
+
+
 def test_without_keys_the_first_step_returns_the_row_even_for_empty_input():
     operator, _ = operator_of([INT], (), [("count", None, False), ("sum", 0, False)])
     null = -(2**63)

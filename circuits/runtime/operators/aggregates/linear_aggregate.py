@@ -20,6 +20,10 @@ the only aggregate, slot 0 has the number of rows, slot 128 the number of NULLs 
 
     delta of the state   {(7,0): 1, (7,256): 3}  {(7,0): 1, (7,256): 5}  {(7,0): -1, (7,256): -3}
 
+The digits of x times a weight have carries, so those of 2 x need not be twice those of x. A row of
+weight 2 that is deleted in two portions may leave digits whose sum is 0. `LinearAggregate.read`
+removes such digits from groups without rows.
+
 ``partial`` is linear, so the state of a group is the sum of the partial aggregates of its rows. The
 state is a trace with a few rows per group, regardless of the size of the group. The trace has no
 rows of weight zero, so a column without NULLs has no row for its slot of NULLs. An aggregate with
@@ -36,7 +40,7 @@ trace.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Final
 
@@ -48,6 +52,7 @@ from circuits.runtime.operators.aggregates.bit_counts import BitCounts
 from circuits.runtime.operators.aggregates.comoment import comoment_codes, moment_codes
 from circuits.runtime.operators.aggregates.compiled_sums import CompiledSums, Quantity, ResultCall
 from circuits.runtime.operators.aggregates.exact_sum import (
+    FIRST_SPECIAL_POSITION,
     MAX_DIGITS,
     Digits,
     ExactSum,
@@ -58,12 +63,13 @@ from circuits.runtime.operators.aggregates.sum_encoder import SumEncoder
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL, Codec
 from dbsp_wcoj import Trace, WeightOverflowError, ZSet
+from dbsp_wcoj.kernels.values.digits import sum_to_integers
 from dbsp_wcoj.kernels.values.group_changes import (
     first_slot_weights,
     rows_of_slots,
 )
 from dbsp_wcoj.storage.group_lookup import GroupSlots, group_slots
-from dbsp_wcoj.storage.trace import Staged
+from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, TASKS_PER_THREAD, current_workers, run_tasks
 from dbsp_wcoj.zset import Int64Array, add_in_order, consolidated_rows
 
@@ -233,6 +239,12 @@ class LinearAggregate:
             exact, [_digits(state, slot) for slot in slots], counts, present
         )
 
+    @cached_property
+    def _digit_quantities(self) -> list[int]:
+        """The numbers of the quantities that are numbers split into digits."""
+        slots = [slot for (kind, _), (slot, _) in self._quantities.items() if kind != "bits"]
+        return [slot // MAX_DIGITS for slot in slots]
+
     @property
     def distinct_slots(self) -> dict[tuple[int, ...], int]:
         """The slot of each list of columns that some call aggregates with ``distinct``.
@@ -392,15 +404,66 @@ class LinearAggregate:
         Raises:
             WeightOverflowError: A weight would leave int64.
         """
-        step = None
-        if len(delta):
-            try:
-                step = self.trace.prepare(delta)
-            except WeightOverflowError as error:
-                raise self._overflow(error) from None
+        step = self._prepare(delta)
+        state = group_slots(self.trace, groups, step)
+        if step is not None and self._digit_quantities:
+            zeros = self._digits_of_zero(groups, state)
+            if zeros is not None:
+                step = self._prepare(delta + zeros)
+                state = group_slots(self.trace, groups, step)
+        if step is not None:
             step.lookups = groups.shape[1]
             staged.append(step)
-        return group_slots(self.trace, groups, step)
+        return state
+
+    def _prepare(self, delta: ZSet) -> TraceStep | None:
+        """Stage a delta of the state; None if it is empty."""
+        if not len(delta):
+            return None
+        try:
+            return self.trace.prepare(delta)
+        except WeightOverflowError as error:
+            raise self._overflow(error) from None
+
+    def _digits_of_zero(self, groups: Int64Array, state: GroupSlots) -> ZSet | None:
+        """Return the delta that removes the digits of sums of 0 from groups without rows.
+
+        Args:
+            groups: The keys of n groups.
+            state: Their old and new state, see `read`.
+
+        Complexity:
+            O(slots); one or two passes over whole columns if all groups with a state have rows.
+        """
+        indices, slots, amounts = state
+        n = groups.shape[1]
+        with_rows = len(slots) - np.count_nonzero(slots)
+        if with_rows == 2 * n:
+            return None
+        with_state = np.count_nonzero(indices[1:] != indices[:-1]) + bool(len(indices))
+        if with_rows == with_state:
+            return None
+        has_rows = np.isin(indices, indices[slots == 0])
+        quantities, positions = np.divmod(slots, MAX_DIGITS)
+        is_digit = np.isin(quantities, self._digit_quantities) & (
+            positions < FIRST_SPECIAL_POSITION
+        )
+        rows = np.flatnonzero((indices >= n) & ~has_rows & is_digit)
+        if not len(rows):
+            return None
+        sums = indices[rows] * (int(quantities.max()) + 1) + quantities[rows]
+        is_first = np.diff(sums, prepend=-1) != 0
+        sum_indices = np.cumsum(is_first) - 1
+        # From the first position on: a multiple of a sum is 0 if and only if the sum is.
+        positions = positions[rows] - positions[rows][is_first][sum_indices]
+        words = np.zeros((1, int(sum_indices[-1]) + 1), np.int64)
+        fits = np.ones(words.shape[1], np.bool)
+        sum_to_integers(sum_indices, positions, np.ascontiguousarray(amounts[rows]), words, fits)
+        rows = rows[(fits & (words[0] == 0))[sum_indices]]
+        if not len(rows):
+            return None
+        keys = groups[:, indices[rows] - n]
+        return consolidated_rows(np.concatenate((keys, slots[rows][np.newaxis])), -amounts[rows])
 
     def _subtract_nulls(
         self, row_counts: Int64Array, nulls: Int64Array, exists: BoolArray
