@@ -26,7 +26,7 @@ its compiler.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Protocol
@@ -88,8 +88,16 @@ class Frontier(ABC):
         """Return the bound as a code; None if there is none yet."""
 
     @abstractmethod
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        """Return a value that is equal for two frontiers only if they are the same bound.
+
+        Args:
+            hash_of_node: Returns the structural hash of a node, by its position in the graph.
+        """
+
+    @abstractmethod
     def label(self) -> str:
-        """Return the bound as a text for explain."""
+        """Return the bound as a text for explain; it may be the same for several bounds."""
 
 
 #: Bounds of the columns of a node, by position; a column that is not listed has none.
@@ -112,6 +120,9 @@ class WatermarkOf(Frontier):
     def value(self, source: FrontierSource) -> int | None:
         return source.watermark(self.input)
 
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        return "watermark", self.input, self.expiry_text
+
     def label(self) -> str:
         return f"watermark of {self.input}{self.expiry_text}"
 
@@ -126,6 +137,9 @@ class FunctionOf(Frontier):
     def value(self, source: FrontierSource) -> int | None:
         value = self.base.value(source)
         return None if value is None else source.apply(self.function, value)
+
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        return "function", self.base.key(hash_of_node), self.function
 
     def label(self) -> str:
         return label(self.function, [self.base.label()])
@@ -143,6 +157,9 @@ class Shifted(Frontier):
         value = self.base.value(source)
         return None if value is None else max(-_MAX_CODE, min(value + self.ticks, _MAX_CODE))
 
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        return "shift", self.base.key(hash_of_node), self.ticks, self.type
+
     def label(self) -> str:
         sign = "-" if self.ticks < 0 else "+"
         return f"{self.base.label()} {sign} {_duration(abs(self.ticks), self.type)}"
@@ -158,6 +175,9 @@ class Least(Frontier):
         values = [part.value(source) for part in self.parts]
         known = [value for value in values if value is not None]
         return min(known) if len(known) == len(values) else None
+
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        return "least", frozenset(part.key(hash_of_node) for part in self.parts)
 
     def label(self) -> str:
         return f"least({', '.join(part.label() for part in self.parts)})"
@@ -182,6 +202,9 @@ class OldestSession(Frontier):
         oldest = source.oldest_session(self.node)
         return time if oldest is None else min(time, oldest)
 
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        return "session", self.time.key(hash_of_node), hash_of_node(self.node)
+
     def label(self) -> str:
         return "start of the oldest open session"
 
@@ -192,6 +215,9 @@ class _Never(Frontier):
 
     def value(self, source: FrontierSource) -> int | None:
         return _MAX_CODE
+
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        return "never"
 
     def label(self) -> str:
         return "never"

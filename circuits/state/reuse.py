@@ -22,7 +22,7 @@ taken over only if the new graph drops rows by the same bound.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import replace
 
 from circuits.plan.expressions import Column, Expression, columns_of, substitute
@@ -211,18 +211,15 @@ class Reuse:
     def _reused_traces(self) -> dict[str, str]:
         """Return the old name of each new trace that takes over an old one."""
         reused = {}
+        hash_of_new = self._hashes.__getitem__
         for position, old_position in self.nodes.items():
             node, old_node = self.new.nodes[position], self.old.nodes[old_position]
             pairs = []
-            if _bound_of_relation(self.old, old_position) in (
-                None,
-                _bound_of_relation(self.new, position),
-            ):
+            old_bound = _bound_of_relation(self.old, old_position, self._hash_of_old)
+            if old_bound in (None, _bound_of_relation(self.new, position, hash_of_new)):
                 pairs.append((relation_trace(node.state_name), relation_trace(old_node.state_name)))
-            if _bound_of_operator(self.old, old_position) in (
-                None,
-                _bound_of_operator(self.new, position),
-            ):
+            old_bound = _bound_of_operator(self.old, old_position, self._hash_of_old)
+            if old_bound in (None, _bound_of_operator(self.new, position, hash_of_new)):
                 count = len(getattr(node.operator, "traces", ()))
                 pairs += [
                     (
@@ -240,25 +237,32 @@ class Reuse:
                     reused[name] = old_name
         return reused
 
+    def _hash_of_old(self, old_position: int) -> str:
+        return self.old.nodes[old_position].hash
+
 
 def is_partial(graph: Graph, position: int) -> bool:
     """Return True if the trace that joins read does not have all rows of a node any more."""
-    return _bound_of_relation(graph, position) is not None
+    return graph.state_bounds is not None and position in graph.state_bounds.relation_bounds
 
 
-def _bound_of_relation(graph: Graph, position: int) -> Hashable | None:
+def _bound_of_relation(
+    graph: Graph, position: int, hash_of_node: Callable[[int], str | None]
+) -> Hashable | None:
     """Return by which bound rows of a node are dropped from its trace; None for none."""
     bound = None if graph.state_bounds is None else graph.state_bounds.relation_bounds.get(position)
-    return None if bound is None else (bound.column, bound.frontier.label())
+    return None if bound is None else (bound.column, bound.frontier.key(hash_of_node))
 
 
-def _bound_of_operator(graph: Graph, position: int) -> Hashable | None:
+def _bound_of_operator(
+    graph: Graph, position: int, hash_of_node: Callable[[int], str | None]
+) -> Hashable | None:
     """Return by which bounds rows are dropped from the traces of an operator; None for none."""
     bounds = graph.state_bounds
     if bounds is None:
         return None
     sessions = bounds.sessions.get(position)
     if sessions is not None:
-        return sessions.frontier.label()
+        return sessions.frontier.key(hash_of_node)
     traces = bounds.operators.get(position, ())
-    return tuple((bound.column, bound.frontier.label()) for bound in traces) or None
+    return tuple((bound.column, bound.frontier.key(hash_of_node)) for bound in traces) or None

@@ -722,6 +722,30 @@ def test_views_over_event_time_after_random_changes_equal_those_that_ran_from_th
     play_timed(seed)
 
 
+@pytest.mark.parametrize("gap", [5, 500])
+def test_a_trace_that_sessions_of_another_gap_have_cut_is_not_reused(gap):
+    def sessions(gap: int) -> Circuit:
+        query = f"""CREATE VIEW v AS SELECT s.k, s.ts, b.ts AS at
+            FROM TABLE(SESSION(TABLE a PARTITION BY k, DESCRIPTOR(ts), {gap})) s
+            JOIN b ON b.k = s.k AND b.ts BETWEEN s.window_start AND s.window_start + 10"""
+        schema = "k bigint not null, ts bigint not null"
+        options = {n: InputOptions(lateness=Lateness("ts", 5), keep="all") for n in "ab"}
+        return compile_sql(query, {"a": schema, "b": schema}, input_options=options)
+
+    def rows(*times: int) -> list[dict]:
+        return [{"k": 1, "ts": ts} for ts in times]
+
+    old, new, fresh = sessions(5), sessions(gap), sessions(gap)
+    history = [{"a": rows(0), "b": rows(1, 3)}, {"a": rows(100), "b": rows(100)}]
+    history.append({"a": rows(200), "b": rows(200)})
+    for tables in history:
+        old.step(tables)
+        fresh.step(tables)
+    ProgramChange(old, new).apply()
+    for tables in ({"a": rows(300), "b": rows(301)}, {"a": rows(400)}):
+        assert step_bags(new, tables) == step_bags(fresh, tables)
+
+
 # User-defined functions
 
 CALLS = "CREATE VIEW a AS SELECT k, f(x) AS v FROM t;"
