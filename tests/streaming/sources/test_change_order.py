@@ -10,6 +10,7 @@ import pytest
 
 from circuits import InputOptions, compile_sql
 from streaming import EventsError, ViewSink
+from streaming.cli.arguments.options import PAGE_PORT
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.source import SourceArgument
 from streaming.cli.commands import run as run_module
@@ -114,7 +115,8 @@ def run(source, **more):
     options = {
         "query": QUERY, "source": [source], "once": True, "bad_rows": "fail", "threads": 1,
         "formula": "collapsed", "memory": "1g", "state_mode": "700", "log_format": "text",
-        "dialect": "duckdb", "ui_host": "127.0.0.1", "ui_port": 0, "metrics_host": "127.0.0.1",
+        "dialect": "duckdb", "ui_host": "127.0.0.1", "ui_port": PAGE_PORT,
+        "metrics_host": "127.0.0.1",
     }  # fmt: skip
     names = {field.name for field in fields(RunOptions)} - {"sources", "sinks", "labels"}
     names -= {"dead_letter_days", "dead_letter_size"}
