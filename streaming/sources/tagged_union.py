@@ -86,7 +86,7 @@ def _with_texts_of_variants(df: DataFrame) -> DataFrame:
 def _wrap_rows(relation: str, df: DataFrame) -> DataFrame:
     """Return the envelope of the rows of one relation."""
     df = _with_texts_of_variants(df)
-    columns = [name for name in df.columns if name not in (WEIGHT, SEQUENCE, RELATION)]
+    columns = [name for name in df.columns if name not in (WEIGHT, SEQUENCE)]
     if not columns:
         raise FeedError(
             f"the stream of {relation!r} has only the columns {df.columns}: add columns of rows"

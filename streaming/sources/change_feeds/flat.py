@@ -393,13 +393,14 @@ def _read_weights(
 
 
 def _read_booleans(feed: FlatFeed, column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Return a column as booleans, NULL for a text that is neither true nor false."""
+    """Return a column as booleans, NULL for NaN, and for a text that is neither true nor false."""
     type = column.type
     if types.is_boolean(type) or types.is_null(type):
         return column.cast(pa.bool_())
     if types.is_integer(type) or types.is_floating(type) or types.is_decimal(type):
         zero = Decimal(0) if types.is_decimal(type) else 0
-        return pc.not_equal(column, pa.scalar(zero, type))
+        is_true = pc.not_equal(column, pa.scalar(zero, type))
+        return _only(is_true, pc.invert(pc.is_nan(column))) if types.is_floating(type) else is_true
     if types.is_string(type) or types.is_large_string(type):
         words = pc.ascii_lower(pc.ascii_trim_whitespace(column))
         is_true = pc.is_in(words, pa.array(TRUE_TEXTS, type))

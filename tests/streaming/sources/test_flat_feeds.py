@@ -145,6 +145,14 @@ def test_a_deletion_flag_that_is_neither_true_nor_false_is_a_dead_letter(spark):
     assert [letter["reason"] for letter in letters] == ["gone is maybe, neither true nor false"]
 
 
+def test_a_deletion_flag_that_is_nan_is_a_dead_letter():
+    table = pa.table({"id": [1, 2, 3, 4], "gone": [1.0, float("nan"), None, 0.0]})
+    changes = UpsertFeed(deleted="gone").read_changes(table)
+    assert changes.weights.to_pylist() == [-1, 1, 1, 1]
+    (reasons,) = changes.errors
+    assert reasons.to_pylist() == [None, "gone is nan, neither true nor false", None, None]
+
+
 @pytest.mark.parametrize("version", ["1.5D", "9223372036854775807L", "'x'"])
 def test_a_version_that_is_not_an_integer_is_refused(spark, version):
     rows = spark.sql(f"SELECT 1L AS id, 'a' AS name, 'insert' AS _change_type, {version} AS v")

@@ -75,6 +75,19 @@ def test_frames_that_cannot_be_merged_are_refused(spark):
             merge(frames, **more)
 
 
+@pytest.mark.parametrize("weight", ["1", "1.0D"])
+def test_a_column_relation_is_data_of_its_relation(spark, weight):
+    schema = pa.schema([("relation", pa.string()), ("name", pa.string())])
+    frame = spark.createDataFrame([("aunt", "Ada")], "relation string, name string")
+    family = frame.selectExpr("*", f"{weight} AS weight")
+    orders = spark.createDataFrame([(1, "a")], "nr long, item string")
+    inputs = {"family": Schema.of("family", schema), "orders": INPUTS["orders"]}
+    changes = decode_batch(merge({"family": family, "orders": orders}).toArrow(), inputs)
+    row = {"relation": "aunt", "name": "Ada", "weight": 1}
+    assert changes.tables["family"].to_pylist() == [row]
+    assert len(changes.dead_letters) == 0
+
+
 def test_a_column_of_type_variant_is_read_as_json(spark):
     texts = spark.createDataFrame([(1, '{"b": 1.50, "a": [null]}'), (2, None)], "n INT, v STRING")
     frame = merge({"t": texts.selectExpr("n", "parse_json(v) AS `the v`")})
