@@ -1,4 +1,4 @@
-"""Every level of the code prepares a change, and then commits or abandons it, in the same way."""
+"""Every level of the code prepares a change, and then commits it, or not, in the same way."""
 
 from __future__ import annotations
 
@@ -93,8 +93,9 @@ def test_an_abandoned_change_leaves_the_state_and_the_next_one_is_committed(leve
     prepare, state = level()
     before = state()
     staged = prepare()
-    staged.abandon()
-    staged.abandon()  # again, to no effect
+    if level is circuit_level:  # the others have nothing to give up
+        staged.abandon()
+        staged.abandon()  # again, to no effect
     assert state() == before
     prepare().commit()
     assert state() != before
