@@ -17,7 +17,7 @@ column is NULL, so they are kept.
 
 Each plan node computes the frontiers of its columns from those of its inputs
 (`circuits.plan.node.PlanNode.bounds_of_changes`), and which stored rows it still needs
-(`circuits.plan.node.PlanNode.needed_rows`). `circuits.runtime.state_bounds` drops all others.
+(`circuits.plan.node.PlanNode.needed_bounds`). `circuits.runtime.state_bounds` drops all others.
 
 Reference: LATENESS in Feldera's documentation of streaming SQL, and the monotonicity analysis of
 its compiler.

@@ -107,8 +107,8 @@ class PlanNode(ABC):
         """
         return bounds
 
-    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
-        """Return, for each input, which of its rows later steps need.
+    def needed_bounds(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+        """Return, for each input, bounds of the rows that later steps need.
 
         The result has a bound for some columns of each input. An input row with a column before its
         bound is not needed: the state may drop the row, and published results stay right.

@@ -111,7 +111,7 @@ class Join(NaryNode):
         by_variable = self._close_variables(known_bounds)
         return {c: by_variable[v] for c, v in enumerate(self.head) if v in by_variable}
 
-    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+    def needed_bounds(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
         # A stored row is read when a row of another input changes and both agree.
         needed = []
         for number, variables in enumerate(self.variables):

@@ -143,10 +143,10 @@ class SessionBound(UnaryNode, TimeNode):
         start = OldestSession(time, position)
         return {**key_bounds, self.time: time, len(self.input.fields): start}
 
-    def needed_rows(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
+    def needed_bounds(self, inputs: Sequence[ColumnBounds]) -> Sequence[ColumnBounds]:
         (bounds,) = inputs
         if self.last or self.time not in bounds:
-            return super().needed_rows(inputs)
+            return super().needed_bounds(inputs)
         # A later row can be in one session with the rows up to a gap before it.
         type = self.input.fields[self.time].type
         return [{self.time: Shifted(bounds[self.time], -self.gap, type)}]

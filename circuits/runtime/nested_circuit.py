@@ -613,7 +613,7 @@ class _StepExecution:
             self._compute(rows)
         if not len(rows):
             return None
-        if derivations.accepts(rows):
+        if derivations.offer(rows):
             return lambda deltas, context: (derivations.add(rows), None)
         step = derivations.total()
         if step is not None:

@@ -6,7 +6,7 @@
 
 A frontier is a lower bound of a column in all rows that later steps insert or delete
 (`circuits.plan.frontier`). Each plan node says which rows of its inputs it still needs
-(`PlanNode.needed_rows`), for example for ``a JOIN b ON b.ts BETWEEN a.ts AND a.ts + 10``::
+(`PlanNode.needed_bounds`), for example for ``a JOIN b ON b.ts BETWEEN a.ts AND a.ts + 10``::
 
     rows of a     ts + 10 >= watermark of b         earlier ones meet no later row of b
     rows of b     ts >= watermark of a
@@ -155,7 +155,7 @@ class StateBounds:
             input_bounds = [{} if node.is_nested else self.frontiers[i] for i in node.inputs]
             if isinstance(node.operator, WindowCloseOperator):
                 self._add_final_row_column(position, node, node.operator, input_bounds[0])
-            needed = node.plan.needed_rows(input_bounds)
+            needed = node.plan.needed_bounds(input_bounds)
             if type(node.plan) in joins:
                 for i, bounds in zip(node.inputs, needed, strict=True):
                     bounds_of_readers.setdefault(i, []).append(bounds)

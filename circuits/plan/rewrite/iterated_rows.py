@@ -30,9 +30,9 @@ left side, and these are joined with plans that do not depend on X (the context 
 `circuits.datalog.body`). More keys there do not change the result. So the keys of all iterations
 are used, without an iteration column.
 
-Every other operator over recursive rows is not monotone: a negation, an aggregate, an outer join
-whose optional side is recursive. The front ends raise an error with the position in the text; this
-module raises an error if a front end misses one.
+No other operator over recursive rows is supported. Most of them are not monotone: a negation, an
+aggregate, an outer join whose optional side is recursive. The front ends raise an error with the
+position in the text; this module raises an error if a front end misses one.
 
 References:
     [1] Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, sections 5 and 6.
@@ -100,7 +100,7 @@ def add_iterations(body: PlanNode, mode: DistinctMode) -> PlanNode:
     """Return a distinct of this mode over the body with an iteration column.
 
     Raises:
-        CircuitError: The body is not monotone.
+        CircuitError: The body has a node over recursive rows that is not supported.
     """
     keeps_duplicates = mode.kind == "bag"
     return RecursiveDistinct(_IterationRewriter(keeps_duplicates).with_iterations(body), mode)
@@ -211,8 +211,8 @@ class _IterationRewriter:
                     "is not supported: call it for the input or for the result of the recursion"
                 )
         raise CircuitError(
-            f"a recursion through {type(plan).__name__.lower()} is not monotone: a later "
-            "iteration would delete rows of an earlier one; move it out of the recursion"
+            f"a recursion through {type(plan).__name__.lower()} is not supported: move it out of "
+            "the recursion"
         )
 
     def _cross(self, inputs: tuple[PlanNode, ...], plan: PlanNode) -> PlanNode:

@@ -121,8 +121,8 @@ class FirstCandidates:
         # The candidates of the delta that was accepted last, as keys; None if it has none.
         self._accepted: PackedRows | None = None
 
-    def accepts(self, delta: ZSet | RowParts) -> bool:
-        """Return whether `add` may be called with this delta.
+    def offer(self, delta: ZSet | RowParts) -> bool:
+        """Keep a delta for `add`; return whether `add` may be called with it.
 
         The delta must consist of insertions at one iteration, later than all before it, of rows
         that fit in a key. Once a delta is not accepted, the caller stages `total` instead.

@@ -58,8 +58,8 @@ class FirstDerivations:
         # The results of `_build`, until more derivations are added.
         self._built: tuple[Run, ZSet] | None = None
 
-    def accepts(self, delta: ZSet | RowParts) -> bool:
-        """Return whether `add` may be called with this delta.
+    def offer(self, delta: ZSet | RowParts) -> bool:
+        """Keep a delta for `add`; return whether `add` may be called with it.
 
         The delta must consist of insertions at one iteration, later than all before it, of rows
         that fit in a key. Once a delta is not accepted, the caller stages `total` instead.
@@ -70,10 +70,10 @@ class FirstDerivations:
         return self._accepted is not None
 
     def accepts_product(self, product: ChainProduct) -> bool:
-        """Return whether `add_product` may be called with this product; see `accepts`.
+        """Return whether `add_product` may be called with this product; see `offer`.
 
         Besides, its columns are those of the rows, and there is a bitmap of all possible keys. If
-        not, its rows can still be a delta of `accepts`.
+        not, its rows can still be a delta of `offer`.
         """
         if (
             product.head != (0, 1, 2)

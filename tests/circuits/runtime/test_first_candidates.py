@@ -60,7 +60,7 @@ def test_rows_and_state_equal_those_of_the_operator(keeps_null, sorted_rows, lea
             weights = data.draw(st.dictionaries(row, st.integers(1, 3), min_size=1, max_size=8))
             delta = ZSet.from_rows([(*r, iteration) for r in weights], weights.values())
             given_rows = in_any_order(delta, data.draw)
-            assert candidates.accepts(given_rows)
+            assert candidates.offer(given_rows)
             expected = operator.prepare_delta(delta)
             added = candidates.add(given_rows)
             added._check()
@@ -96,9 +96,9 @@ def test_other_deltas_are_not_accepted(delta):
     operator = RecursiveMinMaxOperator(3, 1, least=True)
     candidates = FirstCandidates(operator.trace, operator.order)
     first = ZSet.from_rows([(5, 7, 1)])
-    assert candidates.accepts(first)
+    assert candidates.offer(first)
     candidates.add(first)
-    assert not candidates.accepts(delta)
+    assert not candidates.offer(delta)
 
 
 def test_the_first_step_of_shortest_paths_reads_no_histories(monkeypatch):
@@ -154,17 +154,17 @@ def test_a_wide_value_after_some_iterations_is_computed_without_the_bulk_path():
 def test_states_are_equal_with_candidates_that_are_accepted_up_to_any_iteration(title, last, data):
     program = Inputs(PROGRAMS[title])
     in_bulk, partly_in_bulk = program.circuit(), program.circuit()
-    accepts = FirstCandidates.accepts
+    offer = FirstCandidates.offer
 
-    def accepts_up_to_last(self: FirstCandidates, delta: ZSet | RowParts) -> bool:
-        return iteration_of(delta) <= last - 1 and accepts(self, delta)
+    def offer_up_to_last(self: FirstCandidates, delta: ZSet | RowParts) -> bool:
+        return iteration_of(delta) <= last - 1 and offer(self, delta)
 
     totals: dict[str, Any] = {}
     for _ in range(3):
         change = program.change(data.draw)
         expected = {head: rows(delta) for head, delta in in_bulk.step(change).items()}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(FirstCandidates, "accepts", accepts_up_to_last)
+            patch.setattr(FirstCandidates, "offer", offer_up_to_last)
             patch.setattr(nested_circuit, "MIN_UNSORTED_ROWS", data.draw(st.integers(0, 3)))
             deltas = partly_in_bulk.step(change)
         assert {head: rows(delta) for head, delta in deltas.items()} == expected

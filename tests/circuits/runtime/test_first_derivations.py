@@ -67,7 +67,7 @@ def test_rows_and_state_equal_those_of_the_operator(sorted_rows, data):
             weights = data.draw(st.dictionaries(row, st.integers(1, 3), min_size=1, max_size=8))
             delta = ZSet.from_rows([(*r, iteration) for r in weights], weights.values())
             given_rows = in_any_order(delta, data.draw)
-            assert derivations.accepts(given_rows)
+            assert derivations.offer(given_rows)
             expected, staged = operator.prepare_delta(delta)
             assert derivations.add(given_rows) == expected
             assert staged is not None
@@ -118,9 +118,9 @@ def test_a_batch_keeps_the_memory_of_its_keys_alone(bits, copies):
 def test_other_deltas_are_not_accepted(delta):
     derivations = FirstDerivations(Trace(2))
     first = ZSet.from_rows([(5, 1)])
-    assert derivations.accepts(first)
+    assert derivations.offer(first)
     derivations.add(first)
-    assert not derivations.accepts(delta)
+    assert not derivations.offer(delta)
 
 
 def test_the_first_step_of_a_closure_reads_no_histories(monkeypatch):
@@ -228,16 +228,16 @@ def test_chain_products_and_unsorted_rows_change_neither_rows_nor_state(title, d
 def test_states_are_equal_with_derivations_that_are_accepted_up_to_any_iteration(title, last, data):
     program = Inputs(PROGRAMS[title])
     in_bulk, partly_in_bulk = program.circuit(), program.circuit()
-    accepts = FirstDerivations.accepts
+    offer = FirstDerivations.offer
 
-    def accepts_up_to_last(self: FirstDerivations, delta: ZSet | RowParts) -> bool:
-        return iteration_of(delta) <= last - 1 and accepts(self, delta)
+    def offer_up_to_last(self: FirstDerivations, delta: ZSet | RowParts) -> bool:
+        return iteration_of(delta) <= last - 1 and offer(self, delta)
 
     for _ in range(3):
         change = program.change(data.draw)
         expected = {head: rows(delta) for head, delta in in_bulk.step(change).items()}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(FirstDerivations, "accepts", accepts_up_to_last)
+            patch.setattr(FirstDerivations, "offer", offer_up_to_last)
             patch.setattr(nested_circuit, "MIN_UNSORTED_ROWS", data.draw(st.integers(0, 3)))
             deltas = partly_in_bulk.step(change)
         assert {head: rows(delta) for head, delta in deltas.items()} == expected

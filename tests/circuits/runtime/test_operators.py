@@ -18,8 +18,6 @@ from circuits.runtime.operators.aggregates.partial_aggregate import (
     FinalAggregateOperator,
     PartialAggregateOperator,
 )
-from circuits.runtime.operators.delay import Delay
-from circuits.runtime.operators.differentiate import Differentiate
 from circuits.runtime.operators.distinct import DistinctOperator
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.operators.join import JoinOperator, JoinOptions
@@ -43,6 +41,8 @@ from tests.circuits.state.test_snapshot import INPUTS as PEOPLE
 from tests.circuits.state.test_snapshot import VIEWS as PEOPLE_VIEWS
 from tests.circuits.state.test_snapshot import steps as people_steps
 from tests.generators.plans import RELATIONS, History, plans
+from tests.support.delay import Delay
+from tests.support.differentiate import Differentiate
 
 LAW = settings(
     max_examples=60,

@@ -16,8 +16,8 @@ Reference: Budiu, Chajed, McSherry, Ryzhyk, Tannen. DBSP. PVLDB 16(7), 2023, def
 
 from __future__ import annotations
 
-from circuits.runtime.operators.delay import Delay
 from dbsp_wcoj import ZSet
+from tests.support.delay import Delay
 
 __all__ = ["Differentiate"]
 
