@@ -68,6 +68,15 @@ FRACTIONS = {"d": decimals(2, 2, "0.05", "-0.05")}
 NUMBERS = {"k": (INT, [1, 2, 3])}
 TWO_DECIMALS = {"d": decimals(5, 2, "9.5"), "e": decimals(38, 37, "0." + 37 * "3")}
 CASES = [
+    # Only the operation is tried, not its arguments, except of texts.
+    Case("try_add(x / 0, 1)", {"x": (INT, [1, None])}, [FAILS, None]),
+    Case("try_divide(1, CAST(s AS INT))", {"s": (TEXT, ["a", "0", "2"])}, [FAILS, None, 0.5]),
+    Case("try_add(CAST(x AS INT), y / 0)", {"x": (INT, [None]), "y": (INT, [1])}, [None]),
+    Case("try_subtract(s, x / 0)", {"s": (TEXT, ["1"]), "x": (INT, [1])}, [None]),
+    Case("ceil(f)", {"f": (DOUBLE, [NAN, INFINITY, 1e30, 1.5])}, [0, FAILS, FAILS, 2]),
+    Case("floor(f)", {"f": (FLOAT, [NAN, -INFINITY, -1e30, 1.5])}, [0, FAILS, FAILS, 1]),
+    Case("timestamp_seconds(f)", {"f": (DOUBLE, [NAN, INFINITY])}, [None, None]),
+    Case("sequence(d, d, INTERVAL 24 HOURS)", {"d": (pa.date32(), [FIRST_DAY])}, [[FIRST_DAY]]),
     Case("SELECT avg(d) FROM t", {"d": decimals(10, 4, "1", "1", "2")}, [(THIRD,)]),
     Case("SELECT avg(d) OVER () FROM t", {"d": decimals(10, 4, "1", "1", "2")}, [(THIRD,)] * 3),
     Case("SELECT try_avg(d) FROM t", {"d": decimals(10, 4, "1", "1", "2")}, [(THIRD,)]),
@@ -325,6 +334,21 @@ def test_spark_gives_these_values(spark, tmp_path):
 
 
 A_AND_B = {"a": pa.schema([("k", TEXT), ("x", INT)]), "b": pa.schema([("k", INT), ("y", INT)])}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("sequence(d, d, INTERVAL 12 HOURS)", "the step of a sequence of dates is a day or more"),
+        ("sequence(d, d, INTERVAL -1 HOUR)", "the step of a sequence of dates is a day or more"),
+        ("from_csv(s, 'a INT', map('sepp', ';'))", "the option sepp of CSV is not supported"),
+        ("to_csv(struct(d), map('comment', '#'))", "the option comment of CSV is not supported"),
+        ("schema_of_csv('1', map('sepp', ';'))", "the option sepp of CSV is not supported"),
+    ],
+)
+def test_a_step_or_an_option_without_effect_is_refused(value, message):
+    with pytest.raises(SqlError, match=message):
+        compile_sql(f"SELECT {value} FROM t", {"t": "d date, s string"}, dialect="spark")
 
 
 @pytest.mark.parametrize(

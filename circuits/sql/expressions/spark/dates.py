@@ -114,6 +114,9 @@ def _timestamp_of(unit: int) -> Builder:
             # The most digits, so that the product with the unit fits.
             target = pa.decimal128(38, min(value.type.scale, 30))
             value = clause.call(node, "cast", value, type=target)
+        if arrow.is_floating(value.type):  # NaN and the infinities are no moment
+            is_finite = clause.call(node, "is_finite", value)
+            value = clause.call(node, "case", is_finite, value, Literal(None, value.type))
         value = clause.call(node, "multiply", value, integer_literal(unit))
         if not arrow.is_integer(value.type):
             value = clause.call(node, "cast", clause.call(node, "trunc", value), type=pa.int64())

@@ -59,6 +59,13 @@ def _constant_text(clause: Clause, node: exp.Expr, value: Expression) -> str:
 
 def _options_literal(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     options = read_options(clause, node, value)
+    unknown = sorted(options.keys() - _FLAGS - _CSV_OPTIONS)
+    if unknown:
+        raise clause.source.unsupported(
+            node,
+            f"the option {unknown[0]} of CSV",
+            f"there are: {', '.join(sorted(_FLAGS | _CSV_OPTIONS))}",
+        )
     for name in ("sep", "delimiter", "quote", "escape"):
         character = options.get(name, " ").replace("\\t", "\t")
         if len(character) != 1:
@@ -78,6 +85,15 @@ _FLAGS: Final = frozenset(
     (
         *("header", "multiline", "quoteall", "escapequotes", "inferschema", "preferdate"),
         *("ignoreleadingwhitespace", "ignoretrailingwhitespace", "enforceschema"),
+    )
+)
+
+
+#: The other options of CSV.
+_CSV_OPTIONS: Final = frozenset(
+    (
+        *("sep", "delimiter", "quote", "escape", "nullvalue", "emptyvalue"),
+        *("dateformat", "timestampformat", "mode"),
     )
 )
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import types as arrow
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Call, Expression, Literal
 from circuits.sql.binding.clause import Clause
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.literals import integer_literal
@@ -45,9 +45,29 @@ def try_arithmetic(function: str) -> Builder:
             value = clause.call(node, function, *convert_operands(clause, node, *arguments))
         else:
             value = read_arithmetic(clause, node, function, *arguments)
-        return clause.call(node, "try", value)
+        return _try_operation(clause, node, value, arguments)
 
     return build
+
+
+def _try_operation(
+    clause: Clause, node: exp.Expr, value: Expression, arguments: Arguments
+) -> Expression:
+    """Return NULL where an operation fails, an error where an argument of numbers fails.
+
+    The right argument is not evaluated if the left one is NULL. With another argument than numbers,
+    Spark tries the arguments, too.
+    """
+    tried = clause.call(node, "try", value)
+    is_number = (arrow.is_integer, arrow.is_floating, arrow.is_decimal, arrow.is_null)
+    if not all(any(check(argument.type) for check in is_number) for argument in arguments):
+        return tried
+    left, right = arguments
+    for argument in (right, left):
+        if isinstance(argument, Call) or (argument is left and isinstance(right, Call)):
+            is_null = clause.call(node, "is_null", argument)
+            tried = clause.call(node, "case", is_null, Literal(None, tried.type), tried)
+    return tried
 
 
 def _is_nan(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
@@ -134,6 +154,8 @@ def _whole_number_builder(function: str, digits_function: str) -> Builder:
             return clause.call(node, "cast", rounded, type=target)
         rounded = clause.call(node, function, value)
         if arrow.is_floating(rounded.type):
+            is_nan = clause.call(node, "is_nan", rounded)
+            rounded = clause.call(node, "case", is_nan, Literal(0.0, rounded.type), rounded)
             return clause.call(node, "cast", rounded, type=pa.int64())
         if arrow.is_decimal(value.type) and value.type.scale > 0:
             return clause.call(node, "cast", rounded, type=_rounded_type(value.type, 0))

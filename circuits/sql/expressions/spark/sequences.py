@@ -74,6 +74,8 @@ def _read_moments(
     if interval.months:
         return _build_by_months(clause, node, start, stop, interval)
     total = interval.days * _DAY_MICROS + interval.microseconds
+    if arrow.is_date(element) and abs(total) < _DAY_MICROS:
+        raise clause.source.error(node, "the step of a sequence of dates is a day or more")
     return _build_equidistant(clause, node, start, stop, integer_literal(total))
 
 
