@@ -23,7 +23,8 @@ rows exist: the greatest of their iterations. The outer time, the step, needs no
 is an ordinary plan, and the same rules turn it into N-way joins and make it incremental.
 
 A semijoin with recursive rows on its right side is a join. A recursion that keeps duplicates joins
-with the distinct keys of these rows, so that a row of the left side keeps its weight.
+with the distinct keys of these rows, so that a row of the left side keeps its weight; below a
+distinct this is not necessary.
 
 A recursive plan may be on the right side of an antijoin in one case: it only computes keys of the
 left side, and these are joined with plans that do not depend on X (the context of a negation in
@@ -131,6 +132,8 @@ class _IterationRewriter:
 
     def __init__(self, keeps_duplicates: bool) -> None:
         self._keeps_duplicates = keeps_duplicates
+        # Below a distinct, the weights of rows do not matter.
+        self._below_distinct = _IterationRewriter(False) if keeps_duplicates else self
         self._iterated: dict[int, tuple[PlanNode, PlanNode]] = {}
         self._without_iterations: dict[int, tuple[PlanNode, PlanNode]] = {}
 
@@ -180,7 +183,7 @@ class _IterationRewriter:
             case Union(inputs):
                 return Union(tuple(map(self.with_iterations, inputs)))
             case Distinct(input):
-                return RecursiveDistinct(self.with_iterations(input), SET)
+                return RecursiveDistinct(self._below_distinct.with_iterations(input), SET)
             case CrossJoin(inputs):
                 return self._cross(inputs, plan)
             case Semijoin(left, right, predicate, False) if is_recursive(right):

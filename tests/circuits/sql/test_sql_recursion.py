@@ -428,6 +428,48 @@ def test_a_row_with_several_matches_in_the_recursion_keeps_its_weight(condition,
         assert {x: weight for x, weight in total.items() if weight} == a
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT n FROM (SELECT DISTINCT n FROM t WHERE EXISTS (SELECT 1 FROM b WHERE b.x < t.n))",
+        """SELECT n FROM u WHERE n IN
+            (SELECT n FROM t WHERE EXISTS (SELECT 1 FROM b WHERE b.x < t.n))""",
+    ],
+)
+def test_a_comparison_with_recursive_rows_below_a_distinct_may_be_an_inequality(query):
+    circuit = compile_sql(
+        f"""
+        WITH MUTUALLY RECURSIVE
+            a (x BIGINT) AS ({query}),
+            b (x BIGINT) AS (SELECT n FROM s UNION SELECT x - 2 FROM a)
+        SELECT x FROM a
+        """,
+        dict.fromkeys("stu", "n BIGINT"),
+        dialect="materialize",
+    )
+    chooser = random.Random(0)
+    bags: dict[str, Counter[int]] = {name: Counter() for name in "stu"}
+    total: Counter[int] = Counter()
+    for _ in range(25):
+        rows: dict[str, list[dict[str, int]]] = {}
+        for name, bag in bags.items():
+            n = chooser.randint(0, 4)
+            weight = chooser.choice([1, 2, -bag[n]])
+            bag[n] += weight
+            rows[name] = [{"n": n, "weight": weight}]
+        for row in circuit.step(rows)["view"].to_pylist():
+            total[row["x"]] += row["weight"]
+        s, t, u = ({n for n, weight in bag.items() if weight} for bag in bags.values())
+        b = set(s)
+        while True:
+            found = {n for n in t if any(x < n for x in b)}
+            a = {n: bags["u"][n] for n in found & u} if " u " in query else dict.fromkeys(found, 1)
+            if b >= {x - 2 for x in a}:
+                break
+            b |= {x - 2 for x in a}
+        assert {x: weight for x, weight in total.items() if weight} == a
+
+
 def test_a_comparison_with_recursive_rows_that_keeps_duplicates_is_an_error():
     with pytest.raises(CircuitError, match="compare with =, or remove duplicates with UNION"):
         compile_sql(
