@@ -77,7 +77,10 @@ _MAX_BYTES: Final = {
 
 NUMBER_PATTERN: Final = r"^[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?$"
 DATE_PATTERN: Final = r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}$"
-ZONE_PATTERN: Final = r"(Z|UTC|GMT|[+-]\d{1,2}(:?\d{2})?| ?[A-Za-z]+/[A-Za-z_/+-]+)$"
+#: An offset follows minutes or seconds; the day of a date is none.
+ZONE_PATTERN: Final = (
+    r"(Z|UTC|GMT|:\d{2}(\.\d*)? ?[+-]\d{1,2}(:?\d{2})?| ?[A-Za-z]+/[A-Za-z_/+-]+)$"
+)
 #: In it, the name FRACTION_DIGITS stands for a number (`_is_timestamp`).
 TIMESTAMP_PATTERN: Final = (
     r"^[+-]?\d{4,6}-\d{1,2}-\d{1,2}([T ]\d{1,2}:\d{2}(:\d{2}(\.\d{0,FRACTION_DIGITS}0*)?)?"
@@ -324,7 +327,7 @@ def _is_timestamp(text: str, unit: str) -> str:
 
 def _parse_timestamp(text: str, zone: str | None, unit: str) -> str:
     """Parse a date and time; ``zone`` applies to texts without a zone; None for local times."""
-    with_time = f"if(length({text}) > 10, {text}, concat({text}, ' 00:00:00'))"
+    with_time = f"if(contains({text}, ':'), {text}, concat({text}, ' 00:00:00'))"
     with_zone = f"concat({with_time}, {literal(' ' + (zone or 'UTC'))})"
     is_valid = _is_timestamp(text, unit)
     if zone is None:
