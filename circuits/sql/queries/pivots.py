@@ -10,7 +10,7 @@
     UNPIVOT t ON a + 1 AS x, COLUMNS('b.')  the same for a + 1, and for each column of the pattern
 
 The values of a PIVOT must be constants, because they name the columns of a view. In Spark an
-aggregate of no rows is NULL, also a count.
+aggregate of no rows is NULL, also a count, if all are numbers or booleans.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 from itertools import product
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from pyarrow import types as arrow
 from sqlglot import exp
 
 from circuits.sql.binding.environment import (
@@ -80,15 +81,34 @@ def _apply_pivot(environment: Environment, pivot: exp.Pivot, derived: DerivedTab
     if pivot.args.get("unpivot"):
         query = _unpivot_query(Scope(source, scope_columns_of(derived.plan, "")), pivot)
     else:
-        query = _pivot_query(source, pivot, [field.name for field in derived.plan.fields])
+        has_null_counts = source.is_spark and _has_null_counts(environment, pivot, derived)
+        names = [field.name for field in derived.plan.fields]
+        query = _pivot_query(source, pivot, names, has_null_counts=has_null_counts)
+    return _plan_over(environment, query, derived)
+
+
+def _plan_over(environment: Environment, query: exp.Expr, derived: DerivedTable) -> DerivedTable:
+    """Plan a query of the rows of a table, which it reads as a WITH query."""
     alias = exp.TableAlias(this=exp.to_identifier(PIVOTED))
-    # The rows of the table are a WITH query, which the rewritten query reads.
     rows = CommonTable(exp.CTE(this=query, alias=alias), environment, plans={(): derived})
     inner = replace(environment, common_tables={**environment.common_tables, PIVOTED: rows})
     return inner.queries.plan_query(inner, query)
 
 
-def _pivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) -> exp.Select:
+def _has_null_counts(environment: Environment, pivot: exp.Pivot, derived: DerivedTable) -> bool:
+    """Return whether a count of no rows is NULL, as in Spark if no aggregate has another type."""
+    select = exp.Select(
+        expressions=[aggregate.unalias().copy() for aggregate in pivot.expressions],
+        from_=exp.From(this=exp.Table(this=exp.to_identifier(PIVOTED))),
+    )
+    types = [field.type for field in _plan_over(environment, select, derived).plan.fields]
+    checks = (arrow.is_boolean, arrow.is_integer, arrow.is_floating, arrow.is_decimal)
+    return all(any(check(each) for check in checks) for each in types)
+
+
+def _pivot_query(
+    source: SqlSource, pivot: exp.Pivot, names: Sequence[str], *, has_null_counts: bool
+) -> exp.Select:
     is_statement = not pivot.args.get("fields")
     fields = pivot.expressions if is_statement else pivot.args["fields"]
     aggregates = list((pivot.args.get("using") if is_statement else pivot.expressions) or ())
@@ -101,7 +121,10 @@ def _pivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) -> e
             condition = exp.And(this=condition, expression=value.condition)
         prefix = "_".join(value.name for value in values)
         for aggregate in aggregates:
-            items.append(_pivot_item(source, aggregate, condition, prefix, len(aggregates)))
+            item = _pivot_item(source, aggregate, condition, prefix, len(aggregates))
+            if has_null_counts:
+                item.set("this", _null_without_rows(item.this, condition))
+            items.append(item)
     group = pivot.args.get("group")
     if group is not None:
         keys = [key.copy() for key in group.expressions]
@@ -121,10 +144,6 @@ def _pivot_query(source: SqlSource, pivot: exp.Pivot, names: Sequence[str]) -> e
     return select
 
 
-#: Aggregates whose result for no rows is an empty list in Spark, not NULL.
-_LISTS: Final = (exp.ArrayAgg, exp.ArrayUniqueAgg)
-
-
 def _pivot_item(
     source: SqlSource, aggregate: exp.Expr, condition: exp.Expr, prefix: str, aggregate_count: int
 ) -> exp.Expr:
@@ -135,14 +154,17 @@ def _pivot_item(
     suffix = alias or source.text_of(call).lower()
     name = f"{prefix}_{suffix}" if has_suffix else prefix
     value: exp.Expr = exp.Filter(this=call.copy(), expression=exp.Where(this=condition.copy()))
-    if source.is_spark and not isinstance(call, _LISTS):
-        rows = exp.Filter(
-            this=exp.Count(this=exp.Star(), big_int=True),
-            expression=exp.Where(this=condition.copy()),
-        )
-        has_rows = exp.GT(this=rows, expression=exp.Literal.number(0))
-        value = exp.Case(ifs=[exp.If(this=has_rows, true=value)])
     return exp.Alias(this=value, alias=exp.to_identifier(name, quoted=True))
+
+
+def _null_without_rows(value: exp.Expr, condition: exp.Expr) -> exp.Expr:
+    """Return a value, or NULL if no row fulfils a condition."""
+    rows = exp.Filter(
+        this=exp.Count(this=exp.Star(), big_int=True),
+        expression=exp.Where(this=condition.copy()),
+    )
+    has_rows = exp.GT(this=rows, expression=exp.Literal.number(0))
+    return exp.Case(ifs=[exp.If(this=has_rows, true=value)])
 
 
 def _read_values(source: SqlSource, pivot: exp.Pivot, field: exp.Expr) -> Iterator[_PivotValue]:
@@ -173,14 +195,19 @@ def _read_values(source: SqlSource, pivot: exp.Pivot, field: exp.Expr) -> Iterat
         condition: exp.Expr = parts[0]
         for part in parts[1:]:
             condition = exp.And(this=condition, expression=part)
-        yield _PivotValue(alias or "_".join(_name_of(other) for other in values), condition)
+        names = [_name_of(source, other) for other in values]
+        is_struct = source.is_spark and len(names) > 1
+        name = f"{{{', '.join(names)}}}" if is_struct else "_".join(names)
+        yield _PivotValue(alias or name, condition)
 
 
-def _name_of(value: exp.Expr) -> str:
+def _name_of(source: SqlSource, value: exp.Expr) -> str:
+    if source.is_spark and isinstance(value, exp.Null | exp.Boolean):
+        return value.sql().lower()
     if isinstance(value, exp.Null):
         return "NULL"
     if isinstance(value, exp.Cast):
-        return _name_of(value.this)
+        return _name_of(source, value.this)
     return value.name if isinstance(value, exp.Literal | exp.Column) else value.sql()
 
 

@@ -67,7 +67,34 @@ THIRD = Decimal("1.33333333")
 FRACTIONS = {"d": decimals(2, 2, "0.05", "-0.05")}
 NUMBERS = {"k": (INT, [1, 2, 3])}
 TWO_DECIMALS = {"d": decimals(5, 2, "9.5"), "e": decimals(38, 37, "0." + 37 * "3")}
+PIVOTED_ROWS = {"g": (INT, [1, 2]), "k": (TEXT, ["x", "x"]), "v": (INT, [5, 6])}
 CASES = [
+    # In a PIVOT a count of no rows is NULL if all aggregates are numbers or booleans.
+    Case(
+        "SELECT * FROM t PIVOT (count(v) AS c, max(v) AS m FOR k IN ('x', 'z'))",
+        PIVOTED_ROWS,
+        [(1, 1, 5, None, None), (2, 1, 6, None, None)],
+    ),
+    Case(
+        "SELECT * FROM t PIVOT (count(v) AS c, max(string(v)) AS m FOR k IN ('x', 'z'))",
+        PIVOTED_ROWS,
+        [(1, 1, "5", 0, None), (2, 1, "6", 0, None)],
+    ),
+    Case(
+        "SELECT * FROM t PIVOT (count(v) AS c, collect_list(v) AS m FOR k IN ('x', 'z'))",
+        PIVOTED_ROWS,
+        [(1, 1, [5], 0, []), (2, 1, [6], 0, [])],
+    ),
+    Case(
+        "SELECT g, `x`, `null` FROM t PIVOT (max(v) FOR k IN ('x', NULL))",
+        PIVOTED_ROWS,
+        [(1, 5, None), (2, 6, None)],
+    ),
+    Case(
+        "SELECT `{1, x}`, `{2, x}` FROM t PIVOT (max(v) FOR (g, k) IN ((1, 'x'), (2, 'x')))",
+        PIVOTED_ROWS,
+        [(5, 6)],
+    ),
     # Only the operation is tried, not its arguments, except of texts.
     Case("try_add(x / 0, 1)", {"x": (INT, [1, None])}, [FAILS, None]),
     Case("try_divide(1, CAST(s AS INT))", {"s": (TEXT, ["a", "0", "2"])}, [FAILS, None, 0.5]),
