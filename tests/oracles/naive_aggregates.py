@@ -49,7 +49,7 @@ def naive_aggregate(call: AggregateCall, group: Counter[Row]) -> Any:
         share = (size - 1) * fraction - math.floor((size - 1) * fraction)
         low = repeated[math.floor((size - 1) * fraction)]
         high = repeated[math.ceil((size - 1) * fraction)]
-        return low if low == high else low + (high - low) * share
+        return low if share == 0 else low * (1 - share) + high * share
     return repeated[max(1, size - math.floor(size - size * fraction)) - 1]
 
 
