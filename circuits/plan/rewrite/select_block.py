@@ -166,7 +166,7 @@ def _shortest_path(
     """Return the nodes after the start of a shortest path to a target; none if there is no path.
 
     Complexity:
-        O(nodes + edges).
+        O(edges), and copying the path to each node.
     """
     paths: dict[int, tuple[int, ...]] = dict.fromkeys(sorted(starts), ())
     queue = deque(paths)

@@ -44,7 +44,7 @@ def safe_cast(column: pa.ChunkedArray, type: pa.DataType) -> tuple[pa.ChunkedArr
     """Cast a column, with NULL for values that do not fit; return also the mask of these values.
 
     Raises:
-        SchemaError: No value of the column's type can be cast.
+        SchemaError: The types do not allow a cast.
 
     >>> column, wrong = safe_cast(pa.chunked_array([[1, 300, None]]), pa.int8())
     >>> column.to_pylist(), wrong.tolist()
