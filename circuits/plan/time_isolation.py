@@ -19,9 +19,10 @@ February 28), so durations with months are not moved.
 
 A moved sum must not leave the range of its type where the original difference does not. So dates
 are compared by ``day``, their number of days since 1970, and a number of days beyond all dates is
-replaced by `_MAX_DAYS`. A constant duration longer than `_MAX_DURATION` is not moved; an amount that
-differs by row is not checked, so the sum of a timestamp may leave its range, which is an error. ``date_diff`` of an
-infinite timestamp is NULL, so infinite timestamps are replaced by NULL before the sum.
+replaced by `_MAX_DAYS`. A constant duration longer than `_MAX_DURATION` is not moved; an amount
+that differs by row is not checked, so the sum of a timestamp may leave its range, which is an
+error. ``date_diff`` of an infinite timestamp is NULL, so infinite timestamps are replaced by NULL
+before the sum.
 """
 
 from __future__ import annotations
