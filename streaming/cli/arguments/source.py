@@ -252,7 +252,7 @@ class SourceArgument:
 
     @property
     def is_declared(self) -> bool:
-        """Whether ``schema=`` or the query declares the columns."""
+        """True if the columns are those of ``schema=``, or of a CREATE TABLE of the query."""
         return "schema" in self.settings or self.declared is not None
 
     def schema(self) -> pa.Schema | None:

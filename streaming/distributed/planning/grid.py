@@ -186,7 +186,7 @@ class Grid:
 
         The weights of the atoms, and the texts and fractions of heavy values, assign no rows.
         """
-        return self.placement == other.placement
+        return _assignment(self) == _assignment(other)
 
     @property
     def most_copies(self) -> int:
@@ -202,19 +202,6 @@ class Grid:
         for atom in self.shares.atoms:
             copies[atom.relation] = copies.get(atom.relation, 0) + self.shares.replication(atom)
         return min(self.cells, max(copies.values(), default=1))
-
-    @property
-    def placement(self) -> tuple[Any, ...]:
-        """What assigns rows to cells, as a value that can be compared."""
-        return (
-            [(atom.relation, atom.columns) for atom in self.shares.atoms],
-            [*self.shares.by_variable.items()],
-            {
-                (heavy.variable, heavy.splits, value)
-                for heavy in self.heavy
-                for value in heavy.hashes
-            },
-        )
 
     def replication_factor(self, atom: int) -> float:
         """Return the factor by which heavy values increase the number of cells of an average row.
@@ -289,3 +276,12 @@ class Grid:
                 f"the variable is {share} in a join of {len(atoms)} atoms: give one number for "
                 "each atom, 1 for atoms without the variable, with a product of at most the share"
             )
+
+
+def _assignment(grid: Grid) -> tuple[Any, ...]:
+    """Return the properties of a grid by which rows are assigned to cells."""
+    return (
+        [(atom.relation, atom.columns) for atom in grid.shares.atoms],
+        [*grid.shares.by_variable.items()],
+        {(heavy.variable, heavy.splits, value) for heavy in grid.heavy for value in heavy.hashes},
+    )

@@ -11,8 +11,8 @@ from dbsp_wcoj import DeltaQuery, Query, ZSet
 from dbsp_wcoj.kernels.join import join_layout
 from dbsp_wcoj.kernels.join.row_sums import CHUNK_ROWS, MIN_MARKED_VALUES
 from tests.generators.hub_streams import LAYOUTS, WEIGHTS
-from tests.generators.strategies import LAW, streams, zsets
-from tests.oracles import naive
+from tests.generators.strategies import LAW, streams
+from tests.support.followed_streams import assert_follows
 
 TRIANGLES = "n() :- e(a, b), e(b, c), e(a, c)"
 DIRECTED = "n() :- e(a, b), f(b, c), g(c, a)"
@@ -63,15 +63,7 @@ def test_each_step_equals_the_change_of_the_recomputed_view(text, domain, is_sma
             patch.setattr("dbsp_wcoj.execution.small_steps.MAX_SMALL_ROWS", 0)
         view = DeltaQuery(query)
         assert all(has_row_sum(view))
-        relations: dict = {name: {} for name in query.relations}
-        before: dict = {}
-        for step in data.draw(streams(query, domain)):
-            change = view.step(zsets(step, query)).to_dict()
-            for name, delta in step.items():
-                relations[name] = naive.add(relations[name], delta)
-            after = naive.evaluate(query, relations)
-            assert naive.add(before, change) == after
-            before = after
+        assert_follows(view, query, data.draw(streams(query, domain)))
 
 
 def random_steps(
