@@ -415,7 +415,8 @@ def create_atomically(files: Files, name: str, data: Bytes) -> bool:
     except FileExistsError:
         staged.abandon()
         return False
-    except BaseException:
-        staged.abandon()
+    except OSError:
+        with contextlib.suppress(OSError):
+            staged.abandon()
         raise
     return True

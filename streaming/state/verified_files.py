@@ -120,8 +120,8 @@ def read_state(
         cache: Files of this directory that need not be read again, because files never change;
             this function adds the files of the version.
         mapped: Verified files of the version; ``cache`` is not used then.
-        min_mapped_bytes: The size from which on files are mapped, if the directory can do this, and
-            are no memory of the process; None to read all files.
+        min_mapped_bytes: Files of at least this size are mapped, if the directory can do this, so
+            that they take no memory of the process; None to read all files.
 
     Raises:
         StateDamagedError: A file is missing, cut short or changed.
