@@ -65,8 +65,8 @@ class LoggedCompilation:
         self._kernel_count += 1
         if self._kernel_count == 1:
             getLogger("dbsp_wcoj").warning(
-                "compiling the kernels of the join for this machine: once, up to about half a "
-                "minute; they are cached on disk. dbsp_wcoj.warm_up() does it ahead of time"
+                "compiling the kernels for this machine: once, one to two minutes for all of them; "
+                "they are cached on disk. dbsp_wcoj.warm_up() does it ahead of time"
             )
         line = f"compiling kernel {self._kernel_count}: {kernel}"
         self._line_width = len(line)
