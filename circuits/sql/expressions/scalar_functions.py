@@ -75,11 +75,15 @@ def _read_arguments(
 
     sqlglot sets the flags to true in some dialects; to other values if the call has more arguments.
     """
+    _check_arguments(clause, node, names, *flags)
+    return [clause.read(node.args[name]) for name in names if node.args.get(name)]
+
+
+def _check_arguments(clause: Clause, node: exp.Expr, names: Sequence[str], *flags: str) -> None:
     if any(isinstance(node.args.get(flag), exp.Expr) for flag in flags):
         name = clause.source.name_in_text(node)
         raise clause.source.error(node, f"{name}() takes {len(names)} arguments or fewer")
     clause.source.allow_arguments(node, *names, *flags)
-    return [clause.read(node.args[name]) for name in names if node.args.get(name)]
 
 
 def _variadic_reader(function: str) -> Reader:
@@ -98,7 +102,7 @@ def _read_length(clause: Clause, node: exp.Length) -> Expression:
 
 def length_of(clause: Clause, node: exp.Length, value: Expression) -> Expression:
     """Return ``length``; sqlglot sets ``binary`` in the dialects where it also takes bytes."""
-    clause.source.allow_arguments(node, "this", "binary")
+    _check_arguments(clause, node, ["this"], "binary")
     is_in_bytes = pa.types.is_binary(value.type) or clause.source.dialect in LENGTH_IN_BYTES
     if node.args.get("binary") and is_in_bytes and not is_nested(value.type):
         return clause.call(node, "octet_length", value)
