@@ -60,7 +60,7 @@ class TimeNode(PlanNode):
 class HoppingWindows(UnaryNode, TimeNode):
     """Each row once per window [s, s + size) that its time is in; s = offset + a multiple of slide.
 
-    Rows without a time are left out.
+    Rows without a time are left out. A row with an infinite time is in the window that starts then.
     """
 
     time: int

@@ -19,11 +19,13 @@ Cost: a few passes of numpy per call; decoding, a kernel and encoding for the ot
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 
+from circuits.errors import SchemaError
 from circuits.plan.expressions import Call, Column, Expression, Literal
 from circuits.runtime.code_arithmetic import (
     Arithmetic,
@@ -71,6 +73,7 @@ class CodeEvaluator:
 
         Raises:
             EvaluationError: The expression has no value for a row.
+            SchemaError: The value of a row has no code.
             LimitError: The values exceed the step's limit of bytes.
         """
         if isinstance(expression, Column):
@@ -78,7 +81,10 @@ class CodeEvaluator:
         if isinstance(expression, Literal) and expression.value is None:
             return NULL
         if expression not in self._results:
-            codes = self._from_codes(expression) if isinstance(expression, Call) else None
+            codes = None
+            if isinstance(expression, Call):
+                with suppress(SchemaError):  # the value of an argument has no code
+                    codes = self._from_codes(expression)
             self._results[expression] = self._from_values(expression) if codes is None else codes
         return self._results[expression]
 

@@ -346,6 +346,7 @@ def _is_finite(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
 
 
 _BUILDERS: Final[dict[str, Builder]] = {
+    "atan2": call_of("atan2"),
     "len": call_of("length"),
     "ascii": call_of("code_point"),
     "unicode": check_count(1, _unicode),

@@ -273,7 +273,6 @@ COMMON: Final[dict[str, Builder]] = {
             "degrees",
             "radians",
             "cbrt",
-            "atan2",
             "soundex",
         )
     },

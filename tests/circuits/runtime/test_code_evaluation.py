@@ -43,6 +43,9 @@ FROM_CODES = [
         Literal(None, TEXT),
     ),
     call("greatest", X, number(1)),
+    # The difference has no code if it is -2**63, and the result has one.
+    call("greatest", call("subtract", X, number(1)), number(0)),
+    call("case", call("lt", X, number(2)), number(1), number(None)),
     call("strftime", AT, Literal("%Y-%m-%d", TEXT)),
     call("date_format", AT, Literal("HH:mm:ss", TEXT)),
 ]

@@ -18,12 +18,15 @@ from circuits.plan.nodes import Field, Scan
 from circuits.plan.time_windows import HoppingWindows, LatestTime, SessionBound
 from circuits.runtime.operators.operator import StepContext
 from circuits.runtime.operators.time.hopping_windows import HoppingWindowsOperator
+from circuits.runtime.operators.time.latest_marks import sum_by_prefix
 from circuits.runtime.operators.time.latest_time import LatestTimeOperator
 from circuits.runtime.operators.time.session_bound import SessionBoundOperator
 from circuits.types.codecs.codec import NULL, Codecs
+from circuits.types.functions.casting.time_units import INFINITE, INFINITE_DAY
 from dbsp_wcoj import Budget, Relations, ZSet
-from dbsp_wcoj.errors import LimitError
+from dbsp_wcoj.errors import LimitError, WeightOverflowError
 from dbsp_wcoj.limits import StepLimits
+from dbsp_wcoj.zset import MAX_INT64
 
 INT = pa.int64()
 ROWS = Scan("r", tuple(Field(name, INT) for name in ("x", "t", "k")))
@@ -90,6 +93,23 @@ def check_law(name, deltas):
         assert output == operator.evaluate(sums)
 
 
+@pytest.mark.parametrize("name", ["session", "session of all", "session end"])
+def test_weights_of_a_time_that_leave_int64_are_an_error(name):
+    rows = ZSet.from_rows([(0, 1, 0), (1, 1, 0), (2, 1, 0)], [MAX_INT64, MAX_INT64, 2])
+    with pytest.raises(WeightOverflowError):
+        OPERATORS[name]().prepare([rows], CONTEXT)
+    with pytest.raises(WeightOverflowError):
+        OPERATORS[name]().evaluate([rows])
+
+
+def test_great_weights_of_a_time_can_cancel():
+    rows = ZSet.from_rows([(0, 1, 0), (1, 1, 0)], [MAX_INT64, -MAX_INT64])
+    assert sum_by_prefix(rows, 1).to_dict() == {(0,): MAX_INT64, (1,): -MAX_INT64}
+    assert sum_by_prefix(ZSet.from_rows([(0, 1), (0, 2)], [MAX_INT64, -MAX_INT64]), 1) == (
+        ZSet.empty(1)
+    )
+
+
 @given(st.lists(st.tuples(st.integers(0, 1), TIMES, st.integers(0, 1)), max_size=12))
 def test_a_session_starts_after_a_gap(rows):
     zset = ZSet.from_rows(rows, arity=3)
@@ -150,7 +170,25 @@ def test_a_window_before_the_least_value_of_a_type_is_an_error(type, least):
     windows = operator.evaluate([ZSet.from_rows([(least + 9,)])])
     assert min(start for _, start in windows.to_dict()) >= least
     with pytest.raises(EvaluationError, match=re.escape(f"before the least value of {type}")):
-        operator.evaluate([ZSet.from_rows([(least + 1,)])])
+        operator.evaluate([ZSet.from_rows([(least + 2,)])])
+
+
+@pytest.mark.parametrize(
+    ("type", "infinite"),
+    [(pa.timestamp("us"), INFINITE), (pa.timestamp("s"), INFINITE), (pa.date32(), INFINITE_DAY)],
+)
+@pytest.mark.parametrize(("size", "slide"), [(10, 5), (10, 10), (5, 10), (7, 5)])
+def test_a_row_with_an_infinite_time_is_in_one_window(type, infinite, size, slide):
+    operator = hopping(type, size, slide)
+    rows = ZSet.from_rows([(-infinite,), (12,), (infinite,), (NULL,)], [2, 1, -3, 1])
+    windows, staged = operator.prepare([rows], CONTEXT)
+    windows._check()
+    assert staged is None
+    finite = operator.evaluate([ZSet.from_rows([(12,)])]).to_dict()
+    infinite_windows = {(-infinite, -infinite): 2, (infinite, infinite): -3}
+    assert windows.to_dict() == finite | infinite_windows
+    with pytest.raises(LimitError, match="max_step_rows"):
+        operator.evaluate([ZSet.from_rows([(infinite,)], [1])], Budget(StepLimits(max_step_rows=0)))
 
 
 @pytest.mark.parametrize("slide", [5, 7])

@@ -236,6 +236,7 @@ CASES = [
             ("nanvl(d, 1)", "double 9.5"),
         )
     ),
+    Case("atan2(-0e0, x)", {"x": (DOUBLE, [-1.0, -0.0])}, [math.pi, 0.0]),
     Case("CAST(date_add(d, 1) AS STRING)", {"d": (pa.date32(), [LAST_DAY])}, ["+10000-01-01"]),
     Case("date_sub(d, 1) || ''", {"d": (pa.date32(), [FIRST_DAY])}, ["0000-12-31"]),
     Case("CAST(date_sub(d, 367) AS STRING)", {"d": (pa.date32(), [FIRST_DAY])}, ["-0001-12-31"]),

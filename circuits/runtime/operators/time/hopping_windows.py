@@ -4,7 +4,8 @@
 
     hop(Z)[row, s] = Z[row]  for each s = offset + i * slide with s <= time(row) < s + size
 
-Rows with a NULL time are left out. The operator is linear, so it is applied to a delta as it is,
+Rows with a NULL time are left out. A row with an infinite time is in one window, which starts at
+this time. The operator is linear, so it is applied to a delta as it is,
 and it has no state. An example stream of rows (time), with size 10 and slide 5:
 
     delta     {7: +1}                       {12: -1}
@@ -25,6 +26,7 @@ from circuits.plan.time_windows import HoppingWindows
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.types.codecs.arrow_buffers import BoolArray
 from circuits.types.codecs.codec import NULL
+from circuits.types.functions.casting.time_units import INFINITE, INFINITE_DAY
 from dbsp_wcoj import Budget, ZSet
 from dbsp_wcoj.zset import Int64Array
 
@@ -52,6 +54,11 @@ class HoppingWindowsOperator:
         if type.bit_width < 64:
             is_unsigned = pa.types.is_unsigned_integer(type)
             self._below_type = -1 if is_unsigned else -(1 << (type.bit_width - 1)) - 1
+        self._infinite: int | None = None
+        if pa.types.is_timestamp(type):
+            self._infinite = INFINITE
+        elif type == pa.date32():
+            self._infinite = INFINITE_DAY
 
     def evaluate(self, inputs: Sequence[ZSet], budget: Budget | None = None) -> ZSet:
         """Assign the windows of a Z-set.
@@ -70,6 +77,10 @@ class HoppingWindowsOperator:
         time = rows[plan.time]
         if not len(time):
             return ZSet.empty(len(rows) + 1)
+        if self._infinite is not None and (
+            time.max() == self._infinite or time.min() == -self._infinite
+        ):
+            return self._evaluate_with_infinite(ZSet(rows, weights), budget)
         since_last_start = time % plan.slide
         if plan.offset % plan.slide:
             # A difference of numbers from 0 to slide - 1 does not leave int64.
@@ -99,6 +110,16 @@ class HoppingWindowsOperator:
         result[-1] = starts.ravel()
         # The rows are sorted, and the starts of each row as well.
         return ZSet(result, weights.repeat(counts))
+
+    def _evaluate_with_infinite(self, zset: ZSet, budget: Budget | None) -> ZSet:
+        """Assign the windows of rows of which some have an infinite time."""
+        rows, weights, time = zset.row_array, zset.weight_array, zset.row_array[self._plan.time]
+        is_infinite = np.abs(time) == self._infinite
+        finite, infinite = np.flatnonzero(~is_infinite), np.flatnonzero(is_infinite)
+        if budget is not None:
+            budget.add_rows(len(infinite), len(rows) + 1)
+        starts = ZSet(np.vstack((rows[:, infinite], time[infinite])), weights[infinite])
+        return starts + self.evaluate([ZSet(rows[:, finite], weights[finite])], budget)
 
     def _check_starts(
         self,

@@ -27,7 +27,7 @@ from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.storage.nearest import NearestRows
 from dbsp_wcoj.storage.row_ranges import KeyPositions, RowRanges
 from dbsp_wcoj.storage.trace import TraceStep
-from dbsp_wcoj.zset import Int64Array, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, Int64Array, consolidated_rows
 
 __all__ = ["MarkedRows", "sum_by_prefix"]
 
@@ -154,10 +154,16 @@ class MarkedRows:
 
 
 def sum_by_prefix(zset: ZSet, width: int) -> ZSet:
-    """Return the distinct first ``width`` columns of sorted rows, with the sums of the weights."""
+    """Return the distinct first ``width`` columns of sorted rows, with the sums of the weights.
+
+    Raises:
+        WeightOverflowError: A sum leaves int64.
+    """
     rows, weights = zset.row_array[:width], zset.weight_array
     if not len(zset):
         return ZSet.empty(width)
+    if int(np.abs(weights).max()) * len(weights) > MAX_INT64:
+        return consolidated_rows(rows.copy(), weights.copy())  # checks each sum
     begins: BoolArray = np.ones(len(zset), np.bool_)
     begins[1:] = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
     starts = np.flatnonzero(begins)

@@ -245,6 +245,15 @@ def _sign(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     return clause.call(node, "case", clause.call(node, "is_nan", number), number, sign)
 
 
+def _atan2(clause: Clause, node: exp.Expr, y: Expression, x: Expression) -> Expression:
+    """Read ``atan2``. Spark adds 0.0 to both numbers, so that -0.0 is the same as 0.0."""
+    zero = Literal(0.0, pa.float64())
+    numbers = coerce(clause, node, [y, x], "ff")
+    return clause.call(
+        node, "atan2", *(clause.call(node, "add", number, zero) for number in numbers)
+    )
+
+
 def _bit_count(clause: Clause, node: exp.Expr, value: Expression) -> Expression:
     if arrow.is_boolean(value.type):
         value = clause.call(node, "cast", value, type=pa.int64())
@@ -267,6 +276,7 @@ BUILDERS: Final[dict[str, Builder]] = {
     "sec": call_of("sec"),
     "csc": call_of("csc"),
     "hypot": call_of("hypot"),
+    "atan2": check_count(2, _atan2),
     "rint": call_of("rint"),
     "expm1": call_of("expm1"),
     "exp": call_of("exp", kinds="f"),
