@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import shutil
 import subprocess
@@ -70,9 +71,11 @@ def test_a_query_in_spark_connect_continues_in_a_new_server_and_loses_no_row(tmp
 def test_a_query_in_spark_connect_decodes_a_change_feed(tmp_path):
     (tmp_path / "in").mkdir()
     for number, texts in enumerate(FEED_BATCHES):
-        (tmp_path / "in" / f"{number}.txt").write_text("\n".join(texts))
-        seen = run(tmp_path, "connect_feed_driver")
-        assert seen["error"] == ""
+        path = tmp_path / "in" / f"{number}.txt"
+        path.write_text("\n".join(texts))
+        os.utime(path, (10**9 + number,) * 2)
+    seen = run(tmp_path, "connect_feed_driver")
+    assert seen["error"] == ""
     assert sorted(seen["cities"], key=lambda row: row["city"]) == CITIES
     letters = [*(tmp_path / "state").joinpath("dead_letters").iterdir()]
     assert len(letters) == 1

@@ -15,7 +15,6 @@ from circuits import EvaluationError, compile_sql
 from streaming import RowError, ViewSink
 from streaming.distributed.execution import task
 from streaming.distributed.execution.task import (
-    MAX_TASKS_PER_FREEZE,
     MAX_UNUSED_BYTES,
     cheap_collection,
 )
@@ -67,9 +66,12 @@ def test_freed_memory_is_returned_after_tasks_that_need_much_more_memory_than_be
 
 
 def test_objects_that_exist_are_excluded_from_collections_after_tasks_1_2_3_5_9_and_so_on():
-    alive, kept, freed = [], [], []
-    with patch.object(task, "_FINISHED_TASKS", itertools.count()):
-        for number in range(2 * MAX_TASKS_PER_FREEZE + 1):
+    alive, kept, freed, period = [], [], [], 8
+    with (
+        patch.object(task, "_FINISHED_TASKS", itertools.count()),
+        patch.object(task, "MAX_TASKS_PER_FREEZE", period),
+    ):
+        for number in range(2 * period + 1):
             with cheap_collection():
                 kept.append(Cycle())
                 alive.append(weakref.ref(kept[-1]))
@@ -77,13 +79,13 @@ def test_objects_that_exist_are_excluded_from_collections_after_tasks_1_2_3_5_9_
             gc.collect()  # by the worker
             freed.append(garbage() is None)
             assert gc.get_freeze_count() > 0
-            if number == MAX_TASKS_PER_FREEZE:
+            if number == period:
                 kept.clear()
                 gc.collect()
                 assert all(cycle() is not None for cycle in alive)
     gc.unfreeze()
     assert all(freed)
-    assert not any(cycle() is not None for cycle in alive[: MAX_TASKS_PER_FREEZE + 1])
+    assert not any(cycle() is not None for cycle in alive[: period + 1])
 
 
 def test_a_task_syncs_the_files_of_its_cells_and_views_together(tmp_path):
