@@ -180,7 +180,7 @@ class DeltaTarget:
         if last_batch is None and delta.mode != "complete" and delta_table.count():
             raise delta.foreign_rows_error(place)
         delta.check_follows(NO_BATCH if last_batch is None else last_batch, place)
-        if delta.mode == "complete":
+        if delta.mode == "complete" or last_batch is not None:
             delta.check_only_writer(_last_writer(delta_table), place)
         properties = CommitProperties(
             custom_metadata={STATE_KEY: delta.state_id},

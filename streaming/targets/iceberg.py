@@ -152,7 +152,7 @@ class IcebergTarget:
         place = self._place(delta)
         self._check_rows(table, delta)
         delta.check_follows(last_batch, place)
-        if delta.mode == "complete":
+        if delta.mode == "complete" or last_batch != NO_BATCH:
             delta.check_only_writer(table.properties.get(STATE_KEY, ""), place)
         is_replaced = delta.mode == "complete" or (delta.is_whole and last_batch != NO_BATCH)
         if not is_replaced and not delta.table.num_rows:

@@ -557,7 +557,7 @@ class _TableWrite:
             return False
         delta.check_follows(last_batch, f"table {self.name!r}")
         others = [record for record in records if record[0] != delta.state_id]
-        if last_batch == NO_BATCH and others:
+        if last_batch == NO_BATCH and others and delta.mode == "complete":
             delta.check_only_writer(others[0][0], f"table {self.name!r}")
         is_first = last_batch == NO_BATCH and delta.mode != "complete"
         if is_first and not delta.table.num_rows:

@@ -136,11 +136,12 @@ class ViewDelta:
         return rows if (weights == 1).all() else rows.take(np.repeat(np.arange(len(rows)), weights))
 
     def check_only_writer(self, writer: str, place: str) -> None:
-        """Check, in mode ``complete``, that no other state directory writes the target as well.
+        """Check that no other state directory writes the target as well.
 
-        A new state directory may replace the view of an earlier one, which logs a warning. But if
-        this directory has published the view before, and the target was last written by another
-        one, both replace the view of the other.
+        In mode ``complete``, a new state directory may replace the view of an earlier one, which
+        logs a warning. But if this directory has published the view before, and the target was last
+        written by another one, both replace the view of the other. In the other modes, call this
+        method only if the target has recorded a micro-batch of this directory.
 
         Args:
             writer: The state directory that has written the target last; empty if it is not known.
@@ -157,9 +158,10 @@ another state directory (b), and this one (a) has published the view before, so 
 view of the other: stop one of the two jobs, or give it another target; to go on with this job, \
 drop the table or the files of this view, and start the query again
         """
-        if self.mode != "complete" or writer in ("", self.state_id):
+        if writer in ("", self.state_id):
             return
-        if self.previous is None or self.previous == NO_BATCH:
+        replaces = self.mode == "complete"
+        if replaces and (self.previous is None or self.previous == NO_BATCH):
             log.warning(
                 "%s: %s was last written by another state directory (%s), and this one (%s) "
                 "replaces its rows: if the other job still runs, its next micro-batch with rows of "
@@ -170,11 +172,12 @@ drop the table or the files of this view, and start the query again
                 self.state_id or "none",
             )
             return
+        effect = "each replaces the view of the other" if replaces else "their rows would mix"
         raise TargetError(
             f"{self}: {place} was last written by another state directory ({writer}), and this one "
-            f"({self.state_id or 'none'}) has published the view before, so each replaces the view "
-            "of the other: stop one of the two jobs, or give it another target; to go on with this "
-            "job, drop the table or the files of this view, and start the query again"
+            f"({self.state_id or 'none'}) has published the view before, so {effect}: stop one of "
+            "the two jobs, or give it another target; to go on with this job, drop the table or "
+            "the files of this view, and start the query again"
         )
 
     def check_follows(self, last_batch: int, place: str) -> None:

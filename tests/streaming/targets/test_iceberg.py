@@ -209,6 +209,19 @@ def test_rows_of_another_state_directory_are_refused(catalog, mode):
     assert read(catalog, name).num_rows == 1
 
 
+@pytest.mark.parametrize("mode", ["delta", "append", "upsert"])
+def test_a_table_that_was_emptied_for_another_job_refuses_the_first_one(catalog, mode):
+    name, keys = new_name(), ("k",) if mode == "upsert" else ()
+    target = IcebergTarget(name, properties=catalog)
+    target.write(ViewDelta("v", 0, ROW_1, mode, keys, "one", previous=NO_BATCH))
+    load(catalog, name).delete()
+    target.write(ViewDelta("v", 0, ROW_1, mode, keys, "two", previous=NO_BATCH))
+    for previous in (0, NO_BATCH):
+        with pytest.raises(TargetError, match=r"another state directory \(two\)"):
+            target.write(ViewDelta("v", 1, ROW_1, mode, keys, "one", previous=previous))
+    assert read(catalog, name).num_rows == 1
+
+
 def test_rows_of_another_view_are_refused(catalog):
     target = IcebergTarget(new_name(), properties=catalog)
     target.write(ViewDelta("v", 0, ROW_1))

@@ -301,6 +301,24 @@ def test_a_table_that_was_emptied_for_another_job_refuses_the_first_one(mode, tm
     assert place.rows() == Counter({(n, "a", 0.5): 1 for n in (1, 2)})
 
 
+@pytest.mark.parametrize("mode", ["delta", "append", "upsert"])
+@pytest.mark.parametrize("previous", [0, NO_BATCH])
+def test_a_delta_table_refuses_the_first_of_two_jobs_after_the_second(mode, previous, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    target = DeltaTarget(str(tmp_path / "v"))
+
+    def write(state_id, batch_id, rows, previous):
+        target.write(replace(change(batch_id, rows, previous, mode), state_id=state_id))
+
+    write("a", 0, ONE, NO_BATCH)
+    deltalake.DeltaTable(str(tmp_path / "v")).delete()
+    write("b", 0, TWO, NO_BATCH)
+    with pytest.raises(TargetError, match=r"another state directory \(b\).* rows would mix"):
+        write("a", 1, THREE, previous)
+    write("b", 1, ONE, 0)
+    assert deltalake.DeltaTable(str(tmp_path / "v")).to_pyarrow_table().num_rows == 2
+
+
 def test_a_delta_table_knows_its_writer_after_other_commits(tmp_path):
     deltalake = pytest.importorskip("deltalake")
     target = DeltaTarget(str(tmp_path / "v"))
