@@ -164,6 +164,9 @@ def main(
     edges_per_batch: Annotated[int, typer.Option(help="Part edges: those of a micro-batch.")] = (
         DEFAULT_EDGES.rows
     ),
+    edge_cells: Annotated[int, typer.Option(help="Part edges: the maximum number of cells.")] = (
+        DEFAULT_EDGES.cells
+    ),
     json: Annotated[
         Path | None,
         typer.Option(help="Write the result here; existing tables of other parts are kept."),
@@ -180,7 +183,7 @@ def main(
     warm_up(1)
     changes = None if quick or not history.is_dir() else read_history(history)
     with open_run("scale", part, seed=seed, json=json) as run:
-        large = EdgeSizes(edges, edges_per_batch, DEFAULT_EDGES.cells)
+        large = EdgeSizes(edges, edges_per_batch, edge_cells)
         measure(run, QUICK if quick else FULL, real, changes, large)
 
 

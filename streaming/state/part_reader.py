@@ -35,6 +35,7 @@ class PartReader:
         files: The directory.
         checksums: The checksum of each file that has parts to read.
         mappable_files: The directory, to map the files; None to read them to memory.
+        min_mapped_bytes: Smaller files are read to memory in any case.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class PartReader:
         files: Files,
         checksums: Mapping[str, FileChecksum],
         mappable_files: MappableFiles | None = None,
+        min_mapped_bytes: int = 0,
     ) -> None:
         self._files = files
+        self._min_mapped_bytes = min_mapped_bytes
         self._mappable_files = mappable_files
         self._maps: list[MappedMemory] = []
         self._checksums = checksums
@@ -77,7 +80,7 @@ class PartReader:
 
     def _read_file(self, name: str) -> memoryview:
         expected = self._checksums[name]
-        if self._mappable_files is None:
+        if self._mappable_files is None or expected.size < self._min_mapped_bytes:
             return read_verified(self._files, name, expected)
         self._maps.append(map_verified(self._mappable_files, name, expected))
         return self._maps[-1].memory

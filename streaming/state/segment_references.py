@@ -21,6 +21,11 @@ With a memory limit, look-ups search the large parts, in maps of their files. Th
 also merges neighbouring large parts (`find_large_neighbours`), as long as no level is full. A row
 is written at most ``LARGE_PART_GROWTH`` times more for each level that is large.
 
+The cells of a distributed circuit map their large parts, too, and have no compactor. There a large
+new part is also merged with each part before it that has at most ``MAPPED_PART_GROWTH`` times its
+rows (`neighbour_counts`). Of n rows in steps of k rows, look-ups then search at most
+``log2(n / k) + 1`` large parts, and a row is written at most about as often.
+
 When values are removed from a dictionary in memory (`circuits.state.dictionary_sweep`), its parts
 still have them. They are replaced by one part with the remaining values (`has_removed_values`). If
 the process ends before, the values are loaded again, and the next sweep removes them.
@@ -41,6 +46,7 @@ __all__ = [
     "find_large_neighbours",
     "has_removed_values",
     "merge_counts",
+    "neighbour_counts",
 ]
 
 LEVEL_FANOUT: Final = 8
@@ -48,6 +54,9 @@ LEVEL_FANOUT: Final = 8
 LARGE_PART_DIVISOR: Final = 64
 # Large parts are merged if the older one has at most this many times the rows of the newer one.
 LARGE_PART_GROWTH: Final = 8
+# Without a compactor, large mapped parts are merged if the older one has at most this many times
+# the rows of the newer one.
+MAPPED_PART_GROWTH: Final = 2
 # A dictionary is written again if at least one in this many of its values, or bytes, was removed.
 MIN_REMOVED_SHARE: Final = 4
 
@@ -129,6 +138,24 @@ def merge_counts(rows: Sequence[int], new_rows: int) -> Iterator[int]:
         merged_rows += sum(rows[first_of_level:first_merged])
         first_merged = first_of_level
         yield len(rows) - first_merged
+
+
+def neighbour_counts(rows: Sequence[int], new_rows: int) -> Iterator[int]:
+    """Yield how many of the newest parts are merged with a large new part, ascending.
+
+    Args:
+        rows: The number of rows of each existing part, oldest first.
+        new_rows: The number of rows of the new part.
+
+    >>> list(neighbour_counts([400, 100, 50], 50)), list(neighbour_counts([400, 100, 50], 20))
+    ([1, 2, 3], [])
+    """
+    merged_rows = new_rows
+    for count, older_rows in enumerate(reversed(rows), 1):
+        if older_rows > MAPPED_PART_GROWTH * merged_rows:
+            return
+        merged_rows += older_rows
+        yield count
 
 
 def count_merged_parts(rows: Sequence[int], new_rows: int) -> int:

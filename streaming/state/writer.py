@@ -6,6 +6,9 @@ and merges some older parts (`streaming.state.segment_references`). With a compa
 (`streaming.state.compaction`) the writer itself merges only parts that are small or hardly larger
 than the new one, so that the work of each step is in proportion to its delta. The writer first
 collects the new parts, then writes them to segment files, and then knows their files and positions.
+
+A circuit that maps its large parts searches each of them in every look-up. So the writer of such a
+circuit without a compactor merges large parts earlier.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StateDamagedError
 from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor
-from streaming.state.files import Bytes, Files, StagedFile, remove_files, sync_all
+from streaming.state.files import Bytes, Files, MappableFiles, StagedFile, remove_files, sync_all
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, name_of_parts
@@ -34,6 +37,7 @@ from streaming.state.segment_references import (
     StateKey,
     has_removed_values,
     merge_counts,
+    neighbour_counts,
 )
 from streaming.state.version_summary import PublishedTable, StoredTable
 
@@ -52,6 +56,8 @@ MAX_GROWTH_AT_ONCE: Final = 2
 # equally many rows, so they need a large merge in the same step. Each step makes one and postpones
 # the others.
 MAX_SMALL_MERGE_ROWS: Final = 1 << 18
+# If the circuit maps large parts, merges of up to this many rows for each new row are small, too.
+SMALL_MERGE_ROWS_PER_NEW_ROW: Final = 16
 # An arrangement or dictionary with this many parts is merged at once in any case.
 MAX_STORED_PARTS: Final = 64
 
@@ -69,6 +75,8 @@ class Writer:
         before: The previous version; None at the first step.
         stem: The beginning of the names of this attempt's data files.
         compactor: Merges large parts in the background; None to merge all parts in the step.
+        maps_large_parts: Without a compactor: whether the circuit maps the parts that have a file
+            of their own, if the directory can do this.
 
     Attributes:
         due_keys: The arrangements and dictionaries with parts that the compactor has to merge.
@@ -87,13 +95,17 @@ class Writer:
         before: Manifest | None,
         stem: str,
         compactor: Compactor | None = None,
+        *,
+        maps_large_parts: bool = False,
     ) -> None:
         self._files = files
+        mappable_files = files if maps_large_parts and isinstance(files, MappableFiles) else None
+        self._maps_large_parts = mappable_files is not None
         self._stem = stem
         self._compactor = compactor
         self._existing_files = {} if before is None else dict(before.files)
         self._new_files: dict[str, FileChecksum] = {}
-        self._reader = PartReader(files, self._existing_files)
+        self._reader = PartReader(files, self._existing_files, mappable_files, MIN_OWN_FILE_BYTES)
         self._written: list[str] = []  # all files of this attempt, to remove them if it fails
         self.unsynced_files: list[str] = []
         self._written_elsewhere: set[str] = set()  # files of published tables, by executors
@@ -388,18 +400,30 @@ class Writer:
             first_free -= 1
         rows = [part.rows for part in parts[first_free:]]
         counts = [0, *merge_counts(rows, new_rows)]
-        if len(parts) < MAX_STORED_PARTS and self._compactor is not None:
+        if len(parts) >= MAX_STORED_PARTS:
+            return counts[-1]
+        if self._compactor is not None:
             max_bytes = max(MAX_MERGED_BYTES, MAX_GROWTH_AT_ONCE * new_bytes)
             while sum(part.size for part in parts[len(parts) - counts[-1] :]) > max_bytes:
                 self.due_keys.add(key)
                 counts.pop()
-        elif (
-            len(parts) < MAX_STORED_PARTS
-            and sum(rows[len(rows) - counts[-1] :]) > MAX_SMALL_MERGE_ROWS
-        ):
-            if self._has_large_merge:
-                return 0  # postponed
-            self._has_large_merge = True
+            return counts[-1]
+        max_rows = MAX_SMALL_MERGE_ROWS
+        if self._maps_large_parts and key[1] is not None:
+            max_rows = max(max_rows, SMALL_MERGE_ROWS_PER_NEW_ROW * new_rows)
+            first_merged = len(parts) - counts[-1]
+            if new_bytes + sum(part.size for part in parts[first_merged:]) >= MIN_OWN_FILE_BYTES:
+                merged_rows = new_rows + sum(rows[first_merged:])
+                counts += [
+                    counts[-1] + count
+                    for count in neighbour_counts(rows[:first_merged], merged_rows)
+                ]
+        if sum(rows[len(rows) - counts[-1] :]) > max_rows:
+            if self._has_large_merge:  # the rest is postponed
+                while sum(rows[len(rows) - counts[-1] :]) > max_rows:
+                    counts.pop()
+            else:
+                self._has_large_merge = True
         return counts[-1]
 
     def _stage_part(self, part: SegmentPart, rows: int) -> int:
@@ -446,6 +470,8 @@ class Writer:
             for index, staged in enumerate(references):
                 if isinstance(staged, int):
                     references[index] = self._new_references[staged]
+        # A task has the writers of all its cells until it ends, and the parts may be large.
+        self._small_parts, self._large_parts = [], []
 
 
 def _as_references(references: Sequence[StagedReference]) -> tuple[SegmentReference, ...]:

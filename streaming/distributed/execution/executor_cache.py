@@ -15,9 +15,11 @@ The circuits of two programs are never exchanged, although their plans may be eq
 function of the same name may have other code, and the limits may differ. While new views are
 computed in slices, two programs step cells with the same numbers, and both circuits are kept.
 
-A worker that steps more cells than it keeps forgets cells of other programs first, and then a
-random one. Each micro-batch steps the cells in the same order, so the cell that was used longest
-ago is the one that is needed next.
+A worker keeps at most `MAX_CELLS` cells, and as many as have `MAX_HEAP_BYTES` in its memory. Mapped
+files do not count (`streaming.distributed.execution.loaded_cell`). It keeps the cell that it has
+stepped last, whatever its size. If there are more, it forgets cells of other programs first, and
+then random ones. Each micro-batch steps the cells in the same order, so the cell that was used
+longest ago is the one that is needed next.
 
 A cached circuit is identified by the checksummed manifest of its version. If an attempt of a task
 is not committed, its circuit has codes that another attempt may assign differently, because codes
@@ -42,6 +44,9 @@ __all__ = ["CACHE", "ExecutorCache", "Key"]
 
 #: The maximum number of cells that a worker keeps.
 MAX_CELLS: Final = 64
+
+#: The maximum number of bytes in memory of all cells that a worker keeps (`LoadedCell.heap_bytes`).
+MAX_HEAP_BYTES: Final = 1 << 30
 
 #: The maximum number of circuits of a cell: that of the current views, and that of new ones.
 MAX_CIRCUITS: Final = 2
@@ -75,9 +80,11 @@ class ExecutorCache:
 
     Attributes:
         max_cells: The maximum number of cells.
+        max_heap_bytes: The maximum number of their bytes in memory.
     """
 
     max_cells: int = MAX_CELLS
+    max_heap_bytes: int = MAX_HEAP_BYTES
     _cells: dict[Key, LoadedCell] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
     _random: Random = field(default_factory=lambda: Random(0))
@@ -120,11 +127,15 @@ class ExecutorCache:
         """Store a cell at the version that it has."""
         with self._lock:
             self._cells.pop(key, None)  # another attempt may have stored it
-            if len(self._cells) >= self.max_cells:
-                del self._cells[self._choose_victim(key)]
-            self._cells[key] = cell
-            for other in [other for other in self._cells if other.is_of_cell(key)][:-MAX_CIRCUITS]:
+            others = [other for other in self._cells if other.is_of_cell(key)]
+            for other in others[: len(others) + 1 - MAX_CIRCUITS]:
                 del self._cells[other]
+            heap_bytes = sum(other.heap_bytes for other in [cell, *self._cells.values()])
+            while self._cells and (
+                len(self._cells) >= self.max_cells or heap_bytes > self.max_heap_bytes
+            ):
+                heap_bytes -= self._cells.pop(self._choose_victim(key)).heap_bytes
+            self._cells[key] = cell
 
     def _choose_victim(self, key: Key) -> Key:
         """Return the cell to forget: the one of another program that was used longest ago, if any.

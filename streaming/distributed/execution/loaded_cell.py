@@ -55,12 +55,16 @@ class LoadedCell:
         manifest_bytes: The checksummed manifest of its version; empty before the first one.
         read_files: The files that it has read or mapped.
         was_open: True if nothing had to be loaded when it was requested last.
+        heap_bytes: The bytes of its runs and dictionaries that are not mapped, as they are in
+            files. The indexes of dictionaries and the older runs that merges have replaced come in
+            addition.
     """
 
     circuit: Circuit
     manifest_bytes: bytes = b""
     read_files: FileCache = field(default_factory=dict)
     was_open: bool = False
+    heap_bytes: int = 0
     # The large parts that are mapped, by trace and column order.
     _mapped: dict[ArrangementKey, tuple[SegmentReference, ...]] = field(default_factory=dict)
 
@@ -79,12 +83,13 @@ class LoadedCell:
             return
         try:
             state = read_state(files, manifest, self.read_files, min_mapped_bytes=MIN_MAPPED_BYTES)
-            self._mapped = _large_parts(manifest)
+            self._mapped = _large_parts(manifest) if isinstance(files, MappableFiles) else {}
         except OSError as error:  # such as too many maps of this process
             log.warning("files of a cell are read, because they cannot be mapped: %s", error)
             state = read_state(files, manifest, self.read_files)
             self._mapped = {}
         self.circuit.load(state)
+        self._count_heap_bytes(manifest)
 
     def keep(self, files: Files, manifest: Manifest, manifest_bytes: bytes) -> None:
         """Record the version after a step, and map the large runs that the step has written.
@@ -101,14 +106,21 @@ class LoadedCell:
             for key in {**large, **self._mapped}
             if self._mapped.get(key, ()) != large.get(key, ())
         ]
-        if not changed or not isinstance(files, MappableFiles):
-            return
-        try:
-            self._map_runs(files, manifest, changed)
-        except OSError as error:
-            log.warning("runs of a cell stay in memory, because they cannot be mapped: %s", error)
-        else:
-            self._mapped = large
+        if changed and isinstance(files, MappableFiles):
+            try:
+                self._map_runs(files, manifest, changed)
+            except OSError as error:
+                log.warning("runs of a cell stay in memory: they cannot be mapped: %s", error)
+            else:
+                self._mapped = large
+        self._count_heap_bytes(manifest)
+
+    def _count_heap_bytes(self, manifest: Manifest) -> None:
+        stored = [*manifest.dictionaries.values()]
+        stored += [parts for orders in manifest.traces.values() for parts in orders.values()]
+        self.heap_bytes = sum(part.size for parts in stored for part in parts) - sum(
+            part.size for parts in self._mapped.values() for part in parts
+        )
 
     def _map_runs(
         self, files: MappableFiles, manifest: Manifest, keys: Iterable[ArrangementKey]

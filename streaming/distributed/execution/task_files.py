@@ -42,7 +42,7 @@ class TaskFiles:
 
     def open_writer(self, before: Manifest | None, stem: str) -> Writer:
         """Return a writer whose files belong to the task; the arguments are those of `Writer`."""
-        self._writers.append(Writer(self._files, before, stem))
+        self._writers.append(Writer(self._files, before, stem, maps_large_parts=True))
         return self._writers[-1]
 
     def sync(self) -> None:

@@ -35,6 +35,7 @@ from streaming.distributed.planning.load_balance import count_loads
 from streaming.engine.engine import MicroBatch
 from streaming.sources.dead_letters import DeadLetters
 from streaming.sources.envelope import Changes
+from streaming.state import writer
 from streaming.state.local_files import LocalFiles
 from tests.circuits.sql.test_sql_circuits import SCHEMAS, World
 from tests.generators.sql_generator import selects
@@ -130,12 +131,15 @@ def check_random_sql(data: st.DataObject) -> None:
     spec = compile_sql(data.draw(selects()), SCHEMAS).spec
     context = Context(data.draw(st.integers(0, 99), "seed"))
     embedded, world = Circuit(spec), World()
+    min_mapped_bytes = data.draw(MAPPED_BYTES, "mapped")
     with (
         TemporaryDirectory() as name,
         patch.object(grid_planning, "MIN_KNOWN_ROWS", 1),
         patch.object(load_balance, "MIN_MEAN_ROWS", 1),
         patch.object(load_balance, "MAX_LOAD_RATIO", 1.0),
-        patch.object(loaded_cell, "MIN_MAPPED_BYTES", data.draw(MAPPED_BYTES, "mapped")),
+        patch.object(loaded_cell, "MIN_MAPPED_BYTES", min_mapped_bytes),
+        patch.object(writer, "MIN_OWN_FILE_BYTES", min_mapped_bytes),
+        patch.object(writer, "MAX_SMALL_MERGE_ROWS", data.draw(st.sampled_from([0, 4]), "merged")),
     ):
         run = EngineRun(Circuit(spec), LocalFiles(name), cells)
         for number in range(data.draw(st.integers(2, 4), "steps")):
@@ -248,6 +252,23 @@ def test_a_worker_with_more_cells_than_it_keeps_finds_some_of_them():
         cache.keep(key, LoadedCell(circuit))
         assert len(cache) <= 4
     assert found > 20
+
+
+def test_a_worker_forgets_cells_of_too_many_bytes():
+    cache = ExecutorCache(max_heap_bytes=100)
+    circuit = compile_sql("SELECT src FROM e", {"e": GRAPH["e"]})
+    for cell, size, kept in [
+        (0, 40, 1),
+        (1, 60, 2),
+        (2, 60, 2),
+        (3, 150, 1),
+        (4, 10, 1),
+        (5, 5, 2),
+    ]:
+        key = Key("id", "program", 0, cell)
+        cache.keep(key, LoadedCell(circuit, heap_bytes=size))
+        assert key in cache._cells and len(cache) == kept
+        assert kept == 1 or sum(cell.heap_bytes for cell in cache._cells.values()) <= 100
 
 
 def test_loads_are_the_rows_of_the_cells(tmp_path):

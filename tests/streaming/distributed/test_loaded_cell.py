@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,9 @@ from circuits import Circuit, compile_sql
 from streaming.distributed.execution import loaded_cell
 from streaming.distributed.execution.executor_cache import ExecutorCache
 from streaming.errors import StateDamagedError
+from streaming.state import writer
 from streaming.state.local_files import LocalFiles
+from streaming.state.manifest import read_cell_manifest
 from streaming.state.mapped.mapped_file import MappedFile
 from tests.streaming.distributed.test_attempts import Context, EngineRun
 from tests.support.tables import bag_of
@@ -94,6 +97,7 @@ def test_large_runs_are_mapped_and_small_ones_are_in_memory(tmp_path):
     run.step(edges(1, FEW))
     maps = MAPS.total()
     assert {run.is_mapped for run in runs_of(cache)} == {True, False}
+    assert 0 < sum(cell.heap_bytes for cell in cache._cells.values()) < MIN_BYTES
     run.step(edges(2, FEW))
     assert MAPS.total() == maps  # small steps map nothing again
     run.step(edges(3, MANY))
@@ -124,6 +128,8 @@ def test_a_worker_that_cannot_map_files_keeps_the_rows_in_memory(tmp_path, caplo
     run.step(edges(0, MANY))
     run.step(edges(1, FEW))
     assert {run.is_mapped for run in runs_of(context.workers[0])} == {False}
+    (cell,) = context.workers[0]._cells.values()
+    assert cell.heap_bytes > MIN_BYTES
     context.workers = [ExecutorCache()]  # another worker loads the cell
     run.step(edges(2, FEW))
     assert {run.is_mapped for run in runs_of(context.workers[0])} == {False}
@@ -142,4 +148,38 @@ def test_a_damaged_file_is_found_before_it_is_mapped(tmp_path):
     context.workers = [ExecutorCache()]
     with pytest.raises(StateDamagedError, match="checksum"):
         run.run.step(edges(1, FEW), 1, context)
+    run.run.engine.versions.close()
+
+
+def test_large_mapped_runs_are_merged_early(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "MIN_OWN_FILE_BYTES", MIN_BYTES)
+    monkeypatch.setattr(writer, "MAX_SMALL_MERGE_ROWS", MANY)
+    context, steps = one_worker(), 40
+    (cache,) = context.workers
+    run, counts, merged = Comparison(LocalFiles(tmp_path), context), [], 0
+    before: dict[Any, Any] = {}
+    for number in range(steps):
+        run.step(edges(number, MANY, 1 if number % 9 else 2))
+        (cell,) = cache._cells.values()
+        parts = {
+            (name, order): references
+            for name, orders in read_cell_manifest(cell.manifest_bytes).traces.items()
+            for order, references in orders.items()
+        }
+        counts.append(max(map(len, parts.values())))
+        large_merges = 0
+        for key, references in parts.items():
+            rows = sum(part.rows for part in before.get(key, ()) if part not in references)
+            merged += rows
+            large_merges += rows > writer.SMALL_MERGE_ROWS_PER_NEW_ROW * MANY
+        assert large_merges <= 1
+        before = parts
+    runs = runs_of(cache)
+    assert {each.is_mapped for each in runs} == {True}
+    assert len(runs) <= sum(map(len, parts.values()))
+    # Few runs, but no row is merged much more often than the logarithm of the steps says.
+    assert max(counts) <= log2(steps) + 2 and sum(counts) / steps <= log2(steps)
+    assert merged <= len(parts) * steps * MANY * log2(steps)
+    context.workers = [ExecutorCache()]  # another worker loads the cell
+    run.step(edges(3, MANY, -1))
     run.run.engine.versions.close()
