@@ -76,6 +76,7 @@ from streaming.sources.dead_letters import DeadLetters
 from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.open_files import open_files
 from streaming.state.program_change import (
+    AppliedChange,
     ChangeOptions,
     add_outputs,
     compute_change,
@@ -85,6 +86,7 @@ from streaming.state.program_change import (
 )
 from streaming.state.store import Store
 from streaming.state.view_definitions import check_definition
+from streaming.uninterrupted import run_uninterrupted
 
 __all__ = ["Database"]
 
@@ -498,11 +500,17 @@ class Database:
             allowed = ChangeOptions(allow_drop=dropped is not None)
             rows = compute_change(change, allowed, now, where=where, batch_id=last)
             settings = None if store is None else store.settings()
-            try:
+
+            def finish() -> AppliedChange:
                 applied = finish_change(change, rows, where=where, batch_id=last)
                 if store is not None:
                     store.change_views(new, applied, allowed)
                 self._circuit = new
+                return applied
+
+            try:
+                # The old circuit cannot go on when the new one has its state.
+                applied = run_uninterrupted(finish)
                 outputs = applied.outputs if store is None else self._step({})
             except BaseException:
                 if store is not None and settings is not None:
@@ -512,6 +520,8 @@ class Database:
                     else:
                         store.undo_change(settings)
                         self._circuit = old
+                elif self._circuit is new:  # interrupted after the change
+                    self._end_subscriptions(old, new)
                 raise
             self._end_subscriptions(old, new)
             self._deliver(outputs)
@@ -549,7 +559,7 @@ class Database:
             self._check_view(view)
             subscription = Subscription(view, callback, self._unsubscribe)
             if initial:
-                self._deliver_to([subscription], self.circuit.views[view])
+                self._deliver_to(subscription, self.circuit.views[view])
             self._subscriptions.setdefault(view, []).append(subscription)
         return subscription
 
@@ -669,9 +679,8 @@ class Database:
             self._delivered = self.version
             self._fail_subscriptions()
             return
-        for outputs in missed:
-            self._delivered += 1
-            self._deliver(outputs)
+        self._delivered = self.version
+        self._deliver(*missed)
 
     def _read_steps(self, start: int) -> list[dict[str, pa.Table]] | None:
         """Return the changes of the views in the steps from a number on; None if one is not kept.
@@ -745,21 +754,32 @@ class Database:
             log.warning("%s rows are late and were left out: %s%s", len(late), first, where)
         return outputs
 
-    def _deliver(self, outputs: Mapping[str, pa.Table]) -> None:
-        # A callback may subscribe to another view: it then gets the rows after this step.
-        deliveries = [
-            (tuple(self._subscriptions.get(view, ())), changes)
-            for view, changes in outputs.items()
-            if changes.num_rows
-        ]
-        for subscriptions, changes in deliveries:
-            self._deliver_to(subscriptions, changes)
+    def _deliver(self, *steps: Mapping[str, pa.Table]) -> None:
+        """Deliver the changes of the views in some steps to all subscriptions.
 
-    def _deliver_to(self, subscriptions: Collection[Subscription], changes: pa.Table) -> None:
+        An interrupt (Ctrl-C in a callback) is raised after the others have got their changes.
+        """
+        interrupt: BaseException | None = None
+        for outputs in steps:
+            # A callback may subscribe to another view: it then gets the rows after this step.
+            deliveries = [
+                (subscription, changes)
+                for view, changes in outputs.items()
+                if changes.num_rows
+                for subscription in self._subscriptions.get(view, ())
+            ]
+            for subscription, changes in deliveries:
+                try:
+                    self._deliver_to(subscription, changes)
+                except BaseException as error:
+                    interrupt = interrupt or error
+        if interrupt is not None:
+            raise interrupt
+
+    def _deliver_to(self, subscription: Subscription, changes: pa.Table) -> None:
         outer, self._delivering_thread = self._delivering_thread, get_ident()
         try:
-            for subscription in subscriptions:
-                subscription.deliver(changes)
+            subscription.deliver(changes)
         finally:
             self._delivering_thread = outer
 

@@ -9,7 +9,7 @@
 
 At the end of the block, the changes become one step of the circuit. If the block raises an error,
 nothing has changed. A transaction holds no lock while it is open: it has no reads of its own, so
-two transactions cannot conflict.
+two transactions cannot conflict. After the block it is empty, and may be used again.
 
 The changes of one key are applied in the order of the calls. They are numbered for that, in the
 column that orders the changes of a key (`circuits.inputs.upserts`), if the rows do not have it.
@@ -28,6 +28,7 @@ import pyarrow as pa
 from circuits import Circuit
 from circuits.schema import WEIGHT
 from circuits.types.safe_cast import cast_lossless
+from streaming.errors import DatabaseError
 
 __all__ = ["Transaction", "has_keys", "open_transaction"]
 
@@ -89,6 +90,8 @@ class Transaction:
         self._tables.setdefault(relation, []).append(pa.table(columns))
 
     def __enter__(self) -> Transaction:
+        if self._token is not None:
+            raise DatabaseError("this transaction is open already: begin another one")
         self._token = _OPEN.set((*_OPEN.get(), self))
         return self
 
@@ -100,8 +103,10 @@ class Transaction:
     ) -> None:
         assert self._token is not None
         _OPEN.reset(self._token)
-        if error is None and self._tables:
-            tables = {name: self._combine(name, parts) for name, parts in self._tables.items()}
+        self._token = None
+        added, self._tables = self._tables, {}
+        if error is None and added:
+            tables = {name: self._combine(name, parts) for name, parts in added.items()}
             self._changes = self.database.apply(tables)
 
     def _combine(self, relation: str, tables: list[pa.Table]) -> pa.Table:

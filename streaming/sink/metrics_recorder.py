@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from circuits.runtime.state_names import StateNames
+from streaming.errors import StateError
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.state.mapped.memory_limit import MemoryUse
 from streaming.state.memory_store import InMemoryStore
@@ -130,5 +131,5 @@ class MetricsRecorder:
             log.info("%s", line, extra={"fields": fields})
         try:
             self._versions.append_metrics(f"{line}\n")
-        except OSError as error:
+        except (OSError, StateError) as error:
             log.warning("the metrics of micro-batch %d were not written: %s", batch_id, error)

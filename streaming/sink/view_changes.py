@@ -37,7 +37,7 @@ So are views in mode ``complete``, which every micro-batch publishes whole.
 
 The backfill begins again if the state has to be loaded again before the commit, after an error or
 `ViewSink.close`, or if a slice is interrupted (Ctrl-C). An interrupt while a change is made takes
-effect after it (`streaming.sink.uninterrupted`), because this takes little time. If the job stops
+effect after it (`streaming.uninterrupted`), because this takes little time. If the job stops
 before the commit, the change is lost, and the caller requests it again.
 
 A change that is not made at once may fail later, in a micro-batch. The error is then set on the
@@ -69,9 +69,9 @@ from streaming.engine.engine import StagedBatch, ViewBackfill
 from streaming.errors import TargetError
 from streaming.sink.given_inputs import GivenInputs
 from streaming.sink.output import Output, OutputRouting, Outputs, list_outputs, route_outputs
-from streaming.sink.uninterrupted import run_uninterrupted
 from streaming.state.program_change import ChangeOptions
 from streaming.state.records.early_state import EarlyState
+from streaming.uninterrupted import run_uninterrupted
 
 __all__ = [
     "AddViews",

@@ -205,14 +205,15 @@ class AppliedChange:
 
     def outputs_after(self, earlier: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
         """Return the outputs together with those of an earlier change that is not committed yet."""
-        continued = {
-            view.view: earlier[view.old_view]
-            for view in self.change.views
-            if view.old_view is not None
-            and view.kind in ("unchanged", "renamed")
-            and view.old_view in earlier
-        }
-        return {**continued, **self.outputs}
+        outputs = dict(self.outputs)
+        for view in self.change.views:
+            if view.old_view is None or view.old_view not in earlier or view.kind == "replaced":
+                continue
+            rows = earlier[view.old_view]
+            if view.view in outputs:  # the difference to the old view, which `earlier` changes
+                rows = self.change.new.add_tables(view.view, [rows, outputs[view.view]])
+            outputs[view.view] = rows
+        return outputs
 
 
 @dataclass(frozen=True)

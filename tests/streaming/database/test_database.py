@@ -137,6 +137,18 @@ def test_a_transaction_is_one_step_in_the_order_of_its_calls(shop):
     assert transaction.changes["pairs"].to_pylist() == [{"nr": 1, "b": "y", "weight": 1}]
 
 
+def test_a_transaction_is_empty_after_its_block(shop):
+    transaction = shop.transaction()
+    with pytest.raises(ZeroDivisionError), transaction:
+        shop.insert("log", [{"a": 1, "b": "x"}])
+        _ = 1 / 0
+    for a in (2, 3):
+        with transaction, pytest.raises(DatabaseError, match="open already"):
+            shop.insert("log", [{"a": a, "b": "x"}])
+            transaction.__enter__()
+    assert rows_of(shop, "log") == {(2, "x"): 1, (3, "x"): 1}
+
+
 def test_a_transaction_with_an_error_changes_nothing(shop):
     with pytest.raises(ZeroDivisionError), shop.transaction():
         shop.insert("orders", [DESK])

@@ -222,6 +222,36 @@ def test_subscriptions_end_with_an_error_if_steps_of_another_process_are_lost(ca
     db.close()
 
 
+def test_a_view_that_two_processes_change_publishes_the_difference_to_the_second_one():
+    disk = SimulatedDisk(0)
+    db = Database(TEXT, path=FilesWithoutLock(disk, 1), keep=99)
+    db.insert("t", [{"a": number} for number in range(6)])
+    total = collect(db)
+    other = Database(path=FilesWithoutLock(disk, 2), keep=99)
+    other.execute("CREATE OR REPLACE VIEW v AS SELECT a FROM t WHERE a < 4")
+    with pytest.raises(StateLockedError):
+        db.insert("t", [{"a": 7}])
+    db.execute("CREATE OR REPLACE VIEW v AS SELECT a FROM t WHERE a > 1")
+    assert sorted(row["a"] for row in db.view("v").to_pylist()) == [2, 3, 4, 5]
+    assert +total == Counter({2: 1, 3: 1, 4: 1, 5: 1})
+    db.close()
+    other.close()
+
+
+def test_an_interrupted_callback_leaves_the_others_their_changes(db):
+    seen = []
+
+    def interrupt(changes):
+        raise KeyboardInterrupt
+
+    db.subscribe("v", interrupt)
+    db.subscribe("v", lambda changes: seen.append(changes.num_rows))
+    db.subscribe("big", lambda changes: seen.append(changes.num_rows))
+    with pytest.raises(KeyboardInterrupt):
+        db.insert("t", [{"a": 10}])
+    assert seen == [1, 1]
+
+
 def test_a_view_that_another_thread_drops_has_no_subscription(db, monkeypatch):
     check, threads = Database._check_view, []
 

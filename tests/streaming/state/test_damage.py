@@ -213,6 +213,18 @@ def test_lines_of_metrics_after_a_truncated_line_are_complete(state_dir):
     assert json.loads(lines[-1])["batch_id"] == LAST + 1
 
 
+def test_metrics_that_cannot_be_written_are_a_warning(state_dir, caplog):
+    path, other = state_dir / "metrics.jsonl", state_dir / "elsewhere"
+    path.rename(other)
+    size = other.stat().st_size
+    path.symlink_to(other)
+    sink = sink_on(state_dir)
+    feed(sink, LAST + 1)
+    assert f"the metrics of micro-batch {LAST + 1} were not written" in caplog.text
+    assert other.stat().st_size == size
+    check(sink, LAST + 2)
+
+
 def test_rejected_rows_are_logged_with_the_file_of_dead_letters(tmp_path, caplog):
     sink = ViewSink(views(), state_dir=tmp_path, bad_rows="dead_letter")
     rows = table_of(LINK, ROWS[0]).append_column("weight", pa.array(["1", "no"]))

@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from streaming.sink.uninterrupted import run_uninterrupted
+from streaming.uninterrupted import run_uninterrupted
 from tests.streaming.sink.test_interrupts import Interrupted, interrupted
 
-FILES = ("streaming/sink/uninterrupted.py",)
+FILES = ("streaming/uninterrupted.py",)
 
 
 class Call:

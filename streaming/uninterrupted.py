@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from threading import Lock, Thread
+from typing import TypeVar
 
 __all__ = ["run_uninterrupted"]
 
+T = TypeVar("T")
 
-def run_uninterrupted(function: Callable[[], object]) -> None:
+
+def run_uninterrupted(function: Callable[[], T]) -> T:
     """Call a function, and raise an interrupt that arrives meanwhile only after it has returned.
 
     An interrupt that arrives before the function begins is raised without calling it.
@@ -21,14 +24,16 @@ def run_uninterrupted(function: Callable[[], object]) -> None:
         function: The function; it should be short. It runs in another thread, so it must not
             acquire a lock that the caller holds.
 
+    Returns:
+        What the function returns.
+
     Raises:
         BaseException: The error that the function raises; else the interrupt.
 
-    >>> calls = []
-    >>> run_uninterrupted(lambda: calls.append(1))
-    >>> calls
-    [1]
+    >>> run_uninterrupted(lambda: 1 + 1)
+    2
     """
+    results: list[T] = []
     errors: list[BaseException] = []
     lock = Lock()
     # One of them becomes True: the function is called, or an interrupt prevents the call.
@@ -40,7 +45,7 @@ def run_uninterrupted(function: Callable[[], object]) -> None:
                 return
             state["is_begun"] = True
         try:
-            function()
+            results.append(function())
         except BaseException as error:
             errors.append(error)
 
@@ -63,3 +68,4 @@ def run_uninterrupted(function: Callable[[], object]) -> None:
         raise errors[0]
     if interrupts:
         raise interrupts[-1]
+    return results[0]
