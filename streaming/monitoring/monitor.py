@@ -5,9 +5,10 @@ Sizes of the state are read when somebody asks for them, from the committed vers
 which any thread may read.
 
 *Healthy* is for the supervisor that restarts a process (``/healthz``): no micro-batch has failed,
-and the last commit is not too old, if a maximum age is set. Only a stream that always has rows can
-have one. *Ready* is for clients that wait for a start (``/readyz``): the query runs, and its state
-is loaded.
+the query has not ended, and the last commit is not too old, if a maximum age is set. Only a stream
+that always has rows can have one. The monitor knows that a query has ended if `QueryListener` or
+the caller of `SinkMonitor.end` tells it. *Ready* is for clients that wait for a start
+(``/readyz``): the query runs, and its state is loaded.
 """
 
 from __future__ import annotations
@@ -200,7 +201,7 @@ class SinkMonitor(SinkObserver):
         self.sink.remove_observer(self)
 
     def end(self, reason: str = "the query has ended") -> None:
-        """Record that the query has ended, so that the sink is not ready any more."""
+        """Record that the query has ended, so that the sink is neither healthy nor ready."""
         with self._lock:
             self._end = reason
 
@@ -209,20 +210,19 @@ class SinkMonitor(SinkObserver):
         with self._lock:
             failure, end, is_loaded = self._failure, self._end, self._is_loaded
         progress = self.sink.progress
-        if end is not None:
-            return Check(False, end)
-        if failure:
-            return Check(False, failure)
+        if failure or end is not None:
+            return Check(False, failure or str(end))
         if not is_loaded and progress is not None and progress.phase in ("start", "load"):
             return Check(False, f"loading the state for {progress.seconds:.0f} s")
         return Check(True, "waiting for rows" if progress is None else str(progress))
 
     def health(self) -> Check:
-        """Check that no micro-batch has failed, and that the last commit is not too old."""
+        """Check that no micro-batch has failed, the query runs, and the last commit is recent."""
         with self._lock:
-            failure, last_commit = self._failure, self._totals.last_commit
-        if failure:
-            return Check(False, failure)
+            failure, end = self._failure, self._end
+            last_commit = self._totals.last_commit
+        if failure or end is not None:
+            return Check(False, failure or str(end))
         age = self.clock() - (self._start if last_commit is None else last_commit)
         event = "start" if last_commit is None else "last commit"
         if self._max_commit_age is not None and age > self._max_commit_age:

@@ -53,6 +53,6 @@ class QueryListener(StreamingQueryListener):
         """Ignore that there are no new rows."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Record that the query has ended, so that the sink is not ready any more."""
+        """Record that the query has ended, so that the sink is neither healthy nor ready."""
         if str(event.runId) == self._run_id:
             self._monitor.end("the query has failed" if event.exception else "the query has ended")

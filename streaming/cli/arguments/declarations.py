@@ -167,6 +167,14 @@ def run(
             metavar="SIZE", help="Memory of Spark; it does not include the state of the views."
         ),
     ] = "2g",
+    conf: Annotated[
+        list[str] | None,
+        optional(
+            metavar="KEY=VALUE",
+            help="A setting of Spark, as for spark-submit: spark.jars.packages=... adds the "
+            "package of a source. Repeat the option for each setting.",
+        ),
+    ] = None,
     ui: Ui = False,
     ui_port: PagePort = PAGE_PORT,
     ui_host: Host = LOCAL_HOST,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
+import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
@@ -19,7 +20,7 @@ from streaming.cli.arguments.source import (
     WEIGHTED_FEEDS,
     SourceArgument,
 )
-from streaming.cli.terminal.spark_error import spark_reason
+from streaming.cli.terminal.spark_error import is_lost_connection, is_spark_error, spark_reason
 from streaming.errors import EventsError
 from streaming.sources.change_feeds import ChangeFeed, find_feed
 from streaming.sources.change_feeds.feed import RELATION, SEQUENCE, is_envelope
@@ -30,6 +31,9 @@ __all__ = ["merge_streams", "read_stream", "relation_schema"]
 
 #: Columns of a stream that are not columns of its relation.
 METADATA_COLUMNS: Final = (WEIGHT, SEQUENCE, RELATION)
+#: The packages of sources that have the version of Spark.
+PACKAGES: Final = {"kafka": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"}
+NOT_FOUND: Final = re.compile(r"_DATA_SOURCE_NOT_ENABLED\]|\[DATA_SOURCE_NOT_FOUND\]")
 DELTA_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -67,8 +71,14 @@ def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:
         if "select" in source.settings:
             # ``select`` is one text with several expressions; struct() takes them all.
             return frame.selectExpr(f"struct({source.settings['select']}) AS row").select("row.*")
-    except PySparkException as error:
-        raise EventsError(f"{source.label}: {spark_reason(error)}") from error
+    except Exception as error:  # Java's own, too
+        if not is_spark_error(error) or is_lost_connection(error):
+            raise
+        reason = spark_reason(error)
+        if NOT_FOUND.search(reason):
+            package = PACKAGES.get(source.format or "", "GROUP:NAME:VERSION")
+            reason += f" Its package is missing: add --conf spark.jars.packages={package}"
+        raise EventsError(f"{source.label}: {reason}") from error
     return frame
 
 

@@ -43,6 +43,7 @@ run             ``once``, ``every``, ``bad_rows``, ``cells``, ``dialect``, ``fun
                 ``formula``, ``threads``, ``memory``, ``stop_timeout``
 state           ``path``, ``checkpoint``, ``mode``, ``dead_letter_days``, ``dead_letter_size``,
                 ``memory_limit``; as ``--state``, ``--state-mode`` and the options of the same names
+spark           settings of Spark by their full names; as the option ``--conf``
 limits          ``max_step_rows``, ``max_step_bytes``, ``max_seconds``
 ui              ``enabled``, ``port``, ``host``, ``token_file``
 metrics         ``port``, ``host``, ``max_commit_age``
@@ -64,6 +65,7 @@ from typing import Any, Final, TypeAlias
 
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.query_text import query_file
+from streaming.cli.arguments.session_settings import check_setting
 from streaming.cli.arguments.sink import DATABASES, KINDS, SinkArgument, output_mode_of, retry_of
 from streaming.cli.arguments.source import SETTINGS, SourceArgument
 from streaming.cli.arguments.toml_table import TomlTable, read_toml
@@ -85,6 +87,7 @@ class Job:
         sinks: The outputs in order.
         options: Values for other options of ``run``, by their names.
         labels: The names of these options in error messages.
+        spark_settings: Settings of Spark.
     """
 
     query: str
@@ -92,6 +95,7 @@ class Job:
     sinks: tuple[SinkArgument, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_job_file(query: str) -> bool:
@@ -126,10 +130,14 @@ def read_job(path: Path, checks: Checks) -> Job:
         table.report_unknown_keys()
     if "ui" in root:
         options.setdefault("ui", True)
+    spark_settings = root.options("spark")
+    for key in spark_settings:
+        with checks.check():
+            check_setting(key, label=f"{root.label('spark')}: {key}")
     root.report_unknown_keys()
     if query is not None and (file := query_file(query)) is not None:
         query = str(path.parent / file)
-    return Job(query or "", sources, sinks, options, labels)
+    return Job(query or "", sources, sinks, options, labels, spark_settings)
 
 
 def _read_inputs(root: TomlTable) -> Iterator[tuple[str, SourceArgument | None]]:

@@ -1,7 +1,7 @@
 """The options of the command ``run``, from the command line and from a job file.
 
 An option on the command line replaces the value in the job file: ``--source`` replaces the input of
-the same name, and ``--sink`` replaces all outputs.
+the same name, ``--conf`` the setting of the same name, and ``--sink`` replaces all outputs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.job_file import Job, is_job_file, read_job
+from streaming.cli.arguments.session_settings import read_settings
 from streaming.cli.arguments.sink import SinkArgument
 from streaming.cli.arguments.source import SourceArgument, parse_sources, read_rows
 from streaming.cli.arguments.views import DUCKDB, declarations_of, with_declarations
@@ -31,6 +32,7 @@ class RunOptions:
         sources: The sources by relation.
         sinks: The sinks in order.
         labels: The names, in error messages, of the options whose values are from a job file.
+        spark_settings: The settings of Spark, of ``--conf`` and of the job file.
     """
 
     query: str
@@ -71,6 +73,7 @@ class RunOptions:
     dead_letter_size: str = "1G"
     memory_limit: str | None = None
     checkpoint: Path | None = None
+    spark_settings: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -81,6 +84,7 @@ class RunOptions:
         *,
         explicit: Collection[str],
         checks: Checks,
+        conf: Collection[str] = (),
         **other_options: Any,
     ) -> RunOptions:
         """Combine the command line with the job file, if ``query`` names one.
@@ -90,7 +94,8 @@ class RunOptions:
             source: The values of ``--source``.
             sink: The values of ``--sink``.
             explicit: The options that the user wrote on the command line; others have defaults.
-            checks: Receives the problems of sources, sinks and the job file.
+            checks: Receives the problems of sources, sinks, settings and the job file.
+            conf: The values of ``--conf``.
             other_options: The other options by name.
 
         Raises:
@@ -114,7 +119,14 @@ class RunOptions:
         for text in sink:
             with checks.check():
                 sinks.append(SinkArgument.parse(text))
-        return cls(job.query, sources, sinks, **merged_options, labels=labels)
+        return cls(
+            job.query,
+            sources,
+            sinks,
+            **merged_options,
+            labels=labels,
+            spark_settings=read_settings(conf, job.spark_settings, checks),
+        )
 
     def change(self) -> ChangeOptions:
         """Return what a change of the views may do, with the rows of ``--backfill``.

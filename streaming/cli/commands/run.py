@@ -92,6 +92,7 @@ def run(
     query: str,
     source: list[str] | None,
     sink: list[str] | None,
+    conf: list[str] | None,
     log_format: str,
     **other_options: Any,
 ) -> None:
@@ -102,6 +103,7 @@ def run(
         query: The query, or a job file.
         source: The values of ``--source``.
         sink: The values of ``--sink``.
+        conf: The values of ``--conf``.
         log_format: The format of the log.
         other_options: The other options, as in `RunOptions`.
     """
@@ -113,6 +115,7 @@ def run(
         sink or [],
         explicit=explicit,
         checks=checks,
+        conf=conf or [],
         log_format=log_format,
         **other_options,
     )
@@ -391,7 +394,10 @@ def _start_spark(
     stack.enter_context(logs.spark_log(log_file))
     handler = signal.getsignal(signal.SIGINT)
     session = start_session(
-        "dbsp-wcoj", memory=options.memory, log=log_file, settings=SPARK_SETTINGS
+        "dbsp-wcoj",
+        memory=options.memory,
+        log=log_file,
+        settings={**SPARK_SETTINGS, **options.spark_settings},
     )
     stack.callback(_stop_spark, session)
     signal.signal(signal.SIGINT, handler)  # instead of Spark's own handler, which calls Java

@@ -16,7 +16,8 @@ from streaming.cli.arguments.checks import Checks
 from streaming.cli.arguments.job_file import OPTIONS, read_job
 from streaming.cli.arguments.run_options import RunOptions
 from streaming.cli.arguments.sink import SinkArgument
-from streaming.errors import EventsError
+from streaming.cli.commands.run import SPARK_SETTINGS
+from streaming.errors import EventsError, StreamingError
 from streaming.targets.output_mode import OutputMode
 from tests.support.tables import edges
 
@@ -36,6 +37,12 @@ keys = ["src"]
 path = "state"
 mode = "750"
 """
+#: The options of `RunOptions` without a default.
+MANDATORY = (
+    *("state", "state_mode", "once", "every", "bad_rows", "cells", "formula", "threads"),
+    *("max_step_rows", "max_step_bytes", "max_seconds", "memory", "ui", "ui_port", "ui_host"),
+    *("ui_token_file", "check", "verbose", "log_format", "json"),
+)
 QUERY = "CREATE VIEW n AS SELECT src, count(*) AS n FROM e GROUP BY src"
 
 
@@ -273,6 +280,66 @@ def test_a_state_that_cannot_be_used_is_reported_with_its_key(tmp_path: Path) ->
     (tmp_path / "state").write_text("")
     _, _, errors = invoke(write_job(tmp_path), "--check")
     assert f"job.toml: state.path {tmp_path}/state: is a file; name a folder" in errors
+
+
+def test_settings_of_spark_are_those_of_the_job_and_of_the_command_line(tmp_path: Path) -> None:
+    text = """
+    [spark]
+    spark.jars.packages = "a:b:1,c:d:2"
+    spark.ui.enabled = true
+    "spark.default.parallelism" = 4
+    """
+    checks, command_line = Checks(), dict.fromkeys(MANDATORY)
+    options = RunOptions.of(
+        str(write_job(tmp_path, JOB + text)),
+        *([], []),
+        **{"explicit": set(), "checks": checks},
+        conf=["spark.ui.enabled=false", "spark.hadoop.fs.s3a.secret.key=a=b"],
+        **command_line,
+    )
+    assert checks.problems == []
+    assert options.spark_settings == {
+        "spark.jars.packages": "a:b:1,c:d:2",
+        "spark.ui.enabled": "false",
+        "spark.default.parallelism": "4",
+        "spark.hadoop.fs.s3a.secret.key": "a=b",
+    }
+
+
+def test_settings_of_spark_that_are_not_valid_are_reported_without_values(tmp_path: Path) -> None:
+    text = '[spark]\njars.packages = "x"\nspark.master = "x"\nspark.jars = ["x"]'
+    status, out, errors = invoke(
+        write_job(tmp_path, JOB + text),
+        *("--check", "--conf", "spark.password", "--conf", "token=x", "--conf", "spark.a=1"),
+        *("--conf", "spark.a=x"),
+    )
+    assert (status, out) == (2, "")
+    for part in (
+        "job.toml: spark: jars.packages: Spark ignores a setting whose name does not begin",
+        "job.toml: spark: spark.master cannot be set: the command runs Spark in one process",
+        "job.toml: spark.spark.jars: write text, a number, true or false",
+        "--conf spark.password: write KEY=VALUE",
+        "--conf token: Spark ignores a setting whose name does not begin with spark.",
+        "--conf spark.a is given twice",
+    ):
+        assert errors.count(part) == 1, errors
+    assert errors.count("\n") == 6 and "=x" not in errors
+
+
+def test_spark_starts_with_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = []
+
+    def start(name: str, **options: object) -> None:
+        started.append(options["settings"])
+        raise StreamingError("Spark did not start")
+
+    monkeypatch.setattr("streaming.cli.commands.run.start_session", start)
+    status, _, errors = invoke(
+        *(write_job(tmp_path), "--conf", "spark.jars=a,b=c", "--conf", "spark.x=")
+    )
+    assert (status, "Spark did not start" in errors) == (2, True), errors
+    (settings,) = started
+    assert settings == {**SPARK_SETTINGS, "spark.jars": "a,b=c", "spark.x": ""}
 
 
 def test_explicit_options_override_those_of_the_job(tmp_path: Path) -> None:

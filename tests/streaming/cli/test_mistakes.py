@@ -73,6 +73,16 @@ run|q.sql|IN|--cells=0 => greater than or equal to 1
 run|q.sql|IN|--cells=two => Invalid value for '--cells'
 run|q.sql|IN|--threads=0 => Invalid value for '--threads'
 run|q.sql|IN|--memory=lots => --memory 'lots': write a number and a unit
+run|q.sql|IN|--conf => Option '--conf' requires an argument
+run|q.sql|IN|--conf= => --conf : write KEY=VALUE, as in spark.jars.packages=
+run|q.sql|IN|--conf=spark.jars => --conf spark.jars: write KEY=VALUE, as in spark.jars.packages=
+run|q.sql|IN|--conf=jars=a => --conf jars: Spark ignores a setting whose name does not begin
+run|q.sql|IN|--conf=spark.=a => --conf spark.: Spark ignores a setting
+run|q.sql|IN|--conf=spark.jars=a|--conf=spark.jars=b => --conf spark.jars is given twice
+run|q.sql|IN|--conf=spark.master=yarn => --conf spark.master cannot be set: the command runs
+run|q.sql|IN|--conf=spark.driver.memory=4g => --conf spark.driver.memory cannot be set: give --mem
+run|q.sql|IN|--conf=spark.driver.host=a => cannot be set: only this machine may connect
+run|q.sql|IN|--conf=spark.sql.session.timeZone=CET => cannot be set: it is UTC
 run|q.sql|IN|--ui-port=99999 => Invalid value for '--ui-port'
 run|q.sql|IN|--log-format=xml => --log-format 'xml' must be one of text, json
 run|q.sql|IN|--json=yes => Option '--json' does not take a value

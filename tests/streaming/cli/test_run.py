@@ -216,6 +216,17 @@ def test_an_error_of_spark_is_one_short_line(spark, tmp_path):
     assert 'For input string: "x"' in text and len(text) < 400
 
 
+@pytest.mark.spark
+def test_a_missing_package_of_a_source_is_named_with_the_option(spark):
+    kafka = "e=format=kafka,subscribe=e,kafka.bootstrap.servers=none:9092,schema=src long"
+    source = SourceArgument.parse(kafka)
+    hint = f"--conf spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{spark.version}$"
+    with pytest.raises(EventsError, match=f"Failed to find data source: kafka.*{hint}"):
+        read_stream(spark, source)
+    with pytest.raises(EventsError, match=r"spark\.jars\.packages=GROUP:NAME:VERSION$"):
+        read_stream(spark, SourceArgument.parse("e=format=unknown,schema=src long"))
+
+
 def test_only_the_first_signal_waits_until_spark_has_started():
     handler, events = signal.getsignal(signal.SIGINT), []
     with pytest.raises(KeyboardInterrupt), defer_signals(lambda: events.append("reported")):

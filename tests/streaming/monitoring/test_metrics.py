@@ -187,8 +187,23 @@ def test_a_failed_micro_batch_is_neither_healthy_nor_ready_until_the_next_one() 
     assert (monitor.health().ok, monitor.readiness().ok) == (False, False)
     feed(sink, 1)
     assert (monitor.health().ok, monitor.readiness().ok) == (True, True)
+
+
+def test_a_sink_whose_query_has_ended_is_neither_healthy_nor_ready() -> None:
+    sink = ViewSink(views())
+    monitor = SinkMonitor(sink)
+    feed(sink, 0)
     monitor.end()
-    assert (monitor.health().ok, monitor.readiness().ok) == (True, False)
+    assert (monitor.health().ok, monitor.readiness().ok) == (False, False)
+    assert monitor.health().reason == monitor.readiness().reason == "the query has ended"
+    assert samples(monitor)["dbsp_wcoj_healthy",] == 0
+    feed(sink, 1)  # the query was started again
+    assert (monitor.health().ok, monitor.readiness().ok) == (True, True)
+    with pytest.raises(BatchOrderError):
+        feed(sink, 5)
+    monitor.end("the query has failed")
+    reason = "micro-batch 5 failed: BatchOrderError; see the log"
+    assert monitor.health().reason == monitor.readiness().reason == reason  # the first cause
 
 
 def test_a_sink_is_not_ready_while_it_loads_its_state(tmp_path) -> None:
