@@ -32,7 +32,7 @@ takes a tenth of a second.
 Cost: one compaction at a time, so at most one core, and memory for the rows of one merge; with a
 memory limit, space in files for these rows instead (`streaming.state.mapped.file_merge`). A level
 must be merged before `streaming.state.writer.MAX_STORED_PARTS` parts have gathered; otherwise the
-writer merges some itself, so that a stream that is too fast slows down.
+writer merges a few of them itself in each step, so that a stream that is too fast slows down.
 
 Source: background compaction as in LevelDB and RocksDB (Dong et al., "Optimizing Space
 Amplification in RocksDB", CIDR 2017). Alternatives considered: a slice of merging in each commit,
@@ -217,6 +217,31 @@ class Compactor:
         self._steps_to_wait = max(self._steps_to_wait - 1, 0)
         if self._task is None and not self._steps_to_wait and not self._must_rewrite:
             self._start(manifest, file)
+
+    def merge_now(
+        self, group: PartGroup, checksums: Mapping[str, FileChecksum], file: str
+    ) -> CompactedPart:
+        """Merge parts in this thread, and write and sync the file of the result.
+
+        A compaction in the background goes on. With mappable files, the rows of the merge are in
+        maps of files, not in memory.
+
+        Args:
+            group: The parts, which no running compaction merges.
+            checksums: The checksums of their files.
+            file: An unused name, for the result.
+
+        Raises:
+            StateDamagedError: A part is damaged.
+            OSError: The file system failed.
+        """
+        reader = PartReader(self._files, checksums, self._mappable_files)
+        task = _Task(self._files, reader, group, file, mappable_files=self._mappable_files)
+        task.run()
+        if task.error is not None:
+            raise task.error
+        assert task.result is not None
+        return task.result
 
     def reclaim_space(
         self,

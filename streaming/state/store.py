@@ -574,8 +574,16 @@ class Store:
         if self._current is None:
             return None
         stem = f"{self._current.batch_id + 1:020}-{_new_name()}"
+        files, mappable_files = self.files, None
+        if self._memory is not None and isinstance(files, MappableFiles):
+            mappable_files = files
         early = EarlyState(
-            self.files, change, stem, lambda: self._versions.is_cleaned, self._count_written
+            files,
+            change,
+            stem,
+            lambda: self._versions.is_cleaned,
+            self._count_written,
+            mappable_files,
         )
         if self._memory is not None:
             self._memory.add_early(early)

@@ -25,8 +25,9 @@ from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.values.coded_strings import CodedStrings, concatenate_strings
 from dbsp_wcoj.values.overlay import InternerOverlay
 from streaming.errors import StateDamagedError
+from streaming.state import segment_references
 from streaming.state.cell_versions import CellVersions
-from streaming.state.compaction import Compactor
+from streaming.state.compaction import Compactor, PartGroup
 from streaming.state.files import Bytes, Files, MappableFiles, StagedFile, remove_files, sync_all
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.parquet import encode_parquet
@@ -58,7 +59,9 @@ MAX_GROWTH_AT_ONCE: Final = 2
 MAX_SMALL_MERGE_ROWS: Final = 1 << 18
 # If the circuit maps large parts, merges of up to this many rows for each new row are small, too.
 SMALL_MERGE_ROWS_PER_NEW_ROW: Final = 16
-# An arrangement or dictionary with this many parts is merged at once in any case.
+# If an arrangement or dictionary has this many parts, because the compactor is too slow, the writer
+# merges the `LEVEL_FANOUT` neighbouring ones with the fewest rows. Without a compactor, it does not
+# postpone their merge any more.
 MAX_STORED_PARTS: Final = 64
 
 log = logging.getLogger(__name__)
@@ -116,7 +119,9 @@ class Writer:
         self._large_parts: list[tuple[SegmentPart, int]] = []
         self._new_references: dict[int, SegmentReference] = {}  # by the number of the part
         self._has_large_merge = False
-        # The parts of a running compaction, which this step must not merge or move.
+        self._merge_count = 0  # of `_merge_smallest_parts`
+        # The parts of a running compaction, and the results of `_merge_smallest_parts`: this step
+        # must not merge or move them.
         self._busy_parts: frozenset[StagedReference] = frozenset()
         self.due_keys: set[StateKey] = set()
         self.dictionary_lengths: dict[str, int] = (
@@ -358,6 +363,8 @@ class Writer:
                 old_runs = [self._reader.read_run(key, part) for part in merged_references]
                 new_run = Run.sum_of([*old_runs, new_run])
                 del references[-count:]
+            else:
+                self._merge_smallest_parts(key, references)
             if new_run.rows:
                 part = SegmentPart(name_of_parts(key), new_run.to_words())
                 references.append(self._stage_part(part, new_run.rows))
@@ -373,6 +380,8 @@ class Writer:
             old_strings = [self._reader.read_strings(key, part) for part in merged_references]
             strings = concatenate_strings([*old_strings, strings])
             del references[-count:]
+        else:
+            self._merge_smallest_parts(key, references)
         references.append(self._stage_part(string_part(name, strings), len(strings.codes)))
 
     def _values_to_write(self, state: StateStep, name: str) -> CodedStrings | None:
@@ -390,6 +399,37 @@ class Writer:
         references.clear()
         return InternerOverlay(values).arena()
 
+    def _merge_smallest_parts(self, key: StateKey, references: list[StagedReference]) -> None:
+        """Merge some older parts if there are too many of them, because the compactor is too slow.
+
+        They are few, so that the step takes little more memory than these parts; with a memory
+        limit they are merged in files (`Compactor.merge_now`).
+        """
+        size = min(segment_references.LEVEL_FANOUT, MAX_STORED_PARTS)
+        if self._compactor is None or len(references) < MAX_STORED_PARTS or size < 2:
+            return
+        parts = _as_references(references)
+        groups = [
+            (sum(part.rows for part in parts[first : first + size]), first)
+            for first in range(len(parts) - size + 1)
+            if self._busy_parts.isdisjoint(parts[first : first + size])
+        ]
+        if not groups:
+            return
+        _, first = min(groups)
+        group = PartGroup(key, parts[first : first + size])
+        checksums = {part.file: self._existing_files[part.file] for part in group.references}
+        file = f"{self._stem}-merged-{self._merge_count}.arrow"
+        self._merge_count += 1
+        self._written.append(file)
+        merged = self._compactor.merge_now(group, checksums, file)
+        references[first : first + size] = []
+        if merged.reference is not None:
+            references.insert(first, merged.reference)
+            self._existing_files[file] = merged.checksum
+            self.bytes_written += merged.checksum.size
+            self._busy_parts |= {merged.reference}  # it stays in its file
+
     def _count_merged_parts(
         self, key: StateKey, references: Sequence[StagedReference], new_rows: int, new_bytes: int
     ) -> int:
@@ -400,13 +440,13 @@ class Writer:
             first_free -= 1
         rows = [part.rows for part in parts[first_free:]]
         counts = [0, *merge_counts(rows, new_rows)]
-        if len(parts) >= MAX_STORED_PARTS:
-            return counts[-1]
         if self._compactor is not None:
             max_bytes = max(MAX_MERGED_BYTES, MAX_GROWTH_AT_ONCE * new_bytes)
             while sum(part.size for part in parts[len(parts) - counts[-1] :]) > max_bytes:
                 self.due_keys.add(key)
                 counts.pop()
+            return counts[-1]
+        if len(parts) >= MAX_STORED_PARTS:
             return counts[-1]
         max_rows = MAX_SMALL_MERGE_ROWS
         if self._maps_large_parts and key[1] is not None:

@@ -30,7 +30,7 @@ from circuits.state.registry import is_row_ids
 from dbsp_wcoj.storage.trace import Trace
 from streaming.errors import StateDamagedError
 from streaming.state.compaction import Compactor
-from streaming.state.files import Files, remove_files
+from streaming.state.files import Files, MappableFiles, remove_files
 from streaming.state.manifest import Manifest
 from streaming.state.versions import DATA
 from streaming.state.writer import Writer
@@ -50,6 +50,8 @@ class EarlyState:
         is_safe: Returns False if files that no version names may be removed at any moment.
         on_written: Receives the writer of each slice after it has written its files, to count their
             bytes.
+        mappable_files: The state directory, to merge the parts of many slices in maps of files;
+            None to merge them in memory.
     """
 
     def __init__(
@@ -59,8 +61,10 @@ class EarlyState:
         stem: str,
         is_safe: Callable[[], bool],
         on_written: Callable[[Writer], None],
+        mappable_files: MappableFiles | None = None,
     ) -> None:
         self._files = files
+        self._mappable_files = mappable_files
         self._change = change
         self._stem = stem
         self._is_safe = is_safe
@@ -80,8 +84,10 @@ class EarlyState:
         if self.is_given_up:
             return
         stem = f"{DATA}/{self._stem}-{uuid.uuid4().hex[:12]}"
-        # A compactor that is never started: large parts are merged after the change.
-        writer = Writer(self._files, self._manifest, stem, Compactor(self._files))
+        # A compactor that is never started: large parts are merged after the change, except a few
+        # at a time when there are too many of them.
+        compactor = Compactor(self._files, self._mappable_files)
+        writer = Writer(self._files, self._manifest, stem, compactor)
         try:
             state = self._state_of(step)
             writer.add(state)

@@ -183,6 +183,31 @@ def test_with_a_memory_limit_few_parts_have_almost_all_rows(tmp_path):
     assert_state(files, LOADS + STEPS)
 
 
+@pytest.mark.parametrize("memory_limit", [None, 1])
+def test_a_slow_compaction_does_not_let_a_step_merge_all_parts(tmp_path, memory_limit):
+    files = CountedFiles(tmp_path)
+    sink = open_sink(files, memory_limit=memory_limit)
+    sizes, parts, table = [], [], next(batches())
+    with (
+        files.threads(1000),
+        patch.object(writer, "MAX_STORED_PARTS", 24),
+        patch.object(compaction, "FileMerge", wraps=compaction.FileMerge) as file_merges,
+    ):
+        for number in range(60):
+            files.step_bytes = 0
+            sink(Frame(table, "q"), number)
+            sizes.append(files.step_bytes)
+            parts.append(newest_parts(files))
+        assert not files.compaction_bytes
+        assert bool(file_merges.call_count) == (memory_limit is not None)
+        sink.close()
+    assert 24 <= max(len(p) for step in parts for p in step.values()) <= 25
+    # A step reads and writes at most eight parts again, each of at most some loads.
+    assert max(sizes) < 18 * statistics.median(sizes)
+    sink = open_sink(files)
+    assert set(bag_of(sink.table("e")).values()) == {60}
+
+
 def test_rows_that_cancel_leave_no_part(tmp_path):
     files = CountedFiles(tmp_path)
     sink = open_sink(files)
