@@ -405,7 +405,7 @@ columns: name; the relation needs name, age and may have weight
                 codes[column] = encode(column)
         self._fill(codes, ordered)
         if read_columns is not None and len(read_columns) < len(codes):
-            null_codes = np.full(len(arrays[0]), NULL)
+            null_codes = np.broadcast_to(np.int64(NULL), len(arrays[0]))  # takes no memory
             for column in range(len(codes)):
                 if column not in read_columns:
                     codes[column] = null_codes

@@ -14,7 +14,9 @@ Reference:
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -36,6 +38,7 @@ __all__ = [
     "accumulate",
     "add_in_order",
     "consolidated_rows",
+    "reusing_sort_scratch",
     "sort_scratch",
     "to_storable",
     "unit_weights",
@@ -55,6 +58,17 @@ MAX_SHARED_ONES: Final = 1 << 20
 # For few rows, which are sorted without scratch memory.
 _SMALL_SCRATCH: Final[Int64Array] = np.empty((1, 1), np.int64)
 _NO_COLUMNS: Final[Int64Array] = np.empty((0, 1), np.int64)
+# Sorts of fewer rows get memory that the allocator has kept.
+MIN_REUSED_ROWS: Final = 1 << 17
+
+
+class _KeptScratch(threading.local):
+    """The scratch memory that the sorts of a thread share; None if each allocates its own."""
+
+    array: Int64Array | None = None
+
+
+_kept_scratch: Final = _KeptScratch()
 
 
 class ZSet:
@@ -524,10 +538,33 @@ def _consolidate_columns(columns: list[Int64Array], weights: Int64Array) -> ZSet
 
 
 def sort_scratch(rows: int) -> Int64Array:
-    """Scratch memory for sorting ``rows`` rows."""
+    """Scratch memory for sorting ``rows`` rows, until the next call; see `reusing_sort_scratch`."""
     if rows <= MAX_INSERTION_ROWS:
         return _SMALL_SCRATCH
-    return np.empty((SCRATCH_ARRAYS, rows), np.int64)
+    kept = _kept_scratch.array
+    if kept is None or rows < MIN_REUSED_ROWS:
+        return np.empty((SCRATCH_ARRAYS, rows), np.int64)
+    words = SCRATCH_ARRAYS * rows
+    if len(kept) < words:
+        del kept
+        _kept_scratch.array = None  # its memory is free before the larger one is allocated
+        kept = _kept_scratch.array = np.empty(words, np.int64)
+    return kept[:words].reshape(SCRATCH_ARRAYS, rows)
+
+
+@contextmanager
+def reusing_sort_scratch() -> Iterator[None]:
+    """Sort in the same memory again and again, as long as this thread is in the context.
+
+    The system must clear new memory, which takes longer than a sort of the rows that it holds. The
+    memory, `SCRATCH_ARRAYS` words for each row of the largest sort, is freed at the end.
+    """
+    before = _kept_scratch.array
+    _kept_scratch.array = np.empty(0, np.int64)
+    try:
+        yield
+    finally:
+        _kept_scratch.array = before
 
 
 def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:

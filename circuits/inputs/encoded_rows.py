@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.cached_property import cached_property
-from dbsp_wcoj.zset import Int64Array
+from dbsp_wcoj.zset import Int64Array, unit_weights
 
 __all__ = ["MIN_SLICED_ROWS", "MIN_UNSORTED_ROWS", "EncodedRows"]
 
@@ -30,16 +28,26 @@ class EncodedRows:
         columns: The codes of each column; at least one column.
         weights: The weights; None if each is 1.
 
+    >>> import numpy as np
     >>> EncodedRows([np.array([2, 1, 2])], None).zset
     ZSet({(1,): 1, (2,): 2})
     """
 
     def __init__(self, columns: Sequence[Int64Array], weights: Int64Array | None) -> None:
         self.columns = columns
-        self.weights = np.ones(len(columns[0]), np.int64) if weights is None else weights
+        self._weights = weights
 
     def __len__(self) -> int:
-        return len(self.weights)
+        return len(self.columns[0])
+
+    @property
+    def weights(self) -> Int64Array:
+        """The weights; nobody may write to them."""
+        return self.weights_of(0, len(self))
+
+    def weights_of(self, start: int, stop: int) -> Int64Array:
+        """Return the weights of some rows; nobody may write to them."""
+        return unit_weights(stop - start) if self._weights is None else self._weights[start:stop]
 
     @cached_property
     def zset(self) -> ZSet:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, repeat
@@ -91,6 +92,7 @@ from dbsp_wcoj.workers import (
     run_tasks,
     working_with,
 )
+from dbsp_wcoj.zset import reusing_sort_scratch
 
 __all__ = ["NOW", "Graph", "GraphStep", "watermark_of"]
 
@@ -837,20 +839,11 @@ class _GraphStepExecution:
         is_large = sum(map(len, self._inputs.values())) >= MIN_PARALLEL_ROWS
         if is_large and self._leaves_out_deltas and schedule.can_release:
             self._unread_deltas = UnreadDeltas(graph.nodes, schedule.readers, graph.views)
-        if workers is not None and schedule.task_order is not None:
-            self._run_with(workers, schedule.task_order)
-        else:
-            context, clock, observer = self._context, graph.clock, graph.observer
-            position = pending.find(1)
-            end = clock()
-            while position >= 0:
-                start = end
-                if observer is not None:
-                    observer(position)
-                self._run_node(position, context, schedule)
-                end = clock()
-                self._seconds[position] += end - start
-                position = pending.find(1, position + 1)
+        with reusing_sort_scratch() if is_large else nullcontext():
+            if workers is not None and schedule.task_order is not None:
+                self._run_with(workers, schedule.task_order)
+            else:
+                self._run_in_order()
         if self._as_if_kept:
             self._publish_as_if_kept()
             rows = [len(delta) for delta in self._deltas]
@@ -875,6 +868,21 @@ class _GraphStepExecution:
             missing,
             drop_limits,
         )
+
+    def _run_in_order(self) -> None:
+        """Compute the pending nodes in execution order."""
+        graph, schedule, pending = self._graph, self._graph.schedule, self._pending
+        context, clock, observer = self._context, graph.clock, graph.observer
+        position = pending.find(1)
+        end = clock()
+        while position >= 0:
+            start = end
+            if observer is not None:
+                observer(position)
+            self._run_node(position, context, schedule)
+            end = clock()
+            self._seconds[position] += end - start
+            position = pending.find(1, position + 1)
 
     def _run_with(self, workers: Workers, order: TaskOrder) -> None:
         """Compute the deltas of all nodes; each one runs when the nodes before it have ended."""

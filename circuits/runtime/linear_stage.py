@@ -54,11 +54,12 @@ from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.workers import MIN_DIVIDED_ROWS, TASKS_PER_THREAD, current_workers, run_tasks
-from dbsp_wcoj.zset import add_in_order, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, add_in_order, consolidated_rows
 
 __all__ = [
     "SLICE_ROWS",
     "AggregatingOperator",
+    "CollectedRows",
     "LinearStage",
     "StageResult",
     "find_stages",
@@ -361,10 +362,11 @@ def _run_slices(
         dict.fromkeys(members, 0),
         {},
     )
+    collected: dict[int, CollectedRows] = {}
     for start in range(first, end, slice_rows):
         stop = min(start + slice_rows, end)
         columns = [column[start:stop] for column in rows.columns]
-        slices = {stage.input: RowSlice(columns, rows.weights[start:stop])}
+        slices = {stage.input: RowSlice(columns, rows.weights_of(start, stop))}
         for member in members:
             before = clock()
             node = nodes[member]
@@ -388,10 +390,62 @@ def _run_slices(
                     elif is_result:
                         weights = output.weight_array.copy()
                         sorted_rows = consolidated_rows(output.to_array(), weights)
-                        result.outputs[member].append(sorted_rows)
+                        outputs = result.outputs[member]
+                        if not start and stop < end == len(rows) and len(sorted_rows) == stop:
+                            collected[member] = CollectedRows(len(sorted_rows.row_array), end)
+                        if member in collected:
+                            collected[member].append(sorted_rows)
+                        else:
+                            outputs.append(sorted_rows)
             result.sizes[member] = budget.operator_bytes
             result.seconds[member] += clock() - before
+    for member, rows_of_member in collected.items():
+        before = clock()
+        result.outputs[member].append(rows_of_member.to_zset())
+        result.seconds[member] += clock() - before
     return result
+
+
+class CollectedRows:
+    """The rows of a member, copied to one array slice by slice.
+
+    For a member that keeps all rows of the first slice, if one thread runs all slices. A list of
+    the rows of each slice would take as much memory again until they are joined.
+
+    Args:
+        arity: The number of columns.
+        max_rows: At most this many rows are appended.
+    """
+
+    def __init__(self, arity: int, max_rows: int) -> None:
+        self._columns = np.empty((arity, max_rows), np.int64)
+        self._weights = np.empty(max_rows, np.int64)
+        self._count = 0
+        self._are_in_order = True
+
+    def append(self, rows: ZSet) -> None:
+        """Append rows of positive weights, at least one."""
+        columns, weights, begin = rows.row_array, rows.weight_array, self._count
+        if begin:
+            last, first = self._columns[:, begin - 1].tolist(), columns[:, 0].tolist()
+            if last == first and int(self._weights[begin - 1]) <= MAX_INT64 - int(weights[0]):
+                self._weights[begin - 1] += weights[0]
+                columns, weights = columns[:, 1:], weights[1:]
+            elif last >= first:
+                self._are_in_order = False
+        end = self._count = begin + len(weights)
+        self._columns[:, begin:end] = columns
+        self._weights[begin:end] = weights
+
+    def to_zset(self) -> ZSet:
+        """Return the rows, sorted if they are not in order; nothing may be appended afterwards.
+
+        Raises:
+            WeightOverflowError: The sum of the weights of a row leaves int64.
+        """
+        columns = np.ascontiguousarray(self._columns[:, : self._count])
+        weights = self._weights[: self._count]
+        return ZSet(columns, weights) if self._are_in_order else consolidated_rows(columns, weights)
 
 
 def _apply(operator: Operator | None, rows: RowSlice, budget: Budget) -> RowSlice:

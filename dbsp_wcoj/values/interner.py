@@ -70,6 +70,10 @@ ABSENT: Final = -1
 _INITIAL_SLOTS: Final = 64
 _INITIAL_ARENA_BYTES: Final = 1024
 _WORD_BYTES: Final = 8
+# `Interner.intern_rows` adds this many rows at a time, in memory that each slice uses again.
+INTERNED_ROWS: Final = 1 << 17
+# It reserves memory for at most this many times as many rows as there are.
+MAX_GROWTH: Final = 8
 # An empty mask means that all strings are valid.
 _ALL_VALID: Final[BoolArray] = np.empty(0, np.bool_)
 
@@ -224,8 +228,20 @@ class Interner:
         >>> pairs.rows(np.array([1, -5])).tolist()
         [[7, -5], [2, -5]]
         """
-        codes = self._intern(*self._rows_to_strings(columns), None)
-        self._words = len(columns)
+        array = self._check_rows(columns)
+        count, size_before = array.shape[1], self._size
+        codes: Int64Array = np.empty(count, np.int64)
+        try:
+            for start in range(0, count, INTERNED_ROWS):
+                rows, size = slice(start, start + INTERNED_ROWS), self._size
+                codes[rows] = self._intern(*self._rows_to_strings(array[:, rows]), None)
+                later = count - start - INTERNED_ROWS
+                if later > 0 and len(array):
+                    self._reserve_rows(self._size - size, later, len(array))
+        except BaseException:
+            self._remove_latest(size_before)
+            raise
+        self._words = len(array)
         return codes
 
     def find_rows(self, columns: Any) -> Int64Array:
@@ -702,18 +718,39 @@ class Interner:
             intern_kernels.rebuild_slots(slots, self._bounds, self._arena, 0, size)
             self._slots, self._growth.slots = slots, None
 
+    def _reserve_rows(self, added: int, later: int, words: int) -> None:
+        """Reserve memory for rows that will follow, if the next slice would fill an array.
+
+        An array that grows by doubling has copies of twice its size in all, and the system must
+        clear the memory of each. With the memory of `MAX_GROWTH` times as many rows, it has fewer.
+
+        Args:
+            added: The number of new rows in the last slice.
+            later: The number of rows of the slices that follow.
+            words: The number of words of a row.
+        """
+        size = self._size
+        if 8 * (size + added) > 7 * min(len(self._bounds) - 1, len(self._slots) // 2):
+            rows = min(added * later // INTERNED_ROWS, (MAX_GROWTH - 1) * size)
+            self._reserve(rows, _WORD_BYTES * words * rows)
+
     def _rows_to_strings(self, columns: Any) -> tuple[Int64Array, Bytes]:
         """The offsets and bytes of rows, each as a string of 8 bytes per value."""
+        array = self._check_rows(columns)
+        width = len(array)
+        rows = np.ascontiguousarray(array.T)
+        offsets = np.arange(rows.shape[0] + 1, dtype=np.int64) * (_WORD_BYTES * width)
+        return offsets, rows.view(np.uint8).reshape(-1) if width else np.empty(0, np.uint8)
+
+    def _check_rows(self, columns: Any) -> Int64Array:
+        """Return rows as an array of int64, of shape ``(words, n)``."""
         array = np.asarray(columns, np.int64)
         if array.ndim != 2 or self._words not in (None, len(array)):
             raise ArityError(
                 f"columns of shape {array.shape}; give int64 columns of shape "
                 f"({'words' if self._words is None else self._words}, rows)"
             )
-        width = len(array)
-        rows = np.ascontiguousarray(array.T)
-        offsets = np.arange(rows.shape[0] + 1, dtype=np.int64) * (_WORD_BYTES * width)
-        return offsets, rows.view(np.uint8).reshape(-1) if width else np.empty(0, np.uint8)
+        return array
 
     def _check_length(self, length: int) -> None:
         least = self._code_map.next_code

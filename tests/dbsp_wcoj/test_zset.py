@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +17,8 @@ from dbsp_wcoj import (
     WeightOverflowError,
     ZSet,
 )
-from dbsp_wcoj.zset import MAX_INT64, add_in_order
+from dbsp_wcoj import zset as zset_module
+from dbsp_wcoj.zset import MAX_INT64, add_in_order, reusing_sort_scratch, sort_scratch
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
 
@@ -322,6 +325,28 @@ def test_rows_that_cancel_between_two_slices_are_not_in_the_sum(slices, total):
     result = add_in_order([ZSet.from_rows(list(s), list(s.values())) for s in slices], 1)
     result._check()
     assert result.to_dict() == total
+
+
+def test_sorts_reuse_their_memory_within_the_context_only(monkeypatch):
+    monkeypatch.setattr(zset_module, "MIN_REUSED_ROWS", 100)
+    generator = np.random.default_rng(0)
+    zsets = []
+    with reusing_sort_scratch():
+        first = sort_scratch(1000)
+        assert sort_scratch(200).shape == (len(first), 200)
+        assert np.shares_memory(sort_scratch(200), first)
+        assert not np.shares_memory(sort_scratch(1001), first)
+        for rows in (3, 150, 2000, 400):
+            columns = generator.integers(0, 50, (2, rows))
+            weights = generator.integers(-2, 3, rows)
+            zsets.append((ZSet.from_columns(columns, weights), columns, weights))
+    for result, columns, weights in zsets:
+        result._check()
+        expected = Counter()
+        for row, weight in zip(zip(*columns.tolist(), strict=True), weights.tolist(), strict=True):
+            expected[row] += weight
+        assert result.to_dict() == {row: weight for row, weight in expected.items() if weight}
+    assert not np.shares_memory(sort_scratch(1000), sort_scratch(1000))
 
 
 def test_an_overflow_of_the_row_between_two_slices_is_an_error():

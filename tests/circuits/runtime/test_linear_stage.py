@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from circuits import EvaluationError, StepLimitError, StepLimits, compile_sql
 from circuits.circuit import Circuit
 from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, MIN_UNSORTED_ROWS
-from circuits.runtime.linear_stage import SLICE_ROWS, find_unsorted_nodes
+from circuits.runtime.linear_stage import SLICE_ROWS, CollectedRows, find_unsorted_nodes
 from circuits.runtime.operators import late_materialization, linear
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
 from circuits.runtime.row_batch import RowSlice
-from dbsp_wcoj import ZSet
+from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.observer import SORT, observing
-from dbsp_wcoj.zset import consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, consolidated_rows
 
 ROWS = MIN_SLICED_ROWS + 4321
 FEW = MIN_UNSORTED_ROWS - 1
@@ -44,6 +44,7 @@ VIEWS = {
     "distinct_kinds": "SELECT n / 2 AS half, count(DISTINCT kind) AS kinds, max(price * n) AS most "
     "FROM items GROUP BY n / 2",
     "mapped": "SELECT n, n / 2 AS half FROM items WHERE price > 90",
+    "joined_whole": "SELECT a.n, k.name FROM items a JOIN kinds k ON a.kind = k.kind",
 }
 
 
@@ -123,6 +124,43 @@ def test_one_large_step_equals_many_small_ones(rows: int) -> None:
     for start in range(0, rows, FEW):
         expected.append(fresh.step({"items": more.slice(start, FEW)}))
     assert contents(sliced) == contents(expected)
+
+
+@given(
+    st.lists(
+        st.dictionaries(
+            st.tuples(st.integers(0, 2), st.integers(0, 2)), st.integers(1, 3), min_size=1
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_rows_collected_by_slice_are_the_sum_of_the_slices(
+    slices: list[dict[tuple[int, int], int]], are_in_order: bool
+) -> None:
+    zsets = [ZSet.from_rows(list(rows), list(rows.values())) for rows in slices]
+    if are_in_order:
+        zsets.sort(key=lambda zset: min(zset.to_dict()))
+    total = ZSet.empty(2)
+    collected = CollectedRows(2, sum(map(len, zsets)) + 1)
+    for zset in zsets:
+        total = total + zset
+        collected.append(zset)
+
+    result = collected.to_zset()
+
+    result._check()
+    assert result == total
+
+
+def test_weights_of_collected_rows_do_not_wrap_around() -> None:
+    row = ZSet.from_rows([(1,)], [MAX_INT64])
+    collected = CollectedRows(1, 2)
+    collected.append(row)
+    collected.append(row)
+    with pytest.raises(WeightOverflowError):
+        collected.to_zset()
 
 
 def test_weights_count_as_repeated_rows() -> None:

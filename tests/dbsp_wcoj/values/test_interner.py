@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from dbsp_wcoj.errors import ArityError, ColumnTypeError
 from dbsp_wcoj.kernels.values import intern as intern_kernels
 from dbsp_wcoj.values import growth
+from dbsp_wcoj.values import interner as interner_module
+from dbsp_wcoj.values.array_memory import ArrayMemory
 from dbsp_wcoj.values.coded_strings import CodedStrings
 from dbsp_wcoj.values.interner import ABSENT, Interner
 from tests.generators.strategies import LAW
@@ -128,6 +130,63 @@ def test_rows_have_the_codes_of_a_dict_of_tuples(data):
         interner._check()
     nulls = interner.rows(np.array([-(2**63)]))
     assert nulls.shape == (width, 1) and (nulls == -(2**63)).all()
+
+
+@settings(LAW)
+@given(st.data())
+def test_rows_added_in_slices_have_the_codes_of_rows_added_at_once(data):
+    known, rows = (
+        np.array(data.draw(st.lists(st.tuples(value, value), max_size=60)), np.int64).reshape(-1, 2)
+        for value in [st.integers(0, 5)] * 2
+    )
+    whole, sliced = Interner(words=2), Interner(words=2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interner_module, "INTERNED_ROWS", data.draw(st.integers(1, 7)))
+        for columns in (known.T, rows.T):
+            assert (
+                sliced.intern_rows(columns).tolist()
+                == whole.intern(*whole._rows_to_strings(columns)).tolist()
+            )
+            sliced._check()
+
+
+def test_rows_are_all_removed_if_a_later_slice_fails(monkeypatch):
+    monkeypatch.setattr(interner_module, "INTERNED_ROWS", 2)
+    pairs = Interner(words=2)
+    pairs.intern_rows(np.array([[9], [9]]))
+    add, calls = Interner._add, []
+
+    def fail_at_the_second_slice(self, *arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise MemoryError
+        return add(self, *arguments)
+
+    monkeypatch.setattr(Interner, "_add", fail_at_the_second_slice)
+    with pytest.raises(MemoryError):
+        pairs.intern_rows(np.array([[1, 2, 3, 4], [1, 2, 3, 4]]))
+    pairs._check()
+    assert pairs.string_count == 1
+    assert pairs.find_rows(np.array([[9, 1], [9, 1]])).tolist() == [0, ABSENT]
+
+
+def test_a_bulk_of_rows_does_not_double_its_arrays_again_and_again():
+    rows = np.arange(1 << 21).reshape(1, -1)
+    pairs = Interner(words=1)
+    allocated = []
+    new_words = ArrayMemory.new_words
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            ArrayMemory,
+            "new_words",
+            lambda memory, count: allocated.append(count) or new_words(memory, count),
+        )
+        pairs.intern_rows(rows)
+    assert sum(allocated) < 2 * rows.shape[1]
+    assert pairs.nbytes < 60 * rows.shape[1]
+    repeated = Interner(words=1)
+    repeated.intern_rows(rows % (1 << 18))
+    assert repeated.nbytes < 8 * 60 * (1 << 18)
 
 
 def test_many_strings_grow_the_table_and_keep_their_codes():
