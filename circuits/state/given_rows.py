@@ -14,13 +14,18 @@ between.
 The codes of the trace belong to codecs of its own. So the rows stay valid if the state of the
 circuit is loaded again, which replaces its dictionaries.
 
+An interrupt of `GivenRows.load` may come before or after its commit. So the rest of the table is
+immutable, and is stored together with the version of the trace before the commit. The next call
+compares the versions: the rows are loaded or not, never in part and never twice.
+
 Alternative considered: pass each slice of the table, and each delta, to the new views at once. They
 would see deletions of rows that they do not have.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -28,9 +33,35 @@ from circuits.schema import Schema
 from circuits.state.kept_rows import StoredRows
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import Trace, ZSet
-from dbsp_wcoj.storage.trace import TraceStep
+from dbsp_wcoj.storage.trace import TraceStep, TraceVersion
 
 __all__ = ["GivenRows"]
+
+
+class _Rest(NamedTuple):
+    """The part of a table that is not loaded yet: a linked list of batches."""
+
+    batch: pa.RecordBatch
+    rows: int  # of this batch and the later ones
+    later: _Rest | None
+
+    @staticmethod
+    def of(batches: Iterable[pa.RecordBatch]) -> _Rest | None:
+        """Return the batches in reverse order; None without rows."""
+        rest: _Rest | None = None
+        for batch in batches:
+            if batch.num_rows:
+                rest = _Rest(batch, batch.num_rows + (0 if rest is None else rest.rows), rest)
+        return rest
+
+
+class _UnfinishedLoad(NamedTuple):
+    """A slice whose commit has begun."""
+
+    rest: _Rest | None  # after the slice
+    before: TraceVersion
+    version: int  # of the trace before the slice
+    is_undone: bool
 
 
 class GivenRows:
@@ -42,7 +73,6 @@ class GivenRows:
 
     Attributes:
         trace: The rows that are loaded, and all deltas.
-        rows_to_load: The number of rows of the table that are not loaded yet.
 
     >>> schema = Schema.of("e", pa.schema({"src": pa.int64()}))
     >>> given = GivenRows(schema, pa.table({"src": [1, 2, 3]}))
@@ -59,50 +89,77 @@ class GivenRows:
         self._schema = schema
         self._codecs = Codecs()
         self._columns = table.schema
-        # Batches are removed when they are loaded. The memory of a batch is then released, unless
-        # other batches share it, as the slices of one do.
-        self._batches = deque(batch for batch in table.to_batches() if batch.num_rows)
-        self.rows_to_load: int = table.num_rows
+        # A batch that is loaded is not in the rest. Its memory is then released, unless other
+        # batches share it, as the slices of one do.
+        self._rest = _Rest.of(reversed(table.to_batches()))
+        self._unfinished: _UnfinishedLoad | None = None
         self.trace = Trace(schema.arity)
+
+    @property
+    def rows_to_load(self) -> int:
+        """The number of rows of the table that are not loaded yet."""
+        self._finish_load()
+        return 0 if self._rest is None else self._rest.rows
 
     @property
     def is_loaded(self) -> bool:
         """True if the trace has all rows of the table."""
-        return not self._batches
+        return not self.rows_to_load
 
     def load(self, max_rows: int) -> int:
         """Add the next rows of the table to the trace; return their number.
+
+        After an error or an interrupt, all of the rows are loaded or none, and the next call goes
+        on with those that are still to be loaded.
 
         Args:
             max_rows: The limit on the rows, at least 1.
 
         Raises:
             SchemaError: The rows do not fit the columns of the input.
-            WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64. After an
-                error, the rows are still to be loaded.
+            WeightError, WeightOverflowError: A weight, or a sum of them, leaves int64.
 
         Complexity:
             O(max_rows * log max_rows), plus merges of the trace.
         """
+        self._finish_load()
         parts: list[pa.RecordBatch] = []
-        count = 0
-        while self._batches and count < max_rows:
-            batch = self._batches.popleft()
-            part = batch.slice(0, max_rows - count)
-            if part.num_rows < batch.num_rows:
-                self._batches.appendleft(batch.slice(part.num_rows))
+        count, rest = 0, self._rest
+        while rest is not None and count < max_rows:
+            part = rest.batch.slice(0, max_rows - count)
+            if part.num_rows < rest.batch.num_rows:
+                batch = rest.batch.slice(part.num_rows)
+                rest = _Rest(batch, rest.rows - part.num_rows, rest.later)
+            else:
+                rest = rest.later
             parts.append(part)
             count += part.num_rows
         if parts:
-            try:
-                step = self._prepare(pa.Table.from_batches(parts))
-            except BaseException:
-                self._batches.extendleft(reversed(parts))  # they are still to be loaded
-                raise
-            self.rows_to_load -= count
-            if step is not None:
+            step = self._prepare(pa.Table.from_batches(parts))
+            if step is None:
+                self._rest = rest
+            else:
+                before = TraceVersion(self.trace)
+                self._unfinished = _UnfinishedLoad(rest, before, self.trace.version, False)
                 step.commit()
+                self._finish_load()
         return count
+
+    def _finish_load(self) -> None:
+        """Remove the slice that is being loaded from the rest if it is in the trace; else undo it.
+
+        An interrupt of this function is harmless, because the next call repeats it.
+        """
+        load, trace = self._unfinished, self.trace
+        if load is None:
+            return
+        if trace.has_unfinished_commit or load.is_undone:
+            self._unfinished = load._replace(is_undone=True)
+            before = load.before.trace.arrangements
+            trace.load({arrangement.order: arrangement.spine.runs for arrangement in before})
+        elif trace.version != load.version:
+            self._rest = load.rest
+        self._unfinished = None
 
     def add(self, delta: pa.Table) -> TraceStep | None:
         """Add a later delta of the input.
@@ -116,6 +173,7 @@ class GivenRows:
         Raises:
             As `load`.
         """
+        self._finish_load()
         step = self._prepare(delta)
         if step is not None:
             step.commit()
@@ -131,7 +189,12 @@ class GivenRows:
         Before the first row is in the trace, it is the given table, with or without ``weight``;
         later it has the columns of the input and ``weight``.
         """
-        rest = pa.Table.from_batches(self._batches, self._columns)
+        self._finish_load()
+        batches, unread = [], self._rest
+        while unread is not None:
+            batches.append(unread.batch)
+            unread = unread.later
+        rest = pa.Table.from_batches(batches, self._columns)
         if self.trace.is_empty:
             return rest
         rows = self.trace.to_zset() + self._schema.to_zset(rest, self._codecs)
@@ -148,4 +211,5 @@ class GivenRows:
         def decode(rows: ZSet) -> ZSet:
             return self._schema.to_zset(self._schema.to_table(rows, self._codecs), codecs)
 
+        self._finish_load()
         return StoredRows(name, self.trace, tuple(range(self._schema.arity)), decode)

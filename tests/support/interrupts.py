@@ -1,11 +1,14 @@
-"""Interrupts after a function has changed the state, before its caller goes on."""
+"""Interrupts, as by Ctrl-C: after a call of a function, or before a line of some files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
-__all__ = ["InterruptedAfter"]
+__all__ = ["Interrupted", "InterruptedAfter", "interrupted"]
 
 
 class InterruptedAfter:
@@ -24,3 +27,35 @@ class InterruptedAfter:
     def bound(self) -> Callable[..., Any]:
         """Return this as a function, to replace a method of a class."""
         return lambda *arguments, **options: self(*arguments, **options)
+
+
+class Interrupted(KeyboardInterrupt):
+    """The interrupt of `interrupted`."""
+
+
+@contextmanager
+def interrupted(line: int | None, files: tuple[str, ...]) -> Iterator[list[int]]:
+    """Raise `Interrupted` before the line of this number in files; yield the counted lines.
+
+    As with Ctrl-C, only the thread of the caller is interrupted.
+    """
+    counted = [0]
+
+    def trace_call(frame: FrameType, event: str, argument: Any) -> Any:
+        return trace_line if frame.f_code.co_filename.endswith(files) else None
+
+    def trace_line(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            counted[0] += 1
+            if counted[0] == line:
+                raise Interrupted
+        return trace_line
+
+    before = sys.gettrace()
+    sys.settrace(trace_call)
+    try:
+        yield counted
+    except Interrupted:
+        pass
+    finally:
+        sys.settrace(before)

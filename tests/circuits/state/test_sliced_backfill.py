@@ -34,6 +34,7 @@ from tests.generators.program_histories import (
     present_tables,
     random_rows,
 )
+from tests.support.interrupts import interrupted
 from tests.support.tables import bag_of
 
 E = {"e": "src bigint not null, dst bigint not null"}
@@ -474,3 +475,42 @@ def test_given_rows_that_cannot_be_loaded_stay_to_be_loaded():
             given.load(2)
         assert given.rows_to_load == 3
     assert given.trace.is_empty
+
+
+#: The files that change the given rows in memory.
+GIVEN_FILES = (
+    "circuits/state/given_rows.py",
+    "dbsp_wcoj/storage/trace.py",
+    "dbsp_wcoj/storage/spine.py",
+)
+
+
+def test_an_interrupted_load_neither_loses_nor_doubles_given_rows():
+    schema = compile_sql(PATHS, E).inputs["e"]
+    batches = [pa.record_batch({"src": [n, n], "dst": [n, -n]}) for n in range(9)]
+    batches.append(pa.record_batch({"src": [3], "dst": [3]}))
+    table = pa.Table.from_batches(batches)
+    delta = pa.table({"src": [3, 4], "dst": [3, 9], "weight": [-1, 2]})
+    expected = schema.to_zset(table, Codecs()) + schema.to_zset(delta, Codecs())
+
+    def loaded_in_part():
+        given = GivenRows(schema, table)
+        given.load(4)
+        given.add(delta)
+        return given
+
+    given = loaded_in_part()
+    with interrupted(None, GIVEN_FILES) as counted:
+        given.load(5)
+    for line in range(1, counted[0] + 1):
+        given = loaded_in_part()
+        with interrupted(line, GIVEN_FILES):
+            given.load(5)
+        with interrupted(1 + line % 9, GIVEN_FILES):  # also while the rows are repaired
+            given.load(5)
+        assert given.rows_to_load in (15, 10, 5)
+        codecs = Codecs()
+        assert schema.to_zset(given.table(), codecs) == expected
+        while not given.is_loaded:
+            given.load(5)
+        assert schema.to_zset(given.table(), codecs) == expected

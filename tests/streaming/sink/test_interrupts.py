@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from contextlib import contextmanager
 
 import pytest
 
@@ -15,6 +13,7 @@ from tests.streaming.sink.test_view_sink import Frame
 from tests.support.changing_sink import BATCHES, COUNTS, KEEP, SCHEMA, E, Target
 from tests.support.changing_sink import table_of as edges
 from tests.support.fed_sink import check, feed, sink_on, write_state
+from tests.support.interrupts import interrupted
 from tests.support.tables import bag_of
 
 BATCH = 3
@@ -34,44 +33,12 @@ FILES = (
 )
 
 
-class Interrupted(KeyboardInterrupt):
-    pass
-
-
-@contextmanager
-def interrupted(line, files=FILES):
-    """Raise `Interrupted` before the line of this number in files; yield the counted lines.
-
-    As with Ctrl-C, only the thread of the caller is interrupted.
-    """
-    counted = [0]
-
-    def trace_call(frame, event, argument):
-        return trace_line if frame.f_code.co_filename.endswith(files) else None
-
-    def trace_line(frame, event, argument):
-        if event == "line":
-            counted[0] += 1
-            if counted[0] == line:
-                raise Interrupted
-        return trace_line
-
-    before = sys.gettrace()
-    sys.settrace(trace_call)
-    try:
-        yield counted
-    except Interrupted:
-        pass
-    finally:
-        sys.settrace(before)
-
-
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory):
     """Return the numbers of the lines of a micro-batch at which to interrupt it."""
     sink = sink_on(tmp_path_factory.mktemp("state"), keep=2)
     feed(sink, *range(BATCH))
-    with interrupted(None) as counted:
+    with interrupted(None, FILES) as counted:
         feed(sink, BATCH)
     sink.close()
     return range(1, counted[0] + 1, max(counted[0] // SAMPLES, 1))
@@ -84,7 +51,7 @@ def test_an_interrupted_micro_batch_is_applied_once_by_its_replay(lines, tmp_pat
         shutil.copytree(tmp_path / "before", state_dir)
         sink = sink_on(state_dir, keep=2)
         feed(sink, BATCH - 1)
-        with interrupted(line):
+        with interrupted(line, FILES):
             feed(sink, BATCH)
         feed(sink, BATCH, BATCH + 1)
         check(sink, BATCH + 2)
@@ -101,7 +68,7 @@ def test_without_a_directory_it_is_applied_once_or_the_sink_reports_its_lost_sta
     for line in lines:
         sink = sink_on(None)
         feed(sink, *range(BATCH))
-        with interrupted(line):
+        with interrupted(line, FILES):
             feed(sink, BATCH)
         try:
             feed(sink, BATCH, BATCH + 1)
