@@ -25,7 +25,7 @@ from streaming.errors import StateDamagedError, StateError
 from streaming.state.manifest import LastChanges, Manifest, list_batch_ids, read_manifest
 from streaming.state.open_files import open_files
 from streaming.state.program_change import read_program
-from streaming.state.reader import load
+from streaming.state.reader import load, read_unlocked
 from streaming.state.version_summary import read_summary
 from streaming.targets.output_mode import MODE_KEY
 
@@ -113,6 +113,22 @@ class StoredViews:
         Complexity:
             O(bytes of the state): the files of the version are read and verified.
         """
+        return read_unlocked(self._files, lambda _: self._rows(view, batch_id), lambda: batch_id)
+
+    def newest_rows(self, view: str) -> pa.Table:
+        """Return the rows of the newest version, also if the writer removes it meanwhile.
+
+        Raises:
+            As for `rows`.
+        """
+
+        def read(batch_id: int | None) -> pa.Table:
+            assert batch_id is not None
+            return self._rows(view, batch_id)
+
+        return read_unlocked(self._files, read, self.newest)
+
+    def _rows(self, view: str, batch_id: int) -> pa.Table:
         manifest = self._manifest(batch_id)
         circuit = self._circuit(manifest)
         circuit.views.trace(view)  # an error before the files are read
@@ -125,22 +141,6 @@ class StoredViews:
         except OSError as error:
             raise self._unreadable(error) from error
         return circuit.views[view]
-
-    def newest_rows(self, view: str) -> pa.Table:
-        """Return the rows of the newest version, also if the writer removes it meanwhile.
-
-        Raises:
-            As for `rows`.
-        """
-        version = self.newest()
-        while True:
-            try:
-                return self.rows(view, version)
-            except StateError:
-                later = self.newest()
-                if later == version:
-                    raise
-                version = later
 
     def changes(self, view: str, batch_id: int) -> pa.Table:
         """Return the table that the sink published for a view in a version, with ``weight``.

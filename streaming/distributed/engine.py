@@ -88,14 +88,14 @@ from streaming.sources.dead_letters import BadRowPolicy, apply_policy
 from streaming.state.cell_versions import CellVersions
 from streaming.state.directory_identity import read_identity
 from streaming.state.files import Files, remove_files
-from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
+from streaming.state.manifest import Manifest, read_cell_manifest, read_manifest
 from streaming.state.program_change import (
     AppliedChange,
     ChangeOptions,
     PendingChange,
     check_allowed,
 )
-from streaming.state.reader import check_cells
+from streaming.state.reader import check_cells, newest_batch_id, read_unlocked
 from streaming.state.records.dead_letter_files import DEFAULT_RETENTION, DeadLetterRetention
 from streaming.state.records.early_state import EarlyState
 from streaming.state.store import Store
@@ -395,17 +395,15 @@ class DistributedEngine(Engine):
         files, circuit = self._files, self._program.circuit
         circuit.views.trace(name)  # an error if it is unknown or not materialized
         read_identity(files, circuit)
-        while True:
-            newest = max(list_batch_ids(files), default=None)
-            if newest is None:
+
+        def read_version(batch_id: int | None) -> pa.Table:
+            if batch_id is None:
                 return circuit.schema(name).empty_table
-            try:
-                manifest = read_manifest(files, newest)
-                check_cells(files, manifest, self._max_cells)
-                return read_stored_view(files, circuit, manifest, name)
-            except (FileNotFoundError, StateDamagedError):  # or a later version has replaced it
-                if max(list_batch_ids(files), default=None) == newest:
-                    raise
+            manifest = read_manifest(files, batch_id)
+            check_cells(files, manifest, self._max_cells)
+            return read_stored_view(files, circuit, manifest, name)
+
+        return read_unlocked(files, read_version, lambda: newest_batch_id(files))
 
     @property
     def must_commit_change(self) -> bool:
@@ -677,7 +675,7 @@ def read_newest_cells(files: Files) -> CellVersions | None:
 
 def _read_newest(files: Files) -> Manifest | None:
     """Read the newest version in a directory; None without version."""
-    newest = max(list_batch_ids(files), default=None)
+    newest = newest_batch_id(files)
     return None if newest is None else read_manifest(files, newest)
 
 

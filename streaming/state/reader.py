@@ -1,24 +1,34 @@
 """Reader: loads the newest version of a directory that another sink may be writing to.
 
 A reader takes no lock and changes nothing. So the client of a Spark Connect query, or a notebook
-beside the job, can read the views while the query runs. Versions are immutable. If a version is
-removed while it is being loaded, a newer one exists, and the reader loads that one.
+beside the job, can read the views while the query runs. The files of a version are immutable. If
+they are removed while the reader loads them, there is a newer version, or an offline compaction has
+replaced the manifest of this one by another that names smaller files. The reader loads it then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from circuits import Circuit
 from circuits.state.circuit_state import State
 from dbsp_wcoj.errors import DbspWcojError
 from streaming.errors import StateDamagedError, StateError, StateMismatchError
 from streaming.state.directory_identity import read_identity
-from streaming.state.files import Files
-from streaming.state.manifest import Manifest, list_batch_ids, read_cell_manifest, read_manifest
+from streaming.state.files import Files, read_small_file
+from streaming.state.manifest import (
+    Manifest,
+    list_batch_ids,
+    manifest_name,
+    read_cell_manifest,
+    read_manifest,
+)
 from streaming.state.verified_files import MappedFiles, check_size, read_state
 
-__all__ = ["Reader", "check_cells", "load"]
+__all__ = ["Reader", "check_cells", "load", "newest_batch_id", "read_unlocked"]
+
+T = TypeVar("T")
 
 
 class Reader:
@@ -56,31 +66,64 @@ class Reader:
 
     def _load_newest(self) -> None:
         identity = read_identity(self._files, self._circuit)
-        newest = self._newest_batch_id()
-        while True:
-            if identity is not None and self._loaded == (identity.id, newest):
+        state_id = None if identity is None else identity.id
+
+        def load_version(batch_id: int | None) -> None:
+            if state_id is not None and self._loaded == (state_id, batch_id):
                 return
             self._loaded = None
-            try:
-                load(
-                    self._files,
-                    self._circuit,
-                    newest,
-                    lambda batch_id: read_manifest(
-                        self._files, batch_id, state_id=None if identity is None else identity.id
-                    ),
-                )
-            except (StateDamagedError, FileNotFoundError):
-                later = self._newest_batch_id()
-                if later == newest:
-                    raise
-                newest = later
-            else:
-                self._loaded = None if identity is None else (identity.id, newest)
-                return
+            load(
+                self._files,
+                self._circuit,
+                batch_id,
+                lambda number: read_manifest(self._files, number, state_id=state_id),
+            )
+            self._loaded = None if state_id is None else (state_id, batch_id)
 
-    def _newest_batch_id(self) -> int | None:
-        return max(list_batch_ids(self._files), default=None)
+        read_unlocked(self._files, load_version, lambda: newest_batch_id(self._files))
+
+
+def newest_batch_id(files: Files) -> int | None:
+    """Return the batch id of the newest version in a directory; None if there is none."""
+    return max(list_batch_ids(files), default=None)
+
+
+def read_unlocked(
+    files: Files, read: Callable[[int | None], T], find_version: Callable[[], int | None]
+) -> T:
+    """Read a version of a directory, which another process may remove or replace meanwhile.
+
+    After an error, the version is read again, unless its manifest has not changed since the last
+    error. So a damaged version is read twice.
+
+    Args:
+        files: The directory.
+        read: Reads the version of a batch id; None if there is no version.
+        find_version: Returns the batch id; called before each attempt.
+
+    Raises:
+        FileNotFoundError, StateError: The last error of ``read``.
+    """
+    failed: tuple[int | None, bytes] | None = None
+    while True:
+        batch_id = find_version()
+        try:
+            return read(batch_id)
+        except (FileNotFoundError, StateError):
+            # Files are removed after the manifest that named them is replaced. So this is the new
+            # manifest, if that is the reason of the error.
+            found = batch_id, _manifest_bytes(files, batch_id)
+            if found == failed:
+                raise
+            failed = found
+
+
+def _manifest_bytes(files: Files, batch_id: int | None) -> bytes:
+    """Return the content of a manifest; empty if it cannot be read."""
+    try:
+        return b"" if batch_id is None else read_small_file(files, manifest_name(batch_id))
+    except (OSError, StateDamagedError):
+        return b""
 
 
 def load(

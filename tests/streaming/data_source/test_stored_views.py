@@ -20,6 +20,7 @@ from streaming import (
 )
 from streaming.data_source.stored_views import StoredViews
 from tests.streaming.sink.test_view_sink import Frame
+from tests.support.compacted_files import CompactedFiles
 from tests.support.tables import bag_of
 
 E = {"e": "src bigint, dst bigint, name string"}
@@ -117,7 +118,7 @@ def test_a_version_that_is_no_longer_kept_is_named_with_those_that_are(tmp_path)
 def test_the_newest_rows_are_those_of_a_version_that_is_there(tmp_path, monkeypatch):
     sink = sink_of(tmp_path, keep=2)
     sink(Frame(batch([(0, 1, "a")])), 0)
-    stored, read = StoredViews(tmp_path), StoredViews.rows
+    stored, read = StoredViews(tmp_path), StoredViews._rows
 
     def write_before_reading(self, view, version):
         if version == 0:
@@ -125,10 +126,23 @@ def test_the_newest_rows_are_those_of_a_version_that_is_there(tmp_path, monkeypa
                 sink(Frame(batch([(0, 1, "a")])), number)
         return read(self, view, version)
 
-    monkeypatch.setattr(StoredViews, "rows", write_before_reading)
+    monkeypatch.setattr(StoredViews, "_rows", write_before_reading)
     assert bag_of(stored.newest_rows("counts")) == {("a", 4): 1}
     with pytest.raises(UnknownViewError):
         stored.newest_rows("none")
+
+
+@pytest.mark.parametrize("version", [None, 3])
+def test_a_version_that_is_compacted_offline_while_it_is_read_is_read_again(version, tmp_path):
+    sink = sink_of(tmp_path)
+    for number in range(4):
+        sink(Frame(batch([(0, 1, "a")])), number)
+    sink.close()
+    files = CompactedFiles(tmp_path)
+    stored = StoredViews(files)
+    rows = stored.newest_rows("counts") if version is None else stored.rows("counts", version)
+    assert bag_of(rows) == {("a", 4): 1}
+    assert files.is_compacted
 
 
 def test_a_directory_without_versions_is_an_error(tmp_path):

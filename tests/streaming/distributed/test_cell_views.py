@@ -49,6 +49,7 @@ from tests.streaming.distributed.test_batch_job import (
 )
 from tests.streaming.distributed.test_engine import Frame, outputs
 from tests.streaming.distributed.test_task import unnamed_files
+from tests.support.compacted_files import CompactedFiles
 from tests.support.tables import bag_of
 
 KEPT = ["names", "pairs", "sources", "triangles"]
@@ -120,6 +121,19 @@ def test_another_sink_reads_the_newest_version_without_the_lock(tmp_path):
         distributed(tmp_path, make_circuit(**options), [], 3).table("pairs")
     with pytest.raises(StateMismatchError, match="belongs to another circuit"):
         distributed(tmp_path, make_circuit(), []).table("pairs")
+
+
+def test_a_view_in_cells_that_are_compacted_offline_while_it_is_read_is_read_again(tmp_path):
+    cluster, embedded = LocalCluster(), ViewSink(make_circuit())
+    sink = distributed(tmp_path, make_circuit(), [])
+    for number, table in enumerate(graph_batches(3, "readers")):
+        embedded(Frame(None, table), number)
+        sink(cluster.frame(table), number)
+    sink.close()
+    files = CompactedFiles(tmp_path)
+    rows = distributed(files, make_circuit(), []).table("pairs")
+    assert bag_of(rows) == bag_of(embedded.table("pairs"))
+    assert files.is_compacted
 
 
 @pytest.mark.spark

@@ -23,6 +23,7 @@ from streaming import (
 from streaming.state import local_files
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import decode_checked, encode_checked
+from tests.support.compacted_files import CompactedFiles
 from tests.support.fed_sink import LINK, VIEWS, check, feed, sink_on, views, write_state
 
 ROOT = Path(__file__).parents[3]
@@ -239,6 +240,12 @@ def test_a_reader_of_a_version_that_is_dropped_continues_with_a_newer_one(state_
 
     feed(writer, 4)
     check(sink_on(OvertakenFiles(state_dir)), 12)
+
+
+def test_a_reader_of_a_version_that_is_compacted_offline_reads_its_new_files(state_dir):
+    files = CompactedFiles(state_dir)
+    check(sink_on(files), 5)
+    assert files.is_compacted
 
 
 def test_a_reader_names_a_damaged_file(state_dir):
