@@ -35,7 +35,6 @@ from streaming.state.files import Files, read_small_file
 from streaming.state.local_files import LOCK_FILE, LocalFiles
 from streaming.state.manifest import (
     MANIFESTS,
-    FileChecksum,
     Manifest,
     list_batch_ids,
     manifest_name,
@@ -119,7 +118,7 @@ def _describe_version(
         manifest = manifests[batch_id] = read_manifest(files, batch_id)
     except (StateDamagedError, OSError) as error:
         return {**version, "damage": _reason(error)}
-    checksums = _all_files(manifest)
+    checksums = manifest.all_files
     version |= {
         "written": written,
         "query": manifest.query_id,
@@ -151,14 +150,6 @@ def _check_size(files: Files, name: str, expected: int) -> None:
 def _cell_manifests(manifest: Manifest) -> Mapping[tuple[int, int], bytes]:
     """Return the manifests of the cells of a distributed state, by stage and cell."""
     return {} if manifest.cells is None else manifest.cells.manifests
-
-
-def _all_files(manifest: Manifest) -> dict[str, FileChecksum]:
-    """Return the checksums of all files of a version, with those of its cells."""
-    checksums = dict(manifest.files)
-    for cell_manifest in _cell_manifests(manifest).values():
-        checksums |= read_cell_manifest(cell_manifest).files
-    return checksums
 
 
 def _describe_state(files: Files, manifest: Manifest) -> list[dict[str, Any]]:
@@ -264,7 +255,7 @@ def _disk_usage(files: Files, newest: Manifest | None) -> dict[str, int]:
     else:
         outputs = {name for names in newest.outputs.values() for name in names}
         state = sum(
-            checksum.size for name, checksum in _all_files(newest).items() if name not in outputs
+            checksum.size for name, checksum in newest.all_files.items() if name not in outputs
         )
     folders = ("data", "outputs", DEAD_LETTERS_FOLDER)
     return {"state": state, **{folder: _size_of_folder(files, folder) for folder in folders}}

@@ -26,7 +26,7 @@ import re
 import zlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 from streaming.errors import StateDamagedError, StateError
@@ -186,9 +186,13 @@ class Manifest:
     changes: Mapping[str, LastChanges] = field(default_factory=dict)
     checksum: int = field(default=0, compare=False)
 
-    @property
-    def all_files(self) -> dict[str, FileChecksum]:
-        """The size and checksum of all files of the version and its cells."""
+    @cached_property
+    def all_files(self) -> Mapping[str, FileChecksum]:
+        """The size and checksum of all files of the version and its cells; computed once.
+
+        Each commit reads those of all versions that are kept, and a version may have more cells
+        than `read_cell_manifest` caches.
+        """
         files = dict(self.files)
         for manifest_bytes in self._cell_manifests.values():
             files |= read_cell_manifest(manifest_bytes).files
@@ -204,9 +208,12 @@ class Manifest:
         outputs = {name for names in self.outputs.values() for name in names}
         return [name for name in self.files if name not in outputs]
 
-    @property
-    def sizes(self) -> dict[str, tuple[int, int]]:
-        """Rows and bytes of each arrangement and dictionary, summed over its parts and cells."""
+    @cached_property
+    def sizes(self) -> Mapping[str, tuple[int, int]]:
+        """Rows and bytes of each arrangement and dictionary, summed over its parts and cells.
+
+        They are computed once, so those of a cell that has not changed are not computed again.
+        """
         references_by_name = {
             part_name(name, order): references
             for name, orders in self.traces.items()

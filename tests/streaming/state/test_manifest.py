@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming import StateDamagedError, StateError
+from streaming.state import manifest as manifest_module
+from streaming.state.cell_versions import CellVersions
 from streaming.state.manifest import FileChecksum, Manifest
 from streaming.state.segment_references import SegmentReference
 
@@ -61,3 +66,26 @@ def test_every_flipped_bit_and_every_changed_length_is_detected(data):
     for changed in (bytes(flipped), encoded[:position], encoded + b"x"):
         with pytest.raises(StateDamagedError, match="manifest"):
             Manifest.decode(changed, "manifest")
+
+
+def test_a_manifest_of_more_cells_than_are_cached_reads_each_of_them_once(monkeypatch):
+    decoded = []
+
+    @lru_cache(maxsize=2)
+    def read(data):
+        decoded.append(data)
+        return Manifest.decode(data, "cell")
+
+    monkeypatch.setattr(manifest_module, "read_cell_manifest", read)
+    cells = {
+        (0, n): replace(MANIFEST, files={**MANIFEST.files, f"data/{n}": FileChecksum(n, n)})
+        for n in range(5)
+    }
+    encoded = {key: cell.encode() for key, cell in cells.items()}
+    version = replace(MANIFEST, cells=CellVersions(5, [], encoded))
+    files = [dict(version.all_files) for _ in range(3)]
+    assert files[0].keys() == MANIFEST.files.keys() | {f"data/{n}" for n in range(5)}
+    assert len(decoded) == 5
+    assert version.sizes["stage 0 text"] == (5 * 3, 5 * 30)
+    assert [dict(version.all_files), version.sizes] == [files[-1], version.sizes]
+    assert len(decoded) == 10
