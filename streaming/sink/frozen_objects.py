@@ -28,7 +28,8 @@ class FrozenObjects:
     def __init__(self) -> None:
         # A finalizer may run in the middle of any method, in the same thread.
         self._lock = RLock()
-        self._owners: set[int] = set()  # their ids
+        # A finalizer for each of them, by id.
+        self._owners: dict[int, weakref.finalize[..., object]] = {}
         self._is_frozen = False
 
     def hold(self, owner: object) -> None:
@@ -47,8 +48,7 @@ class FrozenObjects:
             if not self._owners and not gc.get_freeze_count():
                 gc.freeze()
                 self._is_frozen = True
-            self._owners.add(identity)
-        weakref.finalize(owner, self._release, identity)
+            self._owners[identity] = weakref.finalize(owner, self._release, identity)
 
     def release(self, owner: object) -> None:
         """End the exemption for one owner; for the last one, unfreeze all objects."""
@@ -56,7 +56,9 @@ class FrozenObjects:
 
     def _release(self, identity: int) -> None:
         with self._lock:
-            self._owners.discard(identity)
+            finalizer = self._owners.pop(identity, None)
+            if finalizer is not None:
+                finalizer.detach()
             if self._is_frozen and not self._owners:
                 gc.unfreeze()
                 self._is_frozen = False

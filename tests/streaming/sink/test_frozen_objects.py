@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -63,6 +64,14 @@ def test_an_owner_that_is_deleted_is_released(collector):
     objects.hold(owner)
     del owner
     assert collector.calls == ["freeze", "unfreeze"]
+
+
+def test_an_owner_that_is_held_and_released_repeatedly_has_no_more_finalizers(collector):
+    objects, owner = FrozenObjects(), Owner()
+    for _ in range(20):
+        objects.hold(owner)
+        objects.release(owner)
+    assert weakref.getweakrefcount(owner) == 0
 
 
 def test_objects_that_the_program_has_frozen_stay_frozen(collector):
