@@ -330,8 +330,20 @@ class Compactor:
             remove_files(self._files, unused)
         except (OSError, StreamingError) as error:
             log.warning("old files in %s could not be removed: %s", self._files.location, error)
+            self._unused_files[: len(unused)] = self._find_remaining(unused)
         else:
             del self._unused_files[: len(unused)]
+
+    def _find_remaining(self, names: Collection[str]) -> list[str]:
+        """Return those of some files that still exist; all of them if that is not known."""
+        folders = {name.rpartition("/")[0] for name in names}
+        try:
+            existing = {
+                status.name for folder in folders for status in self._files.list_files(folder)
+            }
+        except (OSError, StreamingError):
+            return list(names)
+        return [name for name in names if name in existing]
 
     def check_all(self, manifest: Manifest | None) -> None:
         """Look for full levels in all arrangements and dictionaries of a version, once."""

@@ -238,6 +238,27 @@ def test_a_compaction_that_fails_fails_no_step_and_is_tried_again(tmp_path, capl
     assert_state(files, LOADS + STEPS)
 
 
+def test_only_the_files_that_remain_are_removed_again(tmp_path):
+    removed = []
+
+    class StuckFiles(LocalFiles):
+        def remove(self, name):
+            removed.append(name)
+            if name == "data/stuck":
+                raise OSError("busy")
+            super().remove(name)
+
+    files = StuckFiles(tmp_path)
+    compactor = compaction.Compactor(files)
+    for n in range(5):
+        for name in ("data/stuck", f"data/{n}"):
+            files.write(name, [b"old"])
+            compactor.remove([name] if n == 0 or name != "data/stuck" else [])
+        compactor.stop()
+    assert files.names("data") == ["data/stuck"]
+    assert [removed.count(f"data/{n}") for n in range(4)] == [1] * 4
+
+
 def test_a_file_that_could_not_be_removed_is_removed_later(tmp_path, caplog):
     class BusyFiles(LocalFiles):
         is_busy = True
