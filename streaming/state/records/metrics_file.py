@@ -1,11 +1,12 @@
 """Metrics file: a line for each micro-batch, in ``metrics.jsonl``.
 
-A file that has grown beyond `MAX_METRICS_FILE_BYTES` is renamed to ``metrics.jsonl.1``, in place of
-an earlier one. So both together stay below twice that size.
+Before a line is added to a file that has grown beyond `MAX_METRICS_FILE_BYTES`, it is renamed to
+``metrics.jsonl.1``, in place of an earlier one. So each exceeds that size by at most a line.
 """
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from streaming.errors import StateDamagedError
@@ -42,12 +43,15 @@ class MetricsFile:
     def append(self, line: str) -> None:
         """Add a line; a crash may lose it.
 
+        A file that is too long is renamed first. So it does not grow while this fails.
+
         Raises:
-            OSError: The file system failed.
+            OSError: The file system failed; the line was not added.
             StateDamagedError: It is not a regular file.
         """
+        if self._bytes > MAX_METRICS_FILE_BYTES:
+            with contextlib.suppress(FileNotFoundError):  # it was removed by hand
+                self._files.rename(METRICS_FILE, f"{METRICS_FILE}.1")
+            self._bytes = 0
         self._files.append(METRICS_FILE, line)
         self._bytes += len(line)
-        if self._bytes > MAX_METRICS_FILE_BYTES:
-            self._files.rename(METRICS_FILE, f"{METRICS_FILE}.1")
-            self._bytes = 0
