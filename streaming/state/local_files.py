@@ -16,8 +16,9 @@ import stat
 import time
 import uuid
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -171,16 +172,23 @@ class LocalFiles:
         """Make the bytes of files, and the names in folders, durable.
 
         Threads sync them at the same time, because a file system writes its journal once for all
-        syncs that wait for it: 15 files take the time of two or three, not of 15.
+        syncs that wait for it: 15 files take the time of two or three, not of 15. If the process
+        may not have more threads, they are synced one after the other.
 
         Raises:
             OSError: Some of them may not be durable; this is the first error.
         """
-        with ThreadPoolExecutor(MAX_PARALLEL_SYNCS) as executor:
-            syncs = [executor.submit(self.sync, name) for name in names]
-            syncs += [executor.submit(self.sync_folder, folder) for folder in folders]
-        for sync in syncs:
-            sync.result()
+        syncs: list[Callable[[], None]] = [partial(self.sync, name) for name in names]
+        syncs += [partial(self.sync_folder, folder) for folder in folders]
+        try:
+            with ThreadPoolExecutor(MAX_PARALLEL_SYNCS) as executor:
+                results = [executor.submit(sync) for sync in syncs]
+        except RuntimeError:  # no thread could be started
+            for sync in syncs:
+                sync()
+        else:
+            for result in results:
+                result.result()
 
     def read(self, name: str) -> memoryview:
         """Return the bytes of a file as private, writable memory."""

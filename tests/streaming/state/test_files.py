@@ -65,6 +65,32 @@ def test_files_and_folders_are_synced_together(open_again):
     assert [bytes(open_again().read(name)).decode() for name in names] == names
 
 
+@pytest.mark.parametrize("threads", [0, 1])
+def test_files_are_synced_if_no_more_threads_can_be_started(tmp_path, monkeypatch, threads):
+    synced, start, started = set(), threading.Thread.start, []
+
+    class CountedFiles(LocalFiles):
+        def sync(self, name):
+            synced.add(name)
+            super().sync(name)
+
+    def start_few(thread):
+        if len(started) == threads:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    files = CountedFiles(tmp_path)
+    names = [f"data/{number}" for number in range(20)]
+    for name in names:
+        files.write(name, [b"1"])
+    monkeypatch.setattr(threading.Thread, "start", start_few)
+    files.sync_all(names, ["data", ""])
+    assert synced == set(names)
+    with pytest.raises(FileNotFoundError):
+        files.sync_all(["data/none"], [])
+
+
 def test_one_file_that_cannot_be_synced_is_an_error_and_the_others_are_synced(tmp_path):
     synced = []
 
