@@ -114,8 +114,10 @@ def upgrade_identity(files: Files, identity: DirectoryIdentity) -> DirectoryIden
     return identity
 
 
-def update_identity(files: Files, circuit: Circuit, identity: DirectoryIdentity) -> None:
-    """Write that a directory belongs to a circuit, unless its file says so.
+def update_identity(
+    files: Files, circuit: Circuit, identity: DirectoryIdentity
+) -> DirectoryIdentity:
+    """Write that a directory belongs to a circuit, unless its file says so; return its identity.
 
     Raises:
         OSError: The file system failed.
@@ -123,6 +125,7 @@ def update_identity(files: Files, circuit: Circuit, identity: DirectoryIdentity)
     new = replace(_identity_of(circuit, identity.id), format=identity.format)
     if new != identity:
         _write(files, new)
+    return new
 
 
 def _write(files: Files, identity: DirectoryIdentity) -> None:

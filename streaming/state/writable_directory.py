@@ -227,7 +227,7 @@ class WritableDirectory:
         old_programs = list_old_programs(self._files, self._versions.fingerprints)
         self.check_owner()
         write_definition(self._files, self.circuit.spec)
-        update_identity(self._files, self.circuit, self._identity)
+        self._identity = update_identity(self._files, self.circuit, self._identity)
         remove_files(self._files, old_programs)
 
     def _check_not_replaced(self) -> None:

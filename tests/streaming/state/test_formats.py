@@ -69,6 +69,20 @@ def test_the_format_is_raised_by_the_first_commit_and_not_before(tmp_path):
     assert decode_checked(path.read_bytes(), "state.json")["format"] == FORMAT_VERSION
 
 
+def test_raising_the_format_keeps_the_views_that_the_directory_was_opened_with(tmp_path):
+    """After a crash between the commit of a change of the views and their description."""
+    shutil.copytree(FIXTURES / str(FORMAT_VERSION - 1), tmp_path / "state")
+    path = tmp_path / "state" / "state.json"
+    body = decode_checked(path.read_bytes(), "state.json")
+    path.write_bytes(encode_checked({**body, "fingerprints": {"view old": "0"}}))
+    sink = ViewSink(program(), state_dir=tmp_path / "state")
+    for number in range(STORED - 1, ALL):
+        feed(sink, number)
+    sink.close()
+    expected = {**body, "format": FORMAT_VERSION}
+    assert decode_checked(path.read_bytes(), "state.json") == expected
+
+
 def test_the_current_format_has_a_fixture(tmp_path):
     assert FORMATS[-1] == FORMAT_VERSION, "run python -m tests.support.state_formats"
     write_fixture(tmp_path / "state")
