@@ -816,7 +816,7 @@ class Store:
         newest = self._versions.newest
         if self._unpublished.is_empty or newest is None:
             return None
-        views = self._unpublished.views_to_publish(newest, self._versions[newest].outputs)
+        views = self._unpublished.take_views(newest, self._versions[newest].outputs)
         if not views:
             return None
         old_names = {view: view for view in views}

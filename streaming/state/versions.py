@@ -234,17 +234,9 @@ class Versions:
         has_damaged = len(self._intact()) < len(self._manifests)
         if self._is_cleaned or has_damaged or self._ignored:
             return
-        try:
-            unused = self._unused_files()
-        except (OSError, StateDamagedError) as error:
-            log.warning("unused files in %s were not removed: %s", self._files.location, error)
+        unused = self._find_owned(self._unused_files, check_owner)
+        if unused is None:
             return
-        if unused:
-            try:
-                check_owner()
-            except OSError as error:
-                log.warning("unused files in %s were not removed: %s", self._files.location, error)
-                return
         manifests = [name for name in unused if parse_manifest_name(name) is not None]
         self._has_other_manifests = bool(self._remove(manifests))
         if not self._has_other_manifests:  # else the next commit tries again
@@ -274,25 +266,10 @@ class Versions:
         has_damaged = len(self._intact()) < len(self._manifests)
         if newest is None or has_damaged or self._ignored or self._has_other_manifests:
             return
-        try:
-            needed = self._needed_names()
-            abandoned = [
-                name
-                for folder in (DATA, OUTPUTS)
-                for name in self._files.names(folder)
-                if name not in needed
-                and (match := _BATCH_FILE.match(name)) is not None
-                and int(match[1] or match[2]) <= newest - ABANDONED_BATCHES
-            ]
-        except (OSError, StateDamagedError) as error:
-            log.warning("old files in %s were not removed: %s", self._files.location, error)
-            return
+        abandoned = self._find_owned(
+            lambda: self._abandoned_files(newest - ABANDONED_BATCHES), check_owner
+        )
         if abandoned:
-            try:
-                check_owner()
-            except OSError as error:
-                log.warning("old files in %s were not removed: %s", self._files.location, error)
-                return
             self._remove(abandoned)
 
     def keep_files(self, names: Collection[str]) -> None:
@@ -379,6 +356,44 @@ class Versions:
                 unused.append(name)
         return unused
 
+    def _abandoned_files(self, last: int) -> list[str]:
+        """List the files of micro-batches up to the last one that no version needs."""
+        needed = self._needed_names()
+        return [
+            name
+            for folder in (DATA, OUTPUTS)
+            for name in self._files.names(folder)
+            if name not in needed
+            and (match := _BATCH_FILE.match(name)) is not None
+            and int(match[1] or match[2]) <= last
+        ]
+
+    def _find_owned(
+        self, find: Callable[[], list[str]], check_owner: Callable[[], None]
+    ) -> list[str] | None:
+        """Find files to remove, and check that this process may remove them.
+
+        The check is after the listing: all listed files are then older than a later writer.
+
+        Returns:
+            Their names; None, with a warning, if the file system failed.
+
+        Raises:
+            StateLockedError, StateDamagedError: As ``check_owner``.
+        """
+        try:
+            names = find()
+        except (OSError, StateDamagedError) as error:
+            self._warn_not_removed(error)
+            return None
+        if names:
+            try:
+                check_owner()
+            except OSError as error:
+                self._warn_not_removed(error)
+                return None
+        return names
+
     def _needed_names(self) -> set[str]:
         """Return the names of the manifests, and of the files that a version needs or will need."""
         return (
@@ -393,9 +408,12 @@ class Versions:
         try:
             remove_files(self._files, names)
         except (OSError, StateDamagedError) as error:
-            log.warning("old files in %s could not be removed: %s", self._files.location, error)
+            self._warn_not_removed(error)
             return True
         return False
+
+    def _warn_not_removed(self, error: Exception) -> None:
+        log.warning("old files in %s could not be removed: %s", self._files.location, error)
 
     def _file_names(self) -> set[str]:
         """Return the files that the intact manifests name."""

@@ -124,10 +124,10 @@ class UnpublishedFile:
         self._record = record
         record.write(self._files)
 
-    def views_to_publish(self, batch_id: int, views: Collection[str]) -> tuple[str, ...]:
+    def take_views(self, batch_id: int, views: Collection[str]) -> tuple[str, ...]:
         """Return the views to publish again (`UnpublishedViews.views_to_publish`).
 
-        A record of an earlier version is out of date and is removed.
+        A record of an earlier version is out of date, and this removes its file.
         """
         if self._record is None:
             return ()
