@@ -10,7 +10,9 @@
     dates, times, timestamps                  DATE, TIME, TIMESTAMP, TIMESTAMPTZ; microseconds
     texts, binaries, bool                     TEXT, BYTEA, BOOLEAN
 
-Values with a fraction of a microsecond raise an error, because PostgreSQL would round them.
+A name of more than 63 bytes raises an error, because PostgreSQL would cut it off, and two names
+that begin in the same way would become one. Values with a fraction of a microsecond raise an error,
+because PostgreSQL would round them.
 
 COPY inserts rows. A few upserts or deletions run one statement per row. Many are first copied into
 a temporary table with the column types of the target, and one statement applies them, which is
@@ -27,6 +29,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from circuits.types.arrow_types import Family, family_of, is_nested
+from streaming.errors import TargetError
 from streaming.redaction import redact
 from streaming.targets.dialect import (
     Row,
@@ -64,6 +67,8 @@ _TYPES: Final = {
     Family.DURATION: "BIGINT",
     Family.BINARY: "BYTEA",
 }
+#: PostgreSQL cuts longer names off.
+MAX_NAME_BYTES: Final = 63
 #: The number of rows from which a temporary table is faster.
 MIN_STAGED_ROWS: Final = 500
 
@@ -76,6 +81,13 @@ class Postgres:
     keeps_connection = True
 
     def quoted(self, name: str) -> str:
+        size = len(name.encode())
+        if size > MAX_NAME_BYTES:
+            raise TargetError(
+                f"the name {name!r} has {size} bytes, and PostgreSQL keeps the first "
+                f"{MAX_NAME_BYTES} of them only: give the view, the column or the table a shorter "
+                "name"
+            )
         # In a statement with placeholders, psycopg reads %% as %.
         return quote_name(name).replace("%", "%%")
 

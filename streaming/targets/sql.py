@@ -464,6 +464,8 @@ class _TableWrite:
         if delta.mode == "delta":
             delta.check_free(BATCH_ID, ROW_NUMBER)
         columns = self._columns()
+        for name in columns:
+            dialect.quoted(name)  # an error if the database has no such names
         shape = dialect.shape_of(connection, self.name, self.schema)
         if shape is None:
             return

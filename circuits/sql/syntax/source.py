@@ -49,6 +49,10 @@ __all__ = [
 #: Maximum length of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
 
+#: Maximum length of a name in dialect postgres. PostgreSQL cuts longer ones off with a notice, so
+#: two names that begin in the same way would be one there and two here.
+MAX_POSTGRES_NAME_BYTES: Final = 63
+
 #: A key of ``meta`` of a node that replaces a call of a function in SQL; its words are not there.
 IN_FUNCTION: Final = "in_function"
 
@@ -530,6 +534,8 @@ class SqlSource:
         self._check_neighbours()
         self._check_number_lengths()
         self._check_parentheses()
+        if self.dialect == "postgres":
+            self._check_name_lengths()
         whens = [token for token in self.tokens if token.token_type == TokenType.WHEN]
         thens = [token for token in self.tokens if token.token_type == TokenType.THEN]
         if len(whens) != len(thens):
@@ -560,6 +566,18 @@ class SqlSource:
                     f"a number of {len(token.text)} characters; the maximum is "
                     f"{MAX_NUMBER_CHARACTERS}",
                 )
+
+    def _check_name_lengths(self) -> None:
+        for token in self.tokens:
+            if token.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
+                size = len(token.text.encode(errors="replace"))
+                if size > MAX_POSTGRES_NAME_BYTES:
+                    raise self.error_at(
+                        token.start,
+                        f"a name of {size} bytes, of which PostgreSQL keeps the first "
+                        f"{MAX_POSTGRES_NAME_BYTES} only; give it a shorter name, or use another "
+                        "dialect",
+                    )
 
     def _check_parentheses(self) -> None:
         open_parentheses: list[Token] = []

@@ -327,3 +327,18 @@ def test_each_operand_of_a_long_expression_is_read_once(dialect, before, start, 
         compile_sql(text, {"t": pa.schema(list(types.items()))}, dialect=dialect)
         counts.append(reads)
     assert counts[1] <= 2 * counts[0]
+
+
+def test_a_name_that_postgresql_would_cut_off_is_refused():
+    longest = "ä" * 31 + "b"
+    for name in (longest, f'"{longest}"'):
+        view = compile_sql(f"SELECT a AS {name} FROM t", RELATIONS, dialect="postgres")
+        assert view.schema("view").arrow_columns.names == [longest]
+    for name in (longest + "c", f'"{longest}c"'):
+        with pytest.raises(
+            SqlError, match=r"line 1, column 13: a name of 64 bytes.* first 63 only"
+        ):
+            compile_sql(f"SELECT a AS {name} FROM t", RELATIONS, dialect="postgres")
+        compile_sql(f"SELECT a AS {name}, '{longest * 2}' AS s FROM t", RELATIONS)
+    text = f"SELECT '{longest}c' AS s FROM t"
+    compile_sql(text, RELATIONS, dialect="postgres")

@@ -213,6 +213,25 @@ def test_an_error_of_a_read_is_not_reported_as_one_of_a_write(tmp_path):
         target.last_batch(ViewDelta("v", 0, ROW_1))
 
 
+def test_names_that_postgresql_would_cut_off_are_refused(postgres):
+    import psycopg
+
+    start = f"{new_table_name()}_{'ä' * 20}"
+    longest = start + "x" * (63 - len(start.encode()))
+    target = SqlTarget(lambda: psycopg.connect(postgres))
+    target.write(ViewDelta(longest, 0, ROW_1))
+    for view, columns in ((longest + "y", ("k",)), ("v", ("k", longest + "y"))):
+        rows = pa.table({name: [1] for name in (*columns, "weight")})
+        for action in (target.check, target.write, target.last_batch):
+            if action == target.last_batch and view == "v":
+                continue
+            with pytest.raises(TargetError, match="has 64 bytes, and PostgreSQL keeps the first"):
+                action(ViewDelta(view, 0, rows))
+    target.close()
+    with psycopg.connect(postgres) as connection:
+        assert connection.execute(f'SELECT count(*) FROM "{longest}"').fetchone() == (1,)
+
+
 def test_a_role_that_may_not_create_tables_writes_to_existing_ones(postgres):
     import psycopg
 
