@@ -173,28 +173,38 @@ class StoredViews:
     def position(self, view: str, batch_id: int) -> Position:
         """Return the position of a reader that has read a view up to and including a version.
 
+        Args:
+            view: The name of the view in this version, or in the newest one. A view that was added
+                later has no changes up to this version.
+            batch_id: The version.
+
         Raises:
-            StateError: The version is not kept, or has no such view.
+            StateError: The version is not kept, or neither it nor the newest one has such a view.
         """
         manifest = self._manifest(batch_id)
-        return Position(batch_id, self._last_changes(view, manifest).last, manifest.state_id)
+        name = self._name_in(view, manifest)
+        last = NO_CHANGE if name is None else self._last_changes(name, manifest).last
+        return Position(batch_id, last, manifest.state_id)
 
     def position_before(self, view: str, batch_id: int) -> Position:
         """Return the position of a reader whose next changes are those of a version.
 
-        Raises:
-            StateError: The version is not kept, or has no such view.
+        The arguments and errors are those of `position`.
         """
         manifest = self._manifest(batch_id)
-        changes = self._last_changes(view, manifest)
-        last = changes.previous if changes.last == batch_id else changes.last
+        name = self._name_in(view, manifest)
+        last: int | None = NO_CHANGE
+        if name is not None:
+            changes = self._last_changes(name, manifest)
+            last = changes.previous if changes.last == batch_id else changes.last
         return Position(batch_id - 1, last, manifest.state_id)
 
     def changed_versions(self, view: str, after: Position, until: int) -> list[ViewInVersion]:
         """Return the versions with changes of a view, in ascending order.
 
         Args:
-            view: The name of the view in version ``until``; earlier versions may have another name.
+            view: The name of the view in version ``until``, or in the newest one; earlier versions
+                may have another name. A view that was added after ``until`` has no changes.
             after: The versions up to this position have been read.
             until: The last version.
 
@@ -202,6 +212,10 @@ class StoredViews:
             StateError: One of these versions is no longer kept, or the changes do not continue the
                 rows that have been read.
         """
+        name = self._name_in(view, self._manifest(until))
+        if name is None:
+            return []
+        view = name
         found: list[ViewInVersion] = []
         previous: int | None = None
         for batch_id in range(until, after.batch_id, -1):
@@ -230,6 +244,29 @@ class StoredViews:
                 "checkpoint, and replace its result"
             )
         return found[::-1]
+
+    def _name_in(self, view: str, manifest: Manifest) -> str | None:
+        """Return the name of a view in a version; None if it was added after this version.
+
+        Args:
+            view: Its name in this version, or in the newest one.
+            manifest: The version.
+
+        Raises:
+            StateError: Neither of them has such a view, or a version cannot be read.
+
+        Complexity:
+            O(later versions) if the version has no view of this name.
+        """
+        if view in manifest.outputs or view in manifest.changes:
+            return view
+        newest = self.newest()
+        self._last_changes(view, self._manifest(newest))  # an error if it has no such view
+        for batch_id in range(newest, manifest.batch_id, -1):
+            link = self._manifest(batch_id).link
+            if link is not None and view in link.views:
+                view = link.views[view]
+        return view if view in manifest.outputs or view in manifest.changes else None
 
     def _last_changes(self, view: str, manifest: Manifest) -> LastChanges:
         if view in manifest.changes:

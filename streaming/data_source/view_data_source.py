@@ -25,7 +25,8 @@ Options for reading:
   and ``batch_id``. A stream needs this option.
 - ``startingVersion``: the first version whose changes are read, or "latest" for those after the
   newest. By default a stream begins with all rows of the newest version, and a batch with the
-  oldest version that is kept.
+  oldest version that is kept. A view that was added later has no changes before; its first ones are
+  all its rows.
 - ``endingVersion``: the last version whose changes a batch reads, by default the newest.
 - ``maxVersionsPerTrigger``: the maximum number of versions in a micro-batch of a stream.
 

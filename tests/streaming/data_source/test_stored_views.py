@@ -251,6 +251,40 @@ def test_a_view_that_is_computed_in_slices_has_rows_when_it_is_complete(tmp_path
     assert len(readable) > 2
 
 
+@pytest.mark.parametrize("has_rows", [True, False])
+def test_a_view_that_was_added_later_has_no_changes_before(tmp_path, has_rows):
+    rows = [batch([(number, number + 1, "a")]) for number in range(5)]
+    first = [part if has_rows else part.slice(1) for part in rows[:2]]
+    sink = sink_of(tmp_path, COUNTS, keep=100)
+    for number in range(2):
+        sink(Frame(first[number]), number)
+    sink.close()
+    sink = sink_of(tmp_path, keep=100)
+    for number in range(2, 4):
+        sink(Frame(rows[number]), number)
+    sink.close()
+    renamed = VIEWS.replace("VIEW paths", "VIEW routes")
+    sink = sink_of(tmp_path, renamed, keep=100, change=ChangeOptions(renames={"routes": "paths"}))
+    sink(Frame(rows[4]), 4)
+    stored = StoredViews(tmp_path)
+    for view in ("paths", "routes"):
+        added = [(2, "paths"), (3, "paths")] if has_rows else [(3, "paths")]
+        if view == "paths":  # the newest version has no such view
+            with pytest.raises(StateError, match=r"version 4 .* no changes of a view 'paths'"):
+                stored.position_before(view, 0)
+            continue
+        for start in (0, 1, 2):
+            position = stored.position_before(view, start)
+            assert position == (start - 1, -1, position.state_id)
+            assert stored.changed_versions(view, position, 4) == [*added, (4, "routes")]
+            assert stored.changed_versions(view, position, 3) == added
+        assert stored.position(view, 1) == (1, -1, position.state_id)
+        assert stored.changed_versions(view, stored.position_before(view, 0), 1) == []
+        assert stored.position(view, 3).last_change == 3
+        total = sum_of(stored, stored.changed_versions(view, stored.position(view, 1), 4))
+        assert without_zeros(total) == bag_of(stored.rows(view, 4))
+
+
 def test_another_state_directory_in_the_same_place_does_not_continue(tmp_path):
     sink = sink_of(tmp_path / "a")
     sink(Frame(batch([(1, 2, "a")])), 0)
