@@ -8,7 +8,8 @@ than the new one, so that the work of each step is in proportion to its delta. T
 collects the new parts, then writes them to segment files, and then knows their files and positions.
 
 A circuit that maps its large parts searches each of them in every look-up. So the writer of such a
-circuit without a compactor merges large parts earlier.
+circuit without a compactor merges large parts earlier. It merges very large ones in files
+(`streaming.state.mapped.file_merge`), so that their rows take no memory of the process.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from streaming.state.cell_versions import CellVersions
 from streaming.state.compaction import Compactor, PartGroup
 from streaming.state.files import Bytes, Files, MappableFiles, StagedFile, remove_files, sync_all
 from streaming.state.manifest import FileChecksum, Manifest
+from streaming.state.mapped.file_merge import FileMerge
 from streaming.state.parquet import encode_parquet
 from streaming.state.part_reader import PartReader, name_of_parts
 from streaming.state.segment import SegmentPart, encode_segment, string_part
@@ -59,6 +61,10 @@ MAX_GROWTH_AT_ONCE: Final = 2
 MAX_SMALL_MERGE_ROWS: Final = 1 << 18
 # If the circuit maps large parts, merges of up to this many rows for each new row are small, too.
 SMALL_MERGE_ROWS_PER_NEW_ROW: Final = 16
+# If the circuit maps large parts, older parts of this many bytes or more are merged in files.
+MIN_FILE_MERGE_BYTES: Final = 1 << 26
+# The rows of a merge in files between two calls that give back the pages of these files.
+FILE_MERGE_ROWS: Final = 1 << 18
 # If an arrangement or dictionary has this many parts, because the compactor is too slow, the writer
 # merges the `LEVEL_FANOUT` neighbouring ones with the fewest rows. Without a compactor, it does not
 # postpone their merge any more.
@@ -102,13 +108,16 @@ class Writer:
         maps_large_parts: bool = False,
     ) -> None:
         self._files = files
-        mappable_files = files if maps_large_parts and isinstance(files, MappableFiles) else None
-        self._maps_large_parts = mappable_files is not None
+        self._mappable_files = (
+            files if maps_large_parts and isinstance(files, MappableFiles) else None
+        )
         self._stem = stem
         self._compactor = compactor
         self._existing_files = {} if before is None else dict(before.files)
         self._new_files: dict[str, FileChecksum] = {}
-        self._reader = PartReader(files, self._existing_files, mappable_files, MIN_OWN_FILE_BYTES)
+        self._reader = PartReader(
+            files, self._existing_files, self._mappable_files, MIN_OWN_FILE_BYTES
+        )
         self._written: list[str] = []  # all files of this attempt, to remove them if it fails
         self.unsynced_files: list[str] = []
         self._written_elsewhere: set[str] = set()  # files of published tables, by executors
@@ -119,7 +128,7 @@ class Writer:
         self._large_parts: list[tuple[SegmentPart, int]] = []
         self._new_references: dict[int, SegmentReference] = {}  # by the number of the part
         self._has_large_merge = False
-        self._merge_count = 0  # of `_merge_smallest_parts`
+        self._merge_count = 0  # of parts that are merged in files
         # The parts of a running compaction, and the results of `_merge_smallest_parts`: this step
         # must not merge or move them.
         self._busy_parts: frozenset[StagedReference] = frozenset()
@@ -360,14 +369,36 @@ class Writer:
             count = self._count_merged_parts(key, references, new_run.rows, new_run.nbytes)
             if count:
                 merged_references = _as_references(references[-count:])
-                old_runs = [self._reader.read_run(key, part) for part in merged_references]
-                new_run = Run.sum_of([*old_runs, new_run])
                 del references[-count:]
-            else:
+                references += self._merge_parts(key, merged_references, new_run)
+            elif new_run.rows:
                 self._merge_smallest_parts(key, references)
-            if new_run.rows:
                 part = SegmentPart(name_of_parts(key), new_run.to_words())
                 references.append(self._stage_part(part, new_run.rows))
+
+    def _merge_parts(
+        self, key: StateKey, references: Sequence[SegmentReference], new_run: Run
+    ) -> list[StagedReference]:
+        """Merge older parts of an arrangement with its new part; return the part of the sum."""
+        runs = [*[self._reader.read_run(key, part) for part in references], new_run]
+        name = name_of_parts(key)
+        size = sum(part.size for part in references)
+        if self._mappable_files is None or size < MIN_FILE_MERGE_BYTES:
+            run = Run.sum_of(runs)
+        else:
+            folder = self._stem.partition("/")[0]
+            merge = FileMerge(
+                self._mappable_files, folder, self._reader, FILE_MERGE_ROWS, lambda: None
+            )
+            run = Run.sum_of(runs, merge.merge)
+            if run.nbytes >= MIN_OWN_FILE_BYTES and run.rows:
+                file = f"{self._stem}-merged-{self._merge_count}.arrow"
+                self._merge_count += 1
+                self._new_files[file] = self.write(file, *merge.encode(name, run))
+                return [SegmentReference(file, 0, run.rows, run.nbytes)]
+        if not run.rows:
+            return []
+        return [self._stage_part(SegmentPart(name, run.to_words()), run.rows)]
 
     def _add_dictionary(self, name: str, strings: CodedStrings) -> None:
         key = name, None
@@ -449,7 +480,7 @@ class Writer:
         if len(parts) >= MAX_STORED_PARTS:
             return counts[-1]
         max_rows = MAX_SMALL_MERGE_ROWS
-        if self._maps_large_parts and key[1] is not None:
+        if self._mappable_files is not None and key[1] is not None:
             max_rows = max(max_rows, SMALL_MERGE_ROWS_PER_NEW_ROW * new_rows)
             first_merged = len(parts) - counts[-1]
             if new_bytes + sum(part.size for part in parts[first_merged:]) >= MIN_OWN_FILE_BYTES:

@@ -139,6 +139,7 @@ def check_random_sql(data: st.DataObject) -> None:
         patch.object(load_balance, "MAX_LOAD_RATIO", 1.0),
         patch.object(loaded_cell, "MIN_MAPPED_BYTES", min_mapped_bytes),
         patch.object(writer, "MIN_OWN_FILE_BYTES", min_mapped_bytes),
+        patch.object(writer, "MIN_FILE_MERGE_BYTES", data.draw(MAPPED_BYTES, "merged in files")),
         patch.object(writer, "MAX_SMALL_MERGE_ROWS", data.draw(st.sampled_from([0, 4]), "merged")),
     ):
         run = EngineRun(Circuit(spec), LocalFiles(name), cells)

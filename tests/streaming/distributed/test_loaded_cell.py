@@ -74,6 +74,10 @@ def runs_of(cache: ExecutorCache) -> list[Any]:
     ]
 
 
+def merged_in_files(folder: Path) -> bool:
+    return any("-merged-" in path.name for path in folder.rglob("*.arrow"))
+
+
 class Comparison:
     """Steps an engine with one cell, and compares it with an embedded circuit."""
 
@@ -151,7 +155,9 @@ def test_a_damaged_file_is_found_before_it_is_mapped(tmp_path):
     run.run.engine.versions.close()
 
 
-def test_large_mapped_runs_are_merged_early(tmp_path, monkeypatch):
+@pytest.mark.parametrize("min_file_merge_bytes", [0, 1 << 26])
+def test_large_mapped_runs_are_merged_early(tmp_path, monkeypatch, min_file_merge_bytes):
+    monkeypatch.setattr(writer, "MIN_FILE_MERGE_BYTES", min_file_merge_bytes)
     monkeypatch.setattr(writer, "MIN_OWN_FILE_BYTES", MIN_BYTES)
     monkeypatch.setattr(writer, "MAX_SMALL_MERGE_ROWS", MANY)
     context, steps = one_worker(), 40
@@ -174,6 +180,7 @@ def test_large_mapped_runs_are_merged_early(tmp_path, monkeypatch):
             large_merges += rows > writer.SMALL_MERGE_ROWS_PER_NEW_ROW * MANY
         assert large_merges <= 1
         before = parts
+    assert merged_in_files(tmp_path) == (min_file_merge_bytes == 0)
     runs = runs_of(cache)
     assert {each.is_mapped for each in runs} == {True}
     assert len(runs) <= sum(map(len, parts.values()))
