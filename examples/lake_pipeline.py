@@ -6,7 +6,7 @@ they are compared with the views computed again in Python.
 
 ::
 
-    pip install 'dbsp-wcoj[cli,sinks,spark]'
+    pip install '.[cli,sinks,spark]'    # in the checkout
     python examples/lake_pipeline.py
 """
 

@@ -7,7 +7,7 @@ same state directory and checkpoint, and no sale is lost or counted twice.
 
 ::
 
-    pip install 'dbsp-wcoj[sinks]'    # for Delta Lake
+    pip install '.[sinks]'    # in the checkout; for Delta Lake
     python examples/lake_table.py
 """
 

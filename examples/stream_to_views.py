@@ -6,7 +6,7 @@ and the changes of each version.
 
 ::
 
-    pip install 'dbsp-wcoj[spark]'
+    pip install '.[spark]'    # in the checkout
     python examples/stream_to_views.py
 """
 
