@@ -18,6 +18,7 @@ relations are loaded from storage, terms are planned as they were when the relat
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -98,7 +99,8 @@ class PlanCache:
         )
         # The terms planned so far, and the formula selection for each set of changed relations.
         self._bound: dict[DeltaTerm, BoundTerm] = {}
-        self._by_change: dict[tuple[str, ...], AdaptiveFormula] = {}
+        # Those used last are at the end.
+        self._by_change: OrderedDict[tuple[str, ...], AdaptiveFormula] = OrderedDict()
         # The formula selection that measures the current step; None if the step is not measured.
         self._measuring: AdaptiveFormula | None = None
         # The slot in `deltas` for each (relation or partial delta, column order); and the same by
@@ -346,15 +348,16 @@ class PlanCache:
             for _, slot in self._slots_of.get(name, ()):
                 self.deltas[slot] = 0
         self._filled = changed
+        self._by_change.move_to_end(changed)
 
     def _plan_change(self, changed: tuple[str, ...]) -> AdaptiveFormula:
-        """Plan steps that change these relations, and forget the oldest plan of too many.
+        """Plan steps that change these relations; of too many plans, forget the least recent one.
 
         Its terms remain, so it is made again quickly; the costs that were measured are lost.
         """
         selection = self._adaptive_formula(changed)
         if len(self._by_change) >= MAX_CACHED_CHANGES:
-            del self._by_change[next(iter(self._by_change))]
+            self._by_change.popitem(last=False)
         self._by_change[changed] = selection
         return selection
 

@@ -428,6 +428,15 @@ def test_the_plans_of_too_many_sets_of_changed_relations_are_forgotten(monkeypat
             assert len(view._plan_cache._by_change) <= 3
 
 
+def test_the_plan_that_was_not_used_for_longest_is_forgotten(monkeypatch):
+    monkeypatch.setattr(plan_cache, "MAX_CACHED_CHANGES", 3)
+    view = DeltaQuery("q(a, e) :- r(a, b), s(b, c), t(c, d), u(d, e)", formula="auto")
+    row = ZSet.from_rows([(1, 1)])
+    for name in "rstrurs":
+        view.step({name: row})
+    assert list(view._plan_cache._by_change) == [("u",), ("r",), ("s",)]
+
+
 def test_the_programs_of_replaced_plans_are_freed(monkeypatch):
     monkeypatch.setattr(plan_cache, "FIRST_REPLAN_ROWS", 8)
     monkeypatch.setattr(plan_cache, "REPLAN_GROWTH_FACTOR", 1)
