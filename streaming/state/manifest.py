@@ -28,6 +28,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any, Final, NamedTuple
+from weakref import WeakValueDictionary
 
 from streaming.errors import StateDamagedError, StateError
 from streaming.state.cell_versions import CellVersions
@@ -190,17 +191,18 @@ class Manifest:
     def all_files(self) -> Mapping[str, FileChecksum]:
         """The size and checksum of all files of the version and its cells; computed once.
 
-        Each commit reads those of all versions that are kept, and a version may have more cells
-        than `read_cell_manifest` caches.
+        Each commit reads those of all versions that are kept.
         """
         files = dict(self.files)
-        for manifest_bytes in self._cell_manifests.values():
-            files |= read_cell_manifest(manifest_bytes).files
+        for cell in self._cell_manifests.values():
+            files |= cell.files
         return files
 
-    @property
-    def _cell_manifests(self) -> Mapping[tuple[int, int], bytes]:
-        return {} if self.cells is None else self.cells.manifests
+    @cached_property
+    def _cell_manifests(self) -> Mapping[tuple[int, int], Manifest]:
+        """The manifests of the cells, which versions with equal cells share."""
+        manifests = {} if self.cells is None else self.cells.manifests
+        return {cell: read_cell_manifest(data) for cell, data in manifests.items()}
 
     @property
     def data_files(self) -> list[str]:
@@ -226,8 +228,8 @@ class Manifest:
             )
             for name, references in references_by_name.items()
         }
-        for (stage, _), manifest_bytes in self._cell_manifests.items():
-            for cell_name, (rows, size) in read_cell_manifest(manifest_bytes).sizes.items():
+        for (stage, _), cell in self._cell_manifests.items():
+            for cell_name, (rows, size) in cell.sizes.items():
                 name = f"stage {stage} {cell_name}"
                 total_rows, total_size = sizes.get(name, (0, 0))
                 sizes[name] = total_rows + rows, total_size + size
@@ -443,10 +445,20 @@ def _parse_checksum(size: Any, crc: Any) -> FileChecksum:
     return FileChecksum(parse_count(size), crc)
 
 
+# The manifests of cells that versions in memory have, which may be more than the latest ones.
+_CELLS_IN_USE: Final = WeakValueDictionary[bytes, Manifest]()
+
+
 @lru_cache(maxsize=1024)
 def read_cell_manifest(data: bytes) -> Manifest:
-    """Read the manifest of a cell; cached, because few of them change between versions."""
-    return Manifest.decode(data, "the manifest of a cell")
+    """Read the manifest of a cell; cached, because few of them change between versions.
+
+    The cache has those of the versions in memory, however many, and the latest 1,024 others.
+    """
+    manifest = _CELLS_IN_USE.get(data)
+    if manifest is None:
+        manifest = _CELLS_IN_USE[data] = Manifest.decode(data, "the manifest of a cell")
+    return manifest
 
 
 def manifest_name(batch_id: int) -> str:

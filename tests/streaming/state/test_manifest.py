@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 from functools import lru_cache
 
@@ -68,15 +69,16 @@ def test_every_flipped_bit_and_every_changed_length_is_detected(data):
             Manifest.decode(changed, "manifest")
 
 
-def test_a_manifest_of_more_cells_than_are_cached_reads_each_of_them_once(monkeypatch):
+def test_versions_of_more_cells_than_are_cached_read_each_of_them_once(monkeypatch):
     decoded = []
+    read, decode = manifest_module.read_cell_manifest.__wrapped__, Manifest.decode
 
-    @lru_cache(maxsize=2)
-    def read(data):
+    def count(data, name):
         decoded.append(data)
-        return Manifest.decode(data, "cell")
+        return decode(data, name)
 
-    monkeypatch.setattr(manifest_module, "read_cell_manifest", read)
+    monkeypatch.setattr(Manifest, "decode", count)
+    monkeypatch.setattr(manifest_module, "read_cell_manifest", lru_cache(maxsize=2)(read))
     cells = {
         (0, n): replace(MANIFEST, files={**MANIFEST.files, f"data/{n}": FileChecksum(n, n)})
         for n in range(5)
@@ -88,4 +90,12 @@ def test_a_manifest_of_more_cells_than_are_cached_reads_each_of_them_once(monkey
     assert len(decoded) == 5
     assert version.sizes["stage 0 text"] == (5 * 3, 5 * 30)
     assert [dict(version.all_files), version.sizes] == [files[-1], version.sizes]
-    assert len(decoded) == 10
+    assert len(decoded) == 5
+    changed = encoded | {(0, 4): replace(cells[0, 4], batch_id=8).encode()}
+    later = replace(version, cells=CellVersions(5, [], changed))
+    assert later.sizes == version.sizes and later.all_files == version.all_files
+    assert len(decoded) == 6
+    del version, later
+    gc.collect()
+    assert replace(MANIFEST, cells=CellVersions(5, [], encoded)).sizes["stage 0 text"] == (15, 150)
+    assert 6 < len(decoded) <= 11
