@@ -48,7 +48,7 @@ from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.targets.column_types import convert_columns, parquet_type
 from streaming.targets.folder_checks import check_writable, error_reason
-from streaming.targets.output_mode import fold_upserts, replacing_upserts
+from streaming.targets.output_mode import MODE_KEY, fold_upserts, replacing_upserts
 from streaming.targets.target import (
     BATCH_ID,
     NO_BATCH,
@@ -61,8 +61,7 @@ from streaming.targets.target import (
 __all__ = ["ParquetTarget"]
 
 _SUFFIX: Final = ".parquet"
-#: Keys of the Parquet metadata: of each file, and the last two of a complete view.
-MODE_KEY: Final = "dbsp_wcoj.output"
+#: Keys of the Parquet metadata of a complete view, beside `MODE_KEY` of each file.
 STATE_KEY: Final = "dbsp_wcoj.state"
 BATCH_KEY: Final = "dbsp_wcoj.batch"
 
@@ -215,7 +214,7 @@ class ParquetTarget:
         return has_content
 
     def _encode(self, table: pa.Table, delta: ViewDelta) -> pa.Buffer:
-        record = {MODE_KEY: str(delta.output_mode)}
+        record: dict[bytes | str, str] = {MODE_KEY: str(delta.output_mode)}
         if delta.mode == "complete":
             # `_recorded_writer` reads it, so that a late write does not replace a newer view.
             record |= {STATE_KEY: delta.state_id, BATCH_KEY: str(delta.batch_id)}
@@ -276,7 +275,7 @@ def _read_folder(files: Files, delta: ViewDelta) -> tuple[bool, int]:
     newest = max(names)  # the names differ only in the batch id
     metadata = _read_metadata(files, newest)
     record = metadata.metadata or {}
-    mode = record.get(MODE_KEY.encode(), b"").decode()  # empty if an earlier release wrote the file
+    mode = record.get(MODE_KEY, b"").decode()  # empty if an earlier release wrote the file
     if mode not in ("", str(delta.output_mode)):
         raise TargetError(
             f"view {delta.view!r}: directory {address_of(files.location)} holds rows in output "
