@@ -27,9 +27,11 @@ strings and binaries                         no limit but that of the event
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 from pyarrow import types
@@ -109,7 +111,7 @@ class Encoding:
         epoch_days: True if a number in a column of dates counts days since 1970.
 
     Raises:
-        FeedError: The name of an encoding or unit is unknown.
+        FeedError: The name of an encoding, unit or zone is unknown.
     """
 
     decimals: str = "text"
@@ -132,12 +134,28 @@ class Encoding:
         ]:
             if name not in known:
                 raise FeedError(f"unknown encoding {name!r}: it must be one of {', '.join(known)}")
+        if not _is_zone(self.zone):
+            raise FeedError(
+                f"unknown zone {self.zone!r}: give the name of a zone such as 'Europe/Berlin', or "
+                "an offset such as '+02:00'"
+            )
 
     def unit(self, column: str) -> int | None:
         """Return the nanoseconds per unit of a number in this column; None if unknown."""
         units = self.time_unit
         unit = units.get(column) if isinstance(units, Mapping) else units
         return None if unit is None else NANOSECONDS[unit]
+
+
+def _is_zone(zone: str) -> bool:
+    """Return whether Spark may know a zone: by a name, an abbreviation or an offset."""
+    if re.fullmatch(r"(?:UTC|GMT|UT)?[+-]\d{1,2}(?::?\d{2}){0,2}|[A-Z]{1,3}", zone):
+        return True
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # OSError: a folder, such as America
+        return False
+    return True
 
 
 def needs_json_kind(type: pa.DataType) -> bool:

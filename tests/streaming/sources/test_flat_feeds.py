@@ -96,6 +96,11 @@ def test_feeds_are_declared_by_name_and_an_unknown_name_lists_them():
         FeedError, match="unknown encoding 'hex': it must be one of text, base64, either"
     ):
         Encoding(decimals="hex")
+    for zone in ("Europe/Oslo", "UTC", "+02:00", "GMT-3", "CET", "Z", "PST"):
+        assert Encoding(zone=zone).zone == zone
+    for zone in ("Europe/Olso", "", "America", "'", "2 hours"):
+        with pytest.raises(FeedError, match=r"unknown zone .*: give the name of a zone"):
+            Encoding(zone=zone)
 
 
 PAIR = {"r": pa.schema([("id", pa.int64()), ("name", pa.string())])}
