@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import builtins
 import os
 import re
 import shlex
@@ -235,6 +236,19 @@ def test_every_public_name_is_in_the_reference():
     public = {name for module in (circuits, dbsp_wcoj, streaming) for name in module.__all__}
     missing = {name for name in public - documented if not name.endswith("Error")}
     assert missing <= INTERNAL, sorted(missing - INTERNAL)
+
+
+def test_the_page_of_errors_lists_every_class():
+    import circuits.errors
+    import dbsp_wcoj.errors
+    import streaming.errors
+
+    page = PAGES_BY_NAME["reference/error-classes.md"].read_text()
+    modules = (circuits.errors, dbsp_wcoj.errors, streaming.errors)
+    names = {name for module in modules for name in module.__all__}
+    assert names - set(re.findall(r"`(\w+)`", page)) == set()
+    for name in re.findall(r"`(\w+Error)`", page):
+        assert name in names or hasattr(builtins, name), name
 
 
 # Exported for the packages above, and described where they are used.
