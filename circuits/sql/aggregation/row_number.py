@@ -156,9 +156,11 @@ def find_row_number_conditions(environment: Environment, node: exp.Select) -> Ro
 
 
 def _is_inner_join(join: exp.Join) -> bool:
-    """Return whether each row of a join depends on one row of each side only."""
-    is_asof = (join.args.get("method") or "").upper() == "ASOF" or join.this.args.get("version")
-    return not (join.args.get("side") or join.kind in ("SEMI", "ANTI") or is_asof)
+    """Return whether a filter of one side may be applied before the join."""
+    # In dialect clickhouse, ASOF is a kind of join.
+    is_asof = "ASOF" in ((join.args.get("method") or "").upper(), join.kind)
+    is_temporal = join.this.args.get("version")
+    return not (join.args.get("side") or join.kind in ("SEMI", "ANTI") or is_asof or is_temporal)
 
 
 def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str]:
@@ -175,9 +177,18 @@ def _row_number_names(environment: Environment, table: exp.Expr) -> Iterator[str
     while isinstance(query, exp.Subquery) and not _has_later_clause(query):
         query = query.this
     if isinstance(query, exp.Select) and not _has_later_clause(query):
+        windows = [_window_parts(window) for window in query.find_all(exp.Window)]
         for item in query.expressions:
-            if isinstance(item, exp.Alias) and is_row_number(item.this):
+            if not (isinstance(item, exp.Alias) and is_row_number(item.this)):
+                continue
+            # Functions of one window must see one order of the rows with equal keys.
+            if windows.count(_window_parts(item.this)) == 1:
                 yield item.alias.casefold()
+
+
+def _window_parts(window: exp.Window) -> tuple[object, ...]:
+    """Return what equal windows have in common, frames excepted."""
+    return tuple(window.args.get(name) for name in ("partition_by", "order", "alias"))
 
 
 def _has_later_clause(query: exp.Expr) -> bool:

@@ -67,6 +67,8 @@ _FUNCTIONS_BY_NAME: Final = {
     "first": "first_value",
     "last": "last_value",
 }
+# Without a frame, these functions read the whole partition in Snowflake.
+_POSITIONAL_FUNCTIONS: Final = ("first_value", "last_value", "nth_value")
 
 
 @dataclass(frozen=True)
@@ -295,13 +297,16 @@ class Windows:
             )
             return register(call)
 
+        is_positional = name in _POSITIONAL_FUNCTIONS and not isinstance(function, exp.AnyValue)
+        if spec is None and source.dialect == "snowflake" and is_positional:
+            base = replace(base, frame=WHOLE_PARTITION, bounds=(None, None))
         if name is None:  # the function is an aggregate, or unknown
             return read_aggregate(clause, node.this, register_primitive, order)
         parts, argument_order = self._function_arguments(clause, function)
         call = replace(base, function=name, ignore_nulls=ignore_nulls)
         if argument_order is not None:
             keys = self._read_argument_order(clause, function, argument_order)
-            if name in ("first_value", "last_value", "nth_value"):
+            if name in _POSITIONAL_FUNCTIONS:
                 call = self._read_value_call(clause, function, name, parts, call)
                 return _value_in_order(clause, function, call, keys, register_primitive)
             call = self._order_partition(clause, function, call, keys)

@@ -162,6 +162,24 @@ def exchange_sides(predicate: Expression, left_width: int, right_width: int) -> 
     return substitute(predicate, exchange)
 
 
+def _may_be_unmatched(row: exp.Column) -> bool:
+    """Return whether an outer join of the query may add rows without a row of a table."""
+    select = row.find_ancestor(exp.Select)
+    source = select.args.get("from_") if select is not None else None
+    if select is None or source is None:
+        return False
+    name = row.name.casefold()
+    is_joined = source.this.alias_or_name.casefold() == name
+    may_be_unmatched = False
+    for join in select.args.get("joins") or []:
+        is_this = join.this.alias_or_name.casefold() == name
+        if is_this:
+            is_joined, may_be_unmatched = True, join.side in ("LEFT", "FULL")
+        elif is_joined:
+            may_be_unmatched = may_be_unmatched or join.side in ("RIGHT", "FULL")
+    return may_be_unmatched or not is_joined
+
+
 def is_correlated(expression: Expression) -> bool:
     """Return whether the expression reads a column of the enclosing query."""
     return any(map(is_outer_column, columns_of(expression)))
@@ -280,13 +298,23 @@ class Scope:
         return False
 
     def _row_of_table(self, node: exp.Column) -> Expression:
-        """Return the row of a table that is named as a value: a struct of its columns."""
+        """Return the row of a table that is named as a value: a struct of its columns.
+
+        In the dialects of PostgreSQL, the row of a table that an outer join has not matched is
+        NULL: all its columns are NULL, by which it is recognised.
+        """
+        columns = [column for column in self.columns if column.is_of_table(node.name)]
         parts: list[Expression] = []
-        for column in self.columns:
-            if column.is_of_table(node.name):
-                parts += [Literal(column.name, pa.string()), column.value]
+        for column in columns:
+            parts += [Literal(column.name, pa.string()), column.value]
         with self.source.errors_at(node):
-            return functions.call("make_struct", *parts)
+            row = functions.call("make_struct", *parts)
+            if not (self.source.is_postgres and _may_be_unmatched(node)):
+                return row
+            are_null = [functions.call("is_null", column.value) for column in columns]
+            return functions.call(
+                "case", functions.conjunction(are_null), Literal(None, pa.null()), row
+            )
 
     def columns_of_domain(self, domain: Domain, node: exp.Expr) -> tuple[Expression, ...]:
         """Return the columns of a domain of this or an enclosing query in the plan of the clause.

@@ -8,12 +8,13 @@ pass them to ``read_membership``, a function that each clause is given (`Clause`
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 from sqlglot import exp
 
-from circuits.plan.expressions import Expression, Literal
+from circuits.plan.expressions import Call, Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.json_functions.queries import read_is_json
@@ -84,17 +85,15 @@ def _read_is_distinct_from(clause: Clause, node: exp.NullSafeNEQ) -> Expression:
 
 def _read_is(clause: Clause, node: exp.Is) -> Expression:
     clause.source.allow_arguments(node, "this", "expression")
-    row = node.this.unnest()
-    if (
-        isinstance(node.expression, exp.Null)
-        and is_row(clause.source, row)
-        and clause.source.is_postgres
-    ):
+    row_values = None
+    if isinstance(node.expression, exp.Null) and clause.source.is_postgres:
+        row_values = _read_row(clause, node.this.unnest())
+    if row_values is not None:
         if isinstance(node.parent, exp.Not):
             raise clause.source.unsupported(
                 node, "IS NOT NULL of a row", "write IS NOT NULL of each value"
             )
-        return conjunction([clause.call(node, "is_null", part) for part in read_parts(clause, row)])
+        return conjunction([clause.call(node, "is_null", value) for value in row_values])
     if isinstance(node.expression, exp.Null):
         return clause.call(node, "is_null", clause.read(node.this))
     if isinstance(node.expression, exp.Boolean):
@@ -105,6 +104,20 @@ def _read_is(clause: Clause, node: exp.Is) -> Expression:
     if isinstance(node.expression, exp.JSON):
         return read_is_json(clause, node)
     raise clause.source.unsupported(node.expression, f"IS {node.expression.sql()}")
+
+
+def _read_row(clause: Clause, node: exp.Expr) -> Sequence[Expression] | None:
+    """Return the values of a row, or of the row of a table that is named; None if it is neither."""
+    if is_row(clause.source, node):
+        return read_parts(clause, node)
+    if not isinstance(node, exp.Column):
+        return None
+    value = clause.read(node)
+    if isinstance(value, Call) and value.function == "case":  # NULL for a row without a match
+        value = value.arguments[-1]
+    if isinstance(value, Call) and value.function == "make_struct":
+        return value.arguments[1::2]
+    return None
 
 
 def _read_truth_value(clause: Clause, node: exp.Expr) -> Expression:

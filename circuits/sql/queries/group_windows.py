@@ -101,7 +101,10 @@ def add_group_window(builder: SelectBuilder, select: exp.Select) -> None:
         keys = [clause.read(node) for node in nodes if _CALL not in node.meta]
         if any(map(is_correlated, keys)):
             raise builder.source.unsupported(group, "a correlated GROUP BY")
+        if builder.correlated_conditions:  # they decide which rows are in a session
+            raise builder.source.correlated(call, "a session of the rows of a correlated condition")
         keys = [key for key in keys if not isinstance(key, Literal)]
+        keys = list(dict.fromkeys([*builder.domain_columns, *keys]))
         if is_constant_length(arguments["gap"]):
             window = session(builder.plan, time, keys, ticks("gap"), with_end=False)
         else:

@@ -165,12 +165,12 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
         source.allow_arguments(function, "expressions", "alias", "offset")
         offset = function.args.get("offset")
         ordinality = ordinality or bool(offset)
+        first_position = _first_position(source, ordinality)
         if len(function.expressions) != 1:
-            generated = _unnest_together(builder, node, function.expressions, ordinality, outer)
+            generated = _unnest_together(builder, node, function.expressions, first_position, outer)
             _add_to_scope(builder, node, generated, offset, has_ordinality=ordinality)
             return
         value = _read_list(clause, function.expressions[0])
-        first_position = 1 if ordinality else None
         names_all_fields = source.is_spark or source.is_postgres
         fields = _fields_to_name(node, value, ordinality, offset, names_all_fields)
         default_names = ["key", "value"] if pa.types.is_map(value.type) else ["unnest"]
@@ -187,6 +187,16 @@ def read_table_function(builder: SelectBuilder, node: exp.Expr, *, outer: bool =
     _add_to_scope(builder, node, generated, function.args.get("offset"), has_ordinality=ordinality)
 
 
+def _first_position(source: SqlSource, ordinality: bool) -> int | None:
+    """Return the position of the first element; None without a column of positions.
+
+    WITH ORDINALITY counts from 1; WITH OFFSET, which sqlglot reads as the same, is of BigQuery.
+    """
+    if not ordinality:
+        return None
+    return 0 if source.dialect == "bigquery" else 1
+
+
 def _unsupported_ordinality(
     source: SqlSource, node: exp.Expr, function: exp.Expr
 ) -> UnsupportedSqlError:
@@ -199,15 +209,15 @@ def _unnest_together(
     builder: SelectBuilder,
     node: exp.Expr,
     lists: Sequence[exp.Expr],
-    ordinality: bool,
+    first_position: int | None,
     outer: bool,
 ) -> _Generated:
     """Unnest several lists element by element; a shorter list ends with NULLs."""
     clause = builder.clause("FROM")
     values = [_read_list(clause, part) for part in lists]
     zipped = clause.call(node, "list_zip", *values)
-    names = ["zip", *(["ordinality"] if ordinality else [])]
-    unnested = _unnest(builder, node, zipped, names, 1 if ordinality else None, outer)
+    names = ["zip", *(["ordinality"] if first_position is not None else [])]
+    unnested = _unnest(builder, node, zipped, names, first_position, outer)
     element, *positions = unnested.values
     fields = [
         clause.call(node, "struct_field", element, string_literal(str(number)))
@@ -396,7 +406,7 @@ def _apply_generator(
     assert generator_kind is not None
     kind, is_outer = generator_kind
     outer = outer or is_outer
-    first_position = 1 if ordinality else None
+    first_position = _first_position(source, ordinality)
     if ordinality and kind not in ("explode", "series"):
         raise _unsupported_ordinality(source, node, node)
     if kind == "explode" and not source.is_spark:

@@ -200,13 +200,16 @@ def _reads(select: exp.Select | None, *names: str, star: bool = False) -> bool:
 
 
 def replace_session_end(select: exp.Select) -> None:
-    """Replace window_end of a session by the aggregate that it is, if the query groups by it.
+    """Replace window_end of a session by the aggregate that it is, if each group is a session.
 
-    The groups of the keys and window_start are the sessions, so window_end need not be a key.
+    The groups of the keys and window_start are the sessions, so window_end need not be a key. They
+    are only parts of sessions if there is a further key, or a clause that drops rows before.
     """
     clause, group = select.args.get("from_"), select.args.get("group")
     table = clause.this if clause is not None else None
-    if group is None or select.args.get("joins") or table is None or not is_window_table(table):
+    if group is None or table is None or not is_window_table(table):
+        return
+    if any(select.args.get(name) for name in ("where", "joins", "laterals")):
         return
     call = table.this
     if call.name.upper() != "SESSION":
@@ -215,9 +218,13 @@ def replace_session_end(select: exp.Select) -> None:
         keys, time, gap = _plain_arguments(call)
     except (KeyError, IndexError):
         return  # the reader of the table reports it
-    group_names = [node.name.lower() for node in group.expressions if isinstance(node, exp.Column)]
+    group_names = {
+        node.name.lower() if isinstance(node, exp.Column) else "" for node in group.expressions
+    }
     needed = {"window_start", *(key.name.lower() for key in keys)}
-    if not needed <= set(group_names) or "window_end" not in group_names:
+    if not needed <= group_names - {"window_end"} or "window_end" not in group_names:
+        return
+    if not group_names <= needed | {"window_end", "window_time"}:
         return
     references = [
         node

@@ -16,7 +16,7 @@ from circuits.sql.binding.clause import Clause, Reader
 from circuits.sql.expressions.json_functions.values import (
     call_json,
     join_texts,
-    row_as_json,
+    value_as_json,
 )
 from circuits.sql.expressions.literals import string_literal
 from circuits.sql.syntax.json_syntax import LEAVES_NULLS_OUT
@@ -27,7 +27,7 @@ __all__ = ["READERS_BY_NAME", "json_of"]
 
 def json_of(clause: Clause, node: exp.Expr) -> Expression:
     """Return an expression as a JSON text; NULL is the text ``null``."""
-    value = row_as_json(clause, node, node, "to_json")
+    value = value_as_json(clause, node, clause.read(node), "to_json")
     return clause.call(node, "coalesce", value, string_literal("null"))
 
 
@@ -64,7 +64,7 @@ def _read_value(clause: Clause, node: exp.Anonymous) -> Expression:
     """Read ``row_to_json(s)``, ``array_to_json(a)`` and ``json_quote(x)``, all as to_json()."""
     if len(node.expressions) != 1:
         raise clause.source.error(node, f"{node.name}() takes one value")
-    return row_as_json(clause, node, node.expressions[0], "to_json")
+    return value_as_json(clause, node, clause.read(node.expressions[0]), "to_json")
 
 
 def _read_merge_patch(clause: Clause, node: exp.Anonymous) -> Expression:

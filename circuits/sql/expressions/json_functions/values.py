@@ -11,11 +11,11 @@ from sqlglot import exp
 from circuits.plan.expressions import Call, Expression
 from circuits.plan.json_values import json_function_name
 from circuits.sql.binding.clause import Clause, Reader
-from circuits.sql.expressions.literals import NULL, string_literal
+from circuits.sql.expressions.literals import string_literal
 from circuits.types.arrow_types import VARIANT
 from circuits.types.functions.type_rules import is_text
 
-__all__ = ["call_json", "join_texts", "mark_json", "row_as_json", "to_json_reader", "value_as_json"]
+__all__ = ["call_json", "join_texts", "mark_json", "to_json_reader", "value_as_json"]
 
 
 def call_json(clause: Clause, node: exp.Expr, function: str, *arguments: Expression) -> Expression:
@@ -65,41 +65,6 @@ def _has_no_blanks(value: Expression) -> bool:
     return isinstance(value, Call) and json_function_name(value.function) in names
 
 
-def row_as_json(clause: Clause, node: exp.Expr, row: exp.Expr, function: str) -> Expression:
-    """Return a value as JSON by a function.
-
-    In the dialects of PostgreSQL, the row of a table that an outer join has not matched is NULL:
-    all its columns are NULL, by which it is recognised.
-    """
-    value = clause.read(row)
-    text = value_as_json(clause, node, value, function)
-    if not (clause.source.is_postgres and isinstance(row, exp.Column) and _may_be_unmatched(row)):
-        return text
-    if not isinstance(value, Call) or value.function != "make_struct":
-        return text
-    are_null = [clause.call(node, "is_null", part) for part in value.arguments[1::2]]
-    is_unmatched = are_null[0] if len(are_null) == 1 else clause.call(node, "and", *are_null)
-    return clause.call(node, "case", is_unmatched, NULL, text)
-
-
-def _may_be_unmatched(row: exp.Column) -> bool:
-    """Return whether an outer join of the query may add rows without a row of a table."""
-    select = row.find_ancestor(exp.Select)
-    source = select.args.get("from_") if select is not None else None
-    if select is None or source is None:
-        return False
-    name = row.name.casefold()
-    is_joined = source.this.alias_or_name.casefold() == name
-    may_be_unmatched = False
-    for join in select.args.get("joins") or []:
-        is_this = join.this.alias_or_name.casefold() == name
-        if is_this:
-            is_joined, may_be_unmatched = True, join.side in ("LEFT", "FULL")
-        elif is_joined:
-            may_be_unmatched = may_be_unmatched or join.side in ("RIGHT", "FULL")
-    return may_be_unmatched or not is_joined
-
-
 def to_json_reader(function: str) -> Reader:
     """Return the reader of a function of one value that returns it as JSON."""
 
@@ -111,6 +76,6 @@ def to_json_reader(function: str) -> Reader:
         value = clause.read(arguments[0])
         if value.type == VARIANT:
             return clause.call(node, "variant_json", value)
-        return row_as_json(clause, node, arguments[0], function)
+        return value_as_json(clause, node, value, function)
 
     return read
