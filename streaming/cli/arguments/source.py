@@ -56,6 +56,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -584,10 +585,13 @@ def _rename_columns(source: SourceArgument, table: pa.Table, declared: pa.Schema
 
 
 def read_plain_rows(source: SourceArgument) -> pa.Table:
-    """Read all rows of a relation for a measurement, which allows no input options.
+    """Read the rows of a relation for a measurement, which allows no input options.
+
+    Of files with weights, these are the rows that remain: each as often as its weights add up to.
 
     Raises:
-        EventsError: The relation has keys, retention or ``strict``, or its files cannot be read.
+        EventsError: The relation has keys, retention or ``strict``, or its files cannot be read, or
+            have weights with columns of lists, structs or maps.
     """
     source.check_without_spark("this command")
     if source.input_options() is not None:
@@ -597,7 +601,29 @@ def read_plain_rows(source: SourceArgument) -> pa.Table:
         )
     table = read_rows(source)
     declared = source.schema() if source.is_declared else None
-    return table if declared is None else table.select(declared.names)
+    is_column = declared is not None and WEIGHT in declared.names
+    if WEIGHT not in table.column_names or is_column:
+        return table
+    return _remaining_rows(source, table)
+
+
+def _remaining_rows(source: SourceArgument, table: pa.Table) -> pa.Table:
+    """Return each row as often as its weights add up to."""
+    weights, rows = table.column(WEIGHT), table.drop_columns([WEIGHT])
+    if not _is_weight(table.schema.field(WEIGHT)):
+        raise EventsError(f"{source.label}: weight is a {weights.type}, not an integer")
+    if pc.all(pc.equal(weights, 1), min_count=0).as_py():
+        return rows
+    try:
+        groups = table.group_by(rows.column_names, use_threads=False)
+        sums = groups.aggregate([(WEIGHT, "sum")])
+    except pa.ArrowNotImplementedError as error:
+        raise EventsError(
+            f"{source.label}: rows with weights cannot be added up: {error}"
+        ) from None
+    counts = np.maximum(sums.column(f"{WEIGHT}_sum").to_numpy().astype(np.int64), 0)
+    remaining = sums.select(rows.column_names).take(pa.array(np.arange(len(sums)).repeat(counts)))
+    return remaining.cast(rows.schema)
 
 
 def read_file(path: Path, format: str | None = None) -> pa.Table:

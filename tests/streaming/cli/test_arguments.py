@@ -131,7 +131,7 @@ def test_declared_columns_do_not_hide_the_weights_of_a_file(tmp_path):
     source = SourceArgument.parse(f"e={tmp_path},schema=a long")
     weighted = [{"a": 1, "weight": 1}, {"a": 2, "weight": -1}, {"a": 3, "weight": 1}]
     assert read_rows(source).to_pylist() == weighted
-    assert read_plain_rows(source).column_names == ["a"]
+    assert read_plain_rows(source).to_pylist() == [{"a": 1}, {"a": 3}]
     declared = replace(
         SourceArgument.parse(f"e={tmp_path}"), declared=pa.schema([("a", pa.int64())])
     )
@@ -140,6 +140,27 @@ def test_declared_columns_do_not_hide_the_weights_of_a_file(tmp_path):
     assert read_rows(without).to_pylist() == [{"a": 3}]
     with pytest.raises(EventsError, match="the files lack the column 'b'; columns: a, z, weight"):
         read_rows(SourceArgument.parse(f"e={tmp_path},schema=b long"))
+
+
+@pytest.mark.parametrize("schema", ["", ",schema=a long, s string"])
+def test_a_measurement_has_the_rows_that_remain(tmp_path, schema):
+    rows = [(1, "x", 2), (1, "x", -1), (2, None, 1), (2, None, 1), (3, "y", -1), (4, "z", -1)]
+    rows.append((4, "z", 1))
+    names = ("a", "s", "weight")
+    table = pa.Table.from_pylist([dict(zip(names, row, strict=True)) for row in rows])
+    pq.write_table(table, tmp_path / "1.parquet")
+    remaining = read_plain_rows(SourceArgument.parse(f"e={tmp_path}{schema}"))
+    assert remaining.schema == table.schema.remove(2)
+    assert [tuple(row.values()) for row in remaining.to_pylist()] == [(1, "x")] + [(2, None)] * 2
+
+
+def test_rows_with_weights_that_cannot_be_added_up_are_an_error(tmp_path):
+    pq.write_table(pa.table({"a": [[1]], "weight": [2]}), tmp_path / "1.parquet")
+    with pytest.raises(EventsError, match="rows with weights cannot be added up"):
+        read_plain_rows(SourceArgument.parse(f"e={tmp_path}/1.parquet"))
+    pq.write_table(pa.table({"a": [1], "weight": [0.5]}), tmp_path / "2.parquet")
+    with pytest.raises(EventsError, match="weight is a double, not an integer"):
+        read_plain_rows(SourceArgument.parse(f"e={tmp_path}/2.parquet"))
 
 
 def test_a_row_without_a_weight_is_inserted_once(tmp_path):
