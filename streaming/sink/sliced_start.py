@@ -5,6 +5,9 @@
     views of the directory    the sink starts with them, as if it had been given them
     views that were given     requested as a change that is computed in slices
 
+Given rows of another micro-batch than the last one are not used, as in a start without a limit,
+also when the job starts again before the change is made.
+
 Nobody has the future of this change, so the micro-batch in which it fails raises the error
 (`RequestedChange.raises_errors`).
 """
@@ -20,7 +23,12 @@ from streaming.errors import StateMismatchError, TargetError
 from streaming.sink.given_inputs import GivenInputs
 from streaming.sink.output import Output, OutputRouting, route_outputs
 from streaming.sink.view_changes import ReplaceViews, RequestedChange
-from streaming.state.program_change import ChangeOptions, check_sliced_start, find_other_program
+from streaming.state.program_change import (
+    ChangeOptions,
+    check_sliced_start,
+    current_options,
+    find_other_program,
+)
 
 __all__ = ["SlicedStart", "find_sliced_start"]
 
@@ -58,6 +66,7 @@ def find_sliced_start(
     stored = find_other_program(state_dir, new)
     if stored is None:
         return None
+    change = current_options(change, state_dir)
     check_sliced_start(stored, new, change)
     # Limits and formulas are those of the new program.
     options = replace(

@@ -70,6 +70,7 @@ __all__ = [
     "check_backfill",
     "check_sliced_start",
     "compute_change",
+    "current_options",
     "definition_name",
     "find_other_program",
     "finish_change",
@@ -711,6 +712,26 @@ def find_other_program(state_dir: Any, spec: CircuitSpec) -> CircuitSpec | None:
         return None
     stored = read_program(files, manifest, spec.functions, accepts_other_plan=True)
     return None if stored.fingerprint == spec.fingerprint else stored
+
+
+def current_options(options: ChangeOptions, state_dir: Any) -> ChangeOptions:
+    """Return the options of a start with other views, without given rows of another version.
+
+    A warning is logged if there are such rows.
+
+    Args:
+        options: The options.
+        state_dir: The location of a state with versions.
+
+    Raises:
+        StateError: The directory cannot be read.
+    """
+    manifest = newest_version(open_files(state_dir))
+    if manifest is None or options.backfill_batch_id in (None, manifest.batch_id):
+        return options
+    selected = replace(options, backfill={}, backfill_batch_id=None)
+    log_unused_rows(options, selected, manifest)
+    return selected
 
 
 def check_sliced_start(stored: CircuitSpec, new: CircuitSpec, options: ChangeOptions) -> None:

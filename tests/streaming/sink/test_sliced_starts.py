@@ -113,6 +113,43 @@ def test_a_change_that_is_refused_fails_each_micro_batch(state_dir):
     assert list(paths.batches) == [2]
 
 
+def test_given_rows_of_another_micro_batch_are_not_used(state_dir, caplog):
+    stale = ChangeOptions(rows_per_batch=2, backfill={"e": table_of(0)}, backfill_batch_id=0)
+    paths, counts = Target(), Target()
+    sink = start(state_dir, change=stale, paths=paths, counts=counts)
+    assert "those after micro-batch 0 and are not used; needed are those after micro-batch 1" in (
+        caplog.text
+    )
+    end = feed_to_the_end(sink, 2)
+    sink.close()
+    check_all(state_dir, end, paths, counts)
+
+
+def test_an_error_names_the_micro_batch_of_the_rows_that_are_needed(tmp_path):
+    text = "CREATE VIEW names AS SELECT name, count(*) AS n FROM e GROUP BY name;"
+    sink = ViewSink(compile_sql(PATHS, E), state_dir=tmp_path / "state")
+    feed(sink, 0, 1)
+    sink.close()
+    names = Target()
+    for number in (0, 1):
+        change = ChangeOptions(
+            rows_per_batch=2, backfill={"e": table_of(*range(number + 1))}, backfill_batch_id=number
+        )
+        sink = start(tmp_path / "state", PATHS + text, change, options=None, names=names)
+        for _ in range(2 * (1 - number)):
+            with pytest.raises(ProgramChangeError, match="backfill_batch_id=1"):
+                feed_more(sink, 2)
+        if number:
+            for batch in range(2, 20):
+                feed_more(sink, batch)
+        sink.close()
+    tables = [table_of(0, 1), *map(more_rows, range(2, 20))]
+    circuit = compile_sql(text, E, materialize=True)
+    for table in tables:
+        circuit.step({"e": table})
+    assert names.rows == bag_of(circuit.views["names"])
+
+
 def test_outputs_may_be_an_iterator(state_dir):
     paths, counts = Target(), Target()
     circuit = compile_sql(OF_BOTH, E, input_options=KEEP)
