@@ -24,6 +24,7 @@ import pyarrow as pa
 from circuits.schema import WEIGHT, Schema
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
+from dbsp_wcoj.errors import DbspWcojError
 
 __all__ = ["ChangeStream", "Subscription"]
 
@@ -105,12 +106,21 @@ class ChangeStream(AsyncIterator[pa.Table]):
             return len(self._waiting)
 
     def put(self, changes: pa.Table) -> None:
-        """Add the changes of a step; any thread may call this."""
+        """Add the changes of a step; any thread may call this.
+
+        If the changes that wait cannot be added up, the iteration ends with the error.
+        """
         with self._lock:
             self._waiting.append(changes)
-            if len(self._waiting) >= MAX_WAITING_TABLES:
-                self._waiting = [_sum(self.view, self._waiting)]
+            try:
+                if len(self._waiting) >= MAX_WAITING_TABLES:
+                    self._waiting = [_sum(self.view, self._waiting)]
+            except DbspWcojError as error:  # such as a weight that leaves int64
+                self._waiting, self._error, self._is_closed = [], error, True
+            is_failed = self._error is not None
             self._wake_reader()
+        if is_failed:
+            self._close()
 
     def close(self) -> None:
         """End the iteration, after the changes that wait; any thread may call this."""
@@ -158,7 +168,13 @@ class ChangeStream(AsyncIterator[pa.Table]):
             if not waiting:
                 await ready.wait()
                 continue
-            changes = waiting[0] if len(waiting) == 1 else _sum(self.view, waiting)
+            try:
+                changes = waiting[0] if len(waiting) == 1 else _sum(self.view, waiting)
+            except DbspWcojError:
+                self.close()
+                with self._lock:
+                    self._waiting = []
+                raise
             if changes.num_rows:
                 return changes
 

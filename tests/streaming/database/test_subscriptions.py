@@ -7,13 +7,15 @@ import contextlib
 from collections import Counter
 from threading import Thread
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from circuits import MissingRowError
+from dbsp_wcoj import WeightOverflowError
 from streaming import Database, DatabaseError, StateError, StateLockedError
-from streaming.database.subscriptions import MAX_WAITING_TABLES
+from streaming.database.subscriptions import MAX_WAITING_TABLES, ChangeStream
 from tests.support.simulated_files import Fault, SimulatedDisk, SimulatedFiles
 
 TEXT = """
@@ -352,6 +354,24 @@ def test_a_slow_reader_gets_the_sum_of_the_changes(db):
     changes, rest = asyncio.run(read())
     assert changes.to_pylist() == [{"a": 1, "weight": 3 * MAX_WAITING_TABLES}]
     assert rest == []
+
+
+@pytest.mark.parametrize("count", [2, 3 * MAX_WAITING_TABLES])
+def test_changes_that_cannot_be_added_up_end_the_iterator_with_the_error(count):
+    closed = []
+    stream = ChangeStream("v", lambda: closed.append(True))
+    for _ in range(count):
+        if not closed:  # `close` removes the stream from the database
+            stream.put(pa.table({"a": [1], "weight": [2**62]}))
+        assert stream.waiting < MAX_WAITING_TABLES
+
+    async def read():
+        with pytest.raises(WeightOverflowError):
+            await anext(stream)
+        return [changes async for changes in stream]
+
+    assert asyncio.run(read()) == []
+    assert closed == [True]
 
 
 def test_changes_that_cancel_are_no_item(db):
