@@ -41,6 +41,7 @@ from streaming.errors import StreamingError
 from streaming.state.files import Files
 from streaming.state.manifest import read_cell_manifest
 from streaming.state.mapped.freed_memory import free_unused_memory, private_bytes
+from streaming.state.object_store.object_files import ObjectFiles
 from streaming.state.versions import DATA
 
 __all__ = [
@@ -151,6 +152,9 @@ class StageStep:
         manifest_bytes = manifest.encode()
         step.commit()
         loaded.keep(plan.files, manifest, manifest_bytes)
+        if isinstance(plan.files, ObjectFiles):
+            before = {} if previous_manifest is None else previous_manifest.files
+            plan.files.release_copies(*(before.keys() - manifest.files.keys()))
         CACHE.keep(key, loaded)
         return CellStep(cell, manifest_bytes, outputs, loaded.was_open)
 

@@ -209,8 +209,17 @@ class ObjectFiles:
         process ends then, or the cache cannot store the new one.
         """
         if self._cache is not None:
-            for name in names:
-                self._cache.remove(name)
+            self._cache.remove(*names)
+
+    def release_copies(self, *names: str) -> None:
+        """Remove the copies of objects that this process does not need any more.
+
+        Copies that no process of this machine has used for long are removed, too. Only processes
+        that do not list the folder need this (`streaming.state.object_store.local_cache`).
+        """
+        if self._cache is not None:
+            self._cache.remove(*names)
+            self._cache.remove_unused()
 
     def append(self, name: str, text: str) -> None:
         """Append text, see `append_by_rewriting`."""

@@ -38,9 +38,8 @@ def files(location, tmp_path):
 
 
 def copies(tmp_path):
-    """Return the copies of the data files, without their checksums."""
-    names = (tmp_path / "copies" / "data").iterdir()
-    return {f"data/{path.name.rpartition('.')[0]}" for path in names}
+    """Return the names of the copies of the data files."""
+    return {f"data/{path.name}" for path in (tmp_path / "copies" / "data").iterdir()}
 
 
 def test_every_run_is_the_map_of_a_copy(files, tmp_path):

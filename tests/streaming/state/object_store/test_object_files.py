@@ -295,7 +295,7 @@ def test_a_local_cache_saves_requests_and_is_not_trusted(location, tmp_path):
     sink.close()
     files = CountedFiles(location, LocalCache(folder))
     names = files.names("data")
-    assert [copy.name[:-9] for copy in sorted((folder / "data").iterdir())] == [
+    assert [copy.name for copy in sorted((folder / "data").iterdir())] == [
         name.removeprefix("data/") for name in names
     ]
     assert [bytes(files.read(name)) for name in names] and CountedFiles.requested == 0
