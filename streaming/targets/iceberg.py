@@ -12,10 +12,9 @@ catalog, which requires that the table has the snapshot that the target has read
 is committed once, even by two writers: the second one reads the table again, and finds it recorded.
 
 Rows of changed keys are deleted by a condition on the keys, which rewrites the data files that
-contain them. The whole table is read and rewritten instead if a key column is a float, nested, a
-date or a time, or has a dot in its name, or if more than `MAX_KEYS_IN_CONDITION` keys change:
-statistics of files do not count NaN, and not all values and names can be in conditions. NULL equals
-NULL in keys, and NaN equals NaN.
+contain them. The whole table is read and rewritten instead if a key column is a float, nested, or
+has a dot in its name, or if more than `MAX_KEYS_IN_CONDITION` keys change: statistics of files do
+not count NaN, and not all names can be in conditions. NULL equals NULL in keys, and NaN equals NaN.
 
 Cost: a write reads the metadata of the table, and mode ``upsert`` also the files that it rewrites.
 Snapshots and small files are removed by the owner of the table (``expire_snapshots``, and
@@ -262,12 +261,10 @@ def _updated(table: Table, delta: ViewDelta) -> pa.Table:
 def _has_conditions(field: pa.Field) -> bool:
     """Return True if equality with a value of a column finds exactly the rows with the value.
 
-    In conditions, a dot in a name stands before the name of a field of a struct, and a date after
-    the year 9999 cannot be written.
+    In conditions, a dot in a name stands before the name of a field of a struct. Dates and
+    timestamps are values of Python there; ``pyiceberg`` cannot write others to a table, either.
     """
-    type_ = field.type
-    is_refused = is_nested(type_) or types.is_floating(type_) or types.is_temporal(type_)
-    return not (is_refused or "." in field.name)
+    return not (is_nested(field.type) or types.is_floating(field.type) or "." in field.name)
 
 
 def _condition(keys: pa.Table) -> BooleanExpression:

@@ -116,6 +116,41 @@ def test_keys_that_are_floats_may_be_nan(catalog, first_value):
     assert (row["x"] == 1.0) == (first_value != 1.0)
 
 
+DAY, DAY_US = 20_000, 86_400_000_000
+
+
+@pytest.mark.parametrize(
+    ("type", "keys"),
+    [
+        (pa.date32(), [DAY, -1, -719_162, 2_932_896]),
+        (pa.timestamp("us"), [DAY * DAY_US + 1, -1, -719_162 * DAY_US, 2_932_897 * DAY_US - 1]),
+        (pa.timestamp("us", "UTC"), [DAY * DAY_US + 1, -1, -719_162 * DAY_US, 0]),
+    ],
+    ids=str,
+)
+def test_an_upsert_by_times_rewrites_only_the_files_of_the_changed_keys(catalog, type, keys):
+    name = new_name()
+    target = IcebergTarget(name, properties=catalog)
+    integers = pa.int32() if type == pa.date32() else pa.int64()
+
+    def write(batch_id, changed, n, weight=1):
+        columns = {"t": pa.array(changed, integers).cast(type), "n": [n] * len(changed)}
+        rows = pa.table(columns | {"weight": [weight] * len(changed)})
+        target.write(ViewDelta("v", batch_id, rows, "upsert", ("t",)))
+
+    write(0, [*keys[1:], None], 0)
+    (first,) = load(catalog, name).inspect.files()["file_path"].to_pylist()
+    write(1, [keys[0]], 1)
+    write(2, [keys[0]], 2)
+    files = load(catalog, name).inspect.files()["file_path"].to_pylist()
+    assert first in files and len(files) == 2
+    for batch_id, key in enumerate((keys[1], keys[2], None), 3):
+        write(batch_id, [key], 9, -1)
+    rows = read(catalog, name)
+    found = dict(zip(rows["t"].cast(integers).to_pylist(), rows["n"].to_pylist(), strict=True))
+    assert found == {keys[0]: 2, keys[3]: 0}
+
+
 # A call, and if it fails after its effect instead of before.
 CALLS = ("Catalog.load_table", "Catalog.create_table", "Catalog.commit_table")
 FAULT = st.none() | st.tuples(st.sampled_from(CALLS), st.booleans())
