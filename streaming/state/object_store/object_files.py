@@ -11,6 +11,9 @@ The address and the credentials of the service come from environment variables: 
 of the machine. Files of versions never change, so copies of them are kept on the local disk
 (`streaming.state.object_store.local_cache`).
 
+A process that is killed while it sends a large file leaves the parts that it has sent. The library
+cannot list them, so a rule of the bucket has to remove them (``AbortIncompleteMultipartUpload``).
+
 Cost: a request for most calls, up to four for `append`; `write` sends large files in parts. A
 micro-batch with v views makes 10 + v requests: v write the rows of the views, 2 list a folder, and
 2 remove the oldest version.
