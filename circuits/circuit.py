@@ -843,7 +843,7 @@ columns 'nmae'; the relation needs name, age and may have weight
             name: graph.integrate(positions[name], retained=name in kept_inputs)
             for name in self.materialized
         }
-        graph.bound_state()
+        graph.bound_state(self.spec.given_bounds)
         return graph, integrals
 
     @cached_property

@@ -26,6 +26,7 @@ from circuits.errors import CircuitError
 from circuits.inputs.input_options import InputOptions
 from circuits.options import CircuitOptions
 from circuits.plan.event_time import EventTime, event_times
+from circuits.plan.frontier import GivenStateBound
 from circuits.plan.nodes import PlanNode
 from circuits.plan.structural_hash import PlanHasher
 from circuits.plan.traversal import iter_nodes
@@ -77,6 +78,8 @@ class CircuitSpec:
         source: The text that the plans were compiled from; None if there is none.
         functions: The user-defined functions that the text can call, by lower-case name; those
             that a plan calls are also in its nodes.
+        given_bounds: The bounds of the state whose values the caller of each step gives. They are
+            not part of the fingerprints: the rows that they drop change no output.
 
     Raises:
         CircuitError: ``outputs`` or ``materialize`` name an unknown view or input.
@@ -98,6 +101,7 @@ class CircuitSpec:
     options: CircuitOptions = field(default_factory=CircuitOptions)
     source: SourceText | None = field(default=None, compare=False)
     functions: dict[str, UserFunction] = field(default_factory=dict, compare=False)
+    given_bounds: tuple[GivenStateBound, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "plans", dict(self.plans))

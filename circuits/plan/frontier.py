@@ -10,6 +10,7 @@ follows from the watermarks::
     Shifted(f, 10, …)                          10 ticks after frontier f, as for a column ts + 10
     Least((f, g))                              the lesser of two frontiers, as for a union
     OldestSession(f, …)                        the start of the oldest session that is still open
+    GivenBound("x")                            a value that the caller of the step gives
     NEVER                                      no later row at all
 
 Values are codes (`circuits.types.codecs.codec`). A frontier says nothing about rows in which the
@@ -44,6 +45,8 @@ __all__ = [
     "Frontier",
     "FrontierSource",
     "FunctionOf",
+    "GivenBound",
+    "GivenStateBound",
     "Least",
     "OldestSession",
     "Shifted",
@@ -62,6 +65,10 @@ class FrontierSource(Protocol):
 
     def watermark(self, input: str) -> int | None:
         """Return the bound of the event times of an input; None if there is none yet."""
+        ...
+
+    def given(self, name: str) -> int | None:
+        """Return a value that the caller of the step gives, by name; None if there is none yet."""
         ...
 
     def apply(self, function: Expression, code: int) -> int | None:
@@ -125,6 +132,42 @@ class WatermarkOf(Frontier):
 
     def label(self) -> str:
         return f"watermark of {self.input}{self.expiry_text}"
+
+
+@dataclass(frozen=True)
+class GivenBound(Frontier):
+    """A bound whose value the caller of each step gives, by name.
+
+    A circuit that has a part of the rows of a larger one, such as a cell, cannot compute the
+    frontiers of the larger one.
+    """
+
+    name: str
+
+    def value(self, source: FrontierSource) -> int | None:
+        return source.given(self.name)
+
+    def key(self, hash_of_node: Callable[[int], str | None]) -> Hashable:
+        return "given", self.name
+
+    def label(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class GivenStateBound:
+    """A bound of the state of a circuit whose value the caller of each step gives.
+
+    Attributes:
+        name: The name of the value. Two bounds with the same name have the same value.
+        column: The column that is bounded, of the relation or of each trace of the operator.
+        relation: The input whose rows, kept for joins, are bounded; empty for the state of all
+            operators whose traces begin with the columns of a key, and of all sessions.
+    """
+
+    name: str
+    column: int
+    relation: str = ""
 
 
 @dataclass(frozen=True)

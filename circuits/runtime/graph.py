@@ -32,6 +32,7 @@ from circuits.inputs.missing_deletions import MissingRowCounter
 from circuits.inputs.rejected_rows import RejectedCodes
 from circuits.phases import GRAPH
 from circuits.plan.fixpoint import ITERATION
+from circuits.plan.frontier import GivenStateBound
 from circuits.plan.nodes import (
     Fields,
     Fixpoint,
@@ -222,7 +223,7 @@ class Graph:
         retained: The positions of the `Integrate` nodes that contain only the unexpired rows of an
             input, because expired rows are deleted without a published deletion.
         state_bounds: The frontiers of the nodes, and which rows of the state are dropped; None if
-            no input has lateness.
+            no input has lateness and no bound is given.
         drop_limits: As `GraphStep.drop_limits`, of the last committed step of this graph.
         values_after_sweep: The number of values in all dictionaries after the last sweep
             (`circuits.state.dictionary_sweep`).
@@ -412,18 +413,26 @@ class Graph:
         self.nodes.append(node)
         return position
 
-    def bound_state(self) -> None:
+    def bound_state(self, given_bounds: Sequence[GivenStateBound] = ()) -> None:
         """Find the frontiers of all nodes; call this when the graph is complete.
+
+        Args:
+            given_bounds: The bounds of the state whose values the caller of each step gives.
 
         Raises:
             InputOptionsError: A view with EMIT ON WINDOW CLOSE has no rows that become final.
         """
-        if any(
+        if given_bounds or any(
             checked.bounded_column is not None or checked.bounds_computed_time
             for checked in self.checked_inputs.values()
         ):
             self.state_bounds = StateBounds(
-                self.nodes, self.operators.joins, self.relations, self.checked_inputs, self.codecs
+                self.nodes,
+                self.operators.joins,
+                self.relations,
+                self.checked_inputs,
+                self.codecs,
+                given_bounds,
             )
         keyed_inputs = [
             name

@@ -20,6 +20,9 @@ an input that look up its rows, such as keys. A row before the bound does not en
 bound is a function of the watermarks and the state, so it is not stored. Therefore the first step
 after a restart does not know the bound of the step before, and searches all rows before its own.
 
+The caller may give the values of bounds that it has computed for another graph, of which this one
+has a part of the rows (`circuits.plan.frontier.GivenStateBound`).
+
 Cost: per step and trace O(runs log N), and O(log N) per dropped row. Each trace that drops rows is
 arranged by the bounded column, too (`dbsp_wcoj.storage.range_scan`).
 """
@@ -36,7 +39,15 @@ from circuits.errors import EvaluationError, InputOptionsError, SchemaError
 from circuits.inputs.checked_input import CheckedInput
 from circuits.plan.event_time import EventTime
 from circuits.plan.expressions import Expression
-from circuits.plan.frontier import ColumnBounds, Frontier, WatermarkOf, least
+from circuits.plan.frontier import (
+    ColumnBounds,
+    Frontier,
+    GivenBound,
+    GivenStateBound,
+    OldestSession,
+    WatermarkOf,
+    least,
+)
 from circuits.plan.monotone_functions import monotone_argument
 from circuits.plan.nodes import PlanNode, Scan
 from circuits.plan.window_close import WindowClose, closing_column
@@ -112,8 +123,11 @@ class StateBounds:
         relations: The traces that joins share.
         inputs: The inputs with options.
         codecs: Encode values as int64 codes.
+        given_bounds: Bounds whose values the caller gives. Then no input has lateness.
 
     Attributes:
+        given: The values of the given bounds in the next step, by name, as codes; a value may be
+            missing until there is one, and must not decrease.
         frontiers: The frontiers of the columns of each node.
         final_row_columns: The nodes that emit final rows, by position, each with the column of its
             input that decides when a row is final, the frontier of this column, and the rows that
@@ -130,7 +144,9 @@ class StateBounds:
         relations: Relations,
         inputs: Mapping[str, CheckedInput],
         codecs: Codecs,
+        given_bounds: Sequence[GivenStateBound] = (),
     ) -> None:
+        self.given: Mapping[str, int] = {}
         self.inputs = inputs
         self.codecs = codecs
         self.frontiers: list[ColumnBounds] = []
@@ -165,6 +181,8 @@ class StateBounds:
                 self._bound_operator(position, node, needed[0])
         for position, readers in bounds_of_readers.items():
             self._bound_relation(position, nodes[position], readers, relations)
+        for bound in given_bounds:
+            self._add_given(bound, nodes, relations)
 
     def _reads_rows(self, node: Node) -> bool:
         """Return whether the options of an input read its rows."""
@@ -205,6 +223,19 @@ class StateBounds:
             if bound.trace.orders and bound.trace.is_empty:
                 bound.trace.arrange(bound.order)
 
+    def drop_relation_rows(self) -> None:
+        """Drop the rows of relations before the given bounds, without a step.
+
+        Afterwards, circuits that have copies of a row, and were stepped with different values of
+        the bounds, all have the row, or none of them has it.
+        """
+        for bound in self.relation_bounds.values():
+            assert isinstance(bound.frontier, GivenBound)
+            limit = self.given.get(bound.frontier.name)
+            if limit is not None and bound.trace.orders:
+                empty = ZSet.empty(bound.trace.arity)
+                bound.trace.update(limited_delta(bound.trace, bound.column, empty, MIN_CODE, limit))
+
     @property
     def traces(self) -> Iterable[TraceBound]:
         """The bounds of all traces, except those of sessions."""
@@ -239,6 +270,29 @@ class StateBounds:
                     TraceBound(trace, trace_column, needed[column], name) for trace in traces
                 )
                 return
+
+    def _add_given(
+        self, given: GivenStateBound, nodes: Sequence[Node], relations: Relations
+    ) -> None:
+        frontier = GivenBound(given.name)
+        for position, node in enumerate(nodes):
+            operator = node.operator
+            if given.relation:
+                trace = relations.traces.get(node.name)
+                if node.is_input and node.name == given.relation and trace is not None:
+                    name = node.plan.fields[given.column].name
+                    bound = TraceBound(trace, given.column, frontier, name)
+                    self.relation_bounds[position] = bound
+                    relations.add_reader(_order_reader(node.name, bound))
+            elif isinstance(operator, SessionBoundOperator):
+                start = OldestSession(frontier, position)
+                self.sessions[position] = SessionStateBound(operator, frontier, start)
+            elif getattr(operator, "traces_begin_with_partitioning", False):
+                traces: Sequence[Trace] = getattr(operator, "traces", ())
+                name = f"column {given.column}"
+                self.operators[position] = tuple(
+                    TraceBound(trace, given.column, frontier, name) for trace in traces
+                )
 
     def _bound_relation(
         self, position: int, node: Node, readers: Sequence[ColumnBounds], relations: Relations
@@ -295,6 +349,10 @@ class BoundedStep:
         """
         watermark = self._watermarks(input)
         return None if watermark is None else self._bounds.inputs[input].frontier(watermark)
+
+    def given(self, name: str) -> int | None:
+        """Return the value of a given bound in the step."""
+        return self._bounds.given.get(name)
 
     def apply(self, function: Expression, code: int) -> int | None:
         """Decode a value, apply a function, and return the code of the result.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -27,7 +28,13 @@ from streaming.state.writer import Writer
 __all__ = ["check_written", "export_cell", "open_cell", "require_cells", "write_cell"]
 
 
-def open_cell(files: Files, spec: CircuitSpec, manifest_bytes: bytes, cell: str) -> Circuit:
+def open_cell(
+    files: Files,
+    spec: CircuitSpec,
+    manifest_bytes: bytes,
+    cell: str,
+    limits: Mapping[str, int] = MappingProxyType({}),
+) -> Circuit:
     """Return the circuit of a cell with its state; O(bytes of its files), which are mapped.
 
     Args:
@@ -35,6 +42,8 @@ def open_cell(files: Files, spec: CircuitSpec, manifest_bytes: bytes, cell: str)
         spec: The circuit.
         manifest_bytes: The checksummed manifest of the cell.
         cell: The cell, for the message.
+        limits: The values of the bounds of its state. Rows of joins before them are dropped,
+            because other cells may have dropped their copies (`planning.stage_bounds`).
 
     Raises:
         StateDamagedError: A file is missing or damaged.
@@ -49,6 +58,10 @@ def open_cell(files: Files, spec: CircuitSpec, manifest_bytes: bytes, cell: str)
             "rescale STATE --embedded"
         )
     circuit.load(read_state(files, manifest))
+    bounds = circuit.graph.state_bounds
+    if bounds is not None and limits:
+        bounds.given = limits
+        bounds.drop_relation_rows()
     return circuit
 
 

@@ -52,6 +52,7 @@ from streaming.distributed.planning.grid_planning import (
     stage_grid,
     view_grid,
 )
+from streaming.distributed.planning.stage_bounds import StageLimits, add_bounds
 from streaming.distributed.planning.stages import Stage, Stages, cut_stages
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_runner import LocalRunner, TaskRunner
@@ -91,6 +92,7 @@ class CellState:
         self._stages = circuit_stages(circuit)
         driver, cells = divide_circuit(circuit)
         self._driver = Circuit(driver)
+        self._limits = StageLimits(circuit.graph.state_bounds)
         self.stage_cells = [
             StageCells(files, state_id, stage, spec, runner or LocalRunner())
             for stage, spec in zip(self._stages.stages, cells, strict=True)
@@ -128,6 +130,7 @@ class CellState:
         partial_states: dict[int, OperatorState] = {}  # until their final stage
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
+            stage_cells.limits = self._limits.compute(stage, manifest.watermarks)
             state = stage_cells.read(grid, cells.stage_manifests(stage.number))
             stage_cells.record_moved(state)
             if stage.is_partial:
@@ -234,6 +237,7 @@ class CellState:
         manifests: dict[tuple[int, int], bytes] = {}
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
+            stage_cells.limits = self._limits.compute(stage, manifest.watermarks)
             choose_grid = partial(_choose_other_grid, grid, stage, count)
             # If the grid of a partial stage has changed, its cells have emitted other rows.
             is_reselected = any(grids[n] != layout.grids[n] for n in stage.partial_stages)
@@ -320,7 +324,8 @@ def circuit_stages(circuit: Circuit) -> Stages:
     # The nodes have the same numbers as in the graph of the circuit (`Circuit.build_graph`).
     graph = incrementalize(circuit.plans, fields, bounded_inputs=circuit.inputs_with_lateness)
     stages = cut_stages(graph, materialized_views(circuit))
-    return replace(stages, hidden=frozenset(stages.outputs) - {*circuit.outputs})
+    stages = replace(stages, hidden=frozenset(stages.outputs) - {*circuit.outputs})
+    return add_bounds(stages, circuit.graph)
 
 
 def divide_circuit(circuit: Circuit) -> tuple[CircuitSpec, list[CircuitSpec]]:

@@ -68,6 +68,7 @@ from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import count_loads
+from streaming.distributed.planning.stage_bounds import StageLimits
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
 from streaming.distributed.unused_files import remove_unused_files
@@ -177,13 +178,6 @@ class DistributedEngine(Engine):
         change: ChangeOptions | None = None,
     ) -> None:
         self._program = DividedProgram(circuit, cells)
-        if circuit.inputs_with_lateness:
-            log.warning(
-                "input %r has lateness, and in mode 'distributed' it rejects late rows, but the "
-                "cells drop no state by it: their groups, joins and sessions keep all rows; to "
-                "limit the state, give the input retain=, or use mode='embedded'",
-                circuit.inputs_with_lateness[0],
-            )
         self._files = files
         self._max_cells = cells
         self._pipeline: Pipeline | None = None
@@ -230,7 +224,7 @@ class DistributedEngine(Engine):
         session = self._last_session = _session_of(batch.frame)
         views = self._view_outputs(batch.modes)
         kept = {} if cells is None else cells.manifests
-        previous = pipeline.rebalance(session, batch_id, kept, views)
+        previous = pipeline.rebalance(session, batch_id, kept, views, self.circuit.graph.watermarks)
         changed = self._store.pending_outputs  # rows that views publish because they have changed
         published = {
             view: output
@@ -238,7 +232,14 @@ class DistributedEngine(Engine):
             if output.mode.needs_view and view not in changed
         }
         try:
-            result = pipeline.step(session, step.outputs, batch_id, previous, published)
+            result = pipeline.step(
+                session,
+                step.outputs,
+                batch_id,
+                previous,
+                published,
+                step.graph_step.watermarks,
+            )
         except BaseException:
             remove_unused_files(self._files, kept, previous)
             raise
@@ -435,7 +436,7 @@ class DistributedEngine(Engine):
         where, batch_id = self.versions.description, self.versions.last_batch_id
         change = ProgramChange(old.circuit, circuit, given=options.backfill.keys(), dropped=dropped)
         check_allowed(change, options, where=where, batch_id=batch_id)
-        obstacle = find_slice_obstacle(change)
+        obstacle = find_slice_obstacle(change) or _find_other_lateness(old.circuit, circuit)
         if obstacle is not None:
             raise StreamingError(
                 f"{obstacle}, so the new views cannot be computed in slices in mode 'distributed': "
@@ -654,6 +655,7 @@ class DistributedEngine(Engine):
             formula=parse_formula(program.circuit.spec.options.formula),
             max_iterations=program.circuit.spec.options.max_iterations,
             numbers=numbers,
+            stage_limits=StageLimits(program.circuit.graph.state_bounds),
         )
 
     @property
@@ -692,6 +694,18 @@ def _check_cells(cells: CellVersions, pipeline: Pipeline) -> None:
                 "with that version, dbsp-wcoj rescale STATE --embedded, and start once with this "
                 "version and mode='embedded', which computes what the new plan lacks"
             )
+
+
+def _find_other_lateness(old: Circuit, new: Circuit) -> str | None:
+    """Return that an input has another lateness, by which cells would drop other rows, or None."""
+    for name in old.inputs_with_lateness:
+        part = f"input {name}"
+        if (
+            new.spec.fingerprints.get(part, old.spec.fingerprints[part])
+            != old.spec.fingerprints[part]
+        ):
+            return f"input {name!r} with lateness changes"
+    return None
 
 
 def _session_of(frame: DataFrame) -> SparkSession:

@@ -70,6 +70,7 @@ from streaming.distributed.planning.grid_planning import (
 )
 from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import LoadBalance
+from streaming.distributed.planning.stage_bounds import StageLimits
 from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
@@ -83,6 +84,8 @@ __all__ = ["CellManifests", "Pipeline", "PipelineResult"]
 
 #: Up to this number of rows of a stage, the driver places them.
 MAX_DRIVER_ROWS: Final = 1 << 14
+#: For circuits whose state has no bounds.
+NO_LIMITS: Final = StageLimits(None)
 
 #: The checksummed manifests of cells, by stage and cell.
 CellManifests = Mapping[tuple[int, int], bytes]
@@ -118,6 +121,7 @@ class Pipeline:
         formula: The delta formula of the joins in the cells.
         max_iterations: The limit of iterations of a recursion per step.
         numbers: The stages that run, with all stages that they read; by default all stages.
+        stage_limits: Computes the values of the bounds of the state of cells.
     """
 
     def __init__(
@@ -133,7 +137,9 @@ class Pipeline:
         formula: FormulaName = Formula.collapsed,
         max_iterations: int = MAX_ITERATIONS,
         numbers: Collection[int] | None = None,
+        stage_limits: StageLimits = NO_LIMITS,
     ) -> None:
+        self._stage_limits = stage_limits
         self.stages = stages
         self.numbers = {stage.number for stage in stages.stages} if numbers is None else numbers
         self._running = [stage for stage in stages.stages if stage.number in self.numbers]
@@ -172,6 +178,7 @@ class Pipeline:
         batch_id: int,
         previous: CellManifests,
         views: Mapping[str, ViewOutput] = MappingProxyType({}),
+        watermarks: Mapping[str, int] = MappingProxyType({}),
     ) -> CellManifests:
         """Return the cells of the previous micro-batch, after repartitioning some stages.
 
@@ -185,6 +192,7 @@ class Pipeline:
             batch_id: The micro-batch.
             previous: The manifests after the previous micro-batch; empty before the first one.
             views: How the views are published.
+            watermarks: The watermarks after the previous micro-batch.
 
         Raises:
             StateError: Cells cannot be read or written.
@@ -196,7 +204,8 @@ class Pipeline:
         for stage in self._running:
             old_manifests = _stage_manifests(stage, manifests)
             spec, grid = self.specs[stage.number], self.grids[stage.number]
-            stage_cells = StageCells(self._files, self._state_id, stage, spec, runner)
+            limits = self._stage_limits.compute(stage, watermarks)
+            stage_cells = StageCells(self._files, self._state_id, stage, spec, runner, limits)
             moved.append(stage_cells)
             grid_of_keys = self._grid_of_keys(stage, views.get(stage.view))
             try:
@@ -246,6 +255,7 @@ class Pipeline:
         batch_id: int,
         previous: CellManifests,
         published: Mapping[str, ViewOutput] = MappingProxyType({}),
+        watermarks: Mapping[str, int] = MappingProxyType({}),
     ) -> PipelineResult:
         """Run a micro-batch, with one job for each stage that has rows.
 
@@ -256,6 +266,8 @@ class Pipeline:
             previous: The manifests after the previous micro-batch.
             published: The materialized views of which the result has the published tables of the
                 cells instead of their deltas.
+            watermarks: The watermarks after the micro-batch: the cells drop the rows that no later
+                one needs.
 
         If a cell fails, the files of all other cells are removed.
 
@@ -265,7 +277,7 @@ class Pipeline:
         """
         manifests = dict(previous)
         try:
-            outputs = self._step_stages(session, inputs, batch_id, manifests, published)
+            outputs = self._step_stages(session, inputs, batch_id, manifests, published, watermarks)
         except BaseException:
             remove_unused_files(self._files, previous, manifests)
             raise
@@ -278,6 +290,7 @@ class Pipeline:
         batch_id: int,
         manifests: dict[tuple[int, int], bytes],
         published: Mapping[str, ViewOutput],
+        watermarks: Mapping[str, int],
     ) -> dict[str, list[pa.Table]]:
         """Run the stages one after another; replace the manifests of the cells that step.
 
@@ -302,7 +315,8 @@ class Pipeline:
                 for table in tables_of_relation
             )
             output = published.get(stage.view)
-            step = StageStep(self._stage_plan(stage), batch_id, old_manifests, output)
+            limits = self._stage_limits.compute(stage, watermarks)
+            step = StageStep(self._stage_plan(stage), batch_id, old_manifests, output, limits)
             if not has_new_cells and not has_rows and not step.steps_all:
                 continue
             result = list(self._run_stage(session, stage, tables, step))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from circuits import Circuit
 from circuits.circuit_spec import CircuitSpec
 from circuits.state.migration import OperatorState, export_selected_rows, find_stateful_operator
 from streaming.distributed.cell_files import (
@@ -46,6 +47,7 @@ class StageCells:
         stage: The stage.
         spec: The circuit of its cells.
         runner: Runs the tasks that move rows.
+        limits: The values of the bounds of the state of the version that is read (`open_cell`).
         is_moved: True if the state has been repartitioned.
         moved_rows: The number of repartitioned rows, each counted once.
         bytes_written: The size of the new files.
@@ -56,6 +58,7 @@ class StageCells:
     stage: Stage
     spec: CircuitSpec
     runner: TaskRunner = field(default_factory=LocalRunner)
+    limits: Mapping[str, int] = field(default_factory=dict)
     is_moved: bool = False
     moved_rows: int = 0
     bytes_written: int = 0
@@ -74,9 +77,7 @@ class StageCells:
         """
         require_cells(self.stage, grid.cells, manifests)
         states = {
-            cell: export_cell(
-                self.stage, open_cell(self.files, self.spec, manifests[cell], self._name(cell))
-            )
+            cell: export_cell(self.stage, self._open(cell, manifests[cell]))
             for cell in range(grid.cells)
         }
         return gather_state(self.stage, grid, states)
@@ -92,10 +93,7 @@ class StageCells:
             StateMismatchError: A cell belongs to another circuit.
         """
         # A generator, so that the circuits of two cells are not in memory at the same time.
-        circuits = (
-            open_cell(self.files, self.spec, manifests[cell], self._name(cell))
-            for cell in sorted(manifests)
-        )
+        circuits = (self._open(cell, manifests[cell]) for cell in sorted(manifests))
         return pa.concat_tables(
             export_selected_rows(circuit, find_stateful_operator(circuit)) for circuit in circuits
         )
@@ -176,6 +174,7 @@ class StageCells:
             batch_id,
             steps,
             is_reselected=bool(partial_cells),
+            limits=self.limits,
         )
         sources = sources_of_cells(manifests)
         new_grid = choose_grid(move.count_values(self.runner, sources))
@@ -210,5 +209,6 @@ class StageCells:
             files = read_cell_manifest(data).files.values()
             self.bytes_written += sum(file.size for file in files)
 
-    def _name(self, cell: int) -> str:
-        return f"cell {cell} of stage {self.stage.number}"
+    def _open(self, cell: int, manifest: bytes) -> Circuit:
+        name = f"cell {cell} of stage {self.stage.number}"
+        return open_cell(self.files, self.spec, manifest, name, self.limits)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import NamedTuple
 
@@ -127,6 +127,7 @@ class StageMove:
         steps: The number of steps that produced the state.
         is_reselected: True if the rows of a final stage that its partial stages have emitted are
             replaced by those of other sources.
+        limits: The values of the bounds of the state of the old version (`open_cell`).
     """
 
     files: Files
@@ -138,6 +139,7 @@ class StageMove:
     batch_id: int
     steps: int
     is_reselected: bool = False
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def new_stem(batch_id: int, stage: Stage) -> str:
@@ -261,7 +263,8 @@ class StageMove:
             circuit = open_cell(self.files, source.spec, source.manifest, name)
             return (export_selected_rows(circuit, find_stateful_operator(circuit)),), []
         name = f"cell {source.cell} of stage {stage.number}"
-        state = export_cell(stage, open_cell(self.files, self.spec, source.manifest, name))
+        circuit = open_cell(self.files, self.spec, source.manifest, name, self.limits)
+        state = export_cell(stage, circuit)
         if stage.is_recursive and not stage.carried:
             return state, []
         tables: list[pa.Table | None] = []

@@ -13,7 +13,8 @@ relations. So their manifests are written again with the new names. Files stay a
 old names in them (`SegmentReference.stored_name`).
 
 Two stages are equal if their operators have the same structural hash in the graphs of the whole
-programs. The inputs of both programs must be the same.
+programs. The inputs of both programs must be the same. The cells must drop the same rows by the
+watermarks, because another view may need rows that the cells of a join have dropped.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ class StageReuse:
                 continue
             old_stage = stages_by_hash.get(stage.hash)
             names = None
-            if old_stage is not None:
+            if old_stage is not None and _has_same_bounds(old_stage, stage):
                 old_circuit = Circuit(old_specs[old_stage.number])
                 names = match_state(old_circuit, Circuit(new_specs[stage.number]))
             if old_stage is None or names is None:
@@ -175,6 +176,16 @@ class StageReuse:
             for reused in self.stages
             for cell, data in old.stage_manifests(reused.old_number).items()
         }
+
+
+def _has_same_bounds(old: Stage, new: Stage) -> bool:
+    """Return whether the cells of two equal stages drop the same rows by the watermarks."""
+
+    def columns(stage: Stage) -> list[tuple[int, str]]:
+        pairs = zip(stage.bounds, stage.frontiers, strict=True)
+        return [(bound.column, frontier.label()) for bound, frontier in pairs]
+
+    return columns(old) == columns(new)
 
 
 def find_stages(stages: Stages, views: Collection[str]) -> set[int]:

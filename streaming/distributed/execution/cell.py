@@ -134,7 +134,7 @@ def cell_spec(
         max_iterations=max_iterations,
         threads=1,
     )
-    return CircuitSpec(plans, schemas, options)
+    return CircuitSpec(plans, schemas, options, given_bounds=stage.bounds)
 
 
 def driver_spec(

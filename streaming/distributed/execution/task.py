@@ -20,7 +20,7 @@ import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -100,12 +100,14 @@ class StageStep:
         manifests: The checksummed manifests of the cells that have a state, by cell.
         output: For the stage of a materialized view: how its rows are published. The output of a
             cell is then the published table instead of the delta. None to return the delta.
+        limits: The values of the bounds of the state of the cells after the step, by name.
     """
 
     plan: StagePlan
     batch_id: int
     manifests: Mapping[int, bytes]
     output: ViewOutput | None = None
+    limits: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def steps_all(self) -> bool:
@@ -135,6 +137,8 @@ class StageStep:
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{plan.stage.number}.{cell}"
         writer = task_files.open_writer(previous_manifest, stem)
+        if circuit.graph.state_bounds is not None:
+            circuit.graph.state_bounds.given = self.limits
         step = circuit.prepare(tables)
         outputs = step.outputs
         if self.output is not None:

@@ -60,6 +60,7 @@ import pyarrow as pa
 
 from circuits.plan.expressions import Column, Literal
 from circuits.plan.fixpoint import Fixpoint
+from circuits.plan.frontier import Frontier, GivenStateBound
 from circuits.plan.nodes import Aggregate, Fields, Map, PlanNode, Scan, TopK, Union, Values
 from circuits.plan.physical_nodes import (
     FinalAggregate,
@@ -153,6 +154,8 @@ class Stage:
         state_columns: For each part of the state of a divided recursion, the columns with the
             values that divide it; None if all cells have all of its rows.
         one_cell_reason: Why a recursion has one cell; else empty.
+        bounds: The bounds by which the cells drop rows, and their values as functions of the
+            watermarks in ``frontiers`` (`streaming.distributed.planning.stage_bounds`).
     """
 
     number: int
@@ -168,6 +171,8 @@ class Stage:
     carried: tuple[tuple[int, ...], ...] = ()
     state_columns: tuple[tuple[int, ...] | None, ...] = ()
     one_cell_reason: str = ""
+    bounds: tuple[GivenStateBound, ...] = ()
+    frontiers: tuple[Frontier, ...] = ()
 
     @property
     def operators(self) -> tuple[PlanNode, ...]:
