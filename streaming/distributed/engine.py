@@ -618,7 +618,9 @@ class DistributedEngine(Engine):
             layout=job if program.driver_reason is None else None,
         )
         steps, found = self._steps["all"], self._steps["open"]
-        return f"{stages}\n{explain_job(job, program.driver_reason, steps, found)}{pending}"
+        return (
+            f"{stages}\n{explain_job(job, program.driver_reason, steps, found, exchanged)}{pending}"
+        )
 
     def _pipeline_for(self, cells: CellVersions | None) -> Pipeline:
         """The cached pipeline for the grids of the state."""

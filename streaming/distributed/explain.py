@@ -1,10 +1,14 @@
 """Describe a distributed plan as text, stage by stage, as it runs.
 
 For each stage the text shows the operator, the relations and their sources, the grid with the share
-of each variable, the number of cells that receive and keep a row, the expected load of a cell
-relative to the ideal (all rows divided by all cells), the actual loads of the cells in the state,
-the rows and bytes that the last job has exchanged before it, and the heavy values with the parts
-that their rows are split into. Then follow the views, and the exchanges of a job.
+of each variable, the number of cells that receive and keep a row, with the bytes that are sent for
+it, the expected load of a cell relative to the ideal (all rows divided by all cells), the actual
+loads of the cells in the state, the rows that they keep by the lateness of inputs, the rows and
+bytes that the last job has exchanged before it, and the heavy values with the parts that their rows
+are split into. Then follow the views, and the exchanges and Spark jobs of a micro-batch.
+
+The bytes of a row follow from its columns: 8 for a column that is sent as a code, and an assumed
+length of texts (`row_bytes`). They do not include the headers of packets.
 """
 
 from __future__ import annotations
@@ -15,17 +19,25 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+import pyarrow as pa
+
 from circuits.plan.fixpoint import Fixpoint
+from circuits.plan.frontier import GivenStateBound
 from circuits.plan.nodes import Fields
+from streaming.distributed.execution.transport import transport_type
 from streaming.distributed.planning.grid import Grid, HeavyGroup
 from streaming.distributed.planning.job_layout import JobLayout
 from streaming.distributed.planning.shares import JoinAtom
 from streaming.distributed.planning.stages import Relation, Stage, Stages
 
-__all__ = ["ExchangedRows", "explain_job", "explain_stages"]
+__all__ = ["ExchangedRows", "explain_job", "explain_stages", "row_bytes"]
 
 #: Heavy values of a group that are named.
 MAX_HEAVY_NAMES: Final = 6
+#: The bytes of a code, and of the weight of a row.
+CODE_BYTES: Final = 8
+#: The assumed bytes of a text, with its offset.
+TEXT_BYTES: Final = 20
 
 
 @dataclass(frozen=True)
@@ -85,13 +97,13 @@ def explain_stages(
       r0      from e
       r1      from e
       grid    4 cells: v1 4
-      sent    r0: 1 copy of a changed row
-      sent    r1: 1 copy of a changed row
+      sent    r0: 1 copy of a changed row, 24 bytes
+      sent    r1: 1 copy of a changed row, 16 bytes
       load    a cell keeps 25 % of the rows of all atoms, 1.00 times the ideal
     stage 1: aggregate r2 by src
       r2      from stage 0
       grid    4 cells: src 4
-      sent    r2: 1 copy of a changed row
+      sent    r2: 1 copy of a changed row, 16 bytes
       load    a cell keeps 25 % of the rows of all atoms, 1.00 times the ideal
     view view: from stage 1
     """
@@ -111,8 +123,23 @@ def explain_stages(
     return "\n".join(lines)
 
 
+def row_bytes(fields: Fields) -> int:
+    """Return about how many bytes a row takes in the exchange, with its weight.
+
+    >>> from circuits.plan.nodes import Field
+    >>> row_bytes((Field("n", pa.int32()), Field("name", pa.string())))
+    36
+    """
+    is_code = (transport_type(field.type) == pa.int64() for field in fields)
+    return CODE_BYTES + sum(CODE_BYTES if code else TEXT_BYTES for code in is_code)
+
+
 def explain_job(
-    layout: JobLayout, driver_reason: str | None, cell_steps: int = 0, open_cells: int = 0
+    layout: JobLayout,
+    driver_reason: str | None,
+    cell_steps: int = 0,
+    open_cells: int = 0,
+    exchanged: ExchangedRows | None = None,
 ) -> str:
     """Describe where the rows of a micro-batch are read, and the exchanges of its job.
 
@@ -121,6 +148,7 @@ def explain_job(
         driver_reason: Why the rows pass through the driver; None if executors read them.
         cell_steps: The number of steps of cells in the jobs of this process.
         open_cells: How many of them found the circuit of the cell in the memory of their worker.
+        exchanged: The rows that the last job has exchanged, if there was one.
 
     >>> layout = JobLayout((1, 1, None), frozenset(), frozenset({"n"}), {"pairs": 2})
     >>> print(explain_job(layout, None))
@@ -128,13 +156,20 @@ def explain_job(
     rows: read by executors, in one Spark job; those of small micro-batches by the driver
     >>> print(explain_job(layout, "input 'p' has options"))
     rows: read by the driver, because input 'p' has options
-    >>> print(explain_job(JobLayout((1,), frozenset(), frozenset(), {}), None, 40, 30))
+    jobs: a Spark job for each of 2 stages that has rows; in the driver: stage 2
+    >>> print(explain_job(JobLayout((1,), frozenset(), frozenset(), {}), None, 40, 30,
+    ...     ExchangedRows(Counter({"0": 1200}), Counter({"0": 57000}))))
     job: 1 exchange: before stage 0
+    moved: 1,200 rows and 57,000 bytes in all exchanges of the last job, 48 bytes per row
     rows: read by executors, in one Spark job; those of small micro-batches by the driver
     workers: 30 of 40 steps (75 %) found the circuit of their cell in memory
     """
     if driver_reason is not None:
-        return f"rows: read by the driver, because {driver_reason}"
+        stages = sum(level is not None for level in layout.levels)
+        text = f"jobs: a Spark job for each of {stages} stage{'s' * (stages != 1)} that has rows"
+        if None in layout.levels:
+            text += f"; in the driver: {_join_members(layout, None)}"
+        return f"rows: read by the driver, because {driver_reason}\n{text}"
     count = layout.last_level
     exchanges = [f"before {_join_members(layout, level)}" for level in range(1, count + 1)]
     if None in layout.levels:
@@ -144,6 +179,13 @@ def explain_job(
         f"{head}: {'; '.join(exchanges)}" if exchanges else head,
         "rows: read by executors, in one Spark job; those of small micro-batches by the driver",
     ]
+    if exchanged is not None and exchanged.rows.total():
+        rows, size = exchanged.rows.total(), exchanged.bytes.total()
+        lines.insert(
+            1,
+            f"moved: {rows:,} rows and {size:,} bytes in all exchanges of the last job, "
+            f"{size / rows:.0f} bytes per row",
+        )
     if cell_steps:
         share = f"{open_cells / cell_steps:.0%}".replace("%", " %")
         lines.append(
@@ -203,11 +245,25 @@ def _describe_stage(
     for relation in stage.relations:
         copies = grid.shares.copies(relation.name)
         count = f"{copies:.3g} cop{'y' if copies == 1 else 'ies'} of a changed row"
+        size = f"{copies * row_bytes(relation.fields):,.0f} bytes"
+        if copies == grid.cells > 1:
+            size += ", a broadcast to all cells"
         lines.append(
-            _format_line("sent", f"{relation.name}: {count}{_heavy_copies(grid, relation)}")
+            _format_line("sent", f"{relation.name}: {count}, {size}{_heavy_copies(grid, relation)}")
         )
     lines.append(_format_line("load", _describe_expected_load(grid, rows)))
+    lines += [_format_line("drops", _describe_bound(bound)) for bound in stage.bounds]
     return lines
+
+
+def _describe_bound(bound: GivenStateBound) -> str:
+    """Return which rows cells drop; the name of a bound is the condition of those that they keep.
+
+    >>> _describe_bound(GivenStateBound("ts >= watermark of e", 0))
+    'all rows but those with ts >= watermark of e'
+    """
+    relation, _, condition = bound.name.rpartition(": ")
+    return f"all rows {f'of {relation} ' * bool(relation)}but those with {condition}"
 
 
 def _format_line(label: str, text: str) -> str:

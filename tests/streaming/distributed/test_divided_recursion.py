@@ -174,7 +174,7 @@ def test_explain_says_how_a_recursion_is_divided_or_why_not():
     text = explain_stages(stages, grids)
     assert "stage 0: recursion of p by x, which no iteration changes\n  r0      from e" in text
     assert "  grid    4 cells: x 4\n  sent    r0: 1 copy of a changed row" in text
-    assert "  sent    r1: 4 copies of a changed row" in text
+    assert "  sent    r1: 4 copies of a changed row, " in text
     reason = "no column has the same value in a row and in the rows that derive it"
     assert f"stage 1: recursion of t in one cell, because {reason}" in text
     # Its cells have no rows in common, so they write the view themselves.
