@@ -165,6 +165,7 @@ class OutputRouting:
         files: tuple[str, ...],
         previous: int | None,
         session: SparkSession | None,
+        is_repeated: bool = False,
     ) -> None:
         """Write a published table to the target of its view, if the view has one.
 
@@ -178,6 +179,8 @@ class OutputRouting:
             files: As for `ViewDelta`.
             previous: As for `ViewDelta`.
             session: Makes the DataFrame for a target that is a function; None if there is none.
+            is_repeated: True if the micro-batch may have been published before. Then a table in
+                files is not read if the target holds the micro-batch.
 
         Raises:
             TargetError: The micro-batch is replayed, and was published in another mode before.
@@ -192,6 +195,10 @@ class OutputRouting:
                 f"in a sink that publishes it as {mode}: start the query once with the earlier "
                 "mode, and change the mode after that"
             )
+        if is_repeated and not isinstance(table, pa.Table):
+            held = self.last_batch(view, table.schema.remove_metadata(), state_id)
+            if held is not None and held >= batch_id:
+                return
         if isinstance(table, pa.Table):
             rows = table
         elif callable(output.target) and is_read_from_files(table.schema, mode.mode, files):

@@ -595,7 +595,7 @@ class ViewSink:
             self._last_rows = sum(result.rows_in.values())
             self._last = published = Published(query_id, batch_id, result.summary.outputs)
             with watch.phase("publish", "targets"):
-                self._publish(df, result.summary, watch)
+                self._publish(df, result.summary, watch, is_repeated=result.is_replay)
             if not self._versions.has_pending_change:
                 self._changes.confirm(batch_id)
             self._recorder.record(result, watch)
@@ -822,10 +822,12 @@ class ViewSink:
         unpublished = self._versions.unpublished
         if unpublished is not None:
             with watch.phase("publish", "targets"):
-                self._publish(df, unpublished, watch)
+                self._publish(df, unpublished, watch, is_repeated=True)
             self._versions.confirm_published()
 
-    def _publish(self, df: DataFrame, summary: VersionSummary, watch: Stopwatch) -> None:
+    def _publish(
+        self, df: DataFrame, summary: VersionSummary, watch: Stopwatch, *, is_repeated: bool
+    ) -> None:
         further = self._changes.routing  # of new views that are published in slices
         routing = self._routing.with_further(further)
         seconds_of_slices = 0.0
@@ -842,6 +844,7 @@ class ViewSink:
                 files=summary.files.get(view, ()),
                 previous=summary.previous.get(view),
                 session=df.sparkSession,
+                is_repeated=is_repeated,
             )
             if view not in self._circuit.outputs:
                 seconds_of_slices += perf_counter() - start

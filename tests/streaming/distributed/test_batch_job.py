@@ -13,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -57,6 +58,7 @@ from streaming.state.local_files import LocalFiles
 from streaming.state.open_files import open_files
 from streaming.state.version_summary import StoredTable
 from streaming.targets.frame import FrameTarget
+from streaming.targets.parquet import ParquetTarget
 from tests.circuits.sql.test_sql_circuits import SCHEMAS as SQL_SCHEMAS
 from tests.circuits.sql.test_sql_circuits import World
 from tests.generators.sql_generator import selects
@@ -744,6 +746,32 @@ def test_a_replay_passes_files_to_a_function_and_reads_no_row_in_the_driver(tmp_
     assert not sink.metrics[-1].replayed  # the version with the damaged file is computed again
     assert bag_of(sink.last.outputs["t"]) == expected
     sink.close()
+
+
+def test_a_target_that_holds_the_last_micro_batch_does_not_read_it_again_after_a_restart(tmp_path):
+    cluster = LocalCluster(5)
+    text = "CREATE VIEW t AS SELECT dst, src FROM e WHERE src >= 0"
+
+    def open_sink() -> ViewSink:
+        circuit = compile_sql(text, {"e": SCHEMAS["e"]})
+        target = ParquetTarget(tmp_path / "lake")
+        return ViewSink(circuit, target, state_dir=tmp_path / "state", mode="distributed", cells=3)
+
+    edges = pa.table({"src": range(3_000), "dst": [1] * 3_000})
+    sink = open_sink()
+    sink(UnreadFrame(cluster.frame(edges)), 0)
+    sink.close()
+    sink = open_sink()
+    with patch.object(StoredTable, "read", side_effect=AssertionError):
+        sink(UnreadFrame(cluster.frame(edges)), 0)
+    assert sink.metrics[-1].replayed
+    sink.close()
+    (file,) = (tmp_path / "lake").glob("*.parquet")
+    file.unlink()  # as if the job had stopped between the commit and the write
+    sink = open_sink()
+    sink(UnreadFrame(cluster.frame(edges)), 0)
+    sink.close()
+    assert pq.read_table(file).num_rows == 3_000
 
 
 def check_random_sql(data: st.DataObject) -> None:
