@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from types import MappingProxyType
 
 import numpy as np
 
@@ -236,6 +237,16 @@ class StateBounds:
                 empty = ZSet.empty(bound.trace.arity)
                 bound.trace.update(limited_delta(bound.trace, bound.column, empty, MIN_CODE, limit))
 
+    def oldest_session(self, limits: Mapping[object, int]) -> int | None:
+        """Return a time before which no open session of any node starts; None if it is not known.
+
+        Args:
+            limits: `BoundedStep.limits` after a step.
+        """
+        starts = [limits.get(sessions.start, MIN_CODE) for sessions in self.sessions.values()]
+        oldest = min(starts, default=MIN_CODE)
+        return None if oldest == MIN_CODE else oldest
+
     @property
     def traces(self) -> Iterable[TraceBound]:
         """The bounds of all traces, except those of sessions."""
@@ -318,6 +329,7 @@ class BoundedStep:
         watermarks: Returns the watermark of an input after the step, by name; None without one. It
             is called only after all inputs of the step have been read.
         previous_limits: ``limits`` of the step before.
+        oldest_sessions: By node, the start of the oldest open session, if other circuits find it.
 
     Attributes:
         limits: The value of each bound after the step.
@@ -328,12 +340,13 @@ class BoundedStep:
         bounds: StateBounds,
         watermarks: Callable[[str], int | None],
         previous_limits: Mapping[object, int],
+        oldest_sessions: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         self._bounds = bounds
         self._watermarks = watermarks
         self._previous_limits = previous_limits
         self._values: dict[Frontier, int | None] = {}
-        self._oldest: dict[int, int | None] = {}
+        self._oldest: dict[int, int | None] = {**oldest_sessions}
         self.limits: dict[object, int] = dict(previous_limits)
 
     def value(self, frontier: Frontier) -> int | None:

@@ -82,6 +82,7 @@ def write_cell(
     state_id: str,
     batch_id: int,
     steps: int,
+    watermarks: Mapping[str, int] = MappingProxyType({}),
 ) -> bytes:
     """Write the state of a cell to new files; return its checksummed manifest.
 
@@ -94,12 +95,13 @@ def write_cell(
         state_id: The id of the state directory.
         batch_id: The version.
         steps: The number of steps that produced the state.
+        watermarks: Those of its manifest.
 
     Raises:
         OSError: The file system failed; the files are removed.
     """
     circuit = Circuit(spec)
-    state_import = StateImport(circuit, steps=steps, watermarks={})
+    state_import = StateImport(circuit, steps=steps, watermarks=watermarks)
     if stage.is_recursive:
         state_import.add_recursion(_nodes_of_recursion(circuit), state)
     else:

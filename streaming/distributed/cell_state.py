@@ -52,7 +52,11 @@ from streaming.distributed.planning.grid_planning import (
     stage_grid,
     view_grid,
 )
-from streaming.distributed.planning.stage_bounds import StageLimits, add_bounds
+from streaming.distributed.planning.stage_bounds import (
+    StageLimits,
+    add_bounds,
+    find_oldest_sessions,
+)
 from streaming.distributed.planning.stages import Stage, Stages, cut_stages
 from streaming.distributed.stage_cells import StageCells
 from streaming.distributed.task_runner import LocalRunner, TaskRunner
@@ -122,6 +126,7 @@ class CellState:
         cells = manifest.cells
         assert cells is not None
         layout = GridLayout.of_json(cells.layout, self._stages, cells.count)
+        oldest = find_oldest_sessions(self._stages.stages, cells.manifests)
         driver, circuit = self._driver, self._circuit
         driver.load(read_state(self._files, manifest))
         import_dictionaries(circuit, export_dictionaries(driver))
@@ -130,7 +135,7 @@ class CellState:
         partial_states: dict[int, OperatorState] = {}  # until their final stage
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
-            stage_cells.limits = self._limits.compute(stage, manifest.watermarks)
+            stage_cells.limits = self._limits.compute(stage, manifest.watermarks, oldest)
             state = stage_cells.read(grid, cells.stage_manifests(stage.number))
             stage_cells.record_moved(state)
             if stage.is_partial:
@@ -233,11 +238,12 @@ class CellState:
         cells = manifest.cells
         assert cells is not None
         layout = GridLayout.of_json(cells.layout, self._stages, cells.count)
+        oldest = find_oldest_sessions(self._stages.stages, cells.manifests)
         grids: list[Grid] = []
         manifests: dict[tuple[int, int], bytes] = {}
         for stage_cells, grid in zip(self.stage_cells, layout.grids, strict=True):
             stage = stage_cells.stage
-            stage_cells.limits = self._limits.compute(stage, manifest.watermarks)
+            stage_cells.limits = self._limits.compute(stage, manifest.watermarks, oldest)
             choose_grid = partial(_choose_other_grid, grid, stage, count)
             # If the grid of a partial stage has changed, its cells have emitted other rows.
             is_reselected = any(grids[n] != layout.grids[n] for n in stage.partial_stages)

@@ -70,7 +70,7 @@ from streaming.distributed.planning.grid_planning import (
 )
 from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import LoadBalance
-from streaming.distributed.planning.stage_bounds import StageLimits
+from streaming.distributed.planning.stage_bounds import StageLimits, find_oldest_sessions
 from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
@@ -201,10 +201,11 @@ class Pipeline:
         manifests = dict(previous)
         runner = SparkRunner(session)
         moved: list[StageCells] = []  # to undo them if a later one fails
+        oldest = find_oldest_sessions(self._running, previous)
         for stage in self._running:
             old_manifests = _stage_manifests(stage, manifests)
             spec, grid = self.specs[stage.number], self.grids[stage.number]
-            limits = self._stage_limits.compute(stage, watermarks)
+            limits = self._stage_limits.compute(stage, watermarks, oldest)
             stage_cells = StageCells(self._files, self._state_id, stage, spec, runner, limits)
             moved.append(stage_cells)
             grid_of_keys = self._grid_of_keys(stage, views.get(stage.view))
@@ -315,7 +316,8 @@ class Pipeline:
                 for table in tables_of_relation
             )
             output = published.get(stage.view)
-            limits = self._stage_limits.compute(stage, watermarks)
+            oldest = find_oldest_sessions(self._running, manifests)
+            limits = self._stage_limits.compute(stage, watermarks, oldest)
             step = StageStep(self._stage_plan(stage), batch_id, old_manifests, output, limits)
             if not has_new_cells and not has_rows and not step.steps_all:
                 continue

@@ -27,6 +27,7 @@ from streaming.distributed.cell_files import (
 from streaming.distributed.migration import gather_state, scatter_state
 from streaming.distributed.planning.grid import Grid
 from streaming.distributed.planning.grid_planning import KnownCounts
+from streaming.distributed.planning.stage_bounds import OLDEST_SESSION, find_oldest_sessions
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.stage_move import RowSource, StageMove, sources_of_cells
 from streaming.distributed.task_runner import LocalRunner, TaskRunner
@@ -175,6 +176,7 @@ class StageCells:
             steps,
             is_reselected=bool(partial_cells),
             limits=self.limits,
+            watermarks=self._watermarks(manifests),
         )
         sources = sources_of_cells(manifests)
         new_grid = choose_grid(move.count_values(self.runner, sources))
@@ -208,6 +210,12 @@ class StageCells:
             self._written.append(data)
             files = read_cell_manifest(data).files.values()
             self.bytes_written += sum(file.size for file in files)
+
+    def _watermarks(self, manifests: Mapping[int, bytes]) -> dict[str, int]:
+        """Return the watermarks of new cells, which receive rows of all old ones."""
+        cells = {(self.stage.number, cell): data for cell, data in manifests.items()}
+        oldest = find_oldest_sessions([self.stage], cells)
+        return {OLDEST_SESSION: oldest[self.stage.node]} if oldest else {}
 
     def _open(self, cell: int, manifest: bytes) -> Circuit:
         name = f"cell {cell} of stage {self.stage.number}"

@@ -128,6 +128,7 @@ class StageMove:
         is_reselected: True if the rows of a final stage that its partial stages have emitted are
             replaced by those of other sources.
         limits: The values of the bounds of the state of the old version (`open_cell`).
+        watermarks: Those of the manifests of the new cells.
     """
 
     files: Files
@@ -140,6 +141,7 @@ class StageMove:
     steps: int
     is_reselected: bool = False
     limits: Mapping[str, int] = field(default_factory=dict)
+    watermarks: Mapping[str, int] = field(default_factory=dict)
 
     @staticmethod
     def new_stem(batch_id: int, stage: Stage) -> str:
@@ -245,6 +247,7 @@ class StageMove:
             state_id=self.state_id,
             batch_id=self.batch_id,
             steps=self.steps,
+            watermarks=self.watermarks,
         )
         written = open_cell(self.files, self.spec, manifest, f"the new cell {cell}")
         check_written(self.stage, state, export_cell(self.stage, written))

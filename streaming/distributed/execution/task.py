@@ -20,7 +20,7 @@ import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -35,6 +35,7 @@ from streaming.distributed.execution.stage_rows import divide_by_cell, split_rel
 from streaming.distributed.execution.task_files import TaskFiles
 from streaming.distributed.execution.transport import read_table, write_table
 from streaming.distributed.execution.view_deltas import ViewOutput, publish_view
+from streaming.distributed.planning.stage_bounds import OLDEST_SESSION
 from streaming.distributed.planning.stages import Stage
 from streaming.distributed.task_errors import format_error
 from streaming.errors import StreamingError
@@ -111,7 +112,11 @@ class StageStep:
 
     @property
     def steps_all(self) -> bool:
-        """Return whether cells without rows step, too: the whole view is published."""
+        """Return whether cells without rows step, too: the whole view is published, or the bounds
+        of later stages depend on the sessions of all cells.
+        """
+        if self.limits and self.plan.stage.reports_sessions:
+            return True
         return self.output is not None and self.output.mode.mode == "complete"
 
     def step_cell(
@@ -137,8 +142,9 @@ class StageStep:
         attempt = uuid.uuid4().hex[:12]
         stem = f"{DATA}/{self.batch_id:020}-{attempt}-{plan.stage.number}.{cell}"
         writer = task_files.open_writer(previous_manifest, stem)
-        if circuit.graph.state_bounds is not None:
-            circuit.graph.state_bounds.given = self.limits
+        bounds = circuit.graph.state_bounds
+        if bounds is not None:
+            bounds.given = self.limits
         step = circuit.prepare(tables)
         outputs = step.outputs
         if self.output is not None:
@@ -153,6 +159,11 @@ class StageStep:
             fingerprint=circuit.fingerprint,
             sync=False,
         )
+        if bounds is not None and plan.stage.reports_sessions:
+            oldest = bounds.oldest_session(step.graph_step.drop_limits)
+            if oldest is not None:
+                watermarks = {**manifest.watermarks, OLDEST_SESSION: oldest}
+                manifest = replace(manifest, watermarks=watermarks)
         manifest_bytes = manifest.encode()
         step.commit()
         loaded.keep(plan.files, manifest, manifest_bytes)

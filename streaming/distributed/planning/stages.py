@@ -156,6 +156,7 @@ class Stage:
         one_cell_reason: Why a recursion has one cell; else empty.
         bounds: The bounds by which the cells drop rows, and their values as functions of the
             watermarks in ``frontiers`` (`streaming.distributed.planning.stage_bounds`).
+        reports_sessions: True if bounds of later stages depend on the oldest open session here.
     """
 
     number: int
@@ -173,6 +174,7 @@ class Stage:
     one_cell_reason: str = ""
     bounds: tuple[GivenStateBound, ...] = ()
     frontiers: tuple[Frontier, ...] = ()
+    reports_sessions: bool = False
 
     @property
     def operators(self) -> tuple[PlanNode, ...]:
