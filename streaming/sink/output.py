@@ -15,7 +15,7 @@ one micro-batch in two modes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -31,6 +31,7 @@ from streaming.targets.frame import FrameTarget, is_read_from_files, takes_whole
 from streaming.targets.output_mode import MODE_KEY, Mode, OutputMode, PostStepReader
 from streaming.targets.target import (
     ParallelTarget,
+    PartwiseTarget,
     RecordingTarget,
     ReplacingTarget,
     Target,
@@ -199,10 +200,17 @@ class OutputRouting:
             held = self.last_batch(view, table.schema.remove_metadata(), state_id)
             if held is not None and held >= batch_id:
                 return
+        read_parts: Callable[[], Iterator[pa.Table]] | None = None
         if isinstance(table, pa.Table):
             rows = table
         elif callable(output.target) and is_read_from_files(table.schema, mode.mode, files):
             rows = table.schema.empty_table()  # the frame reads the files
+        elif (
+            isinstance(output.target, PartwiseTarget)
+            and output.target.reads_parts
+            and len(table.checksums) > 1
+        ):
+            rows, read_parts = table.schema.empty_table(), table.read_parts
         else:
             rows = table.read()
         delta = ViewDelta(
@@ -214,6 +222,7 @@ class OutputRouting:
             state_id=state_id,
             files=files,
             previous=previous,
+            read_parts=read_parts,
         )
         if callable(output.target):
             assert session is not None

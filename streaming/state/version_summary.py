@@ -55,17 +55,18 @@ class StoredTable:
             StateDamagedError: A file is damaged.
             OSError: The file system failed.
         """
-        tables = (
-            [self.schema.empty_table()]
-            if not self.checksums
-            else [
-                read_parquet(
-                    read_verified(self.files, name, checksum), f"{self.files.location}/{name}"
-                )
-                for name, checksum in self.checksums.items()
-            ]
-        )
-        return pa.concat_tables(tables)
+        return pa.concat_tables([*self.read_parts()] or [self.schema.empty_table()])
+
+    def read_parts(self) -> Iterator[pa.Table]:
+        """Yield the rows of each file, one after the other.
+
+        Raises:
+            StateDamagedError: A file is damaged.
+            OSError: The file system failed.
+        """
+        for name, checksum in self.checksums.items():
+            content = read_verified(self.files, name, checksum)
+            yield read_parquet(content, f"{self.files.location}/{name}")
 
 
 #: A published table in memory, or in files. Both have ``schema`` and ``num_rows``.

@@ -53,7 +53,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from circuits.schema import WEIGHT
-from streaming.errors import TargetError
+from streaming.errors import StateError, TargetError
 from streaming.redaction import redact
 from streaming.targets.column_types import convert_columns, plain_type
 from streaming.targets.dialect import Dialect
@@ -109,6 +109,7 @@ class SqlTarget:
     """
 
     replaces_views = True
+    reads_parts = True
 
     def __init__(
         self,
@@ -273,7 +274,10 @@ class SqlTarget:
             return None
         except BaseException as error:  # an interrupt leaves no open transaction, either
             # An error of the view or the table, or an interrupt, is no failure of the database.
-            is_raised_again = isinstance(error, TargetError) or not isinstance(error, Exception)
+            # The state directory may fail, too, while parts are read.
+            is_raised_again = not isinstance(error, Exception) or isinstance(
+                error, TargetError | StateError
+            )
             place = "" if is_raised_again else self._place(dialect, connection)
             is_lost = self._abandon(connection, dialect)
             if is_raised_again:
@@ -441,8 +445,11 @@ class _TableWrite:
         delta, dialect = self.delta, self.dialect
         if delta.mode == "delta":
             delta.check_free(BATCH_ID, ROW_NUMBER)
-        # Convert the values before the transaction, because a conversion can fail.
-        statements = list(self._statements())
+        # Convert the values before the transaction, because a conversion can fail. Those of many
+        # rows are converted part by part in the transaction, which is rolled back if one fails.
+        statements = self._statements()
+        if delta.read_parts is None:
+            statements = iter(list(statements))
         with contextlib.closing(connection.cursor()) as cursor:
             dialect.begin(connection, cursor)
             if self._record_batch(connection, cursor):
@@ -562,7 +569,7 @@ class _TableWrite:
         if last_batch == NO_BATCH and others and delta.mode == "complete":
             delta.check_only_writer(others[0][0], f"table {self.name!r}")
         is_first = last_batch == NO_BATCH and delta.mode != "complete"
-        if is_first and not delta.table.num_rows:
+        if is_first and not delta.has_rows:
             return False  # the first micro-batch with rows finds out whose rows the table has
         # A second writer of the micro-batch waits here until the first has committed. Then its
         # WHERE condition is false, and it changes no row.
@@ -618,14 +625,25 @@ class _TableWrite:
 
     def _statements(self) -> Iterator[Callable[[Any], None]]:
         """Yield the changes of the table as functions of a cursor."""
-        delta = self.delta
+        row_number = 0
+        for delta in self.delta.parts():
+            if self.delta.read_parts is not None:  # else `__init__` has converted the rows
+                rows = convert_columns(delta.table, plain_type, subject=str(delta))
+                delta = replace(delta, table=rows)
+            yield from self._statements_of(delta, row_number)
+            row_number += delta.table.num_rows
+
+    def _statements_of(
+        self, delta: ViewDelta, first_row_number: int
+    ) -> Iterator[Callable[[Any], None]]:
+        """Yield the changes of the table by a part of the rows."""
         if delta.mode == "upsert":
             for nulls, part in _by_nulls(delta.table, delta.keys):
                 yield from self._upsert(part, nulls)
             return
         table = delta.written_rows() if delta.mode == "append" else delta.table
         if delta.mode == "delta":
-            numbers = pa.array(np.arange(table.num_rows))
+            numbers = pa.array(np.arange(table.num_rows) + first_row_number)
             table = delta.with_batch_id().add_column(1, ROW_NUMBER, numbers)
         yield self._insertion(table)
 

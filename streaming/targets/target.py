@@ -38,7 +38,8 @@ view; without ``{view}`` the target receives only one view.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Final, Protocol, runtime_checkable
 from urllib.parse import quote, urlsplit
 
@@ -54,6 +55,7 @@ __all__ = [
     "NO_BATCH",
     "CheckedTarget",
     "ParallelTarget",
+    "PartwiseTarget",
     "RecordingTarget",
     "ReplacingTarget",
     "Target",
@@ -88,6 +90,9 @@ class ViewDelta:
         files: Parquet files that also contain ``table``; empty if there are none.
         previous: The last earlier micro-batch in which the view had rows to write; `NO_BATCH` if
             there is none, so that the table is the whole view; None if it is not known.
+        read_parts: For a `PartwiseTarget`: yields the rows as several tables, one after the other,
+            so that not all of them are in memory; ``table`` then has no rows. None if ``table`` has
+            all rows.
     """
 
     view: str
@@ -98,6 +103,26 @@ class ViewDelta:
     state_id: str = ""
     files: tuple[str, ...] = ()
     previous: int | None = None
+    read_parts: Callable[[], Iterator[pa.Table]] | None = None
+
+    @property
+    def has_rows(self) -> bool:
+        """Return whether there are rows to write."""
+        return self.read_parts is not None or bool(self.table.num_rows)
+
+    def parts(self) -> Iterator[ViewDelta]:
+        """Yield deltas whose tables together have all rows, one after the other.
+
+        >>> parts = [pa.table({"n": [1], "weight": [1]}), pa.table({"n": [2], "weight": [1]})]
+        >>> delta = ViewDelta("v", 0, parts[0].slice(0, 0), read_parts=lambda: iter(parts))
+        >>> [part.table.num_rows for part in delta.parts()], [*delta.parts()][0].read_parts
+        ([1, 1], None)
+        """
+        if self.read_parts is None:
+            yield self
+            return
+        for table in self.read_parts():
+            yield replace(self, table=table, read_parts=None)
 
     def __str__(self) -> str:
         return f"view {self.view!r}, micro-batch {self.batch_id}"
@@ -307,6 +332,14 @@ class ParallelTarget(Target, Protocol):
 
     #: True for the classes and objects that allow this.
     writes_in_parallel: bool
+
+
+@runtime_checkable
+class PartwiseTarget(Target, Protocol):
+    """A target that does not need all rows of a delta in memory (`ViewDelta.read_parts`)."""
+
+    #: True for the classes and objects that read the parts.
+    reads_parts: bool
 
 
 def expand_template(template: str, view: str, *, quoted: bool = True) -> str:

@@ -7,6 +7,7 @@ import itertools
 import pickle
 import sqlite3
 from collections import Counter
+from dataclasses import replace
 from decimal import Decimal
 from typing import ClassVar
 
@@ -18,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from circuits.types.arrow_types import EnumType
-from streaming.errors import TargetError
+from streaming.errors import StateDamagedError, TargetError
 from streaming.targets.retry import Retry
 from streaming.targets.sql import SqlTarget
 from streaming.targets.target import ViewDelta
@@ -66,6 +67,53 @@ def test_each_micro_batch_is_stored_once_however_often_it_is_written(
         assert log == history.contents_by_batch
         assert len(log) == len(result)
     database.run(f'DROP TABLE IF EXISTS "{table}"')  # SQLite reads the schema of all tables
+
+
+def in_parts(delta, rows=2):
+    """Return a delta whose rows are read in several tables."""
+    table = delta.table
+    starts = range(0, table.num_rows, rows)
+    parts = [table.slice(start, rows) for start in starts]
+    return replace(delta, table=table.slice(0, 0), read_parts=lambda: iter(parts))
+
+
+@given(history=HISTORIES)
+@LAW
+def test_rows_that_are_read_in_parts_are_stored_as_those_of_one_table(database, history):
+    table, whole = new_table_name(), new_table_name()
+    target, other = SqlTarget(database.connect, table), SqlTarget(database.connect, whole)
+    for delta in history.deltas:
+        for _ in range(2):
+            target.write(in_parts(delta) if delta.table.num_rows else delta)
+        other.write(delta)
+        query = 'SELECT * FROM "{}"'
+        stored = [Counter(map(row_of, database.rows(query.format(n)))) for n in (table, whole)]
+        assert stored[0] == stored[1]
+    target.close()
+    other.close()
+    for name in (table, whole):
+        database.run(f'DROP TABLE IF EXISTS "{name}"')
+
+
+def test_a_part_that_cannot_be_read_leaves_no_row(database):
+    name, is_damaged = new_table_name(), True
+    rows = [table_of([((k, "a", 0.5), 1)]) for k in range(3)]
+
+    def read():
+        yield from rows[:2]
+        if is_damaged:
+            raise StateDamagedError("a file is damaged")
+        yield rows[2]
+
+    target = SqlTarget(database.connect, name)
+    delta = ViewDelta("v", 0, rows[0].slice(0, 0), state_id="s", read_parts=read)
+    with pytest.raises(StateDamagedError):
+        target.write(delta)
+    is_damaged = False
+    target.write(delta)
+    target.close()
+    assert contents(database, name, "delta") == {(k, "a", 0.5): 1 for k in range(3)}
+    database.run(f'DROP TABLE IF EXISTS "{name}"')
 
 
 @given(
