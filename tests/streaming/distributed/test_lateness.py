@@ -225,8 +225,11 @@ def test_the_state_of_cells_does_not_grow_with_the_stream(
             if has_restarts and number % 7 == 0:
                 sink.close()
                 sink = open_sink()
+        text = sink.explain()
         sink.close()
     assert max(sizes[15:]) <= 2 * max(sizes[5:15])
+    assert text.count("  drops   all rows ") == sum(len(stage.bounds) for stage in stages)
+    assert f"jobs: a Spark job for each of {len(stages)} stages that has rows" in text
 
 
 def test_cells_that_have_dropped_rows_do_not_go_on_beside_a_view_that_needs_them(
