@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from circuits.schema import WEIGHT
 from streaming.cli.arguments.source import (
+    DELTA_COLUMNS,
     FLAT_FEEDS,
     FORMATS_BY_NAME,
     WEIGHTED_FEEDS,
@@ -34,7 +35,6 @@ METADATA_COLUMNS: Final = (WEIGHT, SEQUENCE, RELATION)
 #: The packages of sources that have the version of Spark.
 PACKAGES: Final = {"kafka": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"}
 NOT_FOUND: Final = re.compile(r"_DATA_SOURCE_NOT_ENABLED\]|\[DATA_SOURCE_NOT_FOUND\]")
-DELTA_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
 def read_stream(session: SparkSession, source: SourceArgument) -> DataFrame:

@@ -71,6 +71,7 @@ from streaming.cli.arguments.edge_list import edge_list_schema, read_edge_list
 from streaming.errors import EventsError, FeedError
 
 __all__ = [
+    "DELTA_COLUMNS",
     "FLAT_FEEDS",
     "FORMATS_BY_NAME",
     "WEIGHTED_FEEDS",
@@ -115,6 +116,8 @@ FORMATS: Final = {
 }
 #: Feeds whose rows have the columns of the relation.
 FLAT_FEEDS: Final = (None, "append", "weighted", "upsert", "delta")
+#: Columns of a change data feed of Delta Lake that are not columns of the relation.
+DELTA_COLUMNS: Final = ("_change_type", "_commit_version", "_commit_timestamp")
 #: Feeds that read the column ``weight``.
 WEIGHTED_FEEDS: Final = (None, "weighted")
 #: Formats in which Spark finds a column by its name, and reads NULL if a file lacks it.
@@ -293,7 +296,8 @@ class SourceArgument:
         """Return the columns that a stream reads; None if only Spark knows them.
 
         They are the columns of the relation, and ``weight`` and ``sequence`` as the description of
-        this module says.
+        this module says. With ``feed=delta``, they are also those of `DELTA_COLUMNS` that the first
+        file has.
 
         Raises:
             EventsError, FeedError: As `schema`.
@@ -304,16 +308,22 @@ class SourceArgument:
         known = {name.casefold() for name in schema.names}
         is_weighted = WEIGHT not in known and self.feed in WEIGHTED_FEEDS
         is_ordered = SEQUENCE_COLUMN not in known and bool(self.keys)
+        of_delta = tuple(name for name in DELTA_COLUMNS if name not in known)
+        if self.feed != "delta":
+            of_delta = ()
         if self.format == "csv":
             names = ((WEIGHT,) if is_weighted else ()) + ((SEQUENCE_COLUMN,) if is_ordered else ())
+            names += of_delta
             return self._insert_by_position(schema, names)
         if self.format not in FORMATS_BY_NAME:
             return schema
         files = self.files()
         # JSON has no types: an integer is read as such, and anything else is an error of Spark.
-        needs_types = self.format == "parquet" or (self.format == "json" and is_ordered)
+        needs_types = self.format == "parquet" or (
+            self.format == "json" and (is_ordered or bool(of_delta))
+        )
         types = {}
-        if files and needs_types and (is_weighted or is_ordered):
+        if files and needs_types and (is_weighted or is_ordered or of_delta):
             types = {field.name: field for field in _schema_of_file(files[0], self.format)}
         if is_weighted:
             field = types.get(WEIGHT, pa.field(WEIGHT, pa.int64()))
@@ -322,6 +332,11 @@ class SourceArgument:
                 schema = schema.append(field if is_unsigned else field.with_type(pa.int64()))
         if is_ordered and SEQUENCE_COLUMN in types:
             schema = schema.append(types[SEQUENCE_COLUMN])
+        for name in of_delta:
+            if name in types:
+                schema = schema.append(types[name])
+            elif name == DELTA_COLUMNS[0]:  # every row has a kind of change
+                schema = schema.append(pa.field(name, pa.string()))
         return schema
 
     def _insert_by_position(self, schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

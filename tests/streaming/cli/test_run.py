@@ -30,6 +30,7 @@ from streaming.cli.batch_request import accepts_requests
 from streaming.cli.stop_signals import defer_signals
 from streaming.cli.streaming_query import parse_interval, run_query
 from streaming.errors import EventsError, FailedError, StateError
+from tests.support.tables import bag_of
 
 TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z "
 QUERY = """
@@ -39,7 +40,6 @@ CREATE VIEW rings AS
     WHERE x.src < y.src AND x.src < z.src;
 CREATE VIEW degrees AS SELECT src, count(*) AS n FROM e GROUP BY src;
 """
-
 
 SLOW_FUNCTION = """
 import time
@@ -186,6 +186,26 @@ def test_declared_columns_do_not_hide_the_weights_of_a_stream(
         rows = sink.table("v").sort_by("src").to_pylist()
     kept = [(3, 4)] if format == "csv" else [(3, 4), (5, 6)]
     assert [(row["src"], row["dst"], row["weight"]) for row in rows] == [(*k, 1) for k in kept]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["parquet", "json", "csv"])
+def test_declared_columns_do_not_hide_the_changes_of_a_delta_table(spark, tmp_path, format):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    kinds = ["delete", "insert", "insert", "update_preimage", "update_postimage"]
+    changes = {"_change_type": kinds, "_commit_version": [2, 1, 1, 3, 3]}
+    write_file(folder / f"1.{format}", {"src": [1, 1, 3, 3, 5], "dst": [2, 2, 4, 4, 6]} | changes)
+    text = "CREATE TABLE e (src BIGINT, dst BIGINT); CREATE VIEW v AS SELECT * FROM e"
+    source = SourceArgument.parse(f"e={folder},feed=delta")
+    source = replace(source, declared=compile_sql(text).inputs["e"].arrow_columns)
+    assert source.stream_schema().names == ["src", "dst", "_change_type", "_commit_version"]
+    frame = read_stream(spark, source)
+    assert relation_schema(source, frame).names == ["src", "dst"]
+    circuit = compile_sql(text, {"e": relation_schema(source, frame)}, materialize=True)
+    with closing(ViewSink(circuit, relation="e", feed="delta")) as sink:
+        run_query(frame, sink, checkpoint=tmp_path / "c", name="q", once=True)
+        assert bag_of(sink.table("v")) == {(5, 6): 1}
 
 
 @pytest.mark.spark
