@@ -165,6 +165,8 @@ def _warm_up_groups() -> None:
         key_set = RowKeySet(key_bits)
         for key in (0, 1):  # the second batch is compared and merged with the first one
             key_set.add_absent(np.array([key]))
+    words, one_key = np.array([[0], [1]]), np.empty(1, np.uint32)
+    RowKeySet(1).add_rows(ZSet.from_rows([(0, 1)]), words, one_key, after=0, max_weight=1)
     LeastValues(1).lower(np.array([1]))
     builder = KeyRunBuilder(KeyLayout((0,), (1,)), rows=1, keys=1)
     builder.append([np.array([1])], [0], [None])

@@ -17,12 +17,13 @@ import numpy.typing as npt
 
 from dbsp_wcoj.kernels.storage.key_sets import (
     add_absent_bits,
+    add_new_rows,
     decode_bits,
     decode_keys,
     mark_absent_keys,
     merge_keys,
 )
-from dbsp_wcoj.zset import Int64Array
+from dbsp_wcoj.zset import Int64Array, ZSet
 
 __all__ = ["KeyLayout", "RowKeySet"]
 
@@ -193,6 +194,43 @@ class RowKeySet:
             self._arrays[-1] = np.empty(len(older) + len(newer), np.int64)
             merge_keys(older, newer, self._arrays[-1])
         return is_absent
+
+    def add_rows(
+        self,
+        rows: ZSet,
+        words: Int64Array,
+        keys: npt.NDArray[np.uint32],
+        *,
+        after: int,
+        max_weight: int,
+    ) -> tuple[Int64Array, int] | None:
+        """Add the rows of an iteration in one pass; None, without a change, if they do not fit.
+
+        They fit if the set is a bitmap and its keys have at most 32 bits, if they have one
+        iteration, the last column, and if their weights are positive.
+
+        Args:
+            rows: At least one row.
+            words: The lowest value and the bits of each column, as the layout of the keys has them.
+            keys: The keys are written to it.
+            after: The iteration of the rows must be later.
+            max_weight: Their weights must not be greater.
+
+        Returns:
+            The rows that were absent; and the greatest weight.
+        """
+        size, columns, weights = len(keys), rows.row_array, rows.weight_array
+        bitmap = self.bitmap(max(MAX_BITS_PER_KEY * (self._size + size), MAX_SMALL_BITS))
+        if bitmap is None or not (columns.flags.carray and weights.flags.carray):
+            return None
+        absent = np.empty_like(columns)
+        greatest, count = add_new_rows(
+            columns, weights, after, max_weight, words, bitmap, keys, absent
+        )
+        if not greatest:
+            return None
+        self._size += count
+        return (columns if count == size else absent[:, :count].copy()), greatest
 
     def bitmap(self, max_bits: int) -> npt.NDArray[np.uint64] | None:
         """Return the set as a bitmap, which becomes its form if it has at most ``max_bits`` bits.

@@ -192,9 +192,22 @@ class DerivationBatches:
         are_ones = all(int(chunk.max()) == 1 for chunk in weights)
         self._batches.append(_Batch(iteration, keys, None if are_ones else weights))
 
+    def append_keys(
+        self, iteration: int, keys: npt.NDArray[np.uint32], weights: Int64Array, greatest: int
+    ) -> None:
+        """Append the derivations of an iteration as `append_chunks`, given the greatest weight."""
+        self._batches.append(
+            _Batch(iteration, [keys], [narrow_weights(weights)] if greatest > 1 else None)
+        )
+
+    @property
+    def last_iteration(self) -> int:
+        """The last iteration whose derivations are known; there is one."""
+        return self._batches[-1].iteration
+
     def is_later(self, iteration: int) -> bool:
         """Return whether an iteration is later than all whose derivations are known."""
-        return not self._batches or iteration > self._batches[-1].iteration
+        return not self._batches or iteration > self.last_iteration
 
     @property
     def size(self) -> int:

@@ -55,6 +55,10 @@ class FirstDerivations:
         self._known = RowKeySet(0)
         # The delta that was accepted last, as keys.
         self._accepted: PackedRows | None = None
+        # The result of `add` if `offer` has added the delta already.
+        self._added: ZSet | None = None
+        # The lowest value and the bits of each column in `_layout`, for kernels.
+        self._layout_words: Int64Array | None = None
         # The results of `_build`, until more derivations are added.
         self._built: tuple[Run, ZSet] | None = None
 
@@ -64,6 +68,10 @@ class FirstDerivations:
         The delta must consist of insertions at one iteration, later than all before it, of rows
         that fit in a key. Once a delta is not accepted, the caller stages `total` instead.
         """
+        if isinstance(delta, ZSet):
+            self._added = self._add_in_one_pass(delta)
+            if self._added is not None:
+                return True
         rows = delta if isinstance(delta, RowParts) else RowParts.of(delta)
         self._accepted = self._batches.pack(rows.parts, is_sorted=rows.is_sorted)
         self._translate_known()
@@ -120,6 +128,9 @@ class FirstDerivations:
 
     def add(self, delta: ZSet | RowParts) -> ZSet:
         """Add the delta accepted last; return the rows that no earlier iteration has derived."""
+        added, self._added = self._added, None
+        if added is not None:
+            return added
         packed, self._accepted = self._accepted, None
         assert packed is not None
         is_new = self._known.add_absent(packed.keys)
@@ -132,6 +143,28 @@ class FirstDerivations:
         rows[:-1] = self._layout.decode(keys)
         rows[-1] = packed.iteration
         return ZSet(rows, unit_weights(len(keys)))
+
+    def _add_in_one_pass(self, delta: ZSet) -> ZSet | None:
+        """Add a delta if its keys are narrow and the known ones a bitmap, in one kernel call."""
+        if not self._batches or self._layout.total_bits > NARROW_KEY_BITS:
+            return None
+        if self._layout_words is None:
+            self._layout_words = np.array([self._layout.lowest, self._layout.bits], np.int64)
+        keys = np.empty(len(delta), np.uint32)
+        added = self._known.add_rows(
+            delta,
+            self._layout_words,
+            keys,
+            after=self._batches.last_iteration,
+            max_weight=MAX_WEIGHT,
+        )
+        if added is None:
+            return None
+        rows, greatest = added
+        iteration = int(delta.row_array[-1, 0])
+        self._batches.append_keys(iteration, keys, delta.weight_array, greatest)
+        self._built = None
+        return ZSet(rows, unit_weights(rows.shape[1]))
 
     def total(self) -> TraceStep | None:
         """Return all derivations as a staged step of the trace; None if there are none.
@@ -177,7 +210,7 @@ class FirstDerivations:
         layout = self._batches.layout
         if layout != self._layout:
             self._known = self._known.translated(self._layout, layout)
-            self._layout = layout
+            self._layout, self._layout_words = layout, None
 
 
 def first_positions_of_rows(rows: Int64Array) -> Int64Array:

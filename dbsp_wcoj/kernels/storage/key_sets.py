@@ -83,6 +83,55 @@ def add_absent_bits(keys, bits, is_absent):
 
 
 @kernel
+def add_new_rows(rows, weights, after, max_weight, layout, bits, keys, new_rows):
+    """Add rows of one iteration to a set, if they fit: keys of 32 bits at most, positive weights.
+
+    Args:
+        rows: int64, shape ``(columns + 1, n)``, n at least 1; the last column is the iteration.
+        weights: int64, shape ``(n,)``.
+        after: The iteration must be later.
+        max_weight: The weights must not be greater.
+        layout: int64, shape ``(2, columns)``: the lowest value and the bits of each column.
+        bits: uint64, the set, with 64 keys per word.
+        keys: uint32, shape ``(n,)``; the keys are written to it.
+        new_rows: int64, shape ``(columns + 1, n)``; the rows that are new are written to it.
+
+    Returns:
+        The greatest weight, and the number of new rows; ``(0, 0)`` if the rows do not fit, and then
+        the set has not changed.
+    """
+    columns = layout.shape[1]
+    iteration = rows[columns, 0]
+    if iteration <= after:
+        return np.int64(0), np.int64(0)
+    greatest = np.int64(1)
+    for i in range(rows.shape[1]):
+        weight = weights[i]
+        if weight < 1 or weight > max_weight or rows[columns, i] != iteration:
+            return np.int64(0), np.int64(0)
+        greatest = max(greatest, weight)
+        key = np.uint64(0)
+        for k in range(columns):
+            # A value below the lowest one wraps around to a number with more bits.
+            offset = np.uint64(rows[k, i]) - np.uint64(layout[0, k])
+            width = np.uint64(layout[1, k])
+            if offset >> width != 0:
+                return np.int64(0), np.int64(0)
+            key = (key << width) | offset
+        keys[i] = key
+    count = np.int64(0)
+    for i in range(rows.shape[1]):
+        word = keys[i] >> 6
+        bit = np.uint64(1) << np.uint64(keys[i] & 63)
+        if bits[word] & bit == 0:
+            bits[word] |= bit
+            for k in range(columns + 1):
+                new_rows[k, count] = rows[k, i]
+            count += 1
+    return greatest, count
+
+
+@kernel
 def decode_bits(bits, lowest, shifts, masks, rows):
     """Write the rows of the keys whose bits are set, in ascending order of the keys.
 

@@ -137,6 +137,20 @@ def test_the_first_step_of_a_closure_reads_no_histories(monkeypatch):
     assert reads
 
 
+def test_small_iterations_add_their_rows_in_one_pass(monkeypatch):
+    packs = []
+    pack = derivation_batches.DerivationBatches.pack
+    monkeypatch.setattr(
+        derivation_batches.DerivationBatches,
+        "pack",
+        lambda *a, **k: packs.append(1) or pack(*a, **k),
+    )
+    circuit = compile_datalog(CLOSURE, {"e": SCHEMAS["e"]})
+    path = table(SCHEMAS["e"], [((n, n + 1), 1) for n in range(100)])
+    assert circuit.step({"e": path})["tc"].num_rows == 5050
+    assert len(packs) <= 2  # of 100 iterations: those whose rows need another layout
+
+
 @pytest.mark.parametrize(
     "rules",
     [

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj.storage import row_keys
 from dbsp_wcoj.storage.row_keys import KeyLayout, RowKeySet
+from dbsp_wcoj.zset import ZSet
 
 EXTREME = st.sampled_from([-(2**63), -(2**62), -1, 0, 1, 2**40, 2**62, 2**63 - 1])
 VALUES = st.one_of(st.integers(-5, 5), EXTREME)
@@ -91,3 +92,33 @@ def test_keys_are_translated_to_another_layout(max_small_bits, monkeypatch):
     assert len(keys) == 2
     rows = np.array([[0, 1, 3], [5, 5, 5]])
     assert keys.add_absent(large.encode(rows)).tolist() == [False, True, False]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_rows_that_fit_are_added_in_one_pass_and_others_change_nothing(data):
+    layout = KeyLayout((-(2**63), 0), (2, 2))
+    first, second = st.integers(-(2**63), -(2**63) + 3), st.integers(0, 3)
+    row = st.one_of(st.tuples(first, second), st.tuples(VALUES, VALUES))
+    row = data.draw(st.sampled_from([st.tuples(first, second), row]))
+    known, words = RowKeySet(4), np.array([layout.lowest, layout.bits])
+    model: set[tuple[int, ...]] = set()
+    for iteration in range(1, 5):
+        weights = data.draw(st.dictionaries(row, st.integers(-1, 4), min_size=1, max_size=6))
+        iterations = data.draw(st.sampled_from([[iteration], [iteration], [0, iteration]]))
+        rows = ZSet.from_rows([(*r, i) for r in weights for i in iterations], arity=3)
+        values = np.array([weights[r[:2]] for r, _ in rows])
+        rows = ZSet(rows.row_array, values)
+        keys = np.empty(len(rows), np.uint32)
+        added = known.add_rows(rows, words, keys, after=iteration - 1, max_weight=3)
+        fits = layout.fits(rows.row_array[:2]) and values.min() > 0 and values.max() <= 3
+        if not fits or len(iterations) > 1:
+            assert added is None
+            continue
+        assert keys.tolist() == layout.encode(rows.row_array[:2]).tolist()
+        new = sorted(set(weights) - model)
+        assert added[0].T.tolist() == [[*r, iteration] for r in new]
+        assert added[1] == max(weights.values())
+        model |= set(weights)
+        assert len(known) == len(model)
+    assert known.rows(layout).T.tolist() == [list(r) for r in sorted(model)]
