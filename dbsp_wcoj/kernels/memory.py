@@ -303,7 +303,9 @@ def make_list_count(
             if is_whole_b:
                 block = _load_lanes(builder, base_b, j, WIDE_LANES, is_narrow=is_narrow_b)
             else:
-                block, mask = _load_part(builder, base_b, j, end_b, is_narrow=is_narrow_b)
+                block, mask = _load_part(
+                    builder, base_b, j, end_b, WIDE_LANES, is_narrow=is_narrow_b
+                )
             if not is_narrow_b:
                 block = builder.trunc(block, vector)
             last = builder.sub(end_a, _WORD(1))
@@ -319,7 +321,7 @@ def make_list_count(
                     value = builder.trunc(
                         builder.load(_address(builder, base_a, index, _WORD)), _HALF_WORD
                     )
-                differences.append(builder.xor(block, _fill_lanes(builder, value)))
+                differences.append(builder.xor(block, _fill_lanes(builder, value, WIDE_LANES)))
             matched = _has_zero(builder, differences)
             if mask is not None:
                 matched = builder.and_(matched, mask)
@@ -352,35 +354,104 @@ def _has_zero(builder: Any, differences: list[Any]) -> Any:
     return builder.icmp_signed("==", differences[0], zeros)
 
 
-def _load_part(builder: Any, base: Any, index: Any, end: Any, *, is_narrow: bool) -> Any:
-    """Load up to `WIDE_LANES` values before ``end``; the other lanes are 0.
+def _load_part(
+    builder: Any, base: Any, index: Any, end: Any, lanes: int, *, is_narrow: bool
+) -> Any:
+    """Load up to ``lanes`` values before ``end``; the other lanes are 0.
 
     Returns the vector and the mask of the lanes that are loaded.
     """
-    number = builder.sub(end, index)
-    is_whole = builder.icmp_signed(">=", number, _WORD(WIDE_LANES))
-    number = builder.trunc(builder.select(is_whole, _WORD(WIDE_LANES), number), _HALF_WORD)
-    lanes = ir.Constant(ir.VectorType(_HALF_WORD, WIDE_LANES), list(range(WIDE_LANES)))
-    mask = builder.icmp_signed("<", lanes, _fill_lanes(builder, number))
-    pointer = _vector_pointer(builder, base, index, WIDE_LANES, is_narrow=is_narrow)
+    mask = _mask_before(builder, index, end, lanes)
+    pointer = _vector_pointer(builder, base, index, lanes, is_narrow=is_narrow)
     vector = pointer.type.pointee
-    arguments = [pointer.type, _HALF_WORD, mask.type, vector]
     bits = vector.element.width
     function = cgutils.get_or_insert_function(
         builder.module,
-        ir.FunctionType(vector, arguments),
-        f"llvm.masked.load.v{WIDE_LANES}i{bits}.p0",
+        ir.FunctionType(vector, [pointer.type, _HALF_WORD, mask.type, vector]),
+        f"llvm.masked.load.v{lanes}i{bits}.p0",
     )
     zeros = ir.Constant(vector, None)
     return builder.call(function, [pointer, _HALF_WORD(bits // 8), mask, zeros]), mask
 
 
-def _fill_lanes(builder: Any, number: Any) -> Any:
-    """Return a vector with a 32-bit number in each lane."""
-    vector = ir.VectorType(_HALF_WORD, WIDE_LANES)
-    single = builder.insert_element(ir.Constant(vector, ir.Undefined), number, _HALF_WORD(0))
-    zeros = ir.Constant(vector, [0] * WIDE_LANES)
+def _store_part(
+    builder: Any, base: Any, index: Any, values: Any, mask: Any, *, is_narrow: bool
+) -> None:
+    """Store the lanes of a vector that are in the mask."""
+    lanes = values.type.count
+    pointer = _vector_pointer(builder, base, index, lanes, is_narrow=is_narrow)
+    bits = values.type.element.width
+    function = cgutils.get_or_insert_function(
+        builder.module,
+        ir.FunctionType(ir.VoidType(), [values.type, pointer.type, _HALF_WORD, mask.type]),
+        f"llvm.masked.store.v{lanes}i{bits}.p0",
+    )
+    builder.call(function, [values, pointer, _HALF_WORD(bits // 8), mask])
+
+
+def _mask_before(builder: Any, index: Any, end: Any, lanes: int) -> Any:
+    """Return the mask of the lanes whose positions, from ``index`` on, are before ``end``."""
+    number = builder.sub(end, index)
+    is_whole = builder.icmp_signed(">=", number, _WORD(lanes))
+    number = builder.trunc(builder.select(is_whole, _WORD(lanes), number), _HALF_WORD)
+    positions = ir.Constant(ir.VectorType(_HALF_WORD, lanes), list(range(lanes)))
+    return builder.icmp_signed("<", positions, _fill_lanes(builder, number, lanes))
+
+
+def _fill_lanes(builder: Any, number: Any, lanes: int) -> Any:
+    """Return a vector with a number in each lane."""
+    empty = ir.Constant(ir.VectorType(number.type, lanes), ir.Undefined)
+    single = builder.insert_element(empty, number, _HALF_WORD(0))
+    zeros = ir.Constant(ir.VectorType(_HALF_WORD, lanes), [0] * lanes)
     return builder.shuffle_vector(single, single, zeros)
+
+
+def _make_count_below(lanes: int, *, is_narrow: bool) -> Any:
+    """Return an intrinsic that counts the values of a block that are less than a value."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def count(typingctx: Any, base: Any, i: Any, end: Any, value: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            base, index, end, value = args
+            block, mask = _load_part(builder, base, index, end, lanes, is_narrow=is_narrow)
+            value = builder.trunc(value, _HALF_WORD) if is_narrow else value
+            is_below = builder.icmp_signed("<", block, _fill_lanes(builder, value, lanes))
+            return _count_lanes(builder, builder.and_(is_below, mask), lanes)
+
+        return types.int64(*[types.int64] * 4), codegen
+
+    return count
+
+
+#: Return how many of the next `NARROW_LANES` words of ``base[i:end]`` are less than a value.
+count_words_below = _make_count_below(NARROW_LANES, is_narrow=False)
+#: Return how many of the next `WIDE_LANES` narrow values of ``base[i:end]`` are less than a value
+#: of 32 bits.
+count_narrow_below = _make_count_below(WIDE_LANES, is_narrow=True)
+
+
+def _make_copy(lanes: int, *, is_narrow: bool) -> Any:
+    """Return an intrinsic that copies the next values of a list, plus a number."""
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def copy(typingctx: Any, target: Any, t: Any, base: Any, i: Any, end: Any, added: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            target, place, base, index, end, added = args
+            block, mask = _load_part(builder, base, index, end, lanes, is_narrow=is_narrow)
+            if not is_narrow:
+                block = builder.add(block, _fill_lanes(builder, added, lanes))
+            _store_part(builder, target, place, block, mask, is_narrow=is_narrow)
+            return context.get_dummy_value()
+
+        return types.none(*[types.int64] * 6), codegen
+
+    return copy
+
+
+#: Copy the next `NARROW_LANES` words of ``base[i:end]``, plus a number, to word ``t`` of a target.
+copy_words = _make_copy(NARROW_LANES, is_narrow=False)
+#: Copy the next `WIDE_LANES` narrow values of ``base[i:end]``; the number is not added.
+copy_narrow = _make_copy(WIDE_LANES, is_narrow=True)
 
 
 def _make_contains(lanes: int, *, is_narrow: bool) -> Any:
@@ -391,11 +462,7 @@ def _make_contains(lanes: int, *, is_narrow: bool) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             block = _load_lanes(builder, args[0], args[1], lanes, is_narrow=is_narrow)
             value = builder.trunc(args[2], _HALF_WORD) if is_narrow else args[2]
-            empty = ir.Constant(block.type, ir.Undefined)
-            single = builder.insert_element(empty, value, _HALF_WORD(0))
-            zeros = ir.Constant(ir.VectorType(_HALF_WORD, lanes), [0] * lanes)
-            repeated = builder.shuffle_vector(single, single, zeros)
-            matched = builder.icmp_signed("==", block, repeated)
+            matched = builder.icmp_signed("==", block, _fill_lanes(builder, value, lanes))
             mask = builder.bitcast(matched, ir.IntType(lanes))
             found = builder.icmp_unsigned("!=", mask, ir.Constant(ir.IntType(lanes), 0))
             return builder.zext(found, _WORD)

@@ -22,7 +22,9 @@ the rows written so far are missing. They are written after the walk, in slices 
 else.
 
 Ranges are found by galloping search. Where they are short, or the common nodes are small, the walk
-merges some hundred rows at once, level by level (`dbsp_wcoj.kernels.storage.block_merge`).
+merges some hundred rows at once, level by level (`dbsp_wcoj.kernels.storage.block_merge`). Two runs
+of two columns with one weight each, which are merged at once, are most often merged without the
+walk (`dbsp_wcoj.kernels.storage.splice`).
 
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
@@ -91,6 +93,7 @@ from dbsp_wcoj.kernels.storage.run_layout import (
     WEIGHT_SUMS,
 )
 from dbsp_wcoj.kernels.storage.search import seek
+from dbsp_wcoj.kernels.storage.splice import can_splice, splice
 from dbsp_wcoj.kernels.storage.trie import (
     describe_run,
     fill_directory,
@@ -377,6 +380,8 @@ def advance_merge(a, b, out, state, fuel):
 def merge_at_once(a, b, out):
     """Merge ``a`` and ``b`` into ``out``, all of them borrowed."""
     state = init_merge(a, b, out)
+    if can_splice(a, b):
+        splice(a, b, out, borrow(state))
     advance_merge(a, b, out, borrow(state), UNLIMITED_FUEL)
     keep_alive(state)
 

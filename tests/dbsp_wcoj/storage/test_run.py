@@ -87,6 +87,43 @@ def test_a_merge_in_parts_is_the_sum_and_its_sections_fit(data):
 
 @LAW
 @given(st.data())
+def test_a_merge_of_two_runs_with_one_weight_each_is_the_sum(data):
+    """All rows are new, or all cancel, or the merge continues after the first that does neither."""
+    highest = [data.draw(st.sampled_from([2, 20, 300])), data.draw(st.sampled_from([3, 40, 5000]))]
+    lowest = [
+        data.draw(st.sampled_from([0, -7, 10**12])),
+        data.draw(st.sampled_from([0, -(2**31)])),
+    ]
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+
+    def random_rows(most: int) -> list:
+        rows = rng.integers(0, highest, (rng.integers(1, most), 2)) + lowest
+        return list(map(tuple, rows.tolist()))
+
+    weight = data.draw(st.sampled_from([1, -1, 5]))
+    older = dict.fromkeys(random_rows(data.draw(st.sampled_from([3, 30, 600]))), weight)
+    newer = random_rows(data.draw(st.sampled_from([3, 30, 600])))
+    kind = data.draw(st.sampled_from(["new", "cancelling", "any"]))
+    if kind == "new":
+        newer = [row for row in newer if row not in older]
+    if kind == "cancelling":
+        newer = [row for row in older if rng.random() < 0.5]
+    sign = -1 if kind == "cancelling" else data.draw(st.sampled_from([1, -1]))
+    newer = dict.fromkeys(newer, sign * weight)
+    if not newer:
+        return
+    runs = build(older), build(newer)
+    expected = add(older, newer)
+    for first, second in (runs, runs[::-1]):
+        merged = Run.merged(first, second)
+        assert rows_of(merged) == expected
+        assert merged.max_abs_weight == max(map(abs, expected.values()), default=0)
+        assert merged.find_damage() == ""
+        assert rows_of(read_copy(merged.to_words())) == expected
+
+
+@LAW
+@given(st.data())
 def test_a_merge_of_hundreds_of_alternating_rows_is_the_sum(data):
     """Large enough for the loops without branches, which need many siblings."""
     arity = data.draw(st.integers(1, 5))
