@@ -52,7 +52,14 @@ from dbsp_wcoj.kernels.join.long_lists import (
     look_up_list,
 )
 from dbsp_wcoj.kernels.join.sums import MIN_MARKED_USES, dot_lists, update_bitmap
-from dbsp_wcoj.kernels.memory import increment, load, load_value, store
+from dbsp_wcoj.kernels.memory import (
+    NARROW_LANES,
+    count_words_below,
+    increment,
+    load,
+    load_value,
+    store,
+)
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.level_values import prefetch_value
 from dbsp_wcoj.kernels.storage.search import bisect
@@ -60,8 +67,9 @@ from dbsp_wcoj.kernels.values.arithmetic import add, multiply
 
 # The lists of so many rows are looked up, and prefetched, before the first two are intersected.
 CHUNK_ROWS = 128
-# A bucket of a directory with at most so many nodes is searched without a branch.
-BRANCHLESS_NODES = 4
+# The nodes of a bucket of a directory are compared with a value, some at once, if they are at most
+# this many.
+MAX_COMPARED_NODES = 64
 # A list is marked in the bitmap if it has at least so many values.
 MIN_MARKED_VALUES = 64
 
@@ -92,15 +100,15 @@ def store_list(found, offsets, leaves, node, is_found):
 
 
 @inline_subroutine
-def find_in_bucket(parents, node, end, last_node, value):
+def find_in_bucket(parents, node, end, value):
     """Return the first node in ``[node, end)`` whose value is at least ``value``, or ``end``."""
-    if end - node > BRANCHLESS_NODES:
+    if end - node > MAX_COMPARED_NODES:
         return bisect(parents, node, end, value)
-    found = node
-    for number in range(BRANCHLESS_NODES):
-        is_before = load(parents, min(node + number, last_node)) < value
-        found += np.int64(is_before & (node + number < end))
-    return found
+    below = count_words_below(parents, node, end, value)
+    while below == NARROW_LANES:
+        node += below
+        below = count_words_below(parents, node, end, value)
+    return node + below
 
 
 @subroutine
@@ -122,10 +130,7 @@ def find_lists(cursor, values, position, end, found):
     if load(run, run_layout.DIRECTORY) == 0:  # a few nodes: compare with all of them
         for index in range(position, end):
             value = load_value(values, index)
-            node = ZERO
-            for other in range(last_node + 1):
-                node += np.int64(load(parents, other) < value)
-            node = min(node, last_node)
+            node = min(find_in_bucket(parents, ZERO, last_node + 1, value), last_node)
             store_list(found, offsets, leaves, node, load(parents, node) == value)
             found += 8 * FOUND_WORDS
         return
@@ -150,7 +155,7 @@ def find_lists(cursor, values, position, end, found):
         is_inside = bucket < buckets
         entry = np.int64(bucket) if is_inside else ZERO
         bucket_end = load(directory, entry + 1)
-        node = find_in_bucket(parents, load(directory, entry), bucket_end, last_node, value)
+        node = find_in_bucket(parents, load(directory, entry), bucket_end, value)
         is_inside &= node < bucket_end
         node = min(node, last_node)
         store_list(found, offsets, leaves, node, is_inside & (load(parents, node) == value))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import DeltaQuery, Query, ZSet
 from dbsp_wcoj.kernels.join import join_layout
-from dbsp_wcoj.kernels.join.row_sums import CHUNK_ROWS, MIN_MARKED_VALUES
+from dbsp_wcoj.kernels.join.row_sums import CHUNK_ROWS, MAX_COMPARED_NODES, MIN_MARKED_VALUES
 from tests.generators.hub_streams import LAYOUTS, WEIGHTS
 from tests.generators.strategies import LAW, streams
 from tests.support.followed_streams import assert_follows
@@ -90,6 +90,21 @@ def test_row_sums_of_long_lists_equal_the_general_join(layout, weights):
         view, general = views(TRIANGLES)
         for step in random_steps(nodes, layout, weights, nodes, sizes):
             assert view.step({"e": step}) == general.step({"e": step})
+
+
+@pytest.mark.parametrize("longest", [7, 8, 9, 30, MAX_COMPARED_NODES, 3 * MAX_COMPARED_NODES])
+def test_row_sums_of_nodes_in_buckets_of_many_lengths_equal_the_general_join(longest):
+    """Consecutive numbers of vertices share a bucket of the directory of the first column."""
+    rng = np.random.default_rng(longest)
+    lengths = rng.integers(1, longest + 1, 20)
+    vertices = np.concatenate([10**6 * k + np.arange(n) for k, n in enumerate(lengths)])
+    view, general = views(TRIANGLES)
+    for rows in (20 * len(vertices), 400, 1_100, 30):
+        source, target = rng.choice(vertices, (2, rows))
+        target += rng.random(rows) < 0.1  # some vertices have no edges
+        step = ZSet.from_columns([source, target], np.ones(rows, np.int64))
+        for change in (step, -step, step):
+            assert view.step({"e": change}) == general.step({"e": change})
 
 
 def test_a_sum_that_pauses_after_each_chunk_continues_with_the_next_row(monkeypatch):
