@@ -9,11 +9,12 @@ version, which is the sum of these and the delta. The newest runs are the *tail*
 
 A join intersects the lists of each run of one relation with those of each run of another, so it
 takes less time with fewer runs. Rows that the delta deletes soon after they were inserted are not
-read at all in the new version. The spine merges its runs only when the step is committed, and
-independently of this.
+read at all in the new version. The spine merges its runs only when the step is committed. It then
+uses the sum of the newest run and the delta, if the tail is this one run (`Spine.merge_ahead`).
 
 The tail has at most `MAX_TAIL_ROWS_PER_ROW` rows for each row of the delta, so merging takes a
-small part of the time of the join. If each run has one weight, but the sum would have several, the
+small part of the time of the join; `GROWTH_FACTOR` rows if it is one run, which the spine will
+merge with the delta anyway. If each run has one weight, but the sum would have several, the
 join reads the runs as they are: lists with equal weights are intersected faster.
 """
 
@@ -23,7 +24,12 @@ from typing import Final, NamedTuple
 
 from dbsp_wcoj.kernels.storage.list_bitmaps import NO_BITMAPS
 from dbsp_wcoj.kernels.storage.run_layout import WEIGHT_SUMS
-from dbsp_wcoj.kernels.storage.spine import FIRST_RUN, LIST_BITMAPS, RUN_COUNT
+from dbsp_wcoj.kernels.storage.spine import (
+    FIRST_RUN,
+    GROWTH_FACTOR,
+    LIST_BITMAPS,
+    RUN_COUNT,
+)
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.zset import Int64Array
@@ -69,14 +75,17 @@ def merge_tail(spine: Spine, delta: Run) -> MergedRelation | None:
     while first and not runs[first - 1].is_mapped and tail_rows + runs[first - 1].rows <= max_rows:
         first -= 1
         tail_rows += runs[first].rows
+    if first == len(runs) > 1 and not runs[-1].is_mapped:
+        # The spine will merge the newest run and the delta, so the sum costs nothing.
+        first -= runs[-1].rows <= GROWTH_FACTOR * delta.rows
     if first == len(runs):
         return None
     tail = _merge_all(runs[first:])
     if tail is None:
         return None
     # The tail first: the sum then has its one weight, if the delta only cancels rows.
-    merged = _merge_all((tail, delta))
-    if merged is None:
+    merged = spine.merge_ahead(delta) if tail is runs[-1] else Run.merged(tail, delta)
+    if not _is_readable(merged, (tail, delta)):
         if first == len(runs) - 1:
             return None
         return MergedRelation(_replace_tail(spine, first, tail), None, (tail,))
@@ -85,10 +94,14 @@ def merge_tail(spine: Spine, delta: Run) -> MergedRelation | None:
 
 
 def _merge_all(runs: tuple[Run, ...]) -> Run | None:
-    """Return the sum of some runs; None if it has several weights although each run has one."""
+    """Return the sum of some runs; None if it is slower to read than they are."""
     merged = Run.merged(*runs) if len(runs) == 2 else Run.sum_of(runs, Run.merged)
-    has_weights = any(_has_weights(run) for run in runs)
-    return merged if has_weights or not _has_weights(merged) else None
+    return merged if _is_readable(merged, runs) else None
+
+
+def _is_readable(merged: Run, runs: tuple[Run, ...]) -> bool:
+    """Return False if a sum has several weights although each of its runs has one."""
+    return any(_has_weights(run) for run in runs) or not _has_weights(merged)
 
 
 def _has_weights(run: Run) -> bool:

@@ -126,6 +126,7 @@ class Spine:
         "_has_few_lookups",
         "_has_unmerged_runs",
         "_list_bitmaps",
+        "_merged_ahead",
         "_merges",
         "_overlay",
         "_pending_fuel",
@@ -148,6 +149,8 @@ class Spine:
         self._tail: Run | None = None
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
+        # Two runs and their sum, which `merge_ahead` has merged for the next `append`.
+        self._merged_ahead: tuple[Run, Run, Run] | None = None
         # The memory of merged runs, which later steps free once no reader has the runs.
         self._to_release: list[SmallPages] = []
         # True if the last step searched for no more rows than its delta had.
@@ -269,6 +272,25 @@ class Spine:
             self._refresh(0)
             raise
 
+    def merge_ahead(self, run: Run) -> Run:
+        """Return the sum of the newest run and that of a step, which `append` then need not merge.
+
+        Args:
+            run: At least one row. There is a newest run, and no overlay.
+
+        Complexity:
+            O(rows of both).
+        """
+        newest = self.visible_runs[-1]
+        merged = self._find_merged(newest, run) or Run.merged(newest, run)
+        self._merged_ahead = newest, run, merged
+        return merged
+
+    def _find_merged(self, older: Run, newer: Run) -> Run | None:
+        """Return the sum of two runs if `merge_ahead` has merged them."""
+        ahead = self._merged_ahead
+        return ahead[2] if ahead and ahead[0] is older and ahead[1] is newer else None
+
     def append(self, run: Run, lookups: int | None = None) -> None:
         """Add the run of a step, then do the merge work of the step. There must be no overlay.
 
@@ -292,6 +314,7 @@ class Spine:
                 and run.has_equal_positive_weights
             )
             self._do_merge_work(first_new, is_unread=is_unread)
+            self._merged_ahead = None
         except BaseException:  # an interrupt, or no memory
             self._refresh(0)
             raise
@@ -603,7 +626,7 @@ class Spine:
         """Merge the run at ``position`` with the one before it; open a merge if fuel is short."""
         older, newer = self._runs[position - 1], self._runs[position]
         if older.rows + newer.rows <= fuel:
-            merged = Run.merged(older, newer)
+            merged = self._find_merged(older, newer) or Run.merged(older, newer)
             self._runs[position - 1 : position + 1] = [merged] if merged.rows else []
             self._release(older, newer)
             return

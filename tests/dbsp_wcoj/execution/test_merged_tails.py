@@ -162,10 +162,32 @@ def test_a_tail_is_merged_with_a_delta_of_similar_size_if_one_weight_remains(del
 
 def test_a_spine_without_a_short_tail_is_read_as_it_is():
     spine = spine_of(rows_from(0, 9000), rows_from(9000, 100))
-    assert merge_tail(spine, build_run(rows_from(9900, 24), (0, 1))) is None
+    assert merge_tail(spine, build_run(rows_from(9900, 12), (0, 1))) is None
     assert merge_tail(Spine(), build_run(rows_from(0, 24), (0, 1))) is None
     # Merged with the only short run, the delta would have weights 1 and -1.
     assert merge_tail(spine, build_run(rows_from(0, 100, -1), (0, 1))) is None
+
+
+@pytest.mark.parametrize("weight", [1, -1])
+def test_a_spine_uses_the_sum_of_its_newest_run_and_the_delta(weight, monkeypatch):
+    merged_rows = []
+    merge_runs = Run.merged
+
+    def count_rows(older: Run, newer: Run) -> Run:
+        merged_rows.append(older.rows + newer.rows)
+        return merge_runs(older, newer)
+
+    monkeypatch.setattr(Run, "merged", staticmethod(count_rows))
+    spine = spine_of(rows_from(0, 9000), rows_from(9000, 700))
+    merged_rows.clear()
+    delta = build_run(rows_from(9100, 100, weight), (0, 1))
+    if weight > 0:
+        delta = build_run(rows_from(9800, 100), (0, 1))
+    assert merge_tail(spine, delta) is not None
+    spine.append(delta)
+    spine._check()
+    assert merged_rows == [800]
+    assert [run.rows for run in spine.runs] == [9000, 700 + 100 * weight]
 
 
 def test_runs_of_several_weights_are_merged_to_one_of_several_weights():
