@@ -66,14 +66,14 @@ class LocalCache:
     Args:
         folder: The folder of the copies. This process may remove any file in it, and folders
             beside it that are caches, too.
+        location: The directory of the object store, if the folder is in the user's cache folder.
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, location: str | None = None) -> None:
         #: The copies, and files that describe them, on the local disk.
         self.files = LocalFiles(folder, DEFAULT_STATE_MODE)
         self._last_sweep = 0.0
-        # The directory of the object store, if the folder is in the user's cache folder.
-        self._location: str | None = None
+        self._location = location
 
     @staticmethod
     def of(location: str) -> LocalCache:
@@ -83,9 +83,7 @@ class LocalCache:
         """
         base = os.environ.get("XDG_CACHE_HOME") or _home_folder() / ".cache"
         name = hashlib.sha256(location.encode()).hexdigest()[:24]
-        cache = LocalCache(Path(base) / "dbsp-wcoj" / "state" / name)
-        cache._location = location
-        return cache
+        return LocalCache(Path(base) / "dbsp-wcoj" / "state" / name, location=location)
 
     def __reduce__(self) -> tuple[Callable[[str], LocalCache], tuple[str]]:
         """Return the constructor and its argument, for `pickle`."""
