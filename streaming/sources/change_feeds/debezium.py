@@ -5,6 +5,8 @@
     {"before": {…}, "after": {…}, "source": {"db": …, "table": …}, "op": "u", "ts_ms": …}
     {"schema": {…}, "payload": {the same}}
 
+If there is a payload, it is the event: members beside it, other than ``schema``, are not read.
+
 ========  ==========================================================================
 op        change
 ========  ==========================================================================
