@@ -759,20 +759,20 @@ class Database:
 
         An interrupt (Ctrl-C in a callback) is raised after the others have got their changes.
         """
+        # A callback may subscribe to another view: it then gets the rows after all these steps.
+        deliveries = [
+            (subscription, changes)
+            for outputs in steps
+            for view, changes in outputs.items()
+            if changes.num_rows
+            for subscription in self._subscriptions.get(view, ())
+        ]
         interrupt: BaseException | None = None
-        for outputs in steps:
-            # A callback may subscribe to another view: it then gets the rows after this step.
-            deliveries = [
-                (subscription, changes)
-                for view, changes in outputs.items()
-                if changes.num_rows
-                for subscription in self._subscriptions.get(view, ())
-            ]
-            for subscription, changes in deliveries:
-                try:
-                    self._deliver_to(subscription, changes)
-                except BaseException as error:
-                    interrupt = interrupt or error
+        for subscription, changes in deliveries:
+            try:
+                self._deliver_to(subscription, changes)
+            except BaseException as error:
+                interrupt = interrupt or error
         if interrupt is not None:
             raise interrupt
 

@@ -42,9 +42,9 @@ class FrozenObjects:
             O(1), except for the first owner: O(frozen objects).
         """
         identity = id(owner)
-        if identity in self._owners:
-            return
         with self._lock:
+            if identity in self._owners:
+                return
             if not self._owners and not gc.get_freeze_count():
                 gc.freeze()
                 self._is_frozen = True

@@ -17,7 +17,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -180,15 +180,19 @@ class LocalFiles:
         """
         syncs: list[Callable[[], None]] = [partial(self.sync, name) for name in names]
         syncs += [partial(self.sync_folder, folder) for folder in folders]
-        try:
-            with ThreadPoolExecutor(MAX_PARALLEL_SYNCS) as executor:
-                results = [executor.submit(sync) for sync in syncs]
-        except RuntimeError:  # no thread could be started
+        results: list[Future[None]] = []
+        with (
+            contextlib.suppress(RuntimeError),  # no thread could be started
+            ThreadPoolExecutor(MAX_PARALLEL_SYNCS) as executor,
+        ):
             for sync in syncs:
-                sync()
-        else:
-            for result in results:
+                results.append(executor.submit(sync))
+        # A system may report only once that bytes were not written, so none is synced twice.
+        for result in results:
+            if not result.cancelled():
                 result.result()
+        for sync in syncs[len(results) :]:
+            sync()
 
     def read(self, name: str) -> memoryview:
         """Return the bytes of a file as private, writable memory."""

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from streaming.errors import ReplayError
+from streaming.errors import ReplayError, StateError
 from streaming.state.files import Files, MappableFiles
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import FileChecksum, Manifest, ProgramLink
@@ -61,11 +61,13 @@ class StoredTable:
         """Yield the rows of each file, one after the other.
 
         Raises:
-            StateDamagedError: A file is damaged.
-            OSError: The file system failed.
+            StateError: A file is damaged, or the file system failed.
         """
         for name, checksum in self.checksums.items():
-            content = read_verified(self.files, name, checksum)
+            try:
+                content = read_verified(self.files, name, checksum)
+            except OSError as error:
+                raise StateError(f"{self.files.location}/{name} cannot be read: {error}") from error
             yield read_parquet(content, f"{self.files.location}/{name}")
 
 

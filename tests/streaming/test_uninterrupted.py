@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from streaming.uninterrupted import run_uninterrupted
-from tests.streaming.sink.test_interrupts import Interrupted, interrupted
+from tests.support.interrupts import Interrupted, interrupted
 
 FILES = ("streaming/uninterrupted.py",)
 

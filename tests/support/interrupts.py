@@ -5,8 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
+
+ROOT = Path(__file__).parents[2]
 
 __all__ = ["Interrupted", "InterruptedAfter", "interrupted"]
 
@@ -40,6 +43,8 @@ def interrupted(line: int | None, files: tuple[str, ...]) -> Iterator[list[int]]
     As with Ctrl-C, only the thread of the caller is interrupted.
     """
     counted = [0]
+    missing = [name for name in files if not (ROOT / name).is_file()]
+    assert not missing, f"no such files: {missing}"
 
     def trace_call(frame: FrameType, event: str, argument: Any) -> Any:
         return trace_line if frame.f_code.co_filename.endswith(files) else None

@@ -25,7 +25,7 @@ resolve the same names, but cannot replace this module:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -66,6 +66,7 @@ __all__ = [
     "exchange_sides",
     "is_correlated",
     "is_outer_column",
+    "row_or_null",
     "scope_columns_of",
 ]
 
@@ -160,6 +161,12 @@ def exchange_sides(predicate: Expression, left_width: int, right_width: int) -> 
         return Column(column.index + (right_width if is_left else -left_width), column.type)
 
     return substitute(predicate, exchange)
+
+
+def row_or_null(row: Expression, values: Sequence[Expression]) -> Expression:
+    """Return NULL if all values of a row are NULL, else the row."""
+    are_null = functions.conjunction([functions.call("is_null", value) for value in values])
+    return functions.call("case", are_null, Literal(None, pa.null()), row)
 
 
 def _may_be_unmatched(row: exp.Column) -> bool:
@@ -311,10 +318,7 @@ class Scope:
             row = functions.call("make_struct", *parts)
             if not (self.source.is_postgres and _may_be_unmatched(node)):
                 return row
-            are_null = [functions.call("is_null", column.value) for column in columns]
-            return functions.call(
-                "case", functions.conjunction(are_null), Literal(None, pa.null()), row
-            )
+            return row_or_null(row, [column.value for column in columns])
 
     def columns_of_domain(self, domain: Domain, node: exp.Expr) -> tuple[Expression, ...]:
         """Return the columns of a domain of this or an enclosing query in the plan of the clause.

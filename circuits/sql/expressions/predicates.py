@@ -16,6 +16,7 @@ from sqlglot import exp
 
 from circuits.plan.expressions import Call, Expression, Literal
 from circuits.sql.binding.clause import Clause, Reader
+from circuits.sql.binding.scope import row_or_null
 from circuits.sql.expressions.casts import spark_cast
 from circuits.sql.expressions.json_functions.queries import read_is_json
 from circuits.sql.expressions.list_comparisons import (
@@ -113,10 +114,12 @@ def _read_row(clause: Clause, node: exp.Expr) -> Sequence[Expression] | None:
     if not isinstance(node, exp.Column):
         return None
     value = clause.read(node)
-    if isinstance(value, Call) and value.function == "case":  # NULL for a row without a match
-        value = value.arguments[-1]
-    if isinstance(value, Call) and value.function == "make_struct":
-        return value.arguments[1::2]
+    row = value.arguments[-1] if isinstance(value, Call) and value.arguments else value
+    for struct in (value, row):
+        if isinstance(struct, Call) and struct.function == "make_struct":
+            values = struct.arguments[1::2]
+            if struct is value or value == row_or_null(struct, values):
+                return values
     return None
 
 

@@ -568,15 +568,17 @@ class SqlSource:
                 )
 
     def _check_name_lengths(self) -> None:
+        names: dict[bytes, str] = {}  # by what PostgreSQL keeps of them
         for token in self.tokens:
             if token.token_type in (TokenType.VAR, TokenType.IDENTIFIER):
-                size = len(token.text.encode(errors="replace"))
-                if size > MAX_POSTGRES_NAME_BYTES:
+                name = token.text.casefold()
+                kept = name.encode(errors="replace")[:MAX_POSTGRES_NAME_BYTES]
+                if names.setdefault(kept, name) != name:
                     raise self.error_at(
                         token.start,
-                        f"a name of {size} bytes, of which PostgreSQL keeps the first "
-                        f"{MAX_POSTGRES_NAME_BYTES} only; give it a shorter name, or use another "
-                        "dialect",
+                        f"PostgreSQL keeps the first {MAX_POSTGRES_NAME_BYTES} bytes of a name, "
+                        "and those of another name are the same; give it a shorter name, or use "
+                        "another dialect",
                     )
 
     def _check_parentheses(self) -> None:

@@ -23,7 +23,7 @@ from circuits import (
 )
 from dbsp_wcoj.limits import StepLimits
 from streaming import Database, DatabaseError, StreamingError
-from tests.streaming.sink.test_interrupts import interrupted
+from tests.support.interrupts import interrupted
 from tests.support.simulated_files import Fault, SimulatedDisk
 
 TABLES = "CREATE TABLE t (k INT PRIMARY KEY, s TEXT); CREATE TABLE u (a INT, b INT)"

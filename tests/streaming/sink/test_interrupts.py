@@ -82,7 +82,7 @@ def test_without_a_directory_it_is_applied_once_or_the_sink_reports_its_lost_sta
 
 #: The files whose lines are interrupted while views change.
 CHANGE_FILES = (
-    "streaming/sink/uninterrupted.py",
+    "streaming/uninterrupted.py",
     "streaming/sink/view_changes.py",
     "streaming/state/program_change.py",
     "circuits/state/program_change.py",
