@@ -650,7 +650,7 @@ def test_the_rows_of_some_circuits_are_read_by_the_driver_and_the_plan_says_so(t
     for number, (reason, options) in enumerate(reasons.items()):
         circuit = compile_sql(text, {"p": SCHEMAS["p"]}, **options)
         sink = ViewSink(circuit, state_dir=tmp_path / str(number), mode="distributed", cells=2)
-        assert sink.explain().endswith(f"rows: read by the driver, because {reason}")
+        assert f"\nrows: read by the driver, because {reason}\njobs: " in sink.explain()
 
 
 def test_the_plan_shows_the_exchanges_of_a_job_and_the_rows_that_they_moved(tmp_path):
