@@ -434,7 +434,8 @@ class Writer:
         """Merge some older parts if there are too many of them, because the compactor is too slow.
 
         They are few, so that the step takes little more memory than these parts; with a memory
-        limit they are merged in files (`Compactor.merge_now`).
+        limit they are merged in files (`Compactor.merge_now`). Without the space for that, they
+        remain as they are.
         """
         size = min(segment_references.LEVEL_FANOUT, MAX_STORED_PARTS)
         if self._compactor is None or len(references) < MAX_STORED_PARTS or size < 2:
@@ -453,7 +454,11 @@ class Writer:
         file = f"{self._stem}-merged-{self._merge_count}.arrow"
         self._merge_count += 1
         self._written.append(file)
-        merged = self._compactor.merge_now(group, checksums, file)
+        try:
+            merged = self._compactor.merge_now(group, checksums, file)
+        except (OSError, MemoryError) as error:
+            log.warning("%d parts of the state were not merged: %s", size, error)
+            return
         references[first : first + size] = []
         if merged.reference is not None:
             references.insert(first, merged.reference)

@@ -208,6 +208,22 @@ def test_a_slow_compaction_does_not_let_a_step_merge_all_parts(tmp_path, memory_
     assert set(bag_of(sink.table("e")).values()) == {60}
 
 
+def test_a_step_goes_on_if_its_parts_cannot_be_merged(tmp_path, caplog):
+    files = CountedFiles(tmp_path)
+    sink, table = open_sink(files), next(batches())
+    full = OSError(28, "No space left on device")
+    with (
+        files.threads(1000),
+        patch.object(writer, "MAX_STORED_PARTS", 4),
+        patch.object(compaction.Compactor, "merge_now", side_effect=full),
+    ):
+        for number in range(12):
+            sink(Frame(table, "q"), number)
+        sink.close()
+    assert "parts of the state were not merged: [Errno 28] No space left" in caplog.text
+    assert set(bag_of(open_sink(files).table("e")).values()) == {12}
+
+
 def test_rows_that_cancel_leave_no_part(tmp_path):
     files = CountedFiles(tmp_path)
     sink = open_sink(files)
