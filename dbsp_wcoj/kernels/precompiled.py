@@ -14,12 +14,15 @@ be in a zip archive.
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import io
 import pickle
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,6 +31,8 @@ import numba
 from llvmlite import binding
 from numba.core import config
 from numba.core.caching import IndexDataCacheFile
+
+from dbsp_wcoj.kernels.source_stamps import have_sources_changed
 
 __all__ = ["BASELINES", "FOLDER", "KernelCacheFile"]
 
@@ -62,6 +67,10 @@ BASELINES: Final[Mapping[str, Baseline]] = {
 class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
     """The file of numba's cache for one kernel; what it lacks is read from the precompiled file.
 
+    Processes that compile a kernel at the same time, perhaps of two versions of this package, write
+    to one folder. numba numbers the files of machine code, so the file of one process can get the
+    content of another. Here the name of a file has a hash of what its content is for.
+
     Args:
         file: The file of numba's cache.
         name: The name of the kernel: the path of its module in this folder, and its function.
@@ -72,6 +81,27 @@ class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
         self.__dict__ |= file.__dict__
         self._source_stamp = source_stamp
         self._kernel = name
+
+    def save(self, key: Any, data: Any) -> None:
+        """Store machine code, unless it is of sources that have been replaced meanwhile."""
+        if have_sources_changed(self._kernel.rpartition(".")[0]):
+            return
+        content = f"{self._version} {self._source_stamp} {key}"
+        name = self._data_name(int.from_bytes(sha256(content.encode()).digest()[:8]))
+        self._save_data(name, data)
+        overloads = self._load_index() | {key: name}
+        self._save_index(overloads)
+        self._remove_others({self._index_name, *overloads.values()})
+
+    def _remove_others(self, names: Collection[str]) -> None:
+        """Remove the machine code of earlier sources; another process compiles what it lacks."""
+        # The names are FUNCTION-LINE.PYTHON.nbi and FUNCTION-LINE.PYTHON.NUMBER.nbc.
+        function, _, rest = self._index_name.rpartition("-")
+        python = rest.split(".")[1]
+        for path in Path(self._cache_path).glob(f"{glob.escape(function)}-*.{python}.*"):
+            if path.name not in names and path.suffix in (".nbi", ".nbc"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
 
     def load(self, key: Any) -> Any:
         """Return what `save` was given for this key; None if the kernel has to be compiled."""

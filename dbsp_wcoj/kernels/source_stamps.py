@@ -3,16 +3,25 @@
 numba compiles the functions that a kernel calls into the kernel, so its code depends on its own
 file and on those that this file imports, directly or not. Only files of this package matter. A
 kernel whose stamp has not changed need not be compiled again.
+
+If files are replaced while a process runs, as by an upgrade, the process goes on with the functions
+that it has imported. Machine code of them must not get the stamp of the new files
+(`have_sources_changed`).
 """
 
 import re
+import time
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Final
 
-__all__ = ["imported_modules", "source_stamp"]
+__all__ = ["have_sources_changed", "imported_modules", "source_stamp"]
+
+# When this process began to import the kernels.
+_IMPORT_TIME_NS: Final = time.time_ns()
 
 _ROOT: Final = __package__
 _IMPORT: Final = re.compile(
@@ -27,16 +36,35 @@ def source_stamp(module: str) -> str:
     Args:
         module: Its name below this package, as in ``join.sums``.
     """
+    digest = sha256()
+    for name in _all_modules(module):
+        source = _source(name)
+        digest.update(f"{name} {len(source)} ".encode() + source)
+    return digest.hexdigest()
+
+
+def have_sources_changed(module: str) -> bool:
+    """Return whether a file that `source_stamp` covers has changed since this process imported it.
+
+    Files in a zip archive are not checked.
+    """
+    places = [_find(name) for name in _all_modules(module)]
+    return any(
+        isinstance(place, Path)
+        and (not place.exists() or place.stat().st_ctime_ns > _IMPORT_TIME_NS)
+        for place in places
+    )
+
+
+@cache
+def _all_modules(module: str) -> tuple[str, ...]:
+    """Return the names of a module and of all that it imports, directly or not, sorted."""
     found, open_modules = {module}, [module]
     while open_modules:
         new = imported_modules(open_modules.pop()) - found
         found |= new
         open_modules += new
-    digest = sha256()
-    for name in sorted(found):
-        source = _source(name)
-        digest.update(f"{name} {len(source)} ".encode() + source)
-    return digest.hexdigest()
+    return tuple(sorted(found))
 
 
 @cache

@@ -55,7 +55,7 @@ def stamps_after(tmp_path, monkeypatch):
 
 
 def clear_caches() -> None:
-    for cached in ("source_stamp", "imported_modules", "_source", "_find"):
+    for cached in ("source_stamp", "imported_modules", "_all_modules", "_source", "_find"):
         getattr(source_stamps, cached).cache_clear()
 
 
