@@ -29,6 +29,7 @@ def run_uninterrupted(function: Callable[[], T]) -> T:
 
     Raises:
         BaseException: The error that the function raises; else the interrupt.
+        RuntimeError: No thread can be started; the function was not called.
 
     >>> run_uninterrupted(lambda: 1 + 1)
     2
@@ -52,18 +53,19 @@ def run_uninterrupted(function: Callable[[], T]) -> T:
     thread = Thread(target=run, name="dbsp-wcoj-change")
     interrupts: list[BaseException] = []
     while True:
-        # An interrupt after the start may be raised in any line, so all lines are in the block.
+        # An interrupt, also a second one, may be raised in any line, so all lines are in the block.
         try:
             if not interrupts:
                 thread.start()
+            else:
+                with lock:
+                    state["is_cancelled"] = not state["is_begun"]
+                if state["is_cancelled"]:
+                    break
             thread.join()
             break
         except BaseException as error:
             interrupts.append(error)
-            with lock:
-                state["is_cancelled"] = not state["is_begun"]
-            if state["is_cancelled"]:
-                raise
     if errors:
         raise errors[0]
     if interrupts:

@@ -171,7 +171,8 @@ class GivenRows:
             The step of the trace; None if the delta cancels itself.
 
         Raises:
-            As `load`.
+            As `load`. After an interrupt, the rows cannot be used any more: each later call raises
+            a `DbspWcojError`.
         """
         self._finish_load()
         step = self._prepare(delta)
@@ -184,7 +185,7 @@ class GivenRows:
         return self.trace.prepare(zset) if len(zset) else None
 
     def table(self) -> pa.Table:
-        """Return all rows, with the deltas; O(rows).
+        """Return all rows, with the deltas; O(n log n) in the rows.
 
         Before the first row is in the trace, it is the given table, with or without ``weight``;
         later it has the columns of the input and ``weight``.
@@ -201,11 +202,11 @@ class GivenRows:
         return self._schema.to_table(rows, self._codecs)
 
     def stored_rows(self, name: str, codecs: Codecs) -> StoredRows:
-        """Return the trace as a source of rows, like a trace of the state.
+        """Return the rows that are loaded as a source of rows, like a trace of the state.
 
         Args:
             name: The name of the source.
-            codecs: Encode the rows that are read.
+            codecs: The codecs of the reader; they encode the rows that are read.
         """
 
         def decode(rows: ZSet) -> ZSet:

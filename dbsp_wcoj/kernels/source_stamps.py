@@ -44,9 +44,10 @@ def source_stamp(module: str) -> str:
 
 
 def have_sources_changed(module: str) -> bool:
-    """Return whether a file that `source_stamp` covers has changed since this process imported it.
+    """Return whether a file that `source_stamp` covers may have changed since it was imported.
 
-    Files in a zip archive are not checked.
+    That is so if the file or its metadata changed after this process began to import kernels. Files
+    in a zip archive are not checked.
     """
     places = [_find(name) for name in _all_modules(module)]
     return any(

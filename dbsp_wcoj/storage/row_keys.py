@@ -144,14 +144,15 @@ class KeyLayout:
 class RowKeySet:
     """A set of keys to which sorted batches are added.
 
-    State: a few sorted arrays of geometrically growing sizes; or, once it takes no more memory, a
-    bitmap of all possible keys.
+    State: a few sorted arrays of geometrically growing sizes; or, once it takes no more memory or
+    at most `MAX_SMALL_BITS`, a bitmap of all possible keys.
 
     Args:
         key_bits: The number of bits of a key.
 
     Complexity:
-        Amortised O(log n) per added key; O(log n) per key that is searched. O(1) in a bitmap.
+        Amortised O(log n) per added key of a large batch, O(log^2 n) for a lone key, which is
+        searched in O(log n) arrays; O(1) in a bitmap.
 
     >>> keys = RowKeySet(3)
     >>> keys.add_absent(np.array([1, 5])).tolist(), keys.add_absent(np.array([5, 7])).tolist()
@@ -204,15 +205,17 @@ class RowKeySet:
         after: int,
         max_weight: int,
     ) -> tuple[Int64Array, int] | None:
-        """Add the rows of an iteration in one pass; None, without a change, if they do not fit.
+        """Add the rows of an iteration in one pass; None, without new keys, if they do not fit.
 
-        They fit if the set is a bitmap and its keys have at most 32 bits, if they have one
-        iteration, the last column, and if their weights are positive.
+        They fit if the set is a bitmap, or becomes one, if they have one iteration, the last
+        column, and if their weights are positive. The caller ensures that keys have at most 32
+        bits.
 
         Args:
             rows: At least one row.
-            words: The lowest value and the bits of each column, as the layout of the keys has them.
-            keys: The keys are written to it.
+            words: The lowest value and the bits of each column, as the layout of the keys has them;
+                of shape ``(2, columns)``, without the iteration.
+            keys: The keys are written to it; of shape ``(rows,)``.
             after: The iteration of the rows must be later.
             max_weight: Their weights must not be greater.
 

@@ -1,11 +1,17 @@
 """Describe a distributed plan as text, stage by stage, as it runs.
 
-For each stage the text shows the operator, the relations and their sources, the grid with the share
-of each variable, the number of cells that receive and keep a row, with the bytes that are sent for
-it, the expected load of a cell relative to the ideal (all rows divided by all cells), the actual
-loads of the cells in the state, the rows that they keep by the lateness of inputs, the rows and
-bytes that the last job has exchanged before it, and the heavy values with the parts that their rows
-are split into. Then follow the views, and the exchanges and Spark jobs of a micro-batch.
+For each stage, the text shows
+
+- the operator, and the relations with their sources;
+- the grid, with the share of each variable;
+- the number of cells that receive and keep a row, and the bytes that are sent for it;
+- the expected load of a cell relative to the ideal (all rows divided by all cells), and the loads
+  of the cells in the state;
+- the rows that cells keep by the lateness of inputs;
+- the rows and bytes that the last job has exchanged before the stage;
+- the heavy values, with the parts that their rows are split into.
+
+Then follow the views, and the exchanges and Spark jobs of a micro-batch.
 
 The bytes of a row follow from its columns: 8 for a column that is sent as a code, and an assumed
 length of texts (`row_bytes`). They do not include the headers of packets.

@@ -25,7 +25,7 @@ are merged.
 With a memory limit, look-ups search the parts, so neighbouring large ones are merged before their
 level is full, when nothing else is due (`streaming.state.segment_references`).
 
-A compaction that fails for want of space or memory is tried again later. Large files that no
+A compaction that fails with an OSError or MemoryError is tried again later. Large files that no
 version names any more are removed in the background, too: to free the blocks of a file of 200 MB
 takes a tenth of a second.
 
@@ -234,6 +234,7 @@ class Compactor:
         Raises:
             StateDamagedError: A part is damaged.
             OSError: The file system failed.
+            MemoryError: The rows of the merge do not fit in memory.
         """
         reader = PartReader(self._files, checksums, self._mappable_files)
         task = _Task(self._files, reader, group, file, mappable_files=self._mappable_files)

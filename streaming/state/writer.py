@@ -457,7 +457,7 @@ class Writer:
         try:
             merged = self._compactor.merge_now(group, checksums, file)
         except (OSError, MemoryError) as error:
-            log.warning("%d parts of the state were not merged: %s", size, error)
+            log.warning("%d parts of %r were not merged: %s", size, name_of_parts(key), error)
             return
         references[first : first + size] = []
         if merged.reference is not None:

@@ -270,8 +270,6 @@ class SqlTarget:
         try:
             writing = _TableWrite(self, delta, dialect)
             action(writing, connection)
-            self._release(connection, dialect)
-            return None
         except BaseException as error:  # an interrupt leaves no open transaction, either
             # An error of the view or the table, or an interrupt, is no failure of the database.
             # The state directory may fail, too, while parts are read.
@@ -292,6 +290,12 @@ class SqlTarget:
                 is_commit_unknown=is_lost and writing is not None and writing.is_committing,
                 found_committed=writing.found_committed if writing is not None else None,
             )
+        if not dialect.keeps_connection:
+            try:
+                connection.close()
+            except Exception as error:  # the transaction has been committed
+                log.warning("a connection was not closed: %s", redact(str(error)))
+        return None
 
     def _connection_failure(self, error: Exception) -> _Failure:
         """Return why no connection could be opened."""
@@ -369,10 +373,6 @@ class SqlTarget:
         if dialect.keeps_connection:
             self._connection = connection
         return connection, dialect
-
-    def _release(self, connection: Any, dialect: Dialect) -> None:
-        if not dialect.keeps_connection:
-            connection.close()
 
     def _abandon(self, connection: Any, dialect: Dialect) -> bool:
         """Roll back the transaction and close; return whether the connection was lost."""

@@ -53,12 +53,13 @@ def test_an_error_of_the_call_is_raised_rather_than_an_interrupt():
         run_uninterrupted(fail)
 
 
-def test_an_interrupt_during_the_call_is_raised_after_it(monkeypatch):
+@pytest.mark.parametrize("interrupts", [1, 2, 3])
+def test_an_interrupt_during_the_call_is_raised_after_it(monkeypatch, interrupts):
     calls = []
     join = threading.Thread.join
 
     def interrupted_join(thread, timeout=None):
-        if not calls:
+        if len(calls) < interrupts:
             calls.append("interrupt")
             raise Interrupted
         join(thread, timeout)
@@ -80,4 +81,4 @@ def test_an_interrupt_during_the_call_is_raised_after_it(monkeypatch):
     monkeypatch.setattr(threading.Thread, "start", start_and_wait)
     with pytest.raises(Interrupted):
         run_uninterrupted(change)
-    assert calls == ["interrupt", "ended"]
+    assert calls == ["interrupt"] * interrupts + ["ended"]

@@ -218,7 +218,9 @@ def _parse_join_or_set_operation(parser: Any, select: exp.Select) -> exp.Select 
     join = parser._parse_join()
     if join is None:
         return None
-    if not _is_plain(select) or select.args.get("where"):
+    # The generators of LATERAL VIEW are before the join, which adds rows that have no lists.
+    has_generators = join.side in ("RIGHT", "FULL") and select.args.get("laterals")
+    if not _is_plain(select) or select.args.get("where") or has_generators:
         select = _wrap(select)
     select.append("joins", join)
     return select

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Final
@@ -33,7 +34,7 @@ FIXED_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
 def read_settings(
     texts: Collection[str], job_settings: Mapping[str, str], checks: Checks
 ) -> dict[str, str]:
-    """Combine the settings of the command line with those of the job file, which they replace.
+    """Return the settings of the job file; each key of the command line is added, or replaces one.
 
     Args:
         texts: The values of ``--conf``.
@@ -45,8 +46,10 @@ def read_settings(
         key, separator, value = text.partition("=")
         with checks.check():
             if not separator:
+                # The text may have a secret, after a space or a colon.
+                shown = re.split(r"[^\w.-]", key, maxsplit=1)[0]
                 raise EventsError(
-                    f"--conf {key}: write KEY=VALUE, as in spark.jars.packages=GROUP:NAME:VERSION"
+                    f"--conf {shown}: write KEY=VALUE, as in spark.jars.packages=GROUP:NAME:VERSION"
                 )
             check_setting(key, label=f"--conf {key}")
             if key in settings:

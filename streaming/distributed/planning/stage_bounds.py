@@ -6,10 +6,11 @@
                                                                   watermarks (`state_bounds`)
     cell of a stage           its part of T, the same column, and the same bound
 
-A cell has only some rows of an input, so it cannot compute the watermark. The driver knows the
-watermarks after the step before the cells step, because it applies the options of inputs. It sends
-each cell the values of its bounds: a few numbers. So cells keep what the operators of one process
-keep, and by the law of `circuits.runtime.state_bounds` the results are the same.
+A cell has only some rows of an input, so it cannot compute the watermark. The driver applies the
+options of inputs, so it knows the watermarks that hold after a micro-batch before any cell begins
+its step. It sends each cell the values of its bounds: a few numbers. So cells keep what the
+operators of one process keep, and the results are the same, because dropped rows change no output
+(`circuits.runtime.state_bounds`).
 
 A cell drops rows when it steps, and a cell without rows does not step. So the copies of a row of a
 join may be dropped in some cells and not yet in others. Whoever reads all cells of a join drops the

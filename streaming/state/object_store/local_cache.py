@@ -3,7 +3,8 @@
 The data files of versions never change, so a copy is as good as the object. A sink that merges
 files, or starts again on the same machine, reads the copies; large ones are memory-mapped. With a
 memory limit, large files are maps of their copies. Each copy has a file with the checksum of its
-content, so a damaged copy counts as missing::
+content, so a damaged copy counts as missing when it is read. A map compares the size only; who maps
+a copy verifies its content (`streaming.state.mapped.trusted_files`)::
 
     <cache folder>/data/00000000000000000007-c1f78a08aaf0-0.arrow         the copy
     <cache folder>/checksums/00000000000000000007-c1f78a08aaf0-0.arrow    561bacaf
@@ -12,13 +13,14 @@ Only files in ``data/`` are copied. The cache is not much larger than the state:
 
 - A listing of ``data/`` removes the copies of files that the object store does not have any more.
   Each commit of a driver makes one.
-- The tasks of executors make no listing. Each removes the copies of the files that the new version
-  of its cell does not name. If a cell is stepped on another machine later, its copies remain. They
-  are removed when they were not used for `UNUSED_COPY_SECONDS`.
+- The tasks of a micro-batch make no listing. Each removes the copies of the files that the new
+  version of its cell does not name. If a cell is stepped on another machine later, its copies
+  remain. They are removed when they were not used for `UNUSED_COPY_SECONDS`.
 
-Once a day, a driver removes each cache that was not used for `UNUSED_CACHE_DAYS`: its job runs
-elsewhere, or no more. The time of the cache folder says when it was used last. The time of a file
-with a checksum says when its copy was used last, to within `MARK_SECONDS`.
+Once a day, each process removes the caches beside its own that were not used for
+`UNUSED_CACHE_DAYS`: their jobs run elsewhere, or no more. It does so in the user's cache folder
+only, where nothing but caches is. The time of the cache folder says when it was used last. The time
+of a file with a checksum says when its copy was used last, to within `MARK_SECONDS`.
 
 Errors of the local disk are ignored, because the object store has everything. Only a file that must
 be mapped needs its copy.
@@ -64,8 +66,7 @@ class LocalCache:
     """Copies of the data files of one directory of an object store.
 
     Args:
-        folder: The folder of the copies. This process may remove any file in it, and folders
-            beside it that are caches, too.
+        folder: The folder of the copies. This process may remove any file in it.
         location: The directory of the object store, if the folder is in the user's cache folder.
     """
 
@@ -219,6 +220,7 @@ class LocalCache:
             os.utime(folder)
         except OSError:  # there is no cache
             return
+        self._remove_unused_caches()
         for name, used in self._list_uses().items():
             is_temporary = name.endswith(TEMPORARY_SUFFIX)
             if now - used > (UNFINISHED_COPY_SECONDS if is_temporary else UNUSED_COPY_SECONDS):
@@ -228,6 +230,8 @@ class LocalCache:
         """Record once a day that this cache is in use, and remove the others that are not."""
         now = time.time()
         folder = Path(self.files.location)
+        if self._location is None:  # beside it, there may be folders of any kind
+            return
         if now - self._last_sweep < SECONDS_PER_DAY or not folder.is_dir():
             return
         self._last_sweep = now

@@ -55,6 +55,7 @@ QUERIES = [
     "SELECT (FROM o |> AGGREGATE max(a)) AS m, y FROM t",
     "FROM t, o |> WHERE x = a |> SELECT b",
     "FROM t LATERAL VIEW explode(array(1, 2)) AS z |> WHERE z = x |> SELECT y, z",
+    "FROM t LATERAL VIEW explode(array(x, 2)) AS z |> RIGHT JOIN o ON x = a",
 ]
 
 

@@ -311,7 +311,7 @@ def test_settings_of_spark_that_are_not_valid_are_reported_without_values(tmp_pa
     status, out, errors = invoke(
         write_job(tmp_path, JOB + text),
         *("--check", "--conf", "spark.password", "--conf", "token=x", "--conf", "spark.a=1"),
-        *("--conf", "spark.a=x"),
+        *("--conf", "spark.a=x", "--conf", "spark.b.key: hidden"),
     )
     assert (status, out) == (2, "")
     for part in (
@@ -321,9 +321,11 @@ def test_settings_of_spark_that_are_not_valid_are_reported_without_values(tmp_pa
         "--conf spark.password: write KEY=VALUE",
         "--conf token: Spark ignores a setting whose name does not begin with spark.",
         "--conf spark.a is given twice",
+        "--conf spark.b.key: write KEY=VALUE",
     ):
         assert errors.count(part) == 1, errors
-    assert errors.count("\n") == 6 and "=x" not in errors
+    assert errors.count("\n") == 7
+    assert "=x" not in errors and "hidden" not in errors
 
 
 def test_spark_starts_with_the_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

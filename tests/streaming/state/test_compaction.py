@@ -220,7 +220,7 @@ def test_a_step_goes_on_if_its_parts_cannot_be_merged(tmp_path, caplog):
         for number in range(12):
             sink(Frame(table, "q"), number)
         sink.close()
-    assert "parts of the state were not merged: [Errno 28] No space left" in caplog.text
+    assert "were not merged: [Errno 28] No space left" in caplog.text
     assert set(bag_of(open_sink(files).table("e")).values()) == {12}
 
 

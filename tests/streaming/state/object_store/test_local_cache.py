@@ -107,7 +107,7 @@ def test_copies_that_were_not_used_for_a_day_are_removed_where_nothing_is_listed
 
 
 def test_a_cache_that_executors_use_is_not_removed_by_the_driver_of_another_job(tmp_path):
-    used, other = LocalCache(tmp_path / "used"), LocalCache(tmp_path / "other")
+    used, other = (LocalCache(tmp_path / n, location=f"s3://{n}") for n in ("used", "other"))
     for cache in (used, other):
         cache.write("data/a", [b"content"])
     month_ago = time.time() - (local_cache.UNUSED_CACHE_DAYS + 1) * local_cache.SECONDS_PER_DAY

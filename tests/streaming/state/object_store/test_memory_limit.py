@@ -153,7 +153,7 @@ def test_a_limit_without_a_cache_is_refused(location):
 
 def test_caches_that_no_job_uses_are_removed(location, monkeypatch, tmp_path):
     folder = tmp_path / "state"
-    caches = [LocalCache(folder / name) for name in ("old", "new", "own")]
+    caches = [LocalCache(folder / name, location=name) for name in ("old", "new", "own")]
     for cache in caches:
         cache.write("data/a", [b"content"])
     (folder / "other").mkdir()  # it is not a cache
@@ -165,8 +165,19 @@ def test_caches_that_no_job_uses_are_removed(location, monkeypatch, tmp_path):
     assert bytes(caches[2].read("data/a")) == b"content"
 
 
+def test_a_cache_in_a_folder_of_its_own_removes_nothing_beside_it(tmp_path):
+    cache, state = LocalCache(tmp_path / "cache"), tmp_path / "state"
+    (state / "data").mkdir(parents=True)
+    cache.write("data/a", [b"content"])
+    os.utime(state, (0, 0))
+    cache.keep_only("data", ["data/a"])
+    os.utime(tmp_path / "cache", (0, 0))
+    cache.remove_unused()
+    assert (state / "data").is_dir()
+
+
 def test_a_broken_link_beside_the_caches_does_not_keep_unused_ones(monkeypatch, tmp_path):
-    caches = [LocalCache(tmp_path / name) for name in ("own", "unused")]
+    caches = [LocalCache(tmp_path / name, location=name) for name in ("own", "unused")]
     for cache in caches:
         cache.write("data/a", [b"content"])
     (tmp_path / "broken").symlink_to(tmp_path / "missing")
