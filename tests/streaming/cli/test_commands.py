@@ -567,7 +567,7 @@ def test_declared_options_are_the_parameters_of_each_command() -> None:
         expected = set(signature(function).parameters)
         if name == "run":  # it passes the other options on
             run_options = {field.name for field in fields(RunOptions)}
-            expected |= run_options - {"sources", "sinks", "labels"} | {"context"}
+            expected |= run_options - {"sources", "sinks", "labels", "spark_settings"} | {"context"}
             expected -= {"explicit", "other_options"}
         assert options == expected, name
 
