@@ -81,10 +81,11 @@ class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
         self.__dict__ |= file.__dict__
         self._source_stamp = source_stamp
         self._kernel = name
+        self._module = name.rpartition(".")[0]
 
     def save(self, key: Any, data: Any) -> None:
         """Store machine code, unless it is of sources that have been replaced meanwhile."""
-        if have_sources_changed(self._kernel.rpartition(".")[0]):
+        if have_sources_changed(self._module):
             return
         content = f"{self._version} {self._source_stamp} {key}"
         name = self._data_name(int.from_bytes(sha256(content.encode()).digest()[:8]))
@@ -104,7 +105,12 @@ class KernelCacheFile(IndexDataCacheFile):  # type: ignore[misc]
                     path.unlink()
 
     def load(self, key: Any) -> Any:
-        """Return what `save` was given for this key; None if the kernel has to be compiled."""
+        """Return what `save` was given for this key; None if the kernel has to be compiled.
+
+        It has to if its sources were replaced since this process has imported them.
+        """
+        if have_sources_changed(self._module):
+            return None
         cached = super().load(key)
         if cached is not None:
             return cached

@@ -5,8 +5,8 @@ file and on those that this file imports, directly or not. Only files of this pa
 kernel whose stamp has not changed need not be compiled again.
 
 If files are replaced while a process runs, as by an upgrade, the process goes on with the functions
-that it has imported. Machine code of them must not get the stamp of the new files
-(`have_sources_changed`).
+that it has imported. Machine code of them must not get the stamp of the new files, and machine code
+of the new files does not fit them (`have_sources_changed`).
 """
 
 import re
@@ -50,11 +50,11 @@ def have_sources_changed(module: str) -> bool:
     in a zip archive are not checked.
     """
     places = [_find(name) for name in _all_modules(module)]
-    return any(
-        isinstance(place, Path)
-        and (not place.exists() or place.stat().st_ctime_ns > _IMPORT_TIME_NS)
-        for place in places
-    )
+    try:
+        times = [place.stat().st_ctime_ns for place in places if isinstance(place, Path)]
+    except FileNotFoundError:
+        return True
+    return max(times, default=0) > _IMPORT_TIME_NS
 
 
 @cache

@@ -38,6 +38,7 @@ them. Readers of an earlier state use an overlay (`dbsp_wcoj.values.overlay`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -237,7 +238,8 @@ class Interner:
                 codes[rows] = self._intern(*self._rows_to_strings(array[:, rows]), None)
                 later = count - start - INTERNED_ROWS
                 if later > 0 and len(array):
-                    self._reserve_rows(self._size - size, later, len(array))
+                    with suppress(MemoryError):  # the rows may need less than is reserved
+                        self._reserve_rows(self._size - size, later, len(array))
         except BaseException:
             self._remove_latest(size_before)
             raise

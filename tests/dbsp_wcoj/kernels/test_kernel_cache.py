@@ -64,8 +64,11 @@ def test_code_of_earlier_sources_is_removed(tmp_path):
     assert (new.load(KEY), new.load(OTHER_KEY)) == ("new", "other")
 
 
-def test_code_of_sources_that_were_replaced_is_not_stored(tmp_path, monkeypatch):
+def test_code_of_sources_that_were_replaced_is_neither_stored_nor_loaded(tmp_path, monkeypatch):
+    cache_file(tmp_path, "new").save(KEY, "new")
+    before = names_in(tmp_path)
     source = Path(source_stamps.__file__).parent / "storage" / "key_sets.py"
     monkeypatch.setattr(source_stamps, "_IMPORT_TIME_NS", source.stat().st_ctime_ns - 1)
     cache_file(tmp_path, "old").save(KEY, "old")
-    assert not names_in(tmp_path)
+    assert names_in(tmp_path) == before
+    assert cache_file(tmp_path, "new").load(KEY) is None

@@ -267,6 +267,19 @@ def test_similar_strings_do_not_cluster_in_the_slots(size):
         assert (edges[1::2] - edges[::2]).max() < 150
 
 
+def test_rows_are_added_without_the_memory_that_would_be_reserved_for_later_ones(monkeypatch):
+    interner = Interner(words=2)
+    monkeypatch.setattr(interner_module, "INTERNED_ROWS", 2)
+
+    def no_memory(*arguments):
+        raise MemoryError
+
+    monkeypatch.setattr(Interner, "_reserve_rows", no_memory)
+    columns = np.array([[1, 2, 1, 3, 2], [5, 5, 5, 5, 5]])
+    assert interner.intern_rows(columns).tolist() == [0, 1, 0, 2, 1]
+    interner._check()
+
+
 def test_an_error_during_an_insertion_does_not_change_the_interner(monkeypatch):
     interner = Interner()
     interner.intern(*offsets_and_bytes([b"a", b"b"]))
