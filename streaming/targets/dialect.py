@@ -53,6 +53,7 @@ class Dialect(Protocol):
     name: str
     placeholder: str
     keeps_connection: bool  # whether a connection serves several micro-batches
+    ignores_case: bool  # whether quoted names of tables that differ in case only are one table
 
     def quoted(self, name: str) -> str:
         """Return an identifier in the form for a statement with placeholders."""

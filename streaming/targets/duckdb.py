@@ -51,6 +51,7 @@ class DuckDb:
     name = "DuckDB"
     placeholder = "?"
     keeps_connection = False
+    ignores_case = True
 
     def quoted(self, name: str) -> str:
         return quote_name(name)

@@ -79,6 +79,7 @@ class Postgres:
     name = "PostgreSQL"
     placeholder = "%s"
     keeps_connection = True
+    ignores_case = False
 
     def quoted(self, name: str) -> str:
         size = len(name.encode())

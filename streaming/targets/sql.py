@@ -436,6 +436,7 @@ class _TableWrite:
         self.delta = replace(delta, table=table)
         self.dialect = dialect
         self.name = target.name_for(delta.view)
+        self._recorded_name = self.name  # may differ in case, if that makes no other table
         self.schema = target.schema
         self.table = self._qualify(self.name)
         self._batches_name = target.batches
@@ -510,13 +511,17 @@ class _TableWrite:
     def _read_records(self, cursor: Any) -> list[tuple[str, str, int]]:
         """Return the state id, view and last micro-batch of each record of the table."""
         state, view, table, batch = map(self.dialect.quoted, BATCH_RECORD_COLUMNS)
+        sides = [table, self.dialect.placeholder]
+        if self.dialect.ignores_case:
+            sides = [f"lower({side})" for side in sides]
         cursor.execute(
-            f"SELECT {state}, {view}, {batch} FROM {self.batches} "
-            f"WHERE {table} = {self.dialect.placeholder}",
+            f"SELECT {state}, {view}, {batch}, {table} FROM {self.batches} "
+            f"WHERE {' = '.join(sides)}",
             (self.name,),
         )
-        records: list[tuple[str, str, int]] = cursor.fetchall()
-        return records
+        rows: list[tuple[str, str, int, str]] = cursor.fetchall()
+        self._recorded_name = rows[0][3] if rows else self.name
+        return [row[:3] for row in rows]
 
     def _check_only_view(self, records: Sequence[tuple[str, str, int]]) -> None:
         """Check that no other view is written to the table.
@@ -578,7 +583,7 @@ class _TableWrite:
             f"({', '.join([placeholder] * 4)}) ON CONFLICT ({', '.join(columns[:3])}) "
             f"DO UPDATE SET {columns[3]} = excluded.{columns[3]} "
             f"WHERE {self.batches}.{columns[3]} < excluded.{columns[3]}",
-            (delta.state_id, delta.view, self.name, delta.batch_id),
+            (delta.state_id, delta.view, self._recorded_name, delta.batch_id),
         )
         self.found_committed = self.dialect.changed_row_count(cursor) <= 0
         if self.found_committed:
@@ -595,7 +600,7 @@ class _TableWrite:
         columns = [self.dialect.quoted(name) for name in BATCH_RECORD_COLUMNS]
         where = " AND ".join(f"{column} = {self.dialect.placeholder}" for column in columns)
         for state_id, view, batch_id in records:
-            record = (state_id, view, self.name, batch_id)
+            record = (state_id, view, self._recorded_name, batch_id)
             cursor.execute(f"DELETE FROM {self.batches} WHERE {where}", record)
 
     def _columns(self) -> dict[str, str]:

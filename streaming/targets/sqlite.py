@@ -59,6 +59,7 @@ class Sqlite:
     name = "SQLite"
     placeholder = "?"
     keeps_connection = False
+    ignores_case = True
 
     def quoted(self, name: str) -> str:
         return quote_name(name)

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -181,6 +182,21 @@ def test_an_emptied_table_of_one_view_does_not_accept_another(tmp_path):
     place.drop()
     place.target("v").write(change(2, TWO, NO_BATCH, "upsert", "w"))
     assert place.rows() == Counter({(2, "a", 0.5): 1})
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "duckdb"])
+@pytest.mark.parametrize("mode", ["delta", "upsert", "complete"])
+def test_names_that_differ_in_case_are_one_table(tmp_path, kind, mode):
+    def target(name):
+        connect = sqlite3.connect if kind == "sqlite" else duckdb.connect
+        return SqlTarget(lambda: connect(str(tmp_path / "t.db")), name)
+
+    target("Cities").write(change(0, ONE, NO_BATCH, mode))
+    with pytest.raises(TargetError, match=r"\{view\} in the"):
+        target("cities").write(change(1, TWO, NO_BATCH, mode, "w"))
+    for batch in (1, 1, 2):
+        target("CITIES").write(change(batch, TWO, batch - 1, mode))
+    assert target("cities").last_batch(change(3, TWO, 2, mode)) == 2
 
 
 MODES = [("delta", ()), ("upsert", ("k",)), ("upsert", ("s",)), ("complete", ())]
