@@ -159,6 +159,7 @@ class Compactor:
         self._is_result_read = False
         # True if the next task is to write a dictionary, or all parts of an arrangement, again.
         self._must_rewrite = False
+        self._is_rewrite = False  # whether the running compaction is for `reclaim_space`
         # The files that are removed next, and the thread that is removing earlier ones.
         self._unused_files: list[str] = []
         self._removal: RunningThread | None = None
@@ -253,8 +254,8 @@ class Compactor:
     ) -> None:
         """Write a dictionary or arrangement again of which much was removed.
 
-        If another compaction is running, this is done after it, at a later call: until then,
-        `after_commit` starts no other one.
+        If another compaction is running, also one of a part of these rows, this is done after it,
+        at a later call: until then, `after_commit` starts no other one.
 
         Args:
             manifest: The current version, whose step is committed.
@@ -284,8 +285,8 @@ class Compactor:
     ) -> None:
         if self._task is None and not self._steps_to_wait:
             checksums = {part.file: manifest.files[part.file] for part in group.references}
-            self._merge_parts(group, checksums, file_name())
-        elif self._task is None or self._task.group.key != group.key:
+            self._merge_parts(group, checksums, file_name(), is_rewrite=True)
+        elif not self._rewrites(group.key):
             self._must_rewrite = True
 
     def _rewrite_dictionaries(
@@ -310,10 +311,15 @@ class Compactor:
                         file_name(),
                         values,
                         mappable_files=self._mappable_files,
-                    )
+                    ),
+                    is_rewrite=True,
                 )
-            elif self._task is None or self._task.group.key != group.key:
+            elif not self._rewrites(group.key):
                 self._must_rewrite = True
+
+    def _rewrites(self, key: StateKey) -> bool:
+        """Return whether the running compaction writes all parts of a key again."""
+        return self._task is not None and self._is_rewrite and self._task.group.key == key
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files that no version names, in the background.
@@ -391,18 +397,24 @@ class Compactor:
         return groups
 
     def _merge_parts(
-        self, group: PartGroup, checksums: Mapping[str, FileChecksum], file: str
+        self,
+        group: PartGroup,
+        checksums: Mapping[str, FileChecksum],
+        file: str,
+        *,
+        is_rewrite: bool = False,
     ) -> None:
         reader = PartReader(self._files, checksums, self._mappable_files)
         mappable_files = self._mappable_files
-        self._run_task(_Task(self._files, reader, group, file, mappable_files=mappable_files))
+        task = _Task(self._files, reader, group, file, mappable_files=mappable_files)
+        self._run_task(task, is_rewrite=is_rewrite)
 
-    def _run_task(self, task: _Task) -> None:
+    def _run_task(self, task: _Task, *, is_rewrite: bool) -> None:
         thread = self._run(task.run)
         if thread is None:
             self._steps_to_wait = STEPS_AFTER_FAILURE
         else:
-            self._task, self._thread = task, thread
+            self._task, self._thread, self._is_rewrite = task, thread, is_rewrite
 
     def _run(self, function: Callable[[], None]) -> RunningThread | None:
         """Run a function in the background; return None if there is no thread for it."""

@@ -57,10 +57,11 @@ def test_a_run_uses_columns_and_keys_of_the_program(program: Path) -> None:
         [],
         explicit=(),
         checks=checks,
+        conf=[],
         **dict.fromkeys(
             name
             for name in RunOptions.__dataclass_fields__
-            if name not in ("query", "sources", "sinks", "labels")
+            if name not in ("query", "sources", "sinks", "labels", "spark_settings")
         ),
     )
     source = options.sources["pay"]

@@ -48,7 +48,7 @@ class SinkWithClock:
 
 @pytest.fixture
 def world(tmp_path, monkeypatch):
-    monkeypatch.setattr(ViewSink, "_publish", lambda *_: None)
+    monkeypatch.setattr(ViewSink, "_publish", lambda *_, **__: None)
     return SinkWithClock(tmp_path / "state")
 
 

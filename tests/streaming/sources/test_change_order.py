@@ -116,10 +116,10 @@ def run(source, **more):
         "query": QUERY, "source": [source], "once": True, "bad_rows": "fail", "threads": 1,
         "formula": "collapsed", "memory": "1g", "state_mode": "700", "log_format": "text",
         "dialect": "duckdb", "ui_host": "127.0.0.1", "ui_port": PAGE_PORT,
-        "metrics_host": "127.0.0.1",
+        "metrics_host": "127.0.0.1", "conf": [],
     }  # fmt: skip
     names = {field.name for field in fields(RunOptions)} - {"sources", "sinks", "labels"}
-    names -= {"dead_letter_days", "dead_letter_size"}
+    names -= {"dead_letter_days", "dead_letter_size", "spark_settings"}
     run_module.run(explicit=(), **{**dict.fromkeys({*names, "sink"}), **options, **more})
 
 
