@@ -161,8 +161,14 @@ def comparison_tables(results: Mapping[str, Result]) -> str:
 
 
 def all_tables(results: Mapping[str, Result]) -> str:
-    """Render benchmarks/README.md: claim, conditions, plots and tables of every result."""
-    return "\n".join(_section(name, result, results) for name, result in results.items())
+    """Render benchmarks/README.md: claim, conditions, plots and tables of every result.
+
+    The versions that most results have are stated once.
+    """
+    all_versions = [_versions(result) for result in results.values()]
+    usual = max(all_versions, key=all_versions.count, default="")
+    sections = [_section(name, result, results, usual) for name, result in results.items()]
+    return "\n".join([f"Versions, where a result names no others: {usual}.\n", *sections])
 
 
 def with_tables(page: str, tables: str, name: str = "README.md") -> str:
@@ -185,7 +191,7 @@ def _captioned_table(selection: Selection, results: Mapping[str, Result]) -> str
     return f"{selection.caption}:\n\n{_table(selection.rows(results))}"
 
 
-def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
+def _section(name: str, result: Result, results: Mapping[str, Result], usual_versions: str) -> str:
     lines = [f"### {SECTIONS.get(name, name)}", "", _claim(result), ""]
     for chart in charts_with_data(results):
         if chart.result == name:
@@ -193,7 +199,7 @@ def _section(name: str, result: Result, results: Mapping[str, Result]) -> str:
     for title, rows in result.tables.items():
         if rows:
             lines += _table_or_fold(title, rows)
-    return "\n".join([*lines, *_conditions(name, result)])
+    return "\n".join([*lines, *_conditions(name, result, usual_versions=usual_versions)])
 
 
 def _machines(results: Mapping[str, Result]) -> Iterator[str]:
@@ -222,8 +228,22 @@ def _claim(result: Result) -> str:
     return result.claim if result.claim.endswith(".") else f"{result.claim}."
 
 
-def _conditions(name: str, result: Result, table: str = "") -> Iterator[str]:
-    """Yield the command and the facts of a result; or of a table, if another run measured it."""
+def _versions(result: Result) -> str:
+    """Return the versions of the packages of a run."""
+    return ", ".join(
+        f"{name} {value}"
+        for name, value in result.machine.items()
+        if isinstance(value, str) and value[:1].isdigit() and name not in ("date", "commit")
+    )
+
+
+def _conditions(
+    name: str, result: Result, table: str = "", *, usual_versions: str = ""
+) -> Iterator[str]:
+    """Yield the command and the facts of a result; or of a table, if another run measured it.
+
+    The versions are left out if they are the usual ones.
+    """
     machine = result.machine
     origins = _origins(machine)
     command = format_cell(machine.get("command") or f"python -m benchmarks.{result.benchmark}")
@@ -241,12 +261,9 @@ def _conditions(name: str, result: Result, table: str = "") -> Iterator[str]:
         if run := machine.get("run seconds"):
             facts.append(f"ran {format_cell(run)} s")
     yield f"`{_typed(command)}`"
-    versions = [
-        f"{name} {value}"
-        for name, value in machine.items()
-        if isinstance(value, str) and value[:1].isdigit() and name not in ("date", "commit")
-    ]
-    yield f"<sub>{name}.json: {', '.join(facts)}. {', '.join(versions)}.</sub>\n"
+    versions = _versions(result)
+    added = "" if versions == usual_versions else f" {versions}."
+    yield f"<sub>{name}.json: {', '.join(facts)}.{added}</sub>\n"
 
 
 def _typed(command: str) -> str:
