@@ -2,12 +2,9 @@
 
 Target: two workers of 8 GB each keep 100,000,000 edges of an RMAT graph, generated on the
 executors, and count their triangles, with a driver of less than 2 GB. Smaller numbers of edges show
-how the memory grows. With 2 cells and micro-batches of a million edges among 2^22 nodes, a worker
-allocates 1.2 GB for a million edges, and 1.7 GB for 8 million. The files of all cells have 128
-bytes per edge: 8 copies (3 atoms, 4 copies in the cells, in 2 column orders) of 15 to 18 bytes, of
-which 8 are for weights, because some edges are generated several times. With 8 cells there are 12
-copies. A micro-batch takes 8 to 18 CPU seconds. 100 million edges were not measured; by these
-figures they have files of 11 to 13 GB in 2 cells, half of it mapped by each worker.
+how the memory grows. With 2 cells, the files of all cells have 8 copies of an edge (4 in the cells,
+in 2 column orders), with its weight, because some edges are generated several times. With 8 cells
+there are 12 copies.
 
 The executors are processes of their own (Spark's ``local-cluster``) with one core each. Each
 micro-batch generates its edges in the tasks that decode them, so the driver receives no edge. The

@@ -53,7 +53,7 @@ from streaming.distributed.planning.grid_planning import (
     view_grid,
 )
 from streaming.distributed.planning.stage_bounds import (
-    StageLimits,
+    StageBounds,
     add_bounds,
     find_oldest_sessions,
 )
@@ -96,7 +96,7 @@ class CellState:
         self._stages = circuit_stages(circuit)
         driver, cells = divide_circuit(circuit)
         self._driver = Circuit(driver)
-        self._limits = StageLimits(circuit.graph.state_bounds)
+        self._limits = StageBounds(circuit.graph.state_bounds)
         self.stage_cells = [
             StageCells(files, state_id, stage, spec, runner or LocalRunner())
             for stage, spec in zip(self._stages.stages, cells, strict=True)

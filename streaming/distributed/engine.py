@@ -68,7 +68,7 @@ from streaming.distributed.pipeline import Pipeline
 from streaming.distributed.planning.grid_layout import GridLayout
 from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import count_loads
-from streaming.distributed.planning.stage_bounds import StageLimits
+from streaming.distributed.planning.stage_bounds import StageBounds
 from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
 from streaming.distributed.unused_files import remove_unused_files
@@ -657,7 +657,7 @@ class DistributedEngine(Engine):
             formula=parse_formula(program.circuit.spec.options.formula),
             max_iterations=program.circuit.spec.options.max_iterations,
             numbers=numbers,
-            stage_limits=StageLimits(program.circuit.graph.state_bounds),
+            stage_limits=StageBounds(program.circuit.graph.state_bounds),
         )
 
     @property

@@ -70,7 +70,7 @@ from streaming.distributed.planning.grid_planning import (
 )
 from streaming.distributed.planning.job_layout import plan_job
 from streaming.distributed.planning.load_balance import LoadBalance
-from streaming.distributed.planning.stage_bounds import StageLimits, find_oldest_sessions
+from streaming.distributed.planning.stage_bounds import StageBounds, find_oldest_sessions
 from streaming.distributed.planning.stages import Stage, Stages
 from streaming.distributed.spark_settings import SETTINGS
 from streaming.distributed.stage_cells import StageCells
@@ -85,7 +85,7 @@ __all__ = ["CellManifests", "Pipeline", "PipelineResult"]
 #: Up to this number of rows of a stage, the driver places them.
 MAX_DRIVER_ROWS: Final = 1 << 14
 #: For circuits whose state has no bounds.
-NO_LIMITS: Final = StageLimits(None)
+NO_LIMITS: Final = StageBounds(None)
 
 #: The checksummed manifests of cells, by stage and cell.
 CellManifests = Mapping[tuple[int, int], bytes]
@@ -137,7 +137,7 @@ class Pipeline:
         formula: FormulaName = Formula.collapsed,
         max_iterations: int = MAX_ITERATIONS,
         numbers: Collection[int] | None = None,
-        stage_limits: StageLimits = NO_LIMITS,
+        stage_limits: StageBounds = NO_LIMITS,
     ) -> None:
         self._stage_limits = stage_limits
         self.stages = stages

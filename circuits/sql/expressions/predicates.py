@@ -114,13 +114,13 @@ def _read_row(clause: Clause, node: exp.Expr) -> Sequence[Expression] | None:
     if not isinstance(node, exp.Column):
         return None
     value = clause.read(node)
-    row = value.arguments[-1] if isinstance(value, Call) and value.arguments else value
-    for struct in (value, row):
-        if isinstance(struct, Call) and struct.function == "make_struct":
-            values = struct.arguments[1::2]
-            if struct is value or value == row_or_null(struct, values):
-                return values
-    return None
+    row = value
+    if isinstance(value, Call) and value.function == "case":
+        row = value.arguments[-1]
+    if not isinstance(row, Call) or row.function != "make_struct":
+        return None
+    values = row.arguments[1::2]
+    return values if value in (row, row_or_null(row, values)) else None
 
 
 def _read_truth_value(clause: Clause, node: exp.Expr) -> Expression:

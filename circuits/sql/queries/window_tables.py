@@ -222,9 +222,8 @@ def replace_session_end(select: exp.Select) -> None:
         node.name.lower() if isinstance(node, exp.Column) else "" for node in group.expressions
     }
     needed = {"window_start", *(key.name.lower() for key in keys)}
-    if not needed <= group_names - {"window_end"} or "window_end" not in group_names:
-        return
-    if not group_names <= needed | {"window_end", "window_time"}:
+    required = needed | {"window_end"}
+    if not required <= group_names <= required | {"window_time"}:
         return
     references = [
         node

@@ -49,8 +49,8 @@ __all__ = [
 #: Maximum length of a number in a query; no type has values of more than 76 digits.
 MAX_NUMBER_CHARACTERS: Final = 1000
 
-#: Maximum length of a name in dialect postgres. PostgreSQL cuts longer ones off with a notice, so
-#: two names that begin in the same way would be one there and two here.
+#: PostgreSQL cuts longer names off with a notice, so two names that begin in the same way would be
+#: one there and two here.
 MAX_POSTGRES_NAME_BYTES: Final = 63
 
 #: A key of ``meta`` of a node that replaces a call of a function in SQL; its words are not there.
@@ -535,7 +535,7 @@ class SqlSource:
         self._check_number_lengths()
         self._check_parentheses()
         if self.dialect == "postgres":
-            self._check_name_lengths()
+            self._check_cut_names()
         whens = [token for token in self.tokens if token.token_type == TokenType.WHEN]
         thens = [token for token in self.tokens if token.token_type == TokenType.THEN]
         if len(whens) != len(thens):
@@ -567,7 +567,7 @@ class SqlSource:
                     f"{MAX_NUMBER_CHARACTERS}",
                 )
 
-    def _check_name_lengths(self) -> None:
+    def _check_cut_names(self) -> None:
         names: dict[bytes, str] = {}  # by what PostgreSQL keeps of them
         for token in self.tokens:
             if token.token_type in (TokenType.VAR, TokenType.IDENTIFIER):

@@ -42,14 +42,14 @@ from circuits.runtime.state_bounds import BoundedStep, StateBounds
 from streaming.distributed.planning.stages import Stage, Stages, atom_name
 from streaming.state.manifest import read_cell_manifest
 
-__all__ = ["OLDEST_SESSION", "StageLimits", "add_bounds", "find_oldest_sessions"]
+__all__ = ["OLDEST_SESSION", "StageBounds", "add_bounds", "find_oldest_sessions"]
 
 #: The name in the manifest of a cell of the time before which no open session of it starts.
 OLDEST_SESSION: Final = "oldest session"
 
 
 @dataclass(frozen=True)
-class StageLimits:
+class StageBounds:
     """Computes the values of the bounds of stages from watermarks.
 
     Attributes:

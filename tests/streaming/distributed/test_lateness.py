@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from circuits import Circuit, InputOptions, Lateness, compile_sql
+from circuits.circuit_spec import CircuitSpec
 from circuits.plan.time_windows import SessionBound
 from streaming import ChangeOptions, StreamingError, ViewSink
 from streaming.cli.state_inspection import inspect_state
@@ -46,6 +47,20 @@ ROWS = st.lists(
     ),
     max_size=5,
 )
+
+
+def step_and_compare(
+    spec: CircuitSpec, place: str, cells: int | None, frame: Any, number: int, unmoved: ViewSink
+) -> None:
+    """Run a micro-batch in cells, or in one process if there are none, and in another sink."""
+    options: Any = {} if cells is None else {"mode": "distributed", "cells": cells}
+    sink = ViewSink(Circuit(spec), state_dir=place, **options)
+    sink(frame, number)
+    unmoved(frame, number)
+    assert outputs(sink) == outputs(unmoved)
+    sink.close()
+
+
 LAW = settings(
     max_examples=4,
     deadline=None,
@@ -77,12 +92,7 @@ def test_the_state_of_inputs_with_lateness_moves_between_cells_and_one_process(
             frame: Any = Frame(
                 cluster.frame(pa.table({"x": [1]})).sparkSession, batch(number, rows)
             )
-            options: Any = {} if cells is None else {"mode": "distributed", "cells": cells}
-            sink = ViewSink(Circuit(spec), state_dir=place, **options)
-            sink(frame, number)
-            unmoved(frame, number)
-            assert outputs(sink) == outputs(unmoved)
-            sink.close()
+            step_and_compare(spec, place, cells, frame, number, unmoved)
             cells = data.draw(st.sampled_from([2, 3] if cells is None else [None, 1, 3]), "cells")
             rescale_state(open_files(place), cells=cells)
 
@@ -170,12 +180,7 @@ def test_cells_that_drop_rows_publish_what_one_process_publishes(
     with TemporaryDirectory() as place, local_cells():
         for number, rows in enumerate(batches):
             frame: Any = LocalFrame(timed_batch(number, rows))
-            options: Any = {} if cells is None else {"mode": "distributed", "cells": cells}
-            sink = ViewSink(Circuit(spec), state_dir=place, **options)
-            sink(frame, number)
-            unmoved(frame, number)
-            assert outputs(sink) == outputs(unmoved)
-            sink.close()
+            step_and_compare(spec, place, cells, frame, number, unmoved)
             if data.draw(st.booleans(), "is_rescaled"):
                 cells = data.draw(st.sampled_from([2, 3] if cells is None else [None, 1, 4]))
                 rescale_state(open_files(place), cells=cells)
