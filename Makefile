@@ -51,8 +51,11 @@ check: lint $(VENV)/.kernel
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --quick -q $(FAST) \
 		--ignore tests/circuits/sql/test_random_sql.py $(PYTEST)
 
-test: lint $(VENV)/.java $(VENV)/.kernel
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+# The kernels are compiled on one CPU, so lint runs at the same time. Both need the packages, which
+# must not be installed twice at once; so they are made before.
+test: $(VENV)/.test $(VENV)/.java
+	@$(MAKE) --no-print-directory -j2 --output-sync=target lint $(VENV)/.kernel
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
 
 test-slow: $(VENV)/.test $(VENV)/.java
 	$(BIN)/python -m pytest -m "slow or hypothesis" --examples $(EXAMPLES) \
@@ -124,11 +127,13 @@ $(BIN)/python:
 		echo "error: '$(PYTHON) -m venv' failed; on Debian or Ubuntu install the package" \
 		     "python3-venv, or name another Python: make PYTHON=/path/to/python" >&2; exit 1; }
 
-# One stamp per set of extras; a changed pin makes it stale.
+# One stamp per set of extras, and one for each smaller set in it; a changed pin makes it stale. pip
+# would compile the modules to bytecode on one CPU, which takes it longer than to install them.
 define install
 	@echo "Installing dbsp-wcoj with $(EXTRAS) into $(VENV) (once) ..."
-	@$(PIP) install --quiet --constraint constraints.txt --editable '.[$(EXTRAS)]'
-	@touch $@
+	@$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[$(EXTRAS)]'
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true  # some are of other Pythons
+	@touch $(INCLUDED) $@
 endef
 
 $(VENV)/.demo: EXTRAS = demo
@@ -136,6 +141,7 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
 $(VENV)/.test: EXTRAS = demo,test,bench,docs
+$(VENV)/.test: INCLUDED = $(VENV)/.demo
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
