@@ -24,11 +24,11 @@ from pyspark.sql import SparkSession
 
 from circuits import Circuit, compile_sql
 from streaming import ViewDelta, ViewSink
-from streaming.demo.command import SPARK_SETTINGS
 from streaming.distributed import pipeline
 from streaming.java import use_java
 from streaming.session import SETTINGS
 from tests.support.spark_queries import start_query
+from tests.support.spark_settings import SMALL_JVM
 
 ROOT = Path(__file__).parents[2]
 MAX_DRIVER_ROWS = pipeline.MAX_DRIVER_ROWS
@@ -64,7 +64,7 @@ def session_of(
     builder = SparkSession.builder.master(master).appName("cluster")
     settings = {
         **SETTINGS,
-        **SPARK_SETTINGS,
+        **SMALL_JVM,
         "spark.driver.memory": "512m",
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",

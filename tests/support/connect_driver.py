@@ -22,6 +22,7 @@ from streaming.java import use_java
 from streaming.session import SETTINGS
 from tests.support.crash_driver import changes_in, views
 from tests.support.spark_queries import start_query
+from tests.support.spark_settings import SMALL_JVM
 
 
 def session_of(place: Path) -> SparkSession:
@@ -31,7 +32,7 @@ def session_of(place: Path) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.remote("local[1]")
     static = ("spark.driver.", "spark.ui.", "spark.sql.streaming.checkpointFileManagerClass")
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **SMALL_JVM}.items():
         if key.startswith(static):
             builder = builder.config(key, value)
     return builder.config("spark.local.dir", str(place / "spark")).getOrCreate()

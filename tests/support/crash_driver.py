@@ -40,10 +40,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from circuits import Circuit, compile_sql
 from streaming import Output, ParquetTarget, SqlTarget, Target, ViewDelta, ViewSink, start_session
-from streaming.demo.command import SPARK_SETTINGS
 from streaming.state.files import Bytes
 from streaming.state.local_files import LocalFiles
 from tests.support.spark_queries import start_query
+from tests.support.spark_settings import SMALL_JVM
 
 SCHEMA = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("city", pa.string())])
 VIEWS = """
@@ -184,7 +184,7 @@ def main(place: Path) -> None:
         cores=1,
         memory="512m",
         log=place / f"spark-{os.getpid()}.log",
-        settings=SPARK_SETTINGS,
+        settings=SMALL_JVM,
     )
     print("ready", flush=True)
     point = Point(sys.stdin.readline())

@@ -21,6 +21,7 @@ from streaming import JavaMissingError
 from streaming.java import use_java
 from tests.support.cluster_driver import views
 from tests.support.cluster_kills import kill_at_random
+from tests.support.spark_settings import SMALL_JVM
 from tests.support.tables import bag_of
 
 pytestmark = pytest.mark.spark
@@ -68,6 +69,7 @@ class Processes:
             "SPARK_HOME": str(HOME),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM["spark.driver.extraJavaOptions"],
             "SPARK_NO_DAEMONIZE": "1",
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
