@@ -49,6 +49,9 @@ Int64Array = npt.NDArray[np.int64]
 MAX_INT64: Final = 2**63 - 1
 # `accumulate` sorts this many Z-sets at a time.
 SUMMANDS: Final = 64
+# Z-sets with so many rows together are summed in ranges of about this many rows.
+MIN_RANGED_ROWS: Final = 1 << 18
+RANGE_ROWS: Final = 1 << 16
 #: More columns than this are an error.
 MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
@@ -348,8 +351,40 @@ def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
     summands = [zset for zset in zsets if len(zset.weight_array)]
     if len(summands) < 2:
         return summands[0] if summands else zsets[0]
+    rows_of_all = sum([len(zset.weight_array) for zset in summands])
+    if rows_of_all >= MIN_RANGED_ROWS and summands[0].arity and current_workers() is None:
+        return _sum_ranges(summands)
     rows = np.concatenate([zset.row_array for zset in summands], axis=1)
     return consolidated_rows(rows, np.concatenate([zset.weight_array for zset in summands]))
+
+
+def _sum_ranges(summands: Sequence[ZSet]) -> ZSet:
+    """Sum large Z-sets, one range of values of the first column after the other.
+
+    The rows of a range stay in the cache, and its sort needs little scratch memory.
+    """
+    largest = max(summands, key=len).row_array[0]
+    share = len(largest) / sum(map(len, summands))
+    pivots = np.unique(largest[:: max(int(share * RANGE_ROWS), 1)])[1:]
+    bounds = [
+        [0, *np.searchsorted(zset.row_array[0], pivots).tolist(), len(zset)] for zset in summands
+    ]
+    parts: list[tuple[Int64Array, Int64Array]] = []
+    for number in range(len(pivots) + 1):
+        slices = [
+            (zset, ends[number], ends[number + 1])
+            for zset, ends in zip(summands, bounds, strict=True)
+            if ends[number] < ends[number + 1]
+        ]
+        if not slices:
+            continue
+        total = consolidated_rows(
+            np.concatenate([zset.row_array[:, first:end] for zset, first, end in slices], axis=1),
+            np.concatenate([zset.weight_array[first:end] for zset, first, end in slices]),
+        )
+        if len(total):
+            parts.append((total.row_array, total.weight_array))
+    return ZSet(*_concatenate(parts, summands[0].arity)) if parts else ZSet.empty(summands[0].arity)
 
 
 def add_in_order(zsets: Iterable[ZSet], arity: int) -> ZSet:
@@ -568,7 +603,10 @@ def reusing_sort_scratch() -> Iterator[None]:
 
 
 def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
-    """Return the Z-set of rows in any order; the caller must not use the arrays afterwards."""
+    """Return the Z-set of rows in any order.
+
+    The caller must not use the rows afterwards, nor write to the weights, which may be shared.
+    """
     if not len(rows):
         return _consolidate_columns([], weights)
     size = len(weights)

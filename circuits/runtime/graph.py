@@ -1001,16 +1001,24 @@ class _GraphStepExecution:
             deltas, inputs = self._deltas, node.inputs
             input_deltas = [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
             prepare = self._prepare_unsorted(node) if self._unsorted else None
-            delta, staged = prepare_node(position, node, input_deltas, context, prepare=prepare)
+
+            def release_inputs() -> None:
+                input_deltas.clear()
+                if self._unread_deltas is not None:
+                    self._release_inputs((position,), self._unread_deltas)
+
+            delta, staged = prepare_node(
+                position, node, input_deltas, context, 0, prepare, release_inputs
+            )
             if staged is not None:
                 self._changes[position] = staged
         else:
             delta = self._delta_of(position, node, context)
+            if self._unread_deltas is not None:
+                self._release_inputs((position,), self._unread_deltas)
         self._deltas[position] = delta
         emitted = len(delta.weight_array)
         self._emit(position, stage_rows.get(position, emitted) if stage_rows else emitted)
-        if self._unread_deltas is not None:
-            self._release_inputs((position,), self._unread_deltas)
 
     def _release_inputs(self, positions: Collection[int], unread: UnreadDeltas) -> None:
         """In a large step, free the deltas that only these nodes still had to read."""

@@ -65,6 +65,7 @@ def prepare_node(
     context: StepContext,
     rows: int = 0,
     prepare: Callable[[Sequence[ZSet], StepContext], Result] | None = None,
+    release_inputs: Callable[[], None] | None = None,
 ) -> Result:
     """Compute the delta of a node from the deltas of its inputs, and the change of its state.
 
@@ -77,6 +78,8 @@ def prepare_node(
         context: The step that is computed.
         rows: The rows that the node has emitted in earlier iterations of the step.
         prepare: Computes the result; by default, the operator does.
+        release_inputs: Frees the deltas of the inputs. It is called before the delta is sorted for
+            the trace, which may need much memory.
     """
     assert node.operator is not None
     budget = context.budget
@@ -94,6 +97,8 @@ def prepare_node(
             observer.end_phase(0)  # the input rows are not counted here
     new_rows = len(delta.weight_array)
     budget.finish_operator(rows + new_rows, len(delta.row_array), new_rows)
+    if release_inputs is not None:
+        release_inputs()
     if node.is_arranged and new_rows:
         context.shared.add(node.name, delta)
     return delta, staged

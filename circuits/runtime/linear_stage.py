@@ -48,6 +48,7 @@ from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggre
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
 from circuits.runtime.operators.linear import FilterOperator, MapOperator
 from circuits.runtime.operators.operator import Operator
+from circuits.runtime.partial_sum import PartialSum, StoredSum, add_in_ranges
 from circuits.runtime.row_batch import RowSlice, UnsortedRows
 from circuits.runtime.task_order import may_add_values
 from circuits.types.codecs.codec import Codecs
@@ -306,17 +307,18 @@ def run_stage(
         unsorted.update(part.unsorted)
     for member in stage.members:
         before = clock()
-        parts = [part for part in measured if member in part.outputs]
+        parts = [part for part in measured if member in part.seconds]
         if workers is not None:  # each worker has compared its own bytes only
             budget.start_operator(member)
             budget.add_bytes(sum(part.sizes[member] for part in parts))
         operator = nodes[member].operator
-        outputs = [output for part in parts for output in part.outputs[member]]
         if isinstance(operator, AggregatingOperator):  # it emits rows only after the stage
-            results[member] = add_in_order(outputs, operator.partial_arity)
+            sums = [stored for part in parts for stored in part.sums.pop(member)]
+            results[member] = add_in_ranges(sums, operator.partial_arity)
         else:
             row_counts[member] = sum(part.row_counts[member] for part in parts)
             if member in stage.results and member not in unsorted:
+                outputs = [output for part in parts for output in part.outputs.pop(member)]
                 results[member] = add_in_order(outputs, nodes[member].empty.arity)
                 row_counts[member] = len(results[member])
         seconds[member] = sum(part.seconds[member] for part in parts) + clock() - before
@@ -327,7 +329,8 @@ class _SliceResults(NamedTuple):
     """The results of some members for some slices, by the positions of the members.
 
     Attributes:
-        outputs: The rows of each slice that are needed outside the stage.
+        outputs: The rows of each slice that are needed outside the stage, of filters and maps.
+        sums: The sum over the slices, of aggregates.
         row_counts: The number of rows that each member has emitted.
         seconds: The seconds that each member has taken.
         sizes: The bytes that each member has produced.
@@ -335,6 +338,7 @@ class _SliceResults(NamedTuple):
     """
 
     outputs: dict[int, list[ZSet]]
+    sums: dict[int, list[StoredSum]]
     row_counts: dict[int, int]
     seconds: dict[int, float]
     sizes: dict[int, int]
@@ -357,12 +361,18 @@ def _run_slices(
     """Run members of a stage on the rows from ``first`` to ``end``, slice by slice."""
     result = _SliceResults(
         {member: [] for member in members},
+        {},
         dict.fromkeys(members, 0),
         dict.fromkeys(members, 0.0),
         dict.fromkeys(members, 0),
         {},
     )
     collected: dict[int, CollectedRows] = {}
+    partial_sums = {
+        member: PartialSum(operator.partial_arity)
+        for member in members
+        if isinstance(operator := nodes[member].operator, AggregatingOperator)
+    }
     for start in range(first, end, slice_rows):
         stop = min(start + slice_rows, end)
         columns = [column[start:stop] for column in rows.columns]
@@ -377,7 +387,7 @@ def _run_slices(
             operator = node.operator
             if isinstance(operator, AggregatingOperator):
                 partial_rows = operator.partial_rows(source.to_array(), source.weight_array)
-                result.outputs[member].append(partial_rows)
+                partial_sums[member].append(partial_rows)
             else:
                 output = _apply(operator, source, budget)
                 result.row_counts[member] += len(output)
@@ -402,6 +412,10 @@ def _run_slices(
     for member, rows_of_member in collected.items():
         before = clock()
         result.outputs[member].append(rows_of_member.to_zset())
+        result.seconds[member] += clock() - before
+    for member, partial_sum in partial_sums.items():
+        before = clock()
+        result.sums[member] = partial_sum.finish()
         result.seconds[member] += clock() - before
     return result
 

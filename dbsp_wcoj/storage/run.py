@@ -51,6 +51,9 @@ Int32Array = npt.NDArray[np.int32]
 
 # A merge does about as many rows of work per call as the *fuel* that it is given.
 UNLIMITED_FUEL: Final = 2**62
+#: A run of so many rows is built from the runs of so many ranges, if one thread sorts the rows.
+MIN_RANGED_ROWS: Final = 1 << 22
+BUILT_RANGES: Final = 4
 # Runs with at most this many rows in total are merged by a single call.
 MAX_SINGLE_CALL_ROWS: Final = 1024
 
@@ -121,6 +124,13 @@ class Run:
             O(n) in the Z-set's own order, else O(n) for each byte of the sort key.
         """
         rows = zset.row_array
+        if len(zset) >= MIN_RANGED_ROWS and current_workers() is None:
+            runs = _build_ranges(zset, order)
+            while len(runs) > 1:  # two runs are freed as soon as they are merged
+                for position in range(len(runs) // 2):
+                    runs.insert(position, Run.merged(runs.pop(position), runs.pop(position)))
+            if runs:
+                return runs[0]
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(BUILD_RUNS)
@@ -876,6 +886,28 @@ def _build_in_parts(zset: ZSet, order: Int64Array) -> Run | None:
     buffer = _reserve(len(rows), len(zset))
     description = build_in_parts(rows, weights, buffer)
     return None if description is None else Run(buffer, *description)
+
+
+def _build_ranges(zset: ZSet, order: Int64Array) -> list[Run]:
+    """Build the run of each of a few ranges of rows, if the rows of each remain together.
+
+    A sort of all rows needs `SCRATCH_ARRAYS` words per row, which is more than the run has.
+
+    Returns:
+        No runs if the rows are in order, or other rows have the same first column in this order.
+    """
+    rows, weights, count = zset.row_array, zset.weight_array, len(zset)
+    if order[0] or (order == np.arange(len(order))).all():
+        return []
+    evenly = np.arange(1, BUILT_RANGES) * count // BUILT_RANGES
+    splits = np.unique(np.searchsorted(rows[0], rows[0][evenly]))
+    bounds = [0, *splits[splits > 0].tolist(), count]
+    if max(end - first for first, end in pairwise(bounds)) > count // 2:
+        return []
+    return [
+        Run.of(ZSet(np.ascontiguousarray(rows[:, first:end]), weights[first:end]), order)
+        for first, end in pairwise(bounds)
+    ]
 
 
 def _reserve(arity: int, rows: int) -> Int64Array:

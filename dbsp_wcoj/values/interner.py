@@ -214,8 +214,12 @@ class Interner:
         """
         return self._find(*_check_strings(offsets, data), valid)
 
-    def intern_rows(self, columns: Any) -> Int64Array:
+    def intern_rows(self, columns: Any, out: Int64Array | None = None) -> Int64Array:
         """Return one code per row of an int64 array of shape ``(words, n)``, adding new rows.
+
+        Args:
+            columns: The rows.
+            out: The array for the codes, of length n; by default a new one.
 
         Raises:
             ArityError: Another number of columns than before.
@@ -231,7 +235,7 @@ class Interner:
         """
         array = self._check_rows(columns)
         count, size_before = array.shape[1], self._size
-        codes: Int64Array = np.empty(count, np.int64)
+        codes: Int64Array = np.empty(count, np.int64) if out is None else out
         try:
             for start in range(0, count, INTERNED_ROWS):
                 rows, size = slice(start, start + INTERNED_ROWS), self._size

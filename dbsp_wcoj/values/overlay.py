@@ -103,7 +103,7 @@ class InternerOverlay(Interner):
             return codes
         return self._with_private_codes(codes, self._private.intern(offsets, data, missing))
 
-    def intern_rows(self, columns: Any) -> Int64Array:
+    def intern_rows(self, columns: Any, out: Int64Array | None = None) -> Int64Array:
         """Like `Interner.intern_rows`; adds new rows as private rows."""
         codes = self.find_rows(columns)
         missing = codes == ABSENT
@@ -111,7 +111,10 @@ class InternerOverlay(Interner):
             new_codes = self._private.intern_rows(np.asarray(columns)[:, missing])
             codes[missing] = new_codes + self._next_code
             self._words = len(columns)
-        return codes
+        if out is None:
+            return codes
+        out[:] = codes
+        return out
 
     def find_rows(self, columns: Any) -> Int64Array:
         """Like `Interner.find_rows`; also searches the private rows."""

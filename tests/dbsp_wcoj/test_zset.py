@@ -18,7 +18,7 @@ from dbsp_wcoj import (
     ZSet,
 )
 from dbsp_wcoj import zset as zset_module
-from dbsp_wcoj.zset import MAX_INT64, add_in_order, reusing_sort_scratch, sort_scratch
+from dbsp_wcoj.zset import MAX_INT64, accumulate, add_in_order, reusing_sort_scratch, sort_scratch
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles import naive
 
@@ -373,3 +373,35 @@ def test_masked_weights_are_an_error(mask):
     weights = np.ma.array([1, 999], mask=mask, dtype=np.int64)
     with pytest.raises(WeightError, match="masked array"):
         ZSet.from_columns([np.array([1, 2])], weights)
+
+
+@LAW
+@given(st.data(), st.integers(1, 3), st.integers(1, 4))
+def test_a_sum_by_ranges_is_the_sum(data, arity, range_rows):
+    domain = data.draw(st.sampled_from(DOMAINS))
+    deltas = data.draw(st.lists(relation_deltas(arity, domain), min_size=1, max_size=4))
+    expected = {}
+    for delta in deltas:
+        expected = naive.add(expected, delta)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zset_module, "MIN_RANGED_ROWS", 2)
+        patch.setattr(zset_module, "RANGE_ROWS", range_rows)
+        total = accumulate([zset(delta, arity=arity) for delta in deltas], arity)
+    total._check()
+    assert total.to_dict() == expected
+
+
+def test_a_sum_by_ranges_sorts_no_more_rows_than_a_range_at_once(monkeypatch):
+    monkeypatch.setattr(zset_module, "MIN_RANGED_ROWS", 1000)
+    monkeypatch.setattr(zset_module, "RANGE_ROWS", 100)
+    sizes = []
+    consolidate = zset_module.consolidated_rows
+
+    def count(rows, weights):
+        sizes.append(len(weights))
+        return consolidate(rows, weights)
+
+    monkeypatch.setattr(zset_module, "consolidated_rows", count)
+    large = ZSet.from_columns([np.arange(2000)])
+    assert len(accumulate([large, ZSet.from_rows([(5,), (1500,)], [-1, 1])], 1)) == 1999
+    assert sum(sizes[2:]) >= 2002 and max(sizes[2:]) <= 110

@@ -58,10 +58,9 @@ class RowIdEncodeOperator:
             return ZSet.empty(self.kept_count + 1)
         rows = np.empty((self.kept_count + 1, len(zset)), np.int64)
         rows[:-1] = zset.row_array[: self.kept_count]
-        rows[-1] = self.dictionary.intern_rows(
-            np.ascontiguousarray(zset.row_array[self.kept_count :])
-        )
-        return consolidated_rows(rows, zset.weight_array.copy())
+        encoded = np.ascontiguousarray(zset.row_array[self.kept_count :])
+        self.dictionary.intern_rows(encoded, rows[-1])
+        return consolidated_rows(rows, zset.weight_array)  # the weights are not written to
 
     def prepare(self, deltas: Sequence[ZSet], context: StepContext) -> Result:
         """Encode a delta."""

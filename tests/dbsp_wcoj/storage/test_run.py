@@ -5,15 +5,16 @@ from __future__ import annotations
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dbsp_wcoj import DbspWcojError
+from dbsp_wcoj import DbspWcojError, ZSet
 from dbsp_wcoj.kernels.memory import load
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.search import root_find
 from dbsp_wcoj.storage import run as run_module
 from dbsp_wcoj.storage.run import MAX_SINGLE_CALL_ROWS, Merge, Run
+from dbsp_wcoj.zset import sort_scratch
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
 
@@ -321,3 +322,37 @@ def test_a_key_of_another_length_is_refused(key):
     run = build({(1, 5): 1, (1, 6): 1, (4, 5): 1})
     with pytest.raises(DbspWcojError, match=f"{len(key)} values, but the run has 2 columns"):
         run.count_up_to(key)
+
+
+@LAW
+@given(st.data(), st.permutations(range(3)))
+def test_a_run_that_is_built_in_ranges_has_all_rows(data, order):
+    delta = data.draw(relation_deltas(3, data.draw(st.sampled_from(DOMAINS))))
+    assume(delta)
+    rows, order = zset(delta, arity=3), np.array(order)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(run_module, "MIN_RANGED_ROWS", 4)
+        built = Run.of(rows, order)
+    expected = Run.of(rows, order)
+    assert rows_of(built) == rows_of(expected)
+    assert (built.rows, built.max_abs_weight) == (expected.rows, expected.max_abs_weight)
+
+
+def test_a_range_of_a_run_needs_less_scratch_memory_than_all_rows(monkeypatch):
+    monkeypatch.setattr(run_module, "MIN_RANGED_ROWS", 4000)
+    sorted_rows = []
+
+    def scratch(rows):
+        sorted_rows.append(rows)
+        return sort_scratch(rows)
+
+    monkeypatch.setattr(run_module, "sort_scratch", scratch)
+    numbers = np.arange(8000)
+    rows = ZSet.from_columns([numbers // 8, numbers % 8, -numbers])
+    run = Run.of(rows, np.array([0, 2, 1]))
+    assert run.rows == 8000 and max(sorted_rows) < 4000
+    assert run.read()[0].tolist() == sorted_columns(rows, [0, 2, 1])
+
+
+def sorted_columns(rows, order):
+    return ZSet.from_columns([rows.row_array[k] for k in order]).row_array.tolist()

@@ -124,7 +124,8 @@ def test_rows_have_the_codes_of_a_dict_of_tuples(data):
         rows = data.draw(st.lists(st.tuples(*[value] * width), max_size=40))
         columns = np.array(rows, np.int64).reshape(len(rows), width).T
         assert interner.find_rows(columns).tolist() == [model.get(row, ABSENT) for row in rows]
-        codes = interner.intern_rows(columns)
+        codes = np.empty(len(rows), np.int64)
+        assert interner.intern_rows(columns, codes) is codes
         assert codes.tolist() == [model.setdefault(row, len(model)) for row in rows]
         np.testing.assert_array_equal(interner.rows(codes), columns)
         interner._check()

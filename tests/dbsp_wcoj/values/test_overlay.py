@@ -71,6 +71,10 @@ def test_rows_are_encoded_like_strings(first, private):
     interner.intern_rows(np.array([[7], [7]]))
     rows = np.array(private).T
     assert overlay.intern_rows(rows).tolist() == alone.intern_rows(rows).tolist()
+    out = np.empty(len(private), np.int64)
+    assert (
+        overlay.intern_rows(rows, out) is out and out.tolist() == alone.intern_rows(rows).tolist()
+    )
     assert overlay.find_rows(rows).tolist() == alone.find_rows(rows).tolist()
     codes = np.array([-5, *range(len(alone))])
     assert overlay.rows(codes).tolist() == alone.rows(codes).tolist()

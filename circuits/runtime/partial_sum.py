@@ -1,0 +1,235 @@
+"""Partial sums: the sum of the partial aggregates of many slices, in little memory.
+
+If the groups of a table are in no order, each slice has rows of almost as many groups as it has
+rows. A list of the partial aggregates of all slices then has more rows than the table, and one sort
+of them takes about three times their memory. So they are added up in two stages::
+
+    slices   --buffer-->   a few sorted sums   --ranges of the first column-->   the sum
+
+Each buffer of `BUFFER_BYTES` is sorted when it is full. If at most half of its rows remain, because
+slices have groups in common, the sum begins the next buffer; so the sum of few groups never leaves
+the buffer. `add_in_ranges` adds up the sums of several buffers, a range of values at a time.
+
+Meanwhile a sum is stored with its rows packed into keys (`dbsp_wcoj.storage.row_keys`), which takes
+16 bytes per row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dbsp_wcoj import ZSet
+from dbsp_wcoj.storage.row_keys import KeyLayout
+from dbsp_wcoj.workers import current_workers
+from dbsp_wcoj.zset import Int64Array, add_in_order, consolidated_rows
+
+__all__ = ["PartialSum", "StoredSum", "add_in_ranges"]
+
+#: The size of the buffer of a sum, and of the rows that `add_in_ranges` sorts at a time.
+BUFFER_BYTES: Final = 80 << 20
+#: The number of rows that are read from each range to find the ranges.
+SAMPLES_PER_RANGE: Final = 64
+_WORD_BYTES: Final = 8
+
+
+class StoredSum(NamedTuple):
+    """A Z-set whose rows are packed, if they fit.
+
+    Attributes:
+        columns: The columns; or one column of keys.
+        weights: The weights.
+        layout: The layout of the keys; None if the rows are not packed.
+
+    >>> rows = ZSet.from_rows([(5, 1), (5, 3), (8, 2)])
+    >>> stored = StoredSum.of(rows)
+    >>> stored.columns.shape, stored.find(np.array([4, 6, 9])), stored.read(0, 3) == rows
+    ((1, 3), [0, 2, 3], True)
+    """
+
+    columns: Int64Array
+    weights: Int64Array
+    layout: KeyLayout | None
+
+    @staticmethod
+    def of(zset: ZSet) -> StoredSum:
+        """Pack the rows of a Z-set with at least one row and one column."""
+        layout = KeyLayout.covering(zset.row_array)
+        if layout is None:
+            return StoredSum(zset.row_array, zset.weight_array, None)
+        memory = np.empty((2, len(zset)), np.int64)
+        layout.encode_columns(zset.row_array, memory[0])
+        memory[1] = zset.weight_array
+        return StoredSum(memory[:1], memory[1], layout)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.weights)
+
+    def read(self, first: int, end: int) -> ZSet:
+        """Return some of the rows."""
+        columns, weights = self.columns[:, first:end], self.weights[first:end]
+        return ZSet(columns if self.layout is None else self.layout.decode(columns[0]), weights)
+
+    def sample(self, step: int) -> Int64Array:
+        """Return the first column of every row whose position is a multiple of ``step``."""
+        values = self.columns[0, ::step]
+        return values if self.layout is None else self.layout.decode(values.copy())[0]
+
+    def find(self, values: Int64Array) -> list[int]:
+        """Return the number of rows whose first column is less than each of some values."""
+        keys = self.columns[0]
+        if self.layout is None:
+            return [int(position) for position in np.searchsorted(keys, values)]
+        low, shift = self.layout.lowest[0], int(self.layout.shifts[0])
+        highest = low + (1 << self.layout.bits[0]) - 1
+        return [
+            self.rows
+            if value > highest
+            else int(np.searchsorted(keys, max(value - low, 0) << shift))
+            for value in values.tolist()
+        ]
+
+
+class PartialSum:
+    """The sum of Z-sets that are appended one by one.
+
+    Args:
+        arity: The number of columns, at least 1.
+        buffer_bytes: The size of the buffer.
+
+    Complexity:
+        O(r log r) time for r appended rows. Memory for the buffer and the sums of the buffers that
+        have few rows in common.
+
+    >>> total = PartialSum(1)
+    >>> for row in (3, 1, 3):
+    ...     total.append(ZSet.from_rows([(row,)]))
+    >>> [stored.read(0, 9) for stored in total.finish()]
+    [ZSet({(1,): 1, (3,): 2})]
+    """
+
+    def __init__(self, arity: int, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self._arity = arity
+        self._capacity = max(buffer_bytes // (_WORD_BYTES * (arity + 1)), 1)
+        self._sums: list[StoredSum] = []
+        # The columns and, last, the weights; None if the buffer is empty.
+        self._buffer: Int64Array | None = None
+        self._count = 0
+
+    def append(self, rows: ZSet) -> None:
+        """Add a Z-set.
+
+        Raises:
+            WeightOverflowError: The weight of a row of the sum leaves int64.
+        """
+        begin = 0
+        while begin < len(rows):
+            if self._buffer is None:
+                self._buffer = np.empty((self._arity + 1, self._capacity), np.int64)
+            end = min(len(rows), begin + self._capacity - self._count)
+            free = slice(self._count, self._count + end - begin)
+            self._buffer[:-1, free] = rows.row_array[:, begin:end]
+            self._buffer[-1, free] = rows.weight_array[begin:end]
+            self._count, begin = free.stop, end
+            if self._count == self._capacity:
+                total = self._add_up()
+                if len(total) <= self._capacity // 2:
+                    self.append(total)
+                else:
+                    self._sums.append(StoredSum.of(total))
+
+    def finish(self) -> list[StoredSum]:
+        """Return the sum of all that were appended, in parts; nothing may be appended later.
+
+        Raises:
+            WeightOverflowError: The weight of a row of the sum leaves int64.
+        """
+        if self._count:
+            total = self._add_up()
+            if len(total):
+                self._sums.append(StoredSum.of(total))
+        return self._sums
+
+    def _add_up(self) -> ZSet:
+        """Remove the rows of the buffer and return their sum."""
+        buffer, count = self._buffer, self._count
+        assert buffer is not None
+        self._buffer, self._count = None, 0
+        if count < self._capacity:
+            buffer = np.ascontiguousarray(buffer[:, :count])
+        return consolidated_rows(buffer[:-1], buffer[-1])
+
+
+def add_in_ranges(sums: list[StoredSum], arity: int, range_bytes: int = BUFFER_BYTES) -> ZSet:
+    """Add up large sums, a range of values of the first column at a time.
+
+    A range is sorted in memory that the next range uses again. One sort of all rows would take as
+    much memory for a copy of the rows, and more for the sort. Workers sort the rows in parts
+    anyway, and rows in order need no sort: these are added up at once.
+
+    Args:
+        sums: The sums. The list is emptied, so that their memory is free as soon as possible.
+        arity: The number of columns.
+        range_bytes: About the size of a range.
+
+    Raises:
+        WeightOverflowError: The weight of a row of the sum leaves int64.
+
+    Complexity:
+        O(r log r) for all r rows together, if no value of the first column has many of them.
+    """
+    parts = [stored for stored in sums if stored.rows]
+    sums.clear()
+    range_rows = max(range_bytes // (_WORD_BYTES * (arity + 1)), 1)
+    if sum(part.rows for part in parts) <= range_rows or current_workers() is not None:
+        return add_in_order([part.read(0, part.rows) for part in parts], arity)
+    if _are_in_order(parts):
+        return _concatenate(parts, arity)
+    step = max(range_rows // SAMPLES_PER_RANGE, 1)
+    sample = np.sort(np.concatenate([part.sample(step) for part in parts]))
+    pivots = np.unique(sample[SAMPLES_PER_RANGE::SAMPLES_PER_RANGE])
+    bounds = [[0, *part.find(pivots), part.rows] for part in parts]
+    totals = []
+    for number in range(len(pivots) + 1):
+        slices = [(ends[number], ends[number + 1]) for ends in bounds]
+        rows = np.empty((arity + 1, sum(end - first for first, end in slices)), np.int64)
+        begin = 0
+        for part, (first, end) in zip(parts, slices, strict=True):
+            source, target = part.read(first, end), slice(begin, begin + end - first)
+            rows[:-1, target], rows[-1, target] = source.row_array, source.weight_array
+            begin = target.stop
+        total = consolidated_rows(rows[:-1], rows[-1])
+        if len(total):
+            totals.append(StoredSum.of(total))
+    del part, parts, rows, source, total
+    return _concatenate(totals, arity)
+
+
+def _are_in_order(parts: Sequence[StoredSum]) -> bool:
+    """Return whether all rows of a sum are before those of the next one."""
+    return all(
+        before.read(before.rows - 1, before.rows).row_array[:, 0].tolist()
+        < after.read(0, 1).row_array[:, 0].tolist()
+        for before, after in pairwise(parts)
+    )
+
+
+def _concatenate(parts: list[StoredSum], arity: int) -> ZSet:
+    """Return the rows of sums that are in order and have no row in common; empties the list."""
+    row_count = sum(part.rows for part in parts)
+    columns, weights = np.empty((arity, row_count), np.int64), np.empty(row_count, np.int64)
+    parts.reverse()
+    begin = 0
+    while parts:
+        part = parts.pop()  # its memory is free before the next one is read
+        for first in range(0, part.rows, SAMPLES_PER_RANGE << 12):
+            source = part.read(first, first + (SAMPLES_PER_RANGE << 12))
+            end = begin + len(source)
+            columns[:, begin:end], weights[begin:end] = source.row_array, source.weight_array
+            begin = end
+    return ZSet(columns, weights)
