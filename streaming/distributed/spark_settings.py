@@ -1,8 +1,13 @@
 """The settings that the jobs of cells rely on, whatever the session of a query has.
 
 Adaptive execution would merge the partitions of an exchange, and run each exchange as a job of its
-own. The other settings keep Arrow data as it is, in few and large batches, and a table of rows
-outside of the plan.
+own. The other settings keep Arrow data as it is, and a table of rows outside of the plan.
+
+Batches of rows for Python are limited by their number of rows only. With a limit of their bytes,
+Spark adds up the sizes of all columns again after each row, which takes more time than to copy the
+row. `MAX_BATCH_ROWS` is so small that a batch of usual rows remains small. A batch of packets
+(`streaming.distributed.execution.packets`) has at most `MAX_BATCH_ROWS` · `MAX_PACKET_BYTES` bytes,
+if no row is larger than a packet.
 """
 
 from __future__ import annotations
@@ -15,14 +20,17 @@ from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "use_settings"]
+__all__ = ["MAX_BATCH_ROWS", "SETTINGS", "use_settings"]
 
+#: The number of rows that Spark sends to Python at once. Rows of more than 2 MiB on average are too
+#: large for a batch, whose columns have at most 2 GiB each.
+MAX_BATCH_ROWS: Final = 1 << 10
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.compression.codec": "none",
     "spark.sql.execution.arrow.localRelationThreshold": "0",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 26),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "500000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),  # Spark's "no limit"
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_BATCH_ROWS),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 

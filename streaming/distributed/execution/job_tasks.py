@@ -93,8 +93,9 @@ __all__ = [
     "SourceTask",
 ]
 
-#: The number of rows of a source that are decoded at once.
+#: The number of rows of a source that are decoded at once, and their bytes.
 MAX_SOURCE_ROWS: Final = 1 << 18
+MAX_SOURCE_BYTES: Final = 1 << 28
 #: The number of values of a variable whose counts a task sends.
 MAX_SENT_VALUES: Final = 128
 #: The number of circuits of sources that a worker keeps.
@@ -238,7 +239,12 @@ class JobPlan:
         for view in sorted(tables):
             try:
                 rows, checksums = write_delta(
-                    task_files, batch_id, view, self.views[view], tables.pop(view)
+                    task_files,
+                    batch_id,
+                    view,
+                    self.views[view],
+                    tables.pop(view),
+                    is_local=view in self.layout.local_views,
                 )
             except DbspWcojError as error:
                 task_files.undo()
@@ -569,15 +575,20 @@ def _merged_partitions(partition: int, other: int) -> StreamingError:
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of up to about `MAX_SOURCE_ROWS` rows."""
+    """Yield tables of up to about `MAX_SOURCE_ROWS` rows and `MAX_SOURCE_BYTES`.
+
+    Spark's batches are small, and each of them would be encoded on its own, so they are copied into
+    one.
+    """
     pending: list[pa.RecordBatch] = []
-    rows = 0
+    rows = size = 0
     for batch in batches:
         if batch.num_rows:
             pending.append(batch)
             rows += batch.num_rows
-        if rows >= MAX_SOURCE_ROWS:
-            yield pa.Table.from_batches(pending)
-            pending, rows = [], 0
+            size += batch.nbytes
+        if rows >= MAX_SOURCE_ROWS or size >= MAX_SOURCE_BYTES:
+            yield pa.Table.from_batches(pending).combine_chunks()
+            pending, rows, size = [], 0, 0
     if pending:
-        yield pa.Table.from_batches(pending)
+        yield pa.Table.from_batches(pending).combine_chunks()

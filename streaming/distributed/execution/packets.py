@@ -57,10 +57,11 @@ DRIVER: Final = 1 << 30
 #: The cells of errors that are not of a cell.
 OF_VIEW: Final = -1
 OF_EXCHANGE: Final = -2
-#: The largest number of rows in a packet.
-MAX_PACKET_ROWS: Final = 1 << 17
-# A row of Spark has at most 2 GiB.
-MAX_PACKET_BYTES: Final = 1 << 26
+#: The bytes of a packet, if its rows have similar sizes. Spark sends the packets to a task in
+#: batches of a fixed number of them (`streaming.distributed.spark_settings`).
+MAX_PACKET_BYTES: Final = 1 << 18
+#: The bytes of the packets that a task returns to Spark at once.
+MAX_BATCH_BYTES: Final = 1 << 26
 #: The most bytes of rows that are copied as one table: an array has at most 2 GiB of texts.
 MAX_TABLE_BYTES: Final = 1 << 30
 
@@ -143,9 +144,9 @@ def pack_rows(
 ) -> Iterator[Packet]:
     """Yield packets of the rows of a table for each task; their origin is empty.
 
-    A packet has at most `MAX_PACKET_ROWS` rows, and about `MAX_PACKET_BYTES` if the rows have
-    similar sizes. Its rows are sorted by their cells, if these are given. Tables of more than
-    `MAX_TABLE_BYTES` are packed in slices.
+    A packet has about `MAX_PACKET_BYTES` at most if the rows have similar sizes. Its rows are
+    sorted by their cells, if these are given. Tables of more than `MAX_TABLE_BYTES` are packed in
+    slices.
 
     Complexity:
         O(rows) with few tasks and cells (`sort_positions`); else O(rows · log rows).
@@ -172,7 +173,7 @@ def _pack_slice(
     groups = find_groups(task_of_row[order])
     table = table.take(pa.array(order))
     bytes_per_row = max(table.nbytes // table.num_rows, 1)
-    most = min(MAX_PACKET_ROWS, max(MAX_PACKET_BYTES // bytes_per_row, 1))
+    most = max(MAX_PACKET_BYTES // bytes_per_row, 1)
     for task, start, end in groups:
         for first in range(start, end, most):
             rows = table.slice(first, min(most, end - first))
@@ -207,7 +208,7 @@ def find_groups(values: Integers) -> list[tuple[int, int, int]]:
 
 
 def write_packets(packets: Iterable[Packet | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield packets in batches of about `MAX_PACKET_BYTES`; batches are passed on unchanged."""
+    """Yield packets in batches of about `MAX_BATCH_BYTES`; batches are passed on unchanged."""
     waiting: list[Packet] = []
     size = 0
     for packet in packets:
@@ -216,7 +217,7 @@ def write_packets(packets: Iterable[Packet | pa.RecordBatch]) -> Iterator[pa.Rec
             continue
         waiting.append(packet)
         size += len(packet.content)
-        if size >= MAX_PACKET_BYTES:
+        if size >= MAX_BATCH_BYTES:
             yield _to_batch(waiting)
             waiting, size = [], 0
     if waiting:

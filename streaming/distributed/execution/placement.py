@@ -125,6 +125,9 @@ def find_cells(position: int, columns: Columns, grid: Grid) -> tuple[Integers, I
         home += coordinate * stride
         list_of_row += group_of_row * len(lists)
         lists = lists_of_groups
+    if len(lists) == 1:  # no heavy values
+        offsets = np.array(lists[0], np.int64)
+        return np.repeat(np.arange(rows), len(offsets)), np.add.outer(home, offsets).ravel()
     # All lists one after the other; repeat each row for each offset of its list.
     all_offsets = np.array([offset for offsets in lists for offset in offsets], np.int64)
     lengths = np.array([len(offsets) for offsets in lists])

@@ -176,11 +176,15 @@ def divide_by_cell(rows: pa.Table) -> dict[int, pa.Table]:
 def split_relations(stage: Stage, rows: pa.Table) -> dict[str, pa.Table]:
     """Split the rows of a cell into the inputs of its circuit: by relation, or by atom of a join.
 
+    The rows arrive in many small parts, each of which would be encoded on its own. So they are
+    copied into one, for one cell at a time.
+
     Args:
         stage: The stage.
         rows: Rows with the columns of `pack_relations` and `ROLES`.
     """
     tables = {}
+    rows = rows.combine_chunks()
     numbers = rows.column(RELATION).to_numpy()
     for number, relation in enumerate(stage.relations):
         relation_rows = _filter(rows, numbers == number)

@@ -35,6 +35,7 @@ from streaming.targets.output_mode import OutputMode, PostStepReader, PostStepTa
 __all__ = [
     "RenamedReader",
     "ViewOutput",
+    "concat_disjoint",
     "concat_published",
     "find_tasks",
     "publish_view",
@@ -80,11 +81,13 @@ def write_delta(
     view: str,
     output: ViewOutput,
     tables: Sequence[pa.Table],
+    *,
+    is_local: bool = False,
 ) -> tuple[int, Mapping[str, FileChecksum]]:
     """Add up rows of a view, and write the sums in its output mode.
 
     The tables of a view in mode ``upsert`` or ``complete`` are published tables of cells
-    (`publish_view`), which have no row in common.
+    (`publish_view`), which have no row in common. Neither have those of a local view.
 
     Args:
         task_files: The files of the task, which the caller syncs, or removes after an error.
@@ -92,6 +95,8 @@ def write_delta(
         view: The name of the view.
         output: The view.
         tables: The rows.
+        is_local: True if each table is the delta of another cell, and no other cell can compute an
+            equal row (`planning.job_layout`).
 
     Returns:
         The number of published rows, and the size and checksum of each file. Without rows there
@@ -104,7 +109,8 @@ def write_delta(
     if output.mode.needs_view:
         delta = concat_published(output, tables)
     else:
-        delta = output.mode.publish(view, sum_tables(output.schema, tables))
+        sum_rows = concat_disjoint if is_local else sum_tables
+        delta = output.mode.publish(view, sum_rows(output.schema, tables))
     if not delta.num_rows:
         return 0, {}
     stem = f"{OUTPUTS}/{batch_id:020}-{uuid.uuid4().hex[:12]}"
@@ -182,3 +188,17 @@ def sum_tables(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
     if len(nonempty) == 1 and nonempty[0].schema.types == schema.arrow.types:
         return nonempty[0].cast(schema.arrow)
     return schema.to_table(schema.to_zset(pa.concat_tables(nonempty), codecs), codecs)
+
+
+def concat_disjoint(schema: Schema, tables: Sequence[pa.Table]) -> pa.Table:
+    """Add up tables as `sum_tables`, if each row occurs once in all of them; O(1) for each table.
+
+    >>> schema = Schema.of("v", pa.schema({"x": pa.int64()}))
+    >>> one, two = (pa.table({"c0": [x], "weight": [1]}) for x in (7, 8))
+    >>> concat_disjoint(schema, [one, two]).to_pylist()
+    [{'x': 7, 'weight': 1}, {'x': 8, 'weight': 1}]
+    """
+    nonempty = [table.rename_columns(schema.arrow.names) for table in tables if table.num_rows]
+    if any(table.schema.types != schema.arrow.types for table in nonempty):
+        return sum_tables(schema, tables)
+    return pa.concat_tables([schema.empty_table, *(table.cast(schema.arrow) for table in nonempty)])

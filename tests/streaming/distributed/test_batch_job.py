@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +32,7 @@ from streaming import (
 from streaming.distributed import batch_job, engine
 from streaming.distributed.cell_state import circuit_stages
 from streaming.distributed.engine import read_newest_cells
-from streaming.distributed.execution import job_tasks, stage_rows
+from streaming.distributed.execution import job_tasks, stage_rows, view_deltas
 from streaming.distributed.execution import packets as packets_module
 from streaming.distributed.execution.packets import (
     OF_EXCHANGE,
@@ -313,6 +314,74 @@ def test_tasks_copy_rows_in_slices_with_the_same_result(tmp_path):
     sink.close()
     assert len({copies for _, copies in copied}) > 1
     assert all(rows.num_rows == 1 or rows.nbytes * copies <= 400 for rows, copies in copied)
+
+
+def test_rows_in_many_small_batches_are_encoded_as_one_array(tmp_path):
+    sink, cluster = distributed(tmp_path), LocalCluster(5)
+    chunks: Counter[str] = Counter()
+    decode, prepare = FeedReader.decode, Circuit.prepare
+
+    def count(where: str, tables: Iterable[pa.Table]) -> None:
+        for column in itertools.chain.from_iterable(table.columns for table in tables):
+            chunks[where] = max(chunks[where], column.num_chunks)
+
+    def decode_counted(reader: FeedReader, table: pa.Table, session: Any) -> Any:
+        count("source", [table])
+        return decode(reader, table, session)
+
+    def prepare_counted(circuit: Circuit, tables: dict[str, pa.Table], *args: Any) -> Any:
+        count("cells", tables.values())
+        return prepare(circuit, tables, *args)
+
+    embedded = ViewSink(compile_sql(VIEWS, SCHEMAS))
+    for number, table in enumerate(graph_batches(2, "small batches")):
+        embedded(Frame(None, table), number)
+        frame = cluster.frame(pa.concat_tables([table.slice(n, 1) for n in range(len(table))]))
+        with (
+            patch.object(packets_module, "MAX_PACKET_BYTES", 64),
+            patch.object(FeedReader, "decode", decode_counted),
+            patch.object(Circuit, "prepare", prepare_counted),
+        ):
+            sink(frame, number)
+        assert outputs(sink) == outputs(embedded)
+    sink.close()
+    assert chunks == {"source": 1, "cells": 1}
+
+
+@pytest.mark.parametrize("most", [(1, 1 << 28), (1 << 18, 1)], ids=["rows", "bytes"])
+def test_a_source_decodes_few_rows_or_bytes_at_once(tmp_path, most):
+    sink, cluster = distributed(tmp_path), LocalCluster(attempts=(1,))
+    table = rows_of(*({"relation": "e", "src": n, "dst": n} for n in range(6)))
+    frame = cluster.frame(pa.concat_tables([table.slice(n, 1) for n in range(6)]))
+    rows: list[int] = []
+    decode = FeedReader.decode
+
+    def decode_counted(reader: FeedReader, table: pa.Table, session: Any) -> Any:
+        rows.append(table.num_rows)
+        return decode(reader, table, session)
+
+    with (
+        patch.object(job_tasks, "MAX_SOURCE_ROWS", most[0]),
+        patch.object(job_tasks, "MAX_SOURCE_BYTES", most[1]),
+        patch.object(FeedReader, "decode", decode_counted),
+    ):
+        sink(frame, 0)
+    assert set(rows) == {1}
+    assert outputs(sink)["loops"] == {(n,): 1 for n in range(6)}
+    sink.close()
+
+
+def test_rows_of_a_view_that_only_one_cell_can_compute_are_not_added_up_again(tmp_path):
+    view = "CREATE VIEW named AS SELECT e.src, e.dst, p.name FROM e JOIN p ON e.dst = p.id"
+    embedded, sink = ViewSink(compile_sql(view, SCHEMAS)), distributed(tmp_path, view, cells=8)
+    cluster, added = LocalCluster(7), []
+    for number, table in enumerate(graph_batches(4, "local views")):
+        embedded(Frame(None, table), number)
+        with patch.object(view_deltas, "sum_tables", lambda *args: added.append(args)):
+            sink(cluster.frame(table), number)
+        assert outputs(sink) == outputs(embedded)
+    sink.close()
+    assert not added
 
 
 @given(st.lists(st.integers(0, 11), min_size=1, max_size=40), st.integers(1, 4), st.booleans())

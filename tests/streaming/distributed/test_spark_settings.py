@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from streaming.distributed.spark_settings import SETTINGS, use_settings
+from streaming.distributed.spark_settings import MAX_BATCH_ROWS, SETTINGS, use_settings
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 COMPRESSION = "spark.sql.execution.arrow.compression.codec"
@@ -52,3 +54,16 @@ def test_the_settings_of_a_session_are_restored_after_an_error(spark):
         assert other.conf.get(ADAPTIVE) == "true"
         raise ValueError("a job failed")
     assert session.conf.get(ADAPTIVE) == "true"
+
+
+@pytest.mark.spark
+def test_python_receives_batches_of_few_rows_whatever_their_bytes(spark):
+    def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield pa.record_batch({"rows": [batch.num_rows]})
+
+    rows, kilobytes = MAX_BATCH_ROWS + 10, 80  # more bytes than Spark's usual limit of 64 MiB
+    frame = spark.range(0, rows, 1, 1).selectExpr("id", f"repeat('x', {kilobytes}000) AS text")
+    with use_settings(spark):
+        counts = frame.mapInArrow(count, "rows long").toArrow()
+    assert counts.column("rows").to_pylist() == [MAX_BATCH_ROWS, 10]
