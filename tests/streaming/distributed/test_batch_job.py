@@ -111,7 +111,7 @@ class UnreadFrame:
 
 
 class LimitedFrame(UnreadFrame):
-    """A frame of which the driver may read the first rows.
+    """A frame of which the driver may read the first rows of each partition.
 
     Attributes:
         limits: The numbers of rows that were asked for.
@@ -121,9 +121,14 @@ class LimitedFrame(UnreadFrame):
         super().__init__(frame)
         self.limits: list[int] = []
 
-    def limit(self, count: int) -> Any:
+    def where(self, condition: str) -> Any:
+        count = int(condition.rpartition("<")[2])
         self.limits.append(count)
-        return SimpleNamespace(toArrow=lambda: self._frame.toArrow().slice(0, count))
+        table = self._frame.toArrow()
+        half = table.num_rows // 2  # of two partitions
+        partitions = table.slice(0, half), table.slice(half)
+        first = pa.concat_tables(part.slice(0, count) for part in partitions)
+        return SimpleNamespace(toArrow=lambda: first)
 
 
 def distributed(place: Any, views: str = VIEWS, *, cells: int = 4, **options: Any) -> ViewSink:
