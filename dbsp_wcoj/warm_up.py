@@ -52,6 +52,7 @@ from dbsp_wcoj.storage.key_runs import KeyRunBuilder
 from dbsp_wcoj.storage.least_values import LeastValues
 from dbsp_wcoj.storage.list_bitmaps import build_list_bitmaps
 from dbsp_wcoj.storage.nearest import NearestRows
+from dbsp_wcoj.storage.pair_sort import sort_dense_pairs
 from dbsp_wcoj.storage.parallel_build import write_in_parts
 from dbsp_wcoj.storage.parallel_sort import ParallelSort
 from dbsp_wcoj.storage.prefix_lookup import prefix_lookup
@@ -124,6 +125,7 @@ def _warm_up_joins() -> None:
     weights = np.arange(1, MIN_DIRECTORY_NODES + 1)
     bounds = np.ones(1, np.uint64)
     ParallelSort(list(columns), weights, bounds, lowest=[0, 0], bits=[5, 5]).sort()
+    sort_dense_pairs(np.zeros(4, np.int64), np.zeros(4, np.int64))
     write_in_parts(columns, weights, np.zeros(run_words(2, len(weights)), np.int64), parts=2)
 
 

@@ -28,6 +28,7 @@ from dbsp_wcoj.arguments import check_type
 from dbsp_wcoj.errors import ArityError, ColumnTypeError, WeightError, WeightOverflowError
 from dbsp_wcoj.kernels.storage.sort import MAX_INSERTION_ROWS, OVERFLOW, SCRATCH_ARRAYS, consolidate
 from dbsp_wcoj.observer import OBSERVERS, SORT, current_observer
+from dbsp_wcoj.storage.pair_sort import MIN_PAIRS, sort_dense_pairs
 from dbsp_wcoj.storage.parallel_sort import MIN_SPLIT_ROWS, split_rows
 from dbsp_wcoj.workers import TASKS_PER_THREAD, current_workers, run_tasks
 
@@ -195,6 +196,10 @@ class ZSet:
         zset = _sort_in_parts(arrays, weight_array) if rows >= MIN_SPLIT_ROWS else None
         if zset is not None:
             return zset
+        if rows >= MIN_PAIRS and len(arrays) == 2 and weight_array is None:
+            zset = _sort_pairs(*arrays)
+            if zset is not None:
+                return zset
         return _consolidate_columns(
             arrays, unit_weights(rows) if weight_array is None else weight_array
         )
@@ -629,6 +634,23 @@ def consolidated_rows(rows: Int64Array, weights: Int64Array) -> ZSet:
     if status == OVERFLOW:
         raise _overflow_error(weights)
     return ZSet(sorted_rows, summed)
+
+
+def _sort_pairs(first: Int64Array, second: Int64Array) -> ZSet | None:
+    """Return the Z-set of many pairs of weight 1; None if they are not suitable for this sort."""
+    observer = current_observer() if OBSERVERS else None
+    if observer is not None:
+        observer.begin_phase(SORT)
+    result = None
+    try:
+        result = sort_dense_pairs(first, second)
+    finally:
+        if observer is not None:
+            observer.end_phase(0 if result is None else len(first))
+    if result is None:
+        return None
+    pairs, counts = result
+    return ZSet(pairs, unit_weights(len(first)) if counts is None else counts)
 
 
 def _sort_in_parts(columns: Sequence[Int64Array], weights: Int64Array | None) -> ZSet | None:

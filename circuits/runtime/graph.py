@@ -1001,11 +1001,13 @@ class _GraphStepExecution:
             deltas, inputs = self._deltas, node.inputs
             input_deltas = [deltas[inputs[0]]] if len(inputs) == 1 else [deltas[i] for i in inputs]
             prepare = self._prepare_unsorted(node) if self._unsorted else None
+            release_inputs: Callable[[], None] | None = None
+            if self._unread_deltas is not None:
+                unread = self._unread_deltas
 
-            def release_inputs() -> None:
-                input_deltas.clear()
-                if self._unread_deltas is not None:
-                    self._release_inputs((position,), self._unread_deltas)
+                def release_inputs() -> None:
+                    input_deltas.clear()
+                    self._release_inputs((position,), unread)
 
             delta, staged = prepare_node(
                 position, node, input_deltas, context, 0, prepare, release_inputs
