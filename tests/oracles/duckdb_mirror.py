@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 __all__ = ["Mirror"]
 
@@ -32,7 +33,7 @@ class Mirror:
     ) -> None:
         self.relations = dict(relations)
         self.present = {name: np.zeros(rows.num_rows, bool) for name, rows in relations.items()}
-        self._database = duckdb.connect(config={"threads": 1})
+        self._database = connect_to_new_schema()
         for name in relations:
             self._store(name)
         for name, text in (views or {}).items():

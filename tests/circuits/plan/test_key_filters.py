@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circuits import EvaluationError, compile_sql
 from tests.circuits.sql.test_sql_circuits import LAW, check
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 QUERIES = [
     "SELECT a, sum(b) AS n FROM t GROUP BY a HAVING a > 1",
@@ -47,7 +47,7 @@ NOT_FOR_OTHER_GROUPS = [
 
 @pytest.mark.parametrize("text", NOT_FOR_OTHER_GROUPS)
 def test_groups_that_having_removes_are_not_computed(text):
-    database = duckdb.connect()
+    database = connect_to_new_schema()
     database.execute("CREATE TABLE t (k BIGINT, s VARCHAR, n BIGINT)")
     circuit = compile_sql(text, {"t": "k BIGINT, s STRING, n BIGINT"})
     total: dict[tuple[object, ...], int] = {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
-import duckdb
 import pytest
 
 from circuits import UnsupportedSqlError, compile_sql
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 TEXTS = ["a", "A", "b", "B", None, "Ä", "ä", "c", None, "b"]
 QUERIES = [
@@ -29,7 +29,7 @@ def folded(rows):
 def test_groups_without_regard_to_case_are_those_of_duckdb_after_inserts_and_deletes(query):
     rows = [(number, text) for number, text in enumerate(TEXTS)]
     circuit = compile_sql(query, {"t": "i INT, s STRING"})
-    connection = duckdb.connect()
+    connection = connect_to_new_schema()
     connection.execute("CREATE TABLE t (i INT, s VARCHAR)")
     total, present = Counter(), []
     for inserted, deleted in [(rows[:6], []), (rows[6:], rows[1:3]), ([], rows[4:7])]:

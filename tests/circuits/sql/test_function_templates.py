@@ -15,6 +15,7 @@ import pytest
 
 from circuits import EvaluationError, UnsupportedSqlError, compile_sql
 from circuits.sql.syntax.function_templates import TEMPLATES
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 SCHEMA = pa.schema(
     [
@@ -67,7 +68,7 @@ DUCKDB_QUERIES = [
 def test_functions_of_duckdb_have_its_results(query):
     circuit = compile_sql(query, {"t": SCHEMA})
     actual = [tuple(row.values())[:-1] for row in circuit.step({"t": ROWS})["view"].to_pylist()]
-    database = duckdb.connect()
+    database = connect_to_new_schema()
     database.execute("SET timezone = 'UTC'")
     database.register("t", ROWS)
     expected = database.sql(query).to_arrow_table().to_pylist()

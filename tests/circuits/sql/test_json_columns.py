@@ -9,12 +9,12 @@ import json
 from collections import Counter
 from contextlib import suppress
 
-import duckdb
 import pytest
 
 from circuits import compile_sql
 from circuits.errors import EvaluationError, SqlError
 from streaming import Database
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 ROWS = [
     (1, '{"b": 1, "a": 2}', "x"),
@@ -189,7 +189,7 @@ def rows_after_each_step(query: str, dialect: str):
 
 @pytest.mark.parametrize("query", BOTH + DUCKDB_ONLY)
 def test_json_in_columns_is_not_quoted_as_in_duckdb(query):
-    connection = duckdb.connect()
+    connection = connect_to_new_schema()
     connection.execute("CREATE TABLE t (a INT, j JSON, s VARCHAR)")
     connection.executemany("INSERT INTO t VALUES (?, ?, ?)", ROWS)
     for number, rows in enumerate(rows_after_each_step(query, "duckdb")):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 
 from circuits import UnsupportedSqlError, compile_sql
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 SCHEMA = pa.schema(
     [
@@ -45,7 +45,7 @@ def test_a_call_after_a_dot_has_the_value_as_its_first_argument_as_in_duckdb(que
     rows = pa.Table.from_pylist(ROWS, schema=SCHEMA)
     circuit = compile_sql(query, {"t": SCHEMA})
     actual = [tuple(row.values())[:-1] for row in circuit.step({"t": rows})["view"].to_pylist()]
-    database = duckdb.connect()
+    database = connect_to_new_schema()
     database.register("t", rows)
     assert sorted(map(repr, actual)) == sorted(map(repr, database.sql(query).fetchall()))
 

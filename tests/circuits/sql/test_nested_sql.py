@@ -44,6 +44,7 @@ from tests.generators.nested_queries import (
     ROWS,
     SPARK_QUERIES,
 )
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 FAMILIES = (
     json_conversion,
@@ -105,7 +106,7 @@ def check(query: str, seed: int, oracle: str = "") -> None:
         oracle: What DuckDB computes, unless it is the same query.
     """
     circuit = compile_sql(f"CREATE VIEW v AS {query}", {"t": ROWS.schema})
-    database = duckdb.connect()
+    database = connect_to_new_schema()
     present, total = np.zeros(len(ROWS), bool), Counter[tuple[Any, ...]]()
     for inserted, deleted in steps(seed):
         present[inserted], present[deleted] = True, False
@@ -502,7 +503,7 @@ def test_options_of_unnest_windows_of_subqueries_and_bytes_as_text_are_those_of_
     }
     circuit = compile_sql(query, {name: table.schema for name, table in tables.items()})
     view = circuit.step(tables)["view"].to_pylist()
-    database = duckdb.connect()
+    database = connect_to_new_schema()
     for name, table in tables.items():
         database.register(name, table)
     answer = database.execute(query).fetchall()
@@ -524,7 +525,7 @@ def test_options_of_unnest_windows_of_subqueries_and_bytes_as_text_are_those_of_
 def test_a_function_with_ordinality_has_the_names_and_rows_of_duckdb(query):
     table = pa.table({"b": [1, 3]})
     view = compile_sql(query, {"t": table.schema}, dialect="duckdb").step({"t": table})["view"]
-    database = duckdb.connect()
+    database = connect_to_new_schema()
     database.register("t", table)
     answer = database.sql(query)
     assert view.column_names[:-1] == answer.columns

@@ -13,7 +13,6 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -22,6 +21,7 @@ from hypothesis import strategies as st
 from circuits import UnsupportedSqlError, compile_sql
 from circuits.errors import EvaluationError
 from tests.generators.sql_generator import SCHEMAS, selects
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 LAW = settings(
     max_examples=90,
@@ -47,7 +47,7 @@ class World:
     """The tables in DuckDB and in Python, changed together."""
 
     def __init__(self) -> None:
-        self.duck = duckdb.connect()
+        self.duck = connect_to_new_schema()
         self.rows: dict[str, Counter[tuple[Any, ...]]] = {name: Counter() for name in SCHEMAS}
         for statement in CREATE.values():
             self.duck.execute(statement)

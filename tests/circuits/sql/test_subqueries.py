@@ -15,6 +15,7 @@ import pytest
 
 from circuits import CircuitError, SqlError, UnsupportedSqlError, compile_sql
 from circuits.errors import EvaluationError
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 SCHEMAS = {
     "t": "a BIGINT, b BIGINT, s VARCHAR",
@@ -266,7 +267,7 @@ class Tables:
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.database = duckdb.connect()
+        self.database = connect_to_new_schema()
         self.rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SCHEMAS}
         for name, columns in SCHEMAS.items():
             self.database.execute(f"CREATE TABLE {name} ({columns})")

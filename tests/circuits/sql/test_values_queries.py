@@ -9,6 +9,7 @@ import pytest
 
 from circuits import compile_sql
 from circuits.errors import SqlError
+from tests.oracles.shared_duckdb import connect_to_new_schema
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -22,7 +23,7 @@ def _rows_of(circuit, rows):
 
 
 def _check(query):
-    connection = duckdb.connect()
+    connection = connect_to_new_schema()
     connection.execute("CREATE TABLE t (a BIGINT, col0 BIGINT, col1 BIGINT, column1 BIGINT)")
     circuit = compile_sql(query, {"t": SCHEMA}, dialect="duckdb")
     total: Counter = Counter()
