@@ -48,7 +48,7 @@ from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggre
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
 from circuits.runtime.operators.linear import FilterOperator, MapOperator
 from circuits.runtime.operators.operator import Operator
-from circuits.runtime.partial_sum import PartialSum, StoredSum, add_in_ranges
+from circuits.runtime.partial_sum import BUFFER_BYTES, PartialSum, StoredSum, add_in_ranges
 from circuits.runtime.row_batch import RowSlice, UnsortedRows
 from circuits.runtime.task_order import may_add_values
 from circuits.types.codecs.codec import Codecs
@@ -267,6 +267,8 @@ def run_stage(
     """
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
     is_sliced = len(rows) >= MIN_SLICED_ROWS
+    is_divisible = is_sliced or (len(rows) >= MIN_DIVIDED_ROWS and len(stage.branches) > 1)
+    workers = current_workers() if is_divisible and stage.keeps_values else None
     run = partial(
         _run_slices,
         stage,
@@ -275,9 +277,8 @@ def run_stage(
         SLICE_ROWS if is_sliced else len(rows),
         clock=clock,
         unsorted_nodes=unsorted_nodes,
+        buffer_bytes=BUFFER_BYTES // (1 if workers is None else workers.threads),
     )
-    is_divisible = is_sliced or (len(rows) >= MIN_DIVIDED_ROWS and len(stage.branches) > 1)
-    workers = current_workers() if is_divisible and stage.keeps_values else None
     if workers is None:
         measured = [run(stage.members, 0, len(rows), budget=budget)]
     elif is_sliced:
@@ -357,6 +358,7 @@ def _run_slices(
     budget: Budget,
     clock: Callable[[], float],
     unsorted_nodes: Collection[int],
+    buffer_bytes: int,
 ) -> _SliceResults:
     """Run members of a stage on the rows from ``first`` to ``end``, slice by slice."""
     result = _SliceResults(
@@ -368,8 +370,9 @@ def _run_slices(
         {},
     )
     collected: dict[int, CollectedRows] = {}
+    slice_count = -(-(end - first) // slice_rows)
     partial_sums = {
-        member: PartialSum(operator.partial_arity)
+        member: PartialSum(operator.partial_arity, buffer_bytes, slice_count)
         for member in members
         if isinstance(operator := nodes[member].operator, AggregatingOperator)
     }

@@ -6,9 +6,10 @@ of them takes about three times their memory. So they are added up in two stages
 
     slices   --buffer-->   a few sorted sums   --ranges of the first column-->   the sum
 
-Each buffer of `BUFFER_BYTES` is sorted when it is full. If at most half of its rows remain, because
-slices have groups in common, the sum begins the next buffer; so the sum of few groups never leaves
-the buffer. `add_in_ranges` adds up the sums of several buffers, a range of values at a time.
+The rows of a single slice are the sum as they are. Else each buffer of `BUFFER_BYTES` is sorted
+when it is full. If at most half of its rows remain, because slices have groups in common, the sum
+begins the next buffer; so the sum of few groups never leaves the buffer. `add_in_ranges` adds up
+the sums of several buffers, a range of values at a time.
 
 Meanwhile a sum is stored with its rows packed into keys (`dbsp_wcoj.storage.row_keys`), which takes
 16 bytes per row.
@@ -29,7 +30,8 @@ from dbsp_wcoj.zset import Int64Array, add_in_order, consolidated_rows
 
 __all__ = ["PartialSum", "StoredSum", "add_in_ranges"]
 
-#: The size of the buffer of a sum, and of the rows that `add_in_ranges` sorts at a time.
+#: The size of the buffer of a sum, or of the buffers of all threads together; and of the rows that
+#: `add_in_ranges` sorts at a time.
 BUFFER_BYTES: Final = 80 << 20
 #: The number of rows that are read from each range to find the ranges.
 SAMPLES_PER_RANGE: Final = 64
@@ -98,13 +100,19 @@ class StoredSum(NamedTuple):
 class PartialSum:
     """The sum of Z-sets that are appended one by one.
 
+    Each buffer is added up by itself, so the sum of a row over a part of the Z-sets may leave int64
+    although that over all of them fits, if it has positive and negative weights. This is an error.
+    The same holds for each slice: its partial aggregate is computed before it is appended.
+
     Args:
         arity: The number of columns, at least 1.
-        buffer_bytes: The size of the buffer.
+        buffer_bytes: The greatest size of the buffer; there is none for a single Z-set.
+        summands: About how many Z-sets will be appended. The buffer begins with space for as many
+            of the size of the first one, and grows if that is too little.
 
     Complexity:
-        O(r log r) time for r appended rows. Memory for the buffer and the sums of the buffers that
-        have few rows in common.
+        O(r log r) time for r appended rows; O(1) for a single Z-set. Memory for the buffer and the
+        sums of the buffers that have few rows in common.
 
     >>> total = PartialSum(1)
     >>> for row in (3, 1, 3):
@@ -113,42 +121,76 @@ class PartialSum:
     [ZSet({(1,): 1, (3,): 2})]
     """
 
-    def __init__(self, arity: int, buffer_bytes: int = BUFFER_BYTES) -> None:
+    def __init__(self, arity: int, buffer_bytes: int = BUFFER_BYTES, summands: int = 1) -> None:
+        self._summands = summands
         self._arity = arity
         self._capacity = max(buffer_bytes // (_WORD_BYTES * (arity + 1)), 1)
         self._sums: list[StoredSum] = []
+        # The Z-set that was appended while the buffer was empty.
+        self._kept: ZSet | None = None
         # The columns and, last, the weights; None if the buffer is empty.
         self._buffer: Int64Array | None = None
         self._count = 0
+        # The number of rows that the next buffer holds at least; at most the capacity.
+        self._buffer_rows = 0
 
     def append(self, rows: ZSet) -> None:
         """Add a Z-set.
 
         Raises:
-            WeightOverflowError: The weight of a row of the sum leaves int64.
+            WeightOverflowError: The weight of a row leaves int64 in the sum of a buffer.
         """
+        if not len(rows):
+            return
+        if self._kept is None and not self._count:
+            self._kept = rows
+            return
+        kept, self._kept = self._kept, None
+        if kept is not None:
+            expected = min(self._summands * len(kept), self._capacity)
+            self._buffer_rows = max(self._buffer_rows, expected)
+            self._copy(kept)
+        self._copy(rows)
+
+    def _copy(self, rows: ZSet) -> None:
+        """Copy rows to the buffer, and add it up whenever it is full."""
         begin = 0
         while begin < len(rows):
-            if self._buffer is None:
-                self._buffer = np.empty((self._arity + 1, self._capacity), np.int64)
             end = min(len(rows), begin + self._capacity - self._count)
             free = slice(self._count, self._count + end - begin)
-            self._buffer[:-1, free] = rows.row_array[:, begin:end]
-            self._buffer[-1, free] = rows.weight_array[begin:end]
+            buffer = self._reserve(free.stop)
+            buffer[:-1, free] = rows.row_array[:, begin:end]
+            buffer[-1, free] = rows.weight_array[begin:end]
             self._count, begin = free.stop, end
             if self._count == self._capacity:
+                del buffer  # its memory is free before the sum is copied
                 total = self._add_up()
                 if len(total) <= self._capacity // 2:
-                    self.append(total)
+                    self._copy(total)
                 else:
                     self._sums.append(StoredSum.of(total))
+
+    def _reserve(self, rows: int) -> Int64Array:
+        """Return a buffer with space for some rows, at most the capacity."""
+        buffer = self._buffer
+        if buffer is not None and buffer.shape[1] >= rows:
+            return buffer
+        if rows > self._buffer_rows:
+            self._buffer_rows = min(max(rows, 2 * self._buffer_rows), self._capacity)
+        self._buffer = np.empty((self._arity + 1, self._buffer_rows), np.int64)
+        if buffer is not None:
+            self._buffer[:, : self._count] = buffer[:, : self._count]
+        return self._buffer
 
     def finish(self) -> list[StoredSum]:
         """Return the sum of all that were appended, in parts; nothing may be appended later.
 
         Raises:
-            WeightOverflowError: The weight of a row of the sum leaves int64.
+            WeightOverflowError: The weight of a row leaves int64 in the sum of a buffer.
         """
+        if self._kept is not None:
+            self._sums.append(StoredSum(self._kept.row_array, self._kept.weight_array, None))
+            self._kept = None
         if self._count:
             total = self._add_up()
             if len(total):
@@ -160,7 +202,7 @@ class PartialSum:
         buffer, count = self._buffer, self._count
         assert buffer is not None
         self._buffer, self._count = None, 0
-        if count < self._capacity:
+        if count < buffer.shape[1]:
             buffer = np.ascontiguousarray(buffer[:, :count])
         return consolidated_rows(buffer[:-1], buffer[-1])
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from circuits import EvaluationError, StepLimitError, StepLimits, compile_sql
 from circuits.circuit import Circuit
 from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, MIN_UNSORTED_ROWS
+from circuits.runtime import linear_stage, partial_sum
 from circuits.runtime.linear_stage import SLICE_ROWS, CollectedRows, find_unsorted_nodes
 from circuits.runtime.operators import late_materialization, linear
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
@@ -295,6 +296,36 @@ def test_a_load_sorts_no_more_rows_than_a_slice_at_once() -> None:
 
     # Per row: its count, a NULL, and up to two digits of each of the two sums.
     assert max(sorted_rows.sorts) <= 6 * SLICE_ROWS
+
+
+def test_a_step_of_one_slice_adds_up_no_partial_aggregates(monkeypatch: pytest.MonkeyPatch) -> None:
+    circuit, calls = circuit_of({"v": AGGREGATE}), []
+
+    def count(*arrays: np.ndarray) -> ZSet:
+        calls.append(arrays)
+        return consolidated_rows(*arrays)
+
+    monkeypatch.setattr(partial_sum, "consolidated_rows", count)
+    monkeypatch.setattr(partial_sum.StoredSum, "of", count)
+    (one_slice,) = contents([circuit.step({"items": items(8, MIN_UNSORTED_ROWS)})]).values()
+    assert calls == [] and one_slice
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_the_buffers_of_all_threads_have_the_size_of_one(
+    monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    sizes: set[int] = set()
+
+    def create(arity: int, buffer_bytes: int, summands: int) -> partial_sum.PartialSum:
+        sizes.add(buffer_bytes)
+        return partial_sum.PartialSum(arity, buffer_bytes, summands)
+
+    monkeypatch.setattr(linear_stage, "PartialSum", create)
+    counted = "CREATE VIEW v AS SELECT n, count(*) AS c FROM items GROUP BY n"
+    circuit = compile_sql(counted, {"items": SCHEMA}, threads=threads)
+    circuit.step({"items": items(8)})
+    assert sizes == {partial_sum.BUFFER_BYTES // threads}
 
 
 def test_the_limit_of_bytes_counts_the_values_of_all_slices() -> None:

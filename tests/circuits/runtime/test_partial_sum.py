@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -66,6 +68,34 @@ def test_the_sum_of_few_groups_never_leaves_the_buffer() -> None:
         partial_sum.append(ZSet.from_rows([(number % 5,)]))
     (stored,) = partial_sum.finish()
     assert stored.read(0, 9).to_dict() == {(number,): 20 for number in range(5)}
+
+
+def test_a_single_z_set_is_not_copied() -> None:
+    rows = ZSet.from_rows([(3, 1), (4, 5)])
+    partial_sum = PartialSum(2)
+    for summand in (ZSet.empty(2), rows, ZSet.empty(2)):
+        partial_sum.append(summand)
+    stored = partial_sum.finish()
+    assert np.shares_memory(stored[0].columns, rows.row_array)
+    result = add_in_ranges(stored, 2)
+    assert result == rows and np.shares_memory(result.row_array, rows.row_array)
+
+
+@pytest.mark.parametrize("summands", [1, 10])
+def test_the_buffer_is_no_larger_than_its_rows_need(summands: int) -> None:
+    slices = [ZSet.from_rows([(number, row) for row in range(100)]) for number in range(10)]
+    tracemalloc.start()
+    try:
+        partial_sum = PartialSum(2, summands=summands)
+        for rows in slices:
+            partial_sum.append(rows)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    # While the buffer grows, the old one and one of at most twice the rows.
+    assert peak < 24 * 3 * 1000 + 10_000
+    result = add_in_ranges(partial_sum.finish(), 2)
+    assert result == ZSet.from_rows([(number, row) for number in range(10) for row in range(100)])
 
 
 def test_a_sum_that_leaves_int64_is_an_error() -> None:
