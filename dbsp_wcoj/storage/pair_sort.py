@@ -43,10 +43,10 @@ def sort_dense_pairs(
     Complexity:
         O(n + range of the first values), plus the sort of the second values of each first value.
 
-    >>> pairs = np.array([[0, 1, 0, 0, 1, 0], [7, 8, 9, 7, 5, 6]])
+    >>> pairs = np.array([[0, 1, 0, 0, 1, 0, 1, 0], [7, 8, 9, 7, 5, 6, 8, 7]])
     >>> rows, counts = sort_dense_pairs(*pairs)
     >>> rows.tolist(), counts.tolist()
-    ([[0, 0, 0, 1, 1], [6, 7, 9, 5, 8]], [1, 2, 1, 1, 1])
+    ([[0, 0, 0, 1, 1], [6, 7, 9, 5, 8]], [1, 3, 1, 1, 2])
     """
     a, b = first[:PREFIX_PAIRS], second[:PREFIX_PAIRS]
     if ((a[1:] > a[:-1]) | ((a[1:] == a[:-1]) & (b[1:] > b[:-1]))).all():
@@ -56,7 +56,8 @@ def sort_dense_pairs(
     bits = (int(second.max()) - lowest_second).bit_length()
     if MIN_PAIRS_PER_NUMBER * numbers > len(first) or bits > MAX_SECOND_BITS:
         return None
-    first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
+    # Kernels are compiled for contiguous arrays that are writable; those of Arrow are not.
+    first, second = (np.require(array, requirements=["C", "W"]) for array in (first, second))
     columns = np.empty((2, len(first)), np.int64)
     ends = np.zeros(numbers, np.int64)
     different = sort_pairs(first, second, lowest, lowest_second, bits, ends, columns)

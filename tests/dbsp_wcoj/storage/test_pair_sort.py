@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dbsp_wcoj import ZSet
 from dbsp_wcoj import zset as zset_module
+from dbsp_wcoj.kernels.storage.pair_sort import sort_pairs
 from dbsp_wcoj.storage import pair_sort
 from dbsp_wcoj.storage.pair_sort import sort_dense_pairs
 from tests.generators.strategies import LAW
@@ -78,3 +79,18 @@ def test_a_large_binary_relation_is_sorted_by_counting(monkeypatch: pytest.Monke
     assert calls == [500] and rows.to_dict() == Counter(map(tuple, wide.tolist()))
     weighted = ZSet.from_columns([wide[:, 0], wide[:, 1]], np.full(500, -1))
     assert calls == [500] and weighted == -rows
+
+
+@pytest.mark.parametrize("read_only", [(True, True), (True, False), (False, True)])
+def test_read_only_columns_as_those_of_arrow_compile_no_kernel(
+    read_only: tuple[bool, bool],
+) -> None:
+    columns = np.random.default_rng(0).integers(0, 9, (2, 500))
+    expected = sort_dense_pairs(*columns)
+    signatures = list(sort_pairs.signatures)
+    first, second = columns[0], columns[1]
+    first.flags.writeable, second.flags.writeable = (not fixed for fixed in read_only)
+    result = sort_dense_pairs(first, second)
+    assert expected is not None and result is not None
+    assert all(map(np.array_equal, result, expected))
+    assert sort_pairs.signatures == signatures
