@@ -127,12 +127,14 @@ $(BIN)/python:
 		echo "error: '$(PYTHON) -m venv' failed; on Debian or Ubuntu install the package" \
 		     "python3-venv, or name another Python: make PYTHON=/path/to/python" >&2; exit 1; }
 
-# One stamp per set of extras, and one for each smaller set in it; a changed pin makes it stale. pip
-# would compile the modules to bytecode on one CPU, which takes it longer than to install them.
+# One stamp per set of extras; a changed pin makes it stale. INCLUDED: the stamps of the smaller sets
+# in it, which need not be installed again. pip would compile the modules to bytecode on one CPU, which
+# takes it longer than to install them. A module that does not compile is no failure: some are for
+# other Pythons, and Python compiles any other one when it is imported.
 define install
 	@echo "Installing dbsp-wcoj with $(EXTRAS) into $(VENV) (once) ..."
 	@$(PIP) install --quiet --no-compile --constraint constraints.txt --editable '.[$(EXTRAS)]'
-	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true  # some are of other Pythons
+	@$(BIN)/python -W ignore -m compileall -qq -j 0 $(VENV)/lib || true
 	@touch $(INCLUDED) $@
 endef
 
@@ -141,15 +143,17 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
 $(VENV)/.test: EXTRAS = demo,test,bench,docs
-$(VENV)/.test: INCLUDED = $(VENV)/.demo
+$(VENV)/.test: INCLUDED = $(addprefix $(VENV)/,.demo .docs .bench)
 $(VENV)/.test: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
 $(VENV)/.docs: EXTRAS = docs
+$(VENV)/.docs: INCLUDED = $(VENV)/.demo
 $(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 
 $(VENV)/.bench: EXTRAS = demo,bench
+$(VENV)/.bench: INCLUDED = $(VENV)/.demo
 $(VENV)/.bench: $(BIN)/python pyproject.toml constraints.txt
 	$(install)
 

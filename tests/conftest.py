@@ -47,7 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # With the default of 700 new objects, collections of garbage take a tenth of the CPU time.
+    # With the default of 700 new objects, collections of garbage take a noticeable part of the
+    # CPU time.
     gc.set_threshold(20_000, 10, 10)
     settings.load_profile("random" if config.getoption("examples") else "fixed")
 

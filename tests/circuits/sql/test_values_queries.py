@@ -11,8 +11,6 @@ from circuits import compile_sql
 from circuits.errors import SqlError
 from tests.oracles.shared_duckdb import connect_to_new_schema
 
-duckdb = pytest.importorskip("duckdb")
-
 SCHEMA = pa.schema([("a", pa.int64()), *((n, pa.int64()) for n in ("col0", "col1", "column1"))])
 ROWS = [(1, 100, 5, 70), (10, 20, 6, 7), (3, 100, 7, None)]
 
