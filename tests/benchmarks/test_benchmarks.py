@@ -22,15 +22,16 @@ from packaging.utils import canonicalize_name
 from scipy.sparse import csr_array
 
 import benchmarks
-from benchmarks import circuits, datalog, history, live, lsqb, recursion
+from benchmarks import circuits, datalog, history, live, lsqb, recursion, toggles
 from benchmarks.closure import NODES, closure
 from benchmarks.counter import count
 from benchmarks.encoding import measure_encoding
-from benchmarks.engine import count_once
+from benchmarks.engine import QUERY, count_of, count_once
 from benchmarks.graph import Graph, generate_graph, read_graph
 from benchmarks.recomputed import RecomputedQuery
 from benchmarks.rmat import candidates, rmat
 from benchmarks.verdict import Verdict
+from dbsp_wcoj import DeltaQuery, ZSet
 from tests.support.packaging import PROJECT, ROOT
 
 TINY = generate_graph(7, 600, 3)
@@ -176,9 +177,30 @@ def test_live_restores_the_state_after_every_batch_size(tmp_path: Path) -> None:
 def test_live_with_two_threads_gives_the_same_counts() -> None:
     verdict = Verdict()
 
-    live.measure_graph(TINY, (50,), rows=50, threads=2, seed=0, verdict=verdict)
+    (inserts, deletes), _ = live.measure_graph(
+        TINY, (50,), rows=50, threads=2, seed=0, verdict=verdict
+    )
 
-    assert (verdict.comparisons, verdict.differences) == (3, [])
+    assert inserts["repetitions"] == deletes["repetitions"]
+    assert inserts["candidates/edge"] == pytest.approx(deletes["candidates/edge"], rel=0.2)
+    assert verdict.comparisons == 1 + 2 * int(inserts["repetitions"] or 0)
+    assert verdict.differences == []
+
+
+@pytest.mark.parametrize("hubs_are_joined", [False, True])
+def test_toggled_edges_leave_the_view_as_it_was(hubs_are_joined: bool, monkeypatch) -> None:
+    monkeypatch.setattr(toggles, "_WARM_UP_STEPS", 4)
+    monkeypatch.setattr(toggles, "_STEPS", 4)
+    # Two hubs, 0 and 1, with the triangles (0, 1, i) if they are joined.
+    edges = [(hub, i) for hub in (0, 1) for i in range(2, 9)] + [(0, 1)] * hubs_are_joined
+    source, target = np.array(edges, np.int64).T.copy()
+    view = DeltaQuery(QUERY)
+    view.step({"e": ZSet.from_columns([source, target])})
+
+    row = toggles.toggle_edges(view, Graph("hubs", source, target))
+
+    assert float(row["edge of hubs us"] or 0) > 0
+    assert count_of(view.step({"e": ZSet.from_rows([(0, 1)])})) == 7
 
 
 def test_live_ends_with_status_1_on_a_wrong_count(monkeypatch: pytest.MonkeyPatch) -> None:
