@@ -571,7 +571,7 @@ class DeltaQuery:
         has_deadline = budget is not None and budget.has_deadline
         among_threads = self._can_be_shared(rows)
         in_parts = among_threads or (rows >= MIN_DIVIDED_ROWS and _reads_maps(bound_terms))
-        with bound_terms.prepared_lists(steps), bound_terms.merged_tails(steps):
+        with bound_terms.prepared_lists(steps), bound_terms.merged_runs(steps):
             if bound_terms.is_sum and not has_deadline and not in_parts:
                 result = bound_terms.total()
                 if result is not None:
@@ -606,7 +606,7 @@ class DeltaQuery:
                     yield from term.physical.chunks(budget=budget)
             self._plan_cache.record_cost()
             return
-        with bound_terms.prepared_lists(steps), bound_terms.merged_tails(steps):
+        with bound_terms.prepared_lists(steps), bound_terms.merged_runs(steps):
             terms = self._runnable_terms(bound_terms, steps, budget, parallel=among_threads)
             # The run of a partial delta exists only until its readers have run.
             if among_threads and not bound_terms.reads_partial:

@@ -26,7 +26,6 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dbsp_wcoj.execution.join_buffers import JoinBuffers, address_of
-from dbsp_wcoj.execution.merged_tails import MIN_MERGED_ROWS, MergedRelation, merge_tail
 from dbsp_wcoj.execution.physical_term import PhysicalTerm
 from dbsp_wcoj.formulas import DeltaTerm
 from dbsp_wcoj.kernels.compilation import address_of as kernel_address
@@ -35,6 +34,7 @@ from dbsp_wcoj.kernels.join.small_batch import sum_batch
 from dbsp_wcoj.kernels.storage.spine import RUN_COUNT
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED
 from dbsp_wcoj.observer import OBSERVERS, current_observer
+from dbsp_wcoj.storage.merged_runs import MIN_MERGED_ROWS, MergedRelation
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine
 from dbsp_wcoj.storage.trace import ColumnOrder, TraceStep, build_run
@@ -227,8 +227,8 @@ class BoundTerms:
             self._buffers.set_lists(None)
 
     @contextmanager
-    def merged_tails(self, steps: Mapping[str, TraceStep]) -> Iterator[None]:
-        """Let the terms read changed relations as fewer runs (`dbsp_wcoj.execution.merged_tails`).
+    def merged_runs(self, steps: Mapping[str, TraceStep]) -> Iterator[None]:
+        """Let the terms read changed relations as fewer runs (`dbsp_wcoj.storage.merged_runs`).
 
         Run the terms inside the ``with`` statement.
 
@@ -250,10 +250,12 @@ class BoundTerms:
                         continue
                     if step.rows < MIN_MERGED_ROWS:
                         continue
+                    if self._count_lookups(name, steps) <= step.rows:
+                        continue  # reading fewer runs would save less time than merging them takes
                     if step.must_compact:  # sums of only some runs may leave int64
                         continue
                     if (name, order) not in merged:
-                        found = merge_tail(spine, step.run(order))
+                        found = step.merge_newest_runs(order, spine)
                         if found is None:
                             left_out.add((name, order))
                             continue
@@ -271,6 +273,21 @@ class BoundTerms:
         finally:
             for physical, sources in replaced:
                 physical.restore_sources(sources)
+
+    def _count_lookups(self, name: str, steps: Mapping[str, TraceStep]) -> int:
+        """Return about how many rows the terms search for in a relation.
+
+        A term searches for each row of its driver; without a driver, it reads the whole relation.
+        """
+        lookups = 0
+        for term in self.terms:
+            factors = [factor for _, factor in term.relation_factors if factor.name == name]
+            driver = None if term.driver is None else steps.get(term.driver.name)
+            if driver is not None:
+                lookups += len(factors) * driver.rows
+            elif factors and term.driver is None:
+                return MAX_INT64
+        return lookups
 
     def total(self) -> tuple[int, int] | None:
         """Run all terms in one kernel call; call this only if `is_sum`.

@@ -1,10 +1,10 @@
-"""Small steps: a fast path for few changed rows of one relation, if the result is one weight.
+"""Small steps: a fast path for few changed rows of one relation, for queries with an empty head.
 
-An example is the count of all triangles of a graph, after one edge has been inserted. Such a step
-takes microseconds, so the overhead of Python calls dominates. Therefore one kernel call does
-everything, for up to `MAX_SMALL_ROWS` rows: it builds the runs of the delta, runs the terms, and
-appends the runs to the spines. All other steps take the general path, and so do steps that may
-overflow int64 or that are observed.
+The result is one weight, such as the number of triangles of a graph. A step of one edge takes
+microseconds, so the overhead of Python calls dominates. Therefore one kernel call does everything,
+for up to `MAX_SMALL_ROWS` rows: it builds the delta's runs, evaluates the terms, and appends these
+runs to the spines. All other steps take the general path, and so do steps that may overflow int64
+or that are observed, and views that share their relations with others.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from dbsp_wcoj.kernels.storage import run_layout
 from dbsp_wcoj.kernels.storage.bitmap import bitmap_words
 from dbsp_wcoj.kernels.storage.level_values import MAX_NARROW_VALUE, MIN_NARROW_VALUE
-from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, merge_tail
+from dbsp_wcoj.kernels.storage.merge import begin_merge, continue_merge, merge_runs, sum_runs
 from dbsp_wcoj.kernels.storage.trie import build_sorted_run, read_run, run_words
 from dbsp_wcoj.observer import BUILD_RUNS, MERGE, OBSERVERS, current_observer
 from dbsp_wcoj.storage.parallel_build import (
@@ -158,17 +158,18 @@ class Run:
             observer.begin_phase(MERGE)
         try:
             rows = older.rows + newer.rows
+            larger, smaller = _larger_first(older, newer)
             if rows <= MAX_SINGLE_CALL_ROWS:
                 buffer = _reserve(older.arity, rows)
-                return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+                return Run(buffer, *merge_runs(larger.buffer, smaller.buffer, buffer))
             words = Merge.max_words(older, newer)
             if 8 * words < MIN_MAPPED_BYTES:
                 buffer = _clear_header(np.empty(words, np.int64), older.arity)
-                return Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+                return Run(buffer, *merge_runs(larger.buffer, smaller.buffer, buffer))
             pages = SmallPages(words)
             pages.allow_large_pages()  # the merge is not done in slices
             buffer = _clear_header(pages.take_array(), older.arity)
-            merged = Run(buffer, *merge_runs(older.buffer, newer.buffer, buffer))
+            merged = Run(buffer, *merge_runs(larger.buffer, smaller.buffer, buffer))
             merged.pages = pages
             pages.trim(merged.end)
             return merged
@@ -191,15 +192,16 @@ class Run:
         # The kernel reads each run as an array from its address on, so it cannot follow an index.
         is_array = all([run.index is None for run in runs])
         if merge is None and len(runs) > 1 and rows <= MAX_SINGLE_CALL_ROWS and is_array:
-            table = np.array([len(runs), *[run.address for run in runs]], np.int64)
+            largest_first = sorted(runs, key=lambda run: run.rows, reverse=True)  # as `merged` does
+            table = np.array([len(runs), *[run.address for run in largest_first]], np.int64)
             buffer = _reserve(runs[0].arity, rows)
-            return Run(buffer, *merge_tail(table, 0, len(buffer), buffer))
+            return Run(buffer, *sum_runs(table, len(buffer), buffer))
         # Always merge the two runs with the fewest rows. The number of a run breaks ties.
         heap = [(run.rows, number, run) for number, run in enumerate(runs)]
         heapify(heap)
         while len(heap) > 1:
             _, number, smallest = heappop(heap)
-            merged = (merge or Run.merged)(smallest, heap[0][2])
+            merged = (merge or Run.merged)(heap[0][2], smallest)  # the larger first, as there
             heapreplace(heap, (merged.rows, number, merged))
         return heap[0][2]
 
@@ -448,10 +450,28 @@ class Run:
         return [header, *parts]
 
     @property
+    def only_weight(self) -> int | None:
+        """The weight of all rows; None if they have several."""
+        buffer = self.buffer
+        if buffer[run_layout.WEIGHT_SUMS]:
+            return None
+        return int(buffer[run_layout.UNIFORM_WEIGHT])
+
+    @property
     def has_equal_positive_weights(self) -> bool:
         """Return whether all rows have the same weight, above 0."""
-        buffer = self.buffer
-        return not buffer[run_layout.WEIGHT_SUMS] and bool(buffer[run_layout.UNIFORM_WEIGHT] > 0)
+        return (self.only_weight or 0) > 0
+
+    def can_be_spliced(self, other: Run) -> bool:
+        """Return whether the sum with another run copies ranges of the longer one.
+
+        That is so if all rows of the shorter one are new, or, with the opposite weight, all cancel
+        rows of the longer one (`dbsp_wcoj.kernels.storage.splice`).
+        """
+        weight, other_weight = self.only_weight, other.only_weight
+        if weight is None or other_weight not in (weight, -weight) or self.arity != 2:
+            return False
+        return self.is_narrow and other.is_narrow
 
     @property
     def nbytes(self) -> int:
@@ -646,6 +666,11 @@ class Run:
         return sums[positions + 1] - sums[positions]
 
 
+def _larger_first(older: Run, newer: Run) -> tuple[Run, Run]:
+    """Order two runs so that their sum has one weight if the second only cancels rows."""
+    return (older, newer) if older.rows >= newer.rows else (newer, older)
+
+
 class Merge:
     """An open merge of two runs; both stay readable until it is complete."""
 
@@ -672,7 +697,8 @@ class Merge:
         else:
             out = allocate(words)
         self._out = _clear_header(out, older.arity)
-        self._state = begin_merge(older.buffer, newer.buffer, self._out)
+        larger, smaller = _larger_first(older, newer)
+        self._state = begin_merge(larger.buffer, smaller.buffer, self._out)
 
     @staticmethod
     def max_words(older: Run, newer: Run) -> int:
@@ -700,14 +726,14 @@ class Merge:
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
             observer.begin_phase(MERGE)
-        older, newer = self.older, self.newer
+        larger, smaller = _larger_first(self.older, self.newer)
         done = False
         try:
-            done = continue_merge(older.buffer, newer.buffer, self._out, self._state, fuel)
+            done = continue_merge(larger.buffer, smaller.buffer, self._out, self._state, fuel)
         finally:
             if observer is not None:
                 # A merge reports its rows once, when it is complete.
-                observer.end_phase(older.rows + newer.rows if done else 0)
+                observer.end_phase(larger.rows + smaller.rows if done else 0)
         if not done:
             return None
         out = self._out

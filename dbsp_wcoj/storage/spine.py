@@ -19,12 +19,15 @@ tail and the step. They write to the *table* of the spine, an array with the add
 becomes an ordinary run. Open merges go on with the steps in between: the work is not put off until
 then.
 
-An overlay is a list of temporary runs after the others (`Spine.push_overlay`). Readers see them,
-they are never merged with the other runs, and `Spine.pop_overlay` removes them.
+An overlay is a list of temporary runs after the others (`Spine.push_overlay`). Readers see them.
+They are never merged with the other runs, and `Spine.pop_overlay` removes them.
+
+A large step may have merged the newest runs and its delta for its joins. The spine then uses this
+sum, also where it would merge later (`dbsp_wcoj.storage.merged_runs`).
 
 A spine can load stored runs of any size (`Spine.load`). Loading merges nothing up to
-`MAX_LOADED_RUNS`; later steps do, each opening at most one merge of large runs, until the sizes are
-as above.
+`MAX_LOADED_RUNS`. Later steps merge these runs, each step opens at most one merge of large runs,
+until the sizes are as above.
 
 A step says how many rows its lookups search for in the spine (`Spine.append`). If they are no more
 than the rows of its delta, it merges later: runs of up to `MAX_LATE_MERGE_ROWS` rows, and those
@@ -47,10 +50,13 @@ mapped runs are merged, too. For the same reason, `Spine.max_merge_rows` can exc
 runs in memory, which will be maps later. `Spine.compact` merges all runs. It is needed if sums of
 some of the runs might leave int64, although the sum of all does not.
 
-Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. A step of k rows
-copies at most 27 k + 512 rows in each open merge, plus `MIN_FUEL_AT_ONCE` rows if it follows steps
-of a tail, and at least `MIN_FUEL_AT_ONCE` rows in each merge that it opens or does at once. Only a
-spine of `MAX_RUNS` runs is merged as a whole.
+Cost: amortised O(GROWTH_FACTOR log n / log GROWTH_FACTOR) row copies per row. The fuel of a step of
+k rows is 27 k + 512 rows, plus at most `MAX_TAIL_FUEL` rows if it follows steps of a tail. The step
+copies at most so many rows in each open merge, and at most as many, or `MIN_FUEL_AT_ONCE`, in each
+merge that it opens or does at once; `SPLICED_ROWS_PER_FUEL` times as many if a merge at once copies
+ranges of rows (`Run.can_be_spliced`). Only a spine of `MAX_RUNS` runs is merged as a whole. Apart
+from merges, a step reads all rows of the oldest run once if that has long lists that need bitmaps
+(`Spine.build_list_bitmaps`).
 
 Source: the fueled spine of differential dataflow (McSherry, Lattuada, Schwarzkopf, Roscoe, "Shared
 Arrangements", PVLDB 13(10), 2020, section 4.2). Alternatives considered: merging only pairs of
@@ -60,12 +66,14 @@ equal size. It writes less, but a lookup would visit three times as many runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from dbsp_wcoj.kernels.storage import spine as spine_kernels
+from dbsp_wcoj.kernels.storage.arena import MAX_SMALL_ROWS
 from dbsp_wcoj.kernels.storage.list_bitmaps import NO_BITMAPS, NOT_BUILT
 from dbsp_wcoj.kernels.storage.run_layout import MAX_ABS_WEIGHT
 from dbsp_wcoj.kernels.storage.spine import GROWTH_FACTOR, MAX_RUNS, fuel_of
@@ -79,7 +87,7 @@ from dbsp_wcoj.storage.run import Merge, Run
 from dbsp_wcoj.storage.small_pages import SmallPages
 from dbsp_wcoj.zset import MAX_INT64, Int64Array
 
-__all__ = ["Spine", "SpineSnapshot", "snapshot_runs"]
+__all__ = ["Spine", "SpineSnapshot", "SumOfNewest", "are_same", "snapshot_runs"]
 
 # The runs, oldest first; and the tail as its buffer, address and number of rows, or None if there
 # is no tail or it is among the runs.
@@ -94,8 +102,12 @@ MAX_LATE_MERGE_ROWS: Final = 1 << 18
 SMALL_MERGE_ROWS: Final = 256
 # A new merge gets at least this much fuel.
 MIN_FUEL_AT_ONCE: Final = 8192
-# Open merges get at least this much fuel from the steps of a tail; smaller steps do it together.
+# A merge at once that mostly copies ranges of rows copies so many rows for a row of fuel.
+SPLICED_ROWS_PER_FUEL: Final = 4
+# During the steps of a tail, merge work is done when this much fuel has come together; at most
+# `MAX_TAIL_FUEL` is done.
 MIN_FUEL_OF_TAIL: Final = 3072
+MAX_TAIL_FUEL: Final = MIN_FUEL_OF_TAIL + fuel_of(MAX_SMALL_ROWS, 1)
 # Bytes of merged runs that are freed, for each row of merge work.
 RELEASED_BYTES_PER_FUEL: Final = 256
 # A step leaves its run unmerged only if the run has at least this many rows.
@@ -112,6 +124,18 @@ MAX_LOADED_RUNS: Final = 128
 _BUILD_LOCK: Final = Lock()
 
 
+class SumOfNewest(NamedTuple):
+    """The sum of the newest runs of a spine, oldest first, and the run of a step."""
+
+    newest: tuple[Run, ...]
+    merged: Run
+
+
+def are_same(runs: Sequence[Run], others: Sequence[Run]) -> bool:
+    """Return whether two sequences have the same objects."""
+    return len(runs) == len(others) and all(map(is_, runs, others))
+
+
 class Spine:
     """The runs of one arrangement, oldest first, and the open merges between neighbours.
 
@@ -126,7 +150,6 @@ class Spine:
         "_has_few_lookups",
         "_has_unmerged_runs",
         "_list_bitmaps",
-        "_merged_ahead",
         "_merges",
         "_overlay",
         "_pending_fuel",
@@ -149,8 +172,6 @@ class Spine:
         self._tail: Run | None = None
         self._tail_buffer: Int64Array = np.empty(0, np.int64)
         self._merges: list[Merge] = []
-        # Two runs and their sum, which `merge_ahead` has merged for the next `append`.
-        self._merged_ahead: tuple[Run, Run, Run] | None = None
         # The memory of merged runs, which later steps free once no reader has the runs.
         self._to_release: list[SmallPages] = []
         # True if the last step searched for no more rows than its delta had.
@@ -228,7 +249,7 @@ class Spine:
     def heap_bytes(self) -> int:
         """Bytes in memory: runs, bitmaps, merged runs to be freed, and open merges; O(runs).
 
-        Of the results of open merges, it is an upper bound.
+        The results of open merges are estimated by the runs that are merged.
         """
         merging = [run for merge in self._merges for run in (merge.older, merge.newer)]
         in_runs = sum([run.nbytes for run in (*self.runs, *merging) if not run.is_mapped])
@@ -272,31 +293,16 @@ class Spine:
             self._refresh(0)
             raise
 
-    def merge_ahead(self, run: Run) -> Run:
-        """Return the sum of the newest run and that of a step, which `append` then need not merge.
-
-        Args:
-            run: At least one row. There is a newest run, and no overlay.
-
-        Complexity:
-            O(rows of both).
-        """
-        newest = self.visible_runs[-1]
-        merged = self._find_merged(newest, run) or Run.merged(newest, run)
-        self._merged_ahead = newest, run, merged
-        return merged
-
-    def _find_merged(self, older: Run, newer: Run) -> Run | None:
-        """Return the sum of two runs if `merge_ahead` has merged them."""
-        ahead = self._merged_ahead
-        return ahead[2] if ahead and ahead[0] is older and ahead[1] is newer else None
-
-    def append(self, run: Run, lookups: int | None = None) -> None:
+    def append(
+        self, run: Run, lookups: int | None = None, offered: SumOfNewest | None = None
+    ) -> None:
         """Add the run of a step, then do the merge work of the step. There must be no overlay.
 
         Args:
             run: At least one row, and weights such that no sum of runs overflows.
             lookups: About how many rows such a step searches for in the spine; None if unknown.
+            offered: A sum of the newest runs and ``run``; it is used if these runs are still the
+                newest and may be merged.
         """
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
@@ -305,7 +311,7 @@ class Spine:
             assert self._without_overlay is None
             first_new = len(self._runs)
             self._close_tail()
-            self._runs.append(run)
+            first_new = min(first_new, self._append_or_replace(run, offered))
             self._pending_fuel += fuel_of(run.rows, 1)
             self._set_few_lookups(lookups is not None and lookups <= run.rows)
             is_unread = (
@@ -314,13 +320,29 @@ class Spine:
                 and run.has_equal_positive_weights
             )
             self._do_merge_work(first_new, is_unread=is_unread)
-            self._merged_ahead = None
         except BaseException:  # an interrupt, or no memory
             self._refresh(0)
             raise
         finally:
             if observer is not None:
                 observer.end_phase(0)
+
+    def _append_or_replace(self, run: Run, offered: SumOfNewest | None) -> int:
+        """Append a run, or replace the newest runs by an offered sum of these and the run.
+
+        Returns:
+            The first position that changed.
+        """
+        if offered is not None:
+            first = len(self._runs) - len(offered.newest)
+            if are_same(self._runs[first:], offered.newest) and self.may_merge(
+                *offered.newest, run
+            ):
+                self._runs[first:] = [offered.merged] if offered.merged.rows else []
+                self._release(*offered.newest)
+                return first
+        self._runs.append(run)
+        return len(self._runs) - 1
 
     def start_tail(self, run: Run) -> bool:
         """Make the run of a step the tail; there is none yet.
@@ -362,9 +384,8 @@ class Spine:
         """
         oldest = self._runs[0] if self._runs else None
         if oldest is not None and oldest.address == address and may_have_long_lists(oldest):
-            with (
-                _BUILD_LOCK
-            ):  # joins in other threads may read the bitmaps: they are never replaced
+            # Joins in other threads may read the bitmaps: they are never replaced.
+            with _BUILD_LOCK:
                 if oldest.list_bitmaps is None:
                     try:
                         oldest.list_bitmaps = build_list_bitmaps(oldest)
@@ -475,12 +496,12 @@ class Spine:
     def _count_tail_fuel(self) -> None:
         """Add the fuel of the steps that were added to the tail since the last call.
 
-        It is at most `MIN_FUEL_AT_ONCE`. There is more only if no merge was open; then no merge
-        has waited for it, and it would only make this step slow.
+        It is at most `MAX_TAIL_FUEL`. There is more only if no merge was open; then no merge has
+        waited for it, and it would only make this step slow.
         """
         word = self.table.item
         fuel = fuel_of(word(spine_kernels.ADDED_ROWS), word(spine_kernels.ADDED_STEPS))
-        self._pending_fuel += min(fuel - self._counted_tail_fuel, MIN_FUEL_AT_ONCE)
+        self._pending_fuel += min(fuel - self._counted_tail_fuel, MAX_TAIL_FUEL)
         self._counted_tail_fuel = fuel
 
     def _do_merge_work(self, first_changed: int, *, is_unread: bool = False) -> None:
@@ -613,20 +634,25 @@ class Spine:
 
     def _may_merge(self, position: int) -> bool:
         """Return whether the run at ``position`` and the one before it can be merged now."""
-        older, newer = self._runs[position - 1], self._runs[position]
-        if older.is_mapped or newer.is_mapped or newer.rows + older.rows > self.max_merge_rows:
-            return False
-        return not self._merges or not any(
-            run is merge.older or run is merge.newer
-            for merge in self._merges
-            for run in (older, newer)
-        )
+        return self.may_merge(*self._runs[position - 1 : position + 1])
+
+    def may_merge(self, *runs: Run) -> bool:
+        """Return whether the spine can merge these runs of it, or runs and a delta, now."""
+        rows = 0
+        for run in runs:
+            if run.is_mapped:
+                return False
+            if any(run is merge.older or run is merge.newer for merge in self._merges):
+                return False
+            rows += run.rows
+        return rows <= self.max_merge_rows
 
     def _merge(self, position: int, fuel: int) -> None:
         """Merge the run at ``position`` with the one before it; open a merge if fuel is short."""
         older, newer = self._runs[position - 1], self._runs[position]
-        if older.rows + newer.rows <= fuel:
-            merged = self._find_merged(older, newer) or Run.merged(older, newer)
+        max_rows = fuel * SPLICED_ROWS_PER_FUEL if older.can_be_spliced(newer) else fuel
+        if older.rows + newer.rows <= max_rows:
+            merged = Run.merged(older, newer)
             self._runs[position - 1 : position + 1] = [merged] if merged.rows else []
             self._release(older, newer)
             return
@@ -644,9 +670,9 @@ class Spine:
         position = self._runs.index(merge.older)
         self._runs[position : position + 2] = [merged] if merged.rows else []
 
-    def _release(self, older: Run, newer: Run) -> None:
-        """Free the memory of two merged runs with the next steps."""
-        for run in (older, newer):
+    def _release(self, *runs: Run) -> None:
+        """Free the memory of merged runs with the next steps."""
+        for run in runs:
             if run.pages is not None and run.pages.is_mapped:
                 self._to_release.append(run.pages)
 

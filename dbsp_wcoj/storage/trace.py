@@ -42,8 +42,9 @@ from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.arrangement_build import ArrangementBuild
 from dbsp_wcoj.storage.deferred_rows import DeferredRows
+from dbsp_wcoj.storage.merged_runs import MergedRelation, MergedRuns, merge_newest_runs
 from dbsp_wcoj.storage.run import Run
-from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, snapshot_runs
+from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, are_same, snapshot_runs
 from dbsp_wcoj.workers import MIN_PARALLEL_ROWS, run_tasks
 from dbsp_wcoj.zset import MAX_ARITY, MAX_INT64, Int64Array, ZSet, accumulate, consolidated_rows
 
@@ -638,6 +639,7 @@ class TraceStep(Staged):
         "_arena",
         "_deferred",
         "_delta",
+        "_merged",
         "_runs",
         "_version",
         "fits_weight_bounds",
@@ -666,6 +668,8 @@ class TraceStep(Staged):
         """
         self._delta = delta
         self._deferred = deferred
+        # The merged runs of `merge_newest_runs`, by column order.
+        self._merged: dict[ColumnOrder, MergedRuns] = {}
         self.lookups: int | None = None
         self.must_compact = False
         self.trace = trace
@@ -725,6 +729,25 @@ class TraceStep(Staged):
             run = self._runs.setdefault(order, run)
         return run
 
+    def merge_newest_runs(self, order: ColumnOrder, spine: Spine) -> MergedRelation | None:
+        """Merge the newest runs of the trace and the delta (`dbsp_wcoj.storage.merged_runs`).
+
+        Args:
+            order: A column order.
+            spine: The arrangement of the trace in this order.
+
+        Returns:
+            The relation before and after the step; None if joins better read it as it is.
+
+        Complexity:
+            O(rows of the step) for the first of the views that share the relation, then O(1).
+        """
+        found = self._merged.get(order)
+        if found is None or not are_same(found.before, spine.visible_runs):
+            # Two threads may both merge; either result is right.
+            found = self._merged[order] = merge_newest_runs(spine, self.run(order))
+        return found.relation
+
     @property
     def changes(self) -> tuple[TraceStep, ...]:
         """The steps of the traces that change: only this one. Composite steps list several."""
@@ -769,6 +792,7 @@ class TraceStep(Staged):
             else:
                 for arrangement in trace.arrangements:
                     self._append_to(arrangement)
+        self._merged = {}  # the spine may drop these runs before the step ends
         trace.has_unfinished_commit = False
 
     def _append_to(self, arrangement: Arrangement) -> None:
@@ -777,7 +801,9 @@ class TraceStep(Staged):
         # So all runs are merged into one before the delta is added.
         if self.must_compact:
             arrangement.spine.compact()
-        arrangement.spine.append(self.run(arrangement.order), self.lookups)
+        merged = self._merged.get(arrangement.order)
+        offered = None if merged is None else merged.offered
+        arrangement.spine.append(self.run(arrangement.order), self.lookups, offered)
         if self.must_compact:
             arrangement.spine.compact()
 

@@ -22,9 +22,8 @@ the rows written so far are missing. They are written after the walk, in slices 
 else.
 
 Ranges are found by galloping search. Where they are short, or the common nodes are small, the walk
-merges some hundred rows at once, level by level (`dbsp_wcoj.kernels.storage.block_merge`). Two runs
-of two columns with one weight each, which are merged at once, are most often merged without the
-walk (`dbsp_wcoj.kernels.storage.splice`).
+merges some hundred rows at once, level by level (`dbsp_wcoj.kernels.storage.block_merge`). A merge
+that is done at once needs no walk if `dbsp_wcoj.kernels.storage.splice` can do it.
 
 The position is kept in ``state``, so the caller chooses how much ``fuel`` (rows copied) to spend
 per call, and no step has to merge a large run as a whole (McSherry, Lattuada, Schwarzkopf, Roscoe,
@@ -130,7 +129,7 @@ def init_merge(a, b, out):
     state = np.zeros(CURSORS + CURSOR_WORDS * arity, np.int64)
     out[ARITY] = arity
     out[WEIGHT_SUMS] = 0
-    # Most rows come from the older run, so its uniform weight becomes that of the result.
+    # Most rows come from `a`, the larger run, so its uniform weight becomes that of the result.
     out[UNIFORM_WEIGHT] = a[UNIFORM_WEIGHT] if a[WEIGHT_SUMS] == 0 else 1
     out[MAX_ABS_WEIGHT] = 0
     unique_level = max(find_unique_level(a), find_unique_level(b))
@@ -390,7 +389,7 @@ def merge_at_once(a, b, out):
 def begin_merge(a, b, out):
     """Return the initial state of a merge of runs ``a`` and ``b`` into ``out``.
 
-    ``out`` has at least `dbsp_wcoj.kernels.storage.trie.run_words` words for the rows of both.
+    ``out`` has at least `dbsp_wcoj.storage.run.Merge.max_words` words for the two runs.
     """
     return init_merge(a, b, out)
 
@@ -409,18 +408,17 @@ def merge_runs(a, b, out):
 
 
 @kernel
-def merge_tail(table, first, words, out):
-    """Merge all runs from ``first`` on into ``out``, one after another; describe the result.
+def sum_runs(table, words, out):
+    """Merge runs into ``out``, one after another; describe the result.
 
     Args:
-        table: Number of runs, then their addresses.
-        first: Position of the first run to merge; at least one more follows.
+        table: Number of runs, at least two, then their addresses.
         words: The number of words that the sum of these runs can have
             (`dbsp_wcoj.kernels.storage.trie.run_words`).
         out: int64, of length ``words``.
     """
-    merged = carray(pointer_to_words(table[1 + first]), (words,))
-    for position in range(first + 1, table[0]):
+    merged = carray(pointer_to_words(table[1]), (words,))
+    for position in range(1, table[0]):
         run = carray(pointer_to_words(table[1 + position]), (words,))
         target = np.empty(words, np.int64) if position < table[0] - 1 else out
         merge_at_once(borrow(merged), run, borrow(target))

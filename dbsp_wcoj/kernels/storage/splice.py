@@ -10,7 +10,8 @@ longer run keep their order, so each one moves by a number of places that change
 shorter run only. A row is found by comparing some values at once with it, and a range is copied
 some values at once, so there are few branches.
 
-`dbsp_wcoj.kernels.storage.merge` merges all other runs, level by level.
+`dbsp_wcoj.kernels.storage.merge` merges all other runs, and does the merges in slices, level by
+level.
 
 Cost: for each row of the shorter run, O(log of the distance to the row before it) to find its
 place; O(rows) values copied, with a vector instruction for up to 16 of them.
@@ -122,10 +123,11 @@ def can_splice(a, b):
 
 @subroutine
 def splice(a, b, out, state):
-    """Begin the merge of ``a`` and ``b`` into ``out``, if `can_splice`; the walk continues it.
+    """Begin the merge of ``a`` and ``b`` into ``out``; the caller has checked `can_splice`.
 
-    All rows are merged, or those before the first node of the shorter run with a row that is not
-    new, where the weights are equal, or that does not cancel a row, where they are opposite.
+    All rows are merged, or those before the first node of the shorter run that has an unsuitable
+    row: one that is not new, if the weights are equal, or that cancels nothing, if they are
+    opposite. The walk of `dbsp_wcoj.kernels.storage.merge` does the rest.
     """
     is_cancelling = a[UNIFORM_WEIGHT] != b[UNIFORM_WEIGHT]
     side, other_side = LEFT, RIGHT
