@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def cheap_collection() -> Iterator[None]:
+def small_collections() -> Iterator[None]:
     """Collections visit only objects of this test.
 
     Benchmarks collect garbage before they measure. In a process of pytest, a collection visits the
