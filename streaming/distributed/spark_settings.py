@@ -3,11 +3,11 @@
 Adaptive execution would merge the partitions of an exchange, and run each exchange as a job of its
 own. The other settings keep Arrow data as it is, and a table of rows outside of the plan.
 
-Batches of rows for Python are limited by their number of rows only. With a limit of their bytes,
-Spark adds up the sizes of all columns again after each row, which takes more time than to copy the
-row. `MAX_BATCH_ROWS` is so small that a batch of usual rows remains small. A batch of packets
-(`streaming.distributed.execution.packets`) has at most `MAX_BATCH_ROWS` · `MAX_PACKET_BYTES` bytes,
-if no row is larger than a packet.
+Batches for Python are limited by their rows and their bytes. With a limit of the bytes, Spark adds
+up the sizes of all columns again after each row, which takes more time than to copy a small row. So
+jobs in which all rows have a small and fixed size have no such limit. Their packets
+(`streaming.distributed.execution.packets`) are small too, so that a batch of them has at most about
+`MAX_BATCH_ROWS` · `MAX_PACKET_BYTES` bytes.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from threading import Lock
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import BooleanType, DatetimeType, NumericType, StructType
 
-__all__ = ["MAX_BATCH_ROWS", "SETTINGS", "use_settings"]
+__all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "SETTINGS", "has_fixed_size", "use_settings"]
 
-#: The number of rows that Spark sends to Python at once. Rows of more than 2 MiB on average are too
-#: large for a batch, whose columns have at most 2 GiB each.
+#: The most rows that Spark sends to Python at once.
 MAX_BATCH_ROWS: Final = 1 << 10
+#: The bytes after which Spark sends rows to Python; a batch exceeds them by one row at most.
+MAX_BATCH_BYTES: Final = 1 << 26
+_MAX_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NO_LIMIT: Final = str((1 << 31) - 1)  # Spark does not look at the bytes
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.compression.codec": "none",
     "spark.sql.execution.arrow.localRelationThreshold": "0",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),  # Spark's "no limit"
+    _MAX_BYTES: str(MAX_BATCH_BYTES),
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_BATCH_ROWS),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
@@ -42,10 +46,12 @@ class _Use:
     Attributes:
         before: The settings of the session that have other values; None if they are not set.
         jobs: The number of jobs that run.
+        is_limited: True if the rows of one of these jobs, or of an earlier one, may be large.
     """
 
     before: dict[str, str | None] = field(default_factory=dict)
     jobs: int = 0
+    is_limited: bool = False
 
 
 #: The sessions of running jobs. Each micro-batch may have another Python object for a session of
@@ -54,19 +60,38 @@ _USES: Final[dict[Any, _Use]] = {}
 _LOCK: Final = Lock()
 
 
+def has_fixed_size(schema: StructType) -> bool:
+    """Return whether all columns have values of at most 16 bytes, whatever the rows.
+
+    >>> has_fixed_size(StructType().add("x", "long").add("at", "timestamp"))
+    True
+    >>> has_fixed_size(StructType().add("x", "long").add("name", "string"))
+    False
+    """
+    types = (field.dataType for field in schema.fields)
+    return all(isinstance(type, (NumericType, BooleanType, DatetimeType)) for type in types)
+
+
 @contextmanager
-def use_settings(session: SparkSession) -> Iterator[None]:
+def use_settings(session: SparkSession, *, has_small_rows: bool = False) -> Iterator[None]:
     """Use `SETTINGS` in the context; restore those of the session after it.
 
     If several threads run jobs in a session, its settings are restored after the last job.
+
+    Args:
+        session: The session.
+        has_small_rows: True if no row of the job can be large. Then batches have no limit of their
+            bytes, unless another job of the session needs one.
     """
     session_id: Any = session._jsparkSession
     with _LOCK:
         use = _USES.setdefault(session_id, _Use())
         use.jobs += 1
+        use.is_limited |= not has_small_rows
     try:
         with _LOCK:
-            for name, value in SETTINGS.items():  # each call is a request to the JVM
+            settings = SETTINGS if use.is_limited else {**SETTINGS, _MAX_BYTES: _NO_LIMIT}
+            for name, value in settings.items():  # each call is a request to the JVM
                 old = session.conf.get(name, None)
                 if old != value:
                     use.before.setdefault(name, old)

@@ -94,7 +94,6 @@ from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes
-from streaming.sources.first_rows import take_from_partitions
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.program_change import ChangeOptions
@@ -706,12 +705,12 @@ class ViewSink:
             not most
             or self._last_rows is None
             or self._last_rows > most
-            or not hasattr(df, "where")
+            or not hasattr(df, "limit")
         ):
             return None
         with watch.phase("read", "rows of the micro-batch"):
             self._check_order_columns(df)
-            table = self._feed_reader().collect(take_from_partitions(df, most + 1))
+            table = self._feed_reader().collect(df.limit(most + 1))
         return table if table.num_rows <= most else None
 
     def _apply_unread(

@@ -28,6 +28,7 @@ An error that the engine raises on purpose is sent to the driver, because Spark 
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -36,6 +37,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from pyarrow.types import is_decimal, is_primitive
 from pyspark import TaskContext
 
 from circuits import Circuit
@@ -169,6 +171,21 @@ class JobPlan:
     def steps_all(self) -> bool:
         """Return whether all cells of a stage step in each micro-batch, also without rows."""
         return any(output.mode.mode == "complete" for output in self.views.values())
+
+    @property
+    def has_fixed_size(self) -> bool:
+        """Return whether no column of an input, a stage or a view has values of any length."""
+        types = itertools.chain(
+            (type for schema in self.source.spec.schemas.values() for type in schema.types),
+            (type for output in self.views.values() for type in output.schema.arrow.types),
+            (
+                field.type
+                for plan in self.stages
+                for relation in plan.stage.relations
+                for field in relation.fields
+            ),
+        )
+        return all(is_primitive(type) or is_decimal(type) for type in types)
 
     def stages_of(self, level: int) -> list[StagePlan]:
         """Return the stages of a level."""
@@ -588,7 +605,10 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             rows += batch.num_rows
             size += batch.nbytes
         if rows >= MAX_SOURCE_ROWS or size >= MAX_SOURCE_BYTES:
-            yield pa.Table.from_batches(pending).combine_chunks()
-            pending, rows, size = [], 0, 0
+            table = pa.Table.from_batches(pending).combine_chunks()
+            pending, rows, size = [], 0, 0  # their memory is not needed while the copy is used
+            yield table
     if pending:
-        yield pa.Table.from_batches(pending).combine_chunks()
+        table = pa.Table.from_batches(pending).combine_chunks()
+        pending = []
+        yield table

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.types import is_binary, is_large_binary, is_large_string, is_string
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -57,8 +58,8 @@ DRIVER: Final = 1 << 30
 #: The cells of errors that are not of a cell.
 OF_VIEW: Final = -1
 OF_EXCHANGE: Final = -2
-#: The bytes of a packet, if its rows have similar sizes. Spark sends the packets to a task in
-#: batches of a fixed number of them (`streaming.distributed.spark_settings`).
+#: The bytes of the rows of a packet, unless it has one row. Spark sends the packets to a task in
+#: batches (`streaming.distributed.spark_settings`).
 MAX_PACKET_BYTES: Final = 1 << 18
 #: The bytes of the packets that a task returns to Spark at once.
 MAX_BATCH_BYTES: Final = 1 << 26
@@ -144,9 +145,8 @@ def pack_rows(
 ) -> Iterator[Packet]:
     """Yield packets of the rows of a table for each task; their origin is empty.
 
-    A packet has about `MAX_PACKET_BYTES` at most if the rows have similar sizes. Its rows are
-    sorted by their cells, if these are given. Tables of more than `MAX_TABLE_BYTES` are packed in
-    slices.
+    The rows of a packet have at most `MAX_PACKET_BYTES`, or it has one row. They are sorted by
+    their cells, if these are given. Tables of more than `MAX_TABLE_BYTES` are packed in slices.
 
     Complexity:
         O(rows) with few tasks and cells (`sort_positions`); else O(rows · log rows).
@@ -172,12 +172,35 @@ def _pack_slice(
         return
     groups = find_groups(task_of_row[order])
     table = table.take(pa.array(order))
-    bytes_per_row = max(table.nbytes // table.num_rows, 1)
-    most = max(MAX_PACKET_BYTES // bytes_per_row, 1)
+    ends = np.cumsum(_row_bytes(table))
     for task, start, end in groups:
-        for first in range(start, end, most):
-            rows = table.slice(first, min(most, end - first))
+        first = start
+        while first < end:
+            limit = MAX_PACKET_BYTES + (ends[first - 1] if first else 0)
+            last = int(np.searchsorted(ends, limit, "right"))
+            last = min(max(last, first + 1), end)
+            rows = table.slice(first, last - first)
             yield Packet(task, level, kind, name, 0, "", write_table(rows))
+            first = last
+
+
+def _row_bytes(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the bytes of each row; values that are neither fixed nor texts count as their mean.
+
+    >>> _row_bytes(pa.table({"x": [1, 2], "s": ["abc", None]})).tolist()
+    [15, 12]
+    """
+    sizes = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        if is_string(column.type) or is_binary(column.type):
+            lengths = pc.fill_null(pc.binary_length(column), 0)
+            sizes += lengths.to_numpy() + 4  # and the offset
+        elif is_large_string(column.type) or is_large_binary(column.type):
+            lengths = pc.fill_null(pc.binary_length(column), 0)
+            sizes += lengths.to_numpy() + 8
+        else:
+            sizes += -(-column.nbytes // table.num_rows)
+    return sizes
 
 
 def sort_positions(values: Integers) -> npt.NDArray[np.int64]:

@@ -13,6 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+from pyspark.sql.types import StringType, StructField, StructType
 
 from streaming.distributed.execution import job_tasks, task
 from tests.streaming.distributed.test_attempts import Context
@@ -81,6 +82,12 @@ class LocalFrame:
     def columns(self) -> list[str]:
         assert self._schema is not None
         return list(self._schema.names)
+
+    @property
+    def schema(self) -> StructType:
+        """Columns of texts, so that rows may be large."""
+        names = [] if self._schema is None else self._schema.names
+        return StructType([StructField(name, StringType()) for name in names])
 
     def mapInArrow(self, run: Run, schema: Any) -> LocalFrame:  # Spark's name
         def parts() -> list[list[pa.RecordBatch]]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import weakref
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -105,13 +106,14 @@ class UnreadFrame:
     def __init__(self, frame: Any) -> None:
         self._frame = frame
         self.sparkSession, self.columns = frame.sparkSession, frame.columns
+        self.schema = frame.schema
 
     def mapInArrow(self, run: Any, schema: Any) -> Any:  # Spark's name
         return self._frame.mapInArrow(run, schema)
 
 
 class LimitedFrame(UnreadFrame):
-    """A frame of which the driver may read the first rows of each partition.
+    """A frame of which the driver may read the first rows.
 
     Attributes:
         limits: The numbers of rows that were asked for.
@@ -121,14 +123,9 @@ class LimitedFrame(UnreadFrame):
         super().__init__(frame)
         self.limits: list[int] = []
 
-    def where(self, condition: str) -> Any:
-        count = int(condition.rpartition("<")[2])
+    def limit(self, count: int) -> Any:
         self.limits.append(count)
-        table = self._frame.toArrow()
-        half = table.num_rows // 2  # of two partitions
-        partitions = table.slice(0, half), table.slice(half)
-        first = pa.concat_tables(part.slice(0, count) for part in partitions)
-        return SimpleNamespace(toArrow=lambda: first)
+        return SimpleNamespace(toArrow=lambda: self._frame.toArrow().slice(0, count))
 
 
 def distributed(place: Any, views: str = VIEWS, *, cells: int = 4, **options: Any) -> ViewSink:
@@ -429,8 +426,35 @@ def test_packets_have_few_bytes_or_one_row(texts, most):
     assert all(packet.task in (0, 1) for packet in packets)
     tables = [read_table(packet.content) for packet in packets]
     assert sorted(value for t in tables for value in t["x"].to_pylist()) == sorted(texts)
-    limit = max(most * len(texts) // max(table.nbytes, 1), 1)
-    assert all(t.num_rows <= limit + 1 for t in tables)
+    sizes = [[len(value.encode()) + 4 for value in t["x"].to_pylist()] for t in tables]
+    assert all(sum(rows) <= most or len(rows) == 1 for rows in sizes)
+    for one, two in itertools.pairwise(zip(packets, sizes, strict=True)):
+        assert one[0].task != two[0].task or sum(one[1]) + two[1][0] > most  # none is too small
+
+
+def test_a_large_row_does_not_make_the_packets_of_others_large_or_small():
+    texts = ["x" * 5000, *["y"] * 4000, "z" * 5000]
+    table = pa.table({"x": texts, "n": range(len(texts))})
+    with patch.object(packets_module, "MAX_PACKET_BYTES", 1300):
+        packets = [*pack_rows(table, np.zeros(len(texts), np.int64), 0, Kind.VIEW, "v")]
+    rows = [read_table(packet.content).num_rows for packet in packets]
+    assert rows == [1, *[100] * 40, 1]  # of 13 bytes
+
+
+def test_small_batches_of_a_source_are_freed_while_their_copy_is_used():
+    references: list[Any] = []
+
+    def small_batches() -> Iterator[pa.RecordBatch]:
+        for number in range(10):
+            batch = pa.record_batch({"x": [number]})
+            references.append(weakref.ref(batch))
+            yield batch
+            del batch
+
+    with patch.object(job_tasks, "MAX_SOURCE_ROWS", 6):
+        for table, rows in zip(job_tasks._chunks(small_batches()), (6, 4), strict=True):
+            assert table.num_rows == rows
+            assert sum(reference() is not None for reference in references) <= 1
 
 
 def test_an_error_of_a_cell_or_of_an_output_mode_changes_nothing(tmp_path):
@@ -460,6 +484,57 @@ def test_an_error_of_a_cell_or_of_an_output_mode_changes_nothing(tmp_path):
         sink(UnreadFrame(frame_of((2, 5, -1))), 1)
     sink(UnreadFrame(frame_of((3, 5, 1))), 1)
     assert outputs(sink) == {"t": {(3, 5): 1}, "ks": {(3,): 1}}
+
+
+@pytest.mark.spark
+def test_spark_computes_few_rows_of_each_partition_to_find_out_that_a_micro_batch_is_large(
+    spark, tmp_path
+):
+    view = "CREATE VIEW sources AS SELECT DISTINCT src FROM e"
+    session, sink = spark.newSession(), distributed(tmp_path, view)
+    session.conf.set("spark.sql.adaptive.enabled", "false")  # else the plan has no metrics
+    read: list[tuple[Any, int]] = []
+    collect = FeedReader.collect
+
+    def collect_recorded(reader: FeedReader, frame: Any) -> pa.Table:
+        table = collect(reader, frame)
+        read.append((frame, table.num_rows))
+        return table
+
+    with patch.object(FeedReader, "collect", collect_recorded):
+        for number, rows in enumerate((10, 200_000)):
+            frame = session.range(0, rows, 1, 4).where("id % 2 = 0")
+            sink(frame.selectExpr("'e' AS relation", "id % 7 AS src", "id AS dst"), number)
+    ((few, received),) = read
+    assert received == engine.MAX_FEW_ROWS + 1
+    source = few._jdf.queryExecution().executedPlan().collectLeaves().head()
+    assert source.metrics().apply("numOutputRows").value() < 20_000
+    assert outputs(sink) == {"sources": {(3,): 1, (5,): 1}}  # the others were in the small one
+    sink.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "is_fixed"),
+    [
+        ("SELECT DISTINCT k FROM r", True),
+        ("SELECT k, count(*) AS n FROM r GROUP BY k", True),
+        ("SELECT DISTINCT repeat('x', k) AS t FROM r", False),
+        ("SELECT count(*) AS n FROM (SELECT DISTINCT repeat('x', k) AS t FROM r) AS texts", False),
+    ],
+)
+@pytest.mark.parametrize("type", [pa.int64(), pa.string()], ids=str)
+def test_the_rows_of_a_job_have_a_fixed_size_if_no_relation_or_view_has_texts(
+    tmp_path, query, is_fixed, type
+):
+    circuit = compile_sql(
+        f"CREATE VIEW v AS {query}", {"r": pa.schema([("k", pa.int64()), ("x", type)])}
+    )
+    sink = ViewSink(circuit, state_dir=tmp_path, mode="distributed", cells=2)
+    with patch.object(batch_job, "SourceTask", wraps=batch_job.SourceTask) as source_task:
+        sink(LocalCluster().frame(pa.table({"k": [1, 2], "x": pa.array([None, None], type)})), 0)
+    sink.close()
+    (plan,) = source_task.call_args.args
+    assert plan.has_fixed_size == (is_fixed and type == pa.int64())
 
 
 @LAW

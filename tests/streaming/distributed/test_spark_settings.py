@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-from streaming.distributed.spark_settings import MAX_BATCH_ROWS, SETTINGS, use_settings
+from streaming.distributed.spark_settings import (
+    MAX_BATCH_BYTES,
+    MAX_BATCH_ROWS,
+    SETTINGS,
+    use_settings,
+)
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 COMPRESSION = "spark.sql.execution.arrow.compression.codec"
@@ -57,13 +64,37 @@ def test_the_settings_of_a_session_are_restored_after_an_error(spark):
 
 
 @pytest.mark.spark
-def test_python_receives_batches_of_few_rows_whatever_their_bytes(spark):
+def test_batches_have_few_rows_and_few_bytes_if_rows_may_be_large(spark):
     def count(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             yield pa.record_batch({"rows": [batch.num_rows]})
 
-    rows, kilobytes = MAX_BATCH_ROWS + 10, 80  # more bytes than Spark's usual limit of 64 MiB
-    frame = spark.range(0, rows, 1, 1).selectExpr("id", f"repeat('x', {kilobytes}000) AS text")
-    with use_settings(spark):
-        counts = frame.mapInArrow(count, "rows long").toArrow()
-    assert counts.column("rows").to_pylist() == [MAX_BATCH_ROWS, 10]
+    def rows_of_batches(frame: DataFrame, *, has_small_rows: bool) -> list[int]:
+        with use_settings(spark, has_small_rows=has_small_rows):
+            return frame.mapInArrow(count, "rows long").toArrow().column("rows").to_pylist()
+
+    numbers = spark.range(0, MAX_BATCH_ROWS + 10, 1, 1)
+    large = spark.range(0, 50, 1, 1).selectExpr("id", "repeat('x', 3000000) AS text")
+    for has_small_rows in (False, True):
+        assert rows_of_batches(numbers, has_small_rows=has_small_rows) == [MAX_BATCH_ROWS, 10]
+    most = MAX_BATCH_BYTES // 3_000_000 + 1
+    assert rows_of_batches(large, has_small_rows=False) == [most, most, 50 - 2 * most]
+
+
+def test_a_job_with_large_rows_limits_the_bytes_of_all_jobs_of_its_session():
+    values: dict[str, str] = {}
+    conf = SimpleNamespace(
+        get=values.get, set=values.__setitem__, unset=lambda name: values.pop(name)
+    )
+    session: Any = SimpleNamespace(conf=conf, _jsparkSession=object())
+    name, limit = "spark.sql.execution.arrow.maxBytesPerBatch", str(MAX_BATCH_BYTES)
+    with use_settings(session, has_small_rows=True):
+        assert values[name] != limit
+        with use_settings(session):
+            assert values[name] == limit
+            with use_settings(session, has_small_rows=True):
+                assert values[name] == limit
+        assert values[name] == limit
+    assert not values
+    with use_settings(session, has_small_rows=True):
+        assert values[name] != limit
