@@ -263,7 +263,7 @@ def test_the_page_on_sizing_has_the_measured_steps_beyond_memory(
         f"{limited['median step CPU ms']:.0f} ms of processor time, {limited['CPU times']:.1f}",
         f"has up to {limited['peak resident MB']:,.0f} MB more",
         f"{limited['process MB']:,.0f} MB in all",
-        f"in memory it has {in_memory['process MB']:,.0f} MB",
+        f"without a limit it has {in_memory['process MB']:,.0f} MB",
         f"opens the state in {limited['restart s']:.1f} s",
         f"waits {limited['with a first step s']:.0f} s",
     ):
