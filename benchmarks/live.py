@@ -234,8 +234,6 @@ def _row(
         "repetitions": len(phase.step_seconds) // phase.steps,
         "edges/s": phase.rate,
         "edges/CPU s": phase.cpu_rate,
-        "us/edge": 1e6 / phase.cpu_rate,
-        "candidates/edge": phase.candidates / phase.rows,
         "ns/candidate": phase.nanoseconds_per_candidate,
         "p50 ms": phase.quantile(0.5),
         "p99 ms": phase.quantile(0.99),
