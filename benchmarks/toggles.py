@@ -1,4 +1,4 @@
-"""Measures steps of one edge between two hubs, and between two nodes of few edges.
+"""Measures steps of one edge between two hubs, and between two nodes of low degree.
 
 An edge between hubs makes a join intersect the longest lists of the graph. Target: such a step
 takes at most 10 µs more than one between nodes of few edges.
@@ -24,7 +24,7 @@ _ROUNDS = 9
 
 
 def toggle_edges(view: DeltaQuery, graph: Graph) -> Row:
-    """Toggle an edge between two hubs, and one between two nodes of few edges.
+    """Toggle an edge between two hubs, and one between two nodes of low degree.
 
     Each is inserted and deleted many times, and the view is then as before.
 

@@ -31,15 +31,16 @@ from circuits import Circuit, compile_sql
 from dbsp_wcoj import warm_up
 from streaming.state.mapped.freed_memory import free_unused_memory
 
+#: The name of a load of all 22 views in one circuit.
 ALL: Final = "all"
-#: The name of a load of all 22 views in one circuit, after those of single queries.
+#: The loads: single queries, then all of them.
 CASES: Final = (*map(str, QUERIES), ALL)
 #: Lineitems per CPU second, by query.
 TARGET_RATES: Final = {
     **dict.fromkeys(("1", "6"), 2_000_000),
     **dict.fromkeys(("3", "5", "9", "18"), 1_000_000),
 }
-TARGET_PEAK: Final = 1.5  # times the bytes of the input plus the bytes of the state
+TARGET_PEAK: Final = 1.5  # times the sum of the bytes of input and state
 MEGABYTE: Final = 10**6
 FLOAT_TOLERANCE: Final = 1e-9
 

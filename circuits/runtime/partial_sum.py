@@ -223,7 +223,8 @@ def add_in_ranges(sums: list[StoredSum], arity: int, range_bytes: int = BUFFER_B
         WeightOverflowError: The weight of a row of the sum leaves int64.
 
     Complexity:
-        O(r log r) for all r rows together, if no value of the first column has many of them.
+        O(r log r) time for r rows. Memory for the result and for a range, or for all rows with the
+        most frequent value of the first column if these take more.
     """
     parts = [stored for stored in sums if stored.rows]
     sums.clear()

@@ -3,7 +3,7 @@
 A term reads the old version of a relation, which is the sum of the runs of the spine, or the new
 version, which is the sum of these and the delta::
 
-    runs before the step     1,000,000   9,000   700       and a delta that deletes 8,000 of these
+    runs before the step       1,000,000   9,000   700     a delta deletes 8,000 of 9,700 rows
     old, as the terms read it  1,000,000   9,700           the two newest runs are merged
     new, as the terms read it  1,000,000   1,700           the same and the delta are merged
 
@@ -14,10 +14,10 @@ uses the sum of its newest runs and the delta (`Spine.append`). All views that s
 use the same merged runs (`dbsp_wcoj.storage.trace.TraceStep.merge_newest_runs`).
 
 The merged runs have at most `MAX_ROWS_PER_DELTA_ROW` rows for each row of the delta, so merging
-takes a small part of the time of the join. They may have more rows if it is one run that the spine
-will merge with the delta anyway (`GROWTH_FACTOR`), or if merging mostly copies ranges of rows
-(`MAX_COPIED_ROWS_PER_DELTA_ROW`). If each run has one weight, but the sum would have several, the
-join reads the runs as they are: lists with equal weights are intersected faster.
+takes a small part of the time of the join. There are two exceptions: the newest of several runs, if
+the spine will merge it with the delta anyway (`GROWTH_FACTOR`), and runs whose merge copies ranges
+of rows (`MAX_COPIED_ROWS_PER_DELTA_ROW`). If each run has one weight, but the sum would have
+several, the join reads the runs as they are: lists with equal weights are intersected faster.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from dbsp_wcoj.zset import Int64Array
 
 __all__ = ["MIN_MERGED_ROWS", "MergedRelation", "MergedRuns", "merge_newest_runs"]
 
-# Callers merge runs for the step of a delta of at least this many rows that searches for more rows
-# in the relation.
+# Callers merge only for deltas of at least this many rows, and if the step looks up more rows in
+# the relation than the delta has.
 MIN_MERGED_ROWS: Final = 1024
 # The most rows of the merged runs, for each row of the delta.
 MAX_ROWS_PER_DELTA_ROW: Final = 4
@@ -84,8 +84,8 @@ def merge_newest_runs(spine: Spine, delta: Run) -> MergedRuns:
         delta: The delta in the same column order.
 
     Complexity:
-        O(r log(1 + k)) for r rows of the delta and the k runs that are merged; r is limited as the
-        header of this file says.
+        O(r log(k + 1)) for the r rows of the k merged runs and the delta; the header of this file
+        says how r is limited.
     """
     runs = spine.visible_runs
     first = _first_merged(spine, runs, delta)
@@ -98,7 +98,7 @@ def merge_newest_runs(spine: Spine, delta: Run) -> MergedRuns:
     new = Run.merged(old, delta)
     rows = sum([run.rows for run in newest])
     is_readable = _is_readable(new, (old, delta))
-    # What is slower to read is used only if the spine would compute it, too.
+    # A sum that is slower to read is used only if the spine would compute it, too.
     is_offered = is_readable or rows <= GROWTH_FACTOR * delta.rows
     offered = SumOfNewest(newest, new) if is_offered else None
     if is_readable:
@@ -120,11 +120,12 @@ def _first_merged(spine: Spine, runs: tuple[Run, ...], delta: Run) -> int:
     if can_be_copied:
         first = min(first, first_copied)
     if first == len(runs) > 1:
-        # The only run of a spine has bitmaps and is read as it is. If the spine will merge the
-        # newest of several runs and the delta, their sum costs nothing.
+        # The only run of a spine may have bitmaps, and is read as it is. If the spine will merge
+        # the newest of several runs and the delta, their sum costs nothing.
         newest = runs[-1]
         is_small = newest.rows <= GROWTH_FACTOR * delta.rows
-        first -= is_small and not newest.is_mapped and spine.may_merge(newest, delta)
+        if is_small and not newest.is_mapped and spine.may_merge(newest, delta):
+            first -= 1
     return first
 
 

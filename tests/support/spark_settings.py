@@ -1,8 +1,8 @@
 """Settings of the Spark sessions of tests, which run many different plans over few rows.
 
-Their JVM collects garbage on one thread, and compiles methods once, without profiles. Spark itself
-keeps its settings, also the compilation of plans: a few of its casts differ without it, and tests
-compare with what users get.
+Local files are read and written without checksum files, as in the demo. The JVM collects garbage on
+one thread, and compiles methods once, without profiles. Spark compiles plans as it does for users,
+because a few of its casts differ without that.
 """
 
 from __future__ import annotations

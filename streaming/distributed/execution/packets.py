@@ -8,8 +8,8 @@ Spark copies without looking at them::
     task     the task of the next exchange that receives the packet
     level    the number of the exchange after which it is used; earlier tasks pass it on
     kind     what it contains (`Kind`)
-    name     the number of the stage, or the name of the view
-    cell     the cell of a manifest or an error; -1 for an error of a view
+    name     the number of the stage, or the name of the view; other kinds have other names
+    cell     the cell of a manifest or an error; `OF_VIEW` or `OF_EXCHANGE` for other errors
     origin   the attempt of the task that made it, as level, partition and attempt
     content  Arrow data, JSON or a manifest
 
@@ -58,8 +58,8 @@ DRIVER: Final = 1 << 30
 #: The cells of errors that are not of a cell.
 OF_VIEW: Final = -1
 OF_EXCHANGE: Final = -2
-#: The bytes of the rows of a packet, unless it has one row. Spark sends the packets to a task in
-#: batches (`streaming.distributed.spark_settings`).
+#: About the most bytes of the rows of a packet, unless it has one row. Spark sends the packets to a
+#: task in batches (`streaming.distributed.spark_settings`).
 MAX_PACKET_BYTES: Final = 1 << 18
 #: The bytes of the packets that a task returns to Spark at once.
 MAX_BATCH_BYTES: Final = 1 << 26
