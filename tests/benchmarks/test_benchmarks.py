@@ -199,7 +199,7 @@ def test_toggled_edges_leave_the_view_as_it_was(hubs_are_joined: bool, monkeypat
 
     row = toggles.toggle_edges(view, Graph("hubs", source, target))
 
-    assert float(row["edge of hubs us"] or 0) > 0
+    assert float(row["hubs us"] or 0) > 0
     assert count_of(view.step({"e": ZSet.from_rows([(0, 1)])})) == 7
 
 
