@@ -172,7 +172,7 @@ def measure_graph(
 
 
 def _is_to_be_repeated(phases: list[tuple[Phase, Phase]]) -> bool:
-    """Whether inserts and deletes are measured again after these repetitions."""
+    """Return whether to measure once more, after these pairs of inserts and deletes."""
     seconds = sum(inserts.cost.cpu + deletes.cost.cpu for inserts, deletes in phases)
     return len(phases) < _MIN_REPETITIONS or (
         len(phases) < _MAX_REPETITIONS and seconds < _REPEATED_SECONDS
