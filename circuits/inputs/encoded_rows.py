@@ -41,6 +41,11 @@ class EncodedRows:
         return len(self.columns[0])
 
     @property
+    def has_unit_weights(self) -> bool:
+        """True if the weight of each row is known to be 1."""
+        return self._weights is None
+
+    @property
     def weights(self) -> Int64Array:
         """The weights; nobody may write to them."""
         return self.weights_of(0, len(self))
@@ -56,4 +61,4 @@ class EncodedRows:
         Raises:
             WeightOverflowError: The sum of the weights of a row leaves int64.
         """
-        return ZSet.from_columns(self.columns, self.weights)
+        return ZSet.from_columns(self.columns, self._weights)

@@ -47,6 +47,7 @@ from circuits.plan.structural_hash import PlanHasher, hash_values, structural_ha
 from circuits.runtime.delta_release import UnreadDeltas
 from circuits.runtime.filter_chain import FilterChain, find_chains
 from circuits.runtime.graph_node import Node, prepare_node
+from circuits.runtime.grouped_inputs import find_grouped_inputs
 from circuits.runtime.linear_stage import (
     AggregatingOperator,
     LinearStage,
@@ -80,6 +81,8 @@ from dbsp_wcoj.generic_join import relation_to_zset
 from dbsp_wcoj.limits import Budget, StepLimits
 from dbsp_wcoj.observer import OBSERVERS, observed
 from dbsp_wcoj.planning.formula_candidates import parse_formula
+from dbsp_wcoj.storage.grouped_rows import GroupedRows
+from dbsp_wcoj.storage.pair_sort import MIN_PAIRS
 from dbsp_wcoj.storage.relations import RelationsStep
 from dbsp_wcoj.storage.trace import Staged, TraceStep
 from dbsp_wcoj.workers import (
@@ -182,6 +185,8 @@ class Schedule(NamedTuple):
         no_deltas: An empty delta of each node.
         reads_now: True if the rows of a node depend on the time of the step.
         stages: The inputs whose rows can be taken in slices, by name.
+        grouped_inputs: The inputs whose rows a first step may group
+            (`circuits.runtime.grouped_inputs`).
         unsorted_nodes: The nodes whose rows need no order (`find_unsorted_nodes`).
         task_order: Which nodes may run at the same time; None if all run one after the other.
         can_release: True if the delta of a node may be freed once all nodes that read it have run;
@@ -195,6 +200,7 @@ class Schedule(NamedTuple):
     no_deltas: Sequence[ZSet]
     reads_now: bool
     stages: Mapping[str, LinearStage]
+    grouped_inputs: frozenset[int]
     unsorted_nodes: frozenset[int]
     task_order: TaskOrder | None
     can_release: bool
@@ -553,7 +559,9 @@ class Graph:
 
     def takes_slices(self, name: str) -> bool:
         """True if no operator needs the Z-set of all rows of an input (`LinearStage`)."""
-        return name in self.schedule.stages and name not in self.checked_inputs
+        if name not in self.schedule.stages or name in self.checked_inputs:
+            return False
+        return self._inputs[name] not in self.schedule.grouped_inputs or not self.steps
 
     @property
     def schedule(self) -> Schedule:
@@ -584,7 +592,10 @@ class Graph:
                 is_plain[position] = not isinstance(node.operator, Integrate)
         reads_now = any(node.plan.reads_now for node in self.nodes)
         published = set(self.views.values())
-        stages = find_stages(self.nodes, published, self.codecs)
+        grouped_inputs: frozenset[int] = frozenset()
+        if bounds is None:
+            grouped_inputs = find_grouped_inputs(self.nodes, published)
+        stages = find_stages(self.nodes, published, self.codecs, grouped_inputs)
         chains: list[FilterChain | None] = [None] * len(self.nodes)
         # Chains and unsorted nodes leave out deltas, and large steps free some. They are needed if
         # the state of a node is bounded, or if the results of expired rows are kept.
@@ -606,6 +617,7 @@ class Graph:
             no_deltas,
             reads_now,
             stages,
+            grouped_inputs,
             unsorted_nodes,
             task_order,
             can_release,
@@ -1165,8 +1177,10 @@ class _GraphStepExecution:
         name = node.name
         delta = self._inputs.get(name, node.empty)
         if isinstance(delta, EncodedRows):
-            self._run_stage(position, node, delta)
-            return node.empty
+            if self._group_rows(position, node, delta):
+                self._run_stage(position, node, delta)
+                return node.empty
+            delta = delta.zset
         checked_input = self._graph.checked_inputs.get(name)
         if checked_input is not None and (name in self._inputs or name in self._source_watermarks):
             checked = checked_input.prepare(
@@ -1183,6 +1197,21 @@ class _GraphStepExecution:
                 self._watermarks[watermark_of(name)] = checked.watermark
         self._context.budget.add_input_rows(len(delta), delta.arity)
         return delta
+
+    def _group_rows(self, position: int, node: Node, rows: EncodedRows) -> bool:
+        """Stage the rows of an input whose readers need no order; return whether none needs it."""
+        graph = self._graph
+        if position not in graph.schedule.grouped_inputs:
+            return True
+        traces = graph.relations.traces.values()
+        is_first = self._context.first and all(trace.is_empty for trace in traces)
+        if not is_first or not rows.has_unit_weights or len(rows) < MIN_PAIRS:
+            return False
+        grouped = GroupedRows.of(*rows.columns)
+        if grouped is None:
+            return False
+        self._shared.add_deferred(node.name, grouped)
+        return True
 
     def _run_stage(self, position: int, node: Node, rows: EncodedRows) -> None:
         """Run the operators over an input that take its rows in slices."""

@@ -72,6 +72,9 @@ __all__ = [
 #: larger arrays to the system when they are freed, so each new one begins with page faults.
 SLICE_ROWS: Final = 1 << 13
 
+#: The same if only filters read the rows, which copy few of them.
+GROUPED_SLICE_ROWS: Final = 1 << 16
+
 #: The size of an array that is allocated and freed before the slices. When the C library (glibc)
 #: frees an array of this size, it raises its limit for memory that it returns to the system: from
 #: then on it keeps up to twice this size, and reuses it for smaller arrays. With its initial limit,
@@ -95,6 +98,7 @@ class LinearStage:
             result.
         keeps_values: True if no member may add values to a dictionary. Workers may then share the
             slices; else the values would get their codes in another order.
+        is_grouped: True if the rows of the input may be grouped. Filters alone read them then.
     """
 
     input: int
@@ -102,6 +106,7 @@ class LinearStage:
     branches: Sequence[Sequence[int]]
     results: Collection[int]
     keeps_values: bool
+    is_grouped: bool
 
 
 class StageResult(NamedTuple):
@@ -172,7 +177,10 @@ def _readers(nodes: Sequence[Node]) -> list[list[int]]:
 
 
 def find_stages(
-    nodes: Sequence[Node], published: Collection[int], codecs: Codecs
+    nodes: Sequence[Node],
+    published: Collection[int],
+    codecs: Codecs,
+    grouped: Collection[int] = (),
 ) -> dict[str, LinearStage]:
     """Find the stages of a graph, by the names of their inputs.
 
@@ -180,6 +188,7 @@ def find_stages(
         nodes: The nodes, each after its inputs.
         published: The positions of the views.
         codecs: The dictionaries of values.
+        grouped: The inputs whose rows may be grouped (`circuits.runtime.grouped_inputs`).
 
     Complexity:
         O(nodes).
@@ -189,7 +198,8 @@ def find_stages(
     for position, node in enumerate(nodes):
         members = _members(nodes, readers, position) if node.is_input else set[int]()
         is_sliced = members.issuperset(readers[position]) and bool(readers[position])
-        if is_sliced and not node.is_arranged and position not in published:
+        is_sliced = is_sliced and not node.is_arranged and position not in published
+        if is_sliced or position in grouped:
             results = [
                 member
                 for member in members
@@ -210,6 +220,7 @@ def find_stages(
                 _branches(nodes, position, ordered),
                 frozenset(results),
                 keeps_values,
+                position in grouped,
             )
     return stages
 
@@ -268,13 +279,14 @@ def run_stage(
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
     is_sliced = len(rows) >= MIN_SLICED_ROWS
     is_divisible = is_sliced or (len(rows) >= MIN_DIVIDED_ROWS and len(stage.branches) > 1)
+    slice_rows = GROUPED_SLICE_ROWS if stage.is_grouped else SLICE_ROWS
     workers = current_workers() if is_divisible and stage.keeps_values else None
     run = partial(
         _run_slices,
         stage,
         nodes,
         rows,
-        SLICE_ROWS if is_sliced else len(rows),
+        slice_rows if is_sliced else len(rows),
         clock=clock,
         unsorted_nodes=unsorted_nodes,
         buffer_bytes=BUFFER_BYTES // (1 if workers is None else workers.threads),
@@ -376,7 +388,7 @@ def _run_slices(
         for member in members
         if isinstance(operator := nodes[member].operator, AggregatingOperator)
     }
-    for start in range(first, end, slice_rows):
+    for start in range(first, end, slice_rows) if members else ():
         stop = min(start + slice_rows, end)
         columns = [column[start:stop] for column in rows.columns]
         slices = {stage.input: RowSlice(columns, rows.weights_of(start, stop))}

@@ -221,8 +221,11 @@ class NestedCircuit:
         changes = {i: deltas[i] for i in self.outside if len(deltas[i])}
         try:
             if changes:
+                # Kernels that know the addresses of these traces read them.
+                for joined in self.outside_names & relations.traces.keys():
+                    relations.traces[joined].sort_deferred()
                 outside_steps = {
-                    name: step
+                    name: step.for_lookups()
                     for name, step in shared.by_name.items()
                     if name in self.outside_names
                 }

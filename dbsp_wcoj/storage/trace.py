@@ -42,6 +42,7 @@ from dbsp_wcoj.kernels.storage.weight_lookup import look_up_weights
 from dbsp_wcoj.storage.arena import MAX_INSERTION_ROWS, Arena
 from dbsp_wcoj.storage.arrangement_build import ArrangementBuild
 from dbsp_wcoj.storage.deferred_rows import DeferredRows
+from dbsp_wcoj.storage.grouped_rows import GroupedRows
 from dbsp_wcoj.storage.merged_runs import MergedRelation, MergedRuns, merge_newest_runs
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.spine import Spine, SpineSnapshot, are_same, snapshot_runs
@@ -713,6 +714,15 @@ class TraceStep(Staged):
             rows[list(order)] = columns
             self._delta = consolidated_rows(rows, weights)
         return self._delta
+
+    def for_lookups(self) -> TraceStep:
+        """Return the step for readers that look up rows by their first column, and do no more.
+
+        They get the grouped run of the rows if there is one (`GroupedRows.grouped`).
+        """
+        if not isinstance(self._deferred, GroupedRows):
+            return self
+        return TraceStep(self.trace, None, {(0, 1): self._deferred.grouped})
 
     def forget_delta(self) -> None:
         """Free the memory of the delta if the runs can give it back: `delta` sorts one of them."""

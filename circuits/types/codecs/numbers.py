@@ -65,8 +65,12 @@ class Numbers:
         if self._is_uint64:
             codes = codes + 1  # 2**64 - 1 wraps around to NULL, an error below
         if self.dtype.itemsize == 8:
-            clash = codes == NULL if valid is None else (codes == NULL) & valid
-            if clash.any():
+            # NULL is the least code.
+            if valid is None:
+                has_clash = bool(len(codes)) and codes.min() == NULL
+            else:
+                has_clash = ((codes == NULL) & valid).any()
+            if has_clash:
                 value = 2**64 - 1 if self._is_uint64 else NULL
                 is_integer = pa.types.is_integer(self.type)
                 advice = "declare decimal128(20, 0), or drop the row"

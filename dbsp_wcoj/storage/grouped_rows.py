@@ -1,0 +1,67 @@
+"""Grouped rows: the first rows of a large binary relation, which joins look up by the first column.
+
+A recursion that follows edges reads, for each source that it reaches, the list of its targets. It
+never searches a list. So the lists need no order, and the rows are only grouped by their first
+value (`dbsp_wcoj.kernels.storage.group_pairs`), which takes a fraction of the time of a sort::
+
+    rows (4, 5), (1, 6), (1, 5)      grouped   1: 6 5   4: 5        sorted   1: 5 6   4: 5
+
+The rows are deferred: the first reader that needs their order sorts them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dbsp_wcoj.kernels.storage.group_pairs import group_pairs, grouped_run_words
+from dbsp_wcoj.storage.deferred_rows import DeferredRows
+from dbsp_wcoj.storage.pair_sort import MIN_PAIRS_PER_NUMBER
+from dbsp_wcoj.storage.run import Run
+from dbsp_wcoj.zset import Int64Array, ZSet
+
+__all__ = ["GroupedRows"]
+
+
+class GroupedRows(DeferredRows):
+    """Deferred rows of two columns that are grouped by the first one.
+
+    Attributes:
+        grouped: A run whose lists of second values are not sorted and may contain a value several
+            times. A reader may find a first value, and read its whole list; nothing else.
+
+    >>> rows = GroupedRows.of(np.array([4, 1, 1, 1, 1]), np.array([5, 6, 5, 6, 7]))
+    >>> rows.grouped.read()[0].tolist()
+    [[1, 1, 1, 1, 4], [6, 5, 6, 7, 5]]
+    >>> columns, weights = rows.run((0, 1)).read()
+    >>> columns.tolist(), weights.tolist()
+    ([[1, 1, 1, 4], [5, 6, 7, 5]], [1, 2, 1, 1])
+    """
+
+    __slots__ = ("grouped",)
+
+    def __init__(self, grouped: Run) -> None:
+        super().__init__(grouped.rows, lambda: ZSet.from_columns([*grouped.read()[0]]))
+        self.grouped = grouped
+
+    @staticmethod
+    def of(first: Int64Array, second: Int64Array) -> GroupedRows | None:
+        """Group rows of weight 1; None if the first values are not dense numbers.
+
+        Args:
+            first: The first values, at least one.
+            second: The second values, as many.
+
+        Complexity:
+            O(n + range of the first values).
+        """
+        lowest = int(first.min())
+        numbers = int(first.max()) - lowest + 1
+        if MIN_PAIRS_PER_NUMBER * numbers > len(first):
+            return None
+        first, second = np.ascontiguousarray(first), np.ascontiguousarray(second)
+        buffer = np.empty(grouped_run_words(numbers, len(first)), np.int64)
+        places = np.zeros(numbers, np.int64)
+        # The columns of Arrow are read-only, so they are passed by their addresses.
+        first_address, second_address = (int(column.ctypes.data) for column in (first, second))
+        described = group_pairs(first_address, second_address, len(first), lowest, places, buffer)
+        return GroupedRows(Run(buffer, *described))
