@@ -17,6 +17,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import Any, Final
@@ -35,12 +36,14 @@ from dbsp_wcoj.workers import TASKS_PER_THREAD, current_workers, run_tasks
 __all__ = [
     "MAX_INT64",
     "Int64Array",
+    "StoredRows",
     "ZSet",
     "accumulate",
     "add_in_order",
     "consolidated_rows",
     "reusing_sort_scratch",
     "sort_scratch",
+    "sum_ranges",
     "to_storable",
     "unit_weights",
 ]
@@ -53,6 +56,8 @@ SUMMANDS: Final = 64
 # Z-sets with so many rows together are summed in ranges of about this many rows.
 MIN_RANGED_ROWS: Final = 1 << 18
 RANGE_ROWS: Final = 1 << 16
+# About the number of rows that are read of each range to find the ranges.
+SAMPLES_PER_RANGE: Final = 64
 #: More columns than this are an error.
 MAX_ARITY: Final = 1 << 16
 _INT64: Final = np.dtype(np.int64)
@@ -358,38 +363,65 @@ def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
         return summands[0] if summands else zsets[0]
     rows_of_all = sum([len(zset.weight_array) for zset in summands])
     if rows_of_all >= MIN_RANGED_ROWS and summands[0].arity and current_workers() is None:
-        return _sum_ranges(summands)
+        stored = [StoredRows(zset.row_array, zset.weight_array) for zset in summands]
+        parts = [(part.row_array, part.weight_array) for part in sum_ranges(stored, RANGE_ROWS)]
+        return ZSet(*_concatenate(parts, zsets[0].arity)) if parts else ZSet.empty(zsets[0].arity)
     rows = np.concatenate([zset.row_array for zset in summands], axis=1)
     return consolidated_rows(rows, np.concatenate([zset.weight_array for zset in summands]))
 
 
-def _sum_ranges(summands: Sequence[ZSet]) -> ZSet:
-    """Sum large Z-sets, one range of values of the first column after the other.
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Sorted rows and their weights, of which ranges are read."""
+
+    columns: Int64Array
+    weights: Int64Array
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return len(self.weights)
+
+    def read(self, first: int, end: int) -> ZSet:
+        """Return some of the rows."""
+        return ZSet(self.columns[:, first:end], self.weights[first:end])
+
+    def sample(self, step: int) -> Int64Array:
+        """Return the first column of every row whose position is a multiple of ``step``."""
+        return self.columns[0, ::step]
+
+    def find(self, values: Int64Array) -> list[int]:
+        """Return the number of rows whose first column is less than each of some values."""
+        return [int(position) for position in np.searchsorted(self.columns[0], values)]
+
+
+def sum_ranges(summands: Sequence[StoredRows], range_rows: int) -> Iterator[ZSet]:
+    """Yield the sums of ranges of values of the first column, in order, without empty ones.
 
     The rows of a range stay in the cache, and its sort needs little scratch memory.
+
+    Args:
+        summands: At least one; each has a row and a column.
+        range_rows: About the number of rows of a range; more if a value is more frequent.
+
+    Complexity:
+        O(r log r) time for r rows, and memory for a range.
     """
-    largest = max(summands, key=len).row_array[0]
-    share = len(largest) / sum(map(len, summands))
-    pivots = np.unique(largest[:: max(int(share * RANGE_ROWS), 1)])[1:]
-    bounds = [
-        [0, *np.searchsorted(zset.row_array[0], pivots).tolist(), len(zset)] for zset in summands
-    ]
-    parts: list[tuple[Int64Array, Int64Array]] = []
+    step = max(range_rows // SAMPLES_PER_RANGE, 1)
+    sample = np.sort(np.concatenate([summand.sample(step) for summand in summands]))
+    pivots = np.unique(sample[:: range_rows // step][1:])
+    bounds = [[0, *summand.find(pivots), summand.rows] for summand in summands]
     for number in range(len(pivots) + 1):
-        slices = [
-            (zset, ends[number], ends[number + 1])
-            for zset, ends in zip(summands, bounds, strict=True)
-            if ends[number] < ends[number + 1]
+        parts = [
+            summand.read(ends[number], ends[number + 1])
+            for summand, ends in zip(summands, bounds, strict=True)
         ]
-        if not slices:
-            continue
-        total = consolidated_rows(
-            np.concatenate([zset.row_array[:, first:end] for zset, first, end in slices], axis=1),
-            np.concatenate([zset.weight_array[first:end] for zset, first, end in slices]),
-        )
+        rows = np.concatenate([part.row_array for part in parts], axis=1)
+        weights = np.concatenate([part.weight_array for part in parts])
+        del parts  # their memory is free before the sort
+        total = consolidated_rows(rows, weights)
         if len(total):
-            parts.append((total.row_array, total.weight_array))
-    return ZSet(*_concatenate(parts, summands[0].arity)) if parts else ZSet.empty(summands[0].arity)
+            yield total
 
 
 def add_in_order(zsets: Iterable[ZSet], arity: int) -> ZSet:

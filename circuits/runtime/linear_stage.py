@@ -48,14 +48,14 @@ from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggre
 from circuits.runtime.operators.late_materialization import RowIdDecodeOperator
 from circuits.runtime.operators.linear import FilterOperator, MapOperator
 from circuits.runtime.operators.operator import Operator
-from circuits.runtime.partial_sum import BUFFER_BYTES, PartialSum, StoredSum, add_in_ranges
+from circuits.runtime.partial_sum import BUFFER_BYTES, PartialSum, add_in_ranges
 from circuits.runtime.row_batch import RowSlice, UnsortedRows
 from circuits.runtime.task_order import may_add_values
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.workers import MIN_DIVIDED_ROWS, TASKS_PER_THREAD, current_workers, run_tasks
-from dbsp_wcoj.zset import MAX_INT64, add_in_order, consolidated_rows
+from dbsp_wcoj.zset import MAX_INT64, StoredRows, add_in_order, consolidated_rows
 
 __all__ = [
     "SLICE_ROWS",
@@ -351,7 +351,7 @@ class _SliceResults(NamedTuple):
     """
 
     outputs: dict[int, list[ZSet]]
-    sums: dict[int, list[StoredSum]]
+    sums: dict[int, list[StoredRows]]
     row_counts: dict[int, int]
     seconds: dict[int, float]
     sizes: dict[int, int]

@@ -18,83 +18,66 @@ Meanwhile a sum is stored with its rows packed into keys (`dbsp_wcoj.storage.row
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from dbsp_wcoj import ZSet
 from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.workers import current_workers
-from dbsp_wcoj.zset import Int64Array, add_in_order, consolidated_rows
+from dbsp_wcoj.zset import Int64Array, StoredRows, add_in_order, consolidated_rows, sum_ranges
 
-__all__ = ["PartialSum", "StoredSum", "add_in_ranges"]
+__all__ = ["PackedRows", "PartialSum", "add_in_ranges", "store"]
 
 #: The size of the buffer of a sum, or of the buffers of all threads together; and of the rows that
 #: `add_in_ranges` sorts at a time.
 BUFFER_BYTES: Final = 80 << 20
-#: The number of rows that are read from each range to find the ranges.
-SAMPLES_PER_RANGE: Final = 64
+#: The number of rows of the result that are unpacked at a time.
+UNPACKED_ROWS: Final = 1 << 18
 _WORD_BYTES: Final = 8
 
 
-class StoredSum(NamedTuple):
-    """A Z-set whose rows are packed, if they fit.
-
-    Attributes:
-        columns: The columns; or one column of keys.
-        weights: The weights.
-        layout: The layout of the keys; None if the rows are not packed.
+@dataclass(frozen=True, slots=True)
+class PackedRows(StoredRows):
+    """Sorted rows that are packed into one column of keys.
 
     >>> rows = ZSet.from_rows([(5, 1), (5, 3), (8, 2)])
-    >>> stored = StoredSum.of(rows)
+    >>> stored = store(rows)
     >>> stored.columns.shape, stored.find(np.array([4, 6, 9])), stored.read(0, 3) == rows
     ((1, 3), [0, 2, 3], True)
     """
 
-    columns: Int64Array
-    weights: Int64Array
-    layout: KeyLayout | None
-
-    @staticmethod
-    def of(zset: ZSet) -> StoredSum:
-        """Pack the rows of a Z-set with at least one row and one column."""
-        layout = KeyLayout.covering(zset.row_array)
-        if layout is None:
-            return StoredSum(zset.row_array, zset.weight_array, None)
-        memory = np.empty((2, len(zset)), np.int64)
-        layout.encode_columns(zset.row_array, memory[0])
-        memory[1] = zset.weight_array
-        return StoredSum(memory[:1], memory[1], layout)
-
-    @property
-    def rows(self) -> int:
-        """The number of rows."""
-        return len(self.weights)
+    layout: KeyLayout
 
     def read(self, first: int, end: int) -> ZSet:
-        """Return some of the rows."""
-        columns, weights = self.columns[:, first:end], self.weights[first:end]
-        return ZSet(columns if self.layout is None else self.layout.decode(columns[0]), weights)
+        return ZSet(self.layout.decode(self.columns[0, first:end]), self.weights[first:end])
 
     def sample(self, step: int) -> Int64Array:
-        """Return the first column of every row whose position is a multiple of ``step``."""
-        values = self.columns[0, ::step]
-        return values if self.layout is None else self.layout.decode(values.copy())[0]
+        values: Int64Array = self.layout.decode(self.columns[0, ::step].copy())[0]
+        return values
 
     def find(self, values: Int64Array) -> list[int]:
-        """Return the number of rows whose first column is less than each of some values."""
-        keys = self.columns[0]
-        if self.layout is None:
-            return [int(position) for position in np.searchsorted(keys, values)]
         low, shift = self.layout.lowest[0], int(self.layout.shifts[0])
         highest = low + (1 << self.layout.bits[0]) - 1
         return [
             self.rows
             if value > highest
-            else int(np.searchsorted(keys, max(value - low, 0) << shift))
+            else int(np.searchsorted(self.columns[0], max(value - low, 0) << shift))
             for value in values.tolist()
         ]
+
+
+def store(zset: ZSet) -> StoredRows:
+    """Pack the rows of a Z-set with at least one row and one column, if they fit into keys."""
+    layout = KeyLayout.covering(zset.row_array)
+    if layout is None:
+        return StoredRows(zset.row_array, zset.weight_array)
+    memory = np.empty((2, len(zset)), np.int64)
+    layout.encode_columns(zset.row_array, memory[0])
+    memory[1] = zset.weight_array
+    return PackedRows(memory[:1], memory[1], layout)
 
 
 class PartialSum:
@@ -125,7 +108,7 @@ class PartialSum:
         self._summands = summands
         self._arity = arity
         self._capacity = max(buffer_bytes // (_WORD_BYTES * (arity + 1)), 1)
-        self._sums: list[StoredSum] = []
+        self._sums: list[StoredRows] = []
         # The Z-set that was appended while the buffer was empty.
         self._kept: ZSet | None = None
         # The columns and, last, the weights; None if the buffer is empty.
@@ -168,7 +151,7 @@ class PartialSum:
                 if len(total) <= self._capacity // 2:
                     self._copy(total)
                 else:
-                    self._sums.append(StoredSum.of(total))
+                    self._sums.append(store(total))
 
     def _reserve(self, rows: int) -> Int64Array:
         """Return a buffer with space for some rows, at most the capacity."""
@@ -182,19 +165,19 @@ class PartialSum:
             self._buffer[:, : self._count] = buffer[:, : self._count]
         return self._buffer
 
-    def finish(self) -> list[StoredSum]:
+    def finish(self) -> list[StoredRows]:
         """Return the sum of all that were appended, in parts; nothing may be appended later.
 
         Raises:
             WeightOverflowError: The weight of a row leaves int64 in the sum of a buffer.
         """
         if self._kept is not None:
-            self._sums.append(StoredSum(self._kept.row_array, self._kept.weight_array, None))
+            self._sums.append(StoredRows(self._kept.row_array, self._kept.weight_array))
             self._kept = None
         if self._count:
             total = self._add_up()
             if len(total):
-                self._sums.append(StoredSum.of(total))
+                self._sums.append(store(total))
         return self._sums
 
     def _add_up(self) -> ZSet:
@@ -207,7 +190,7 @@ class PartialSum:
         return consolidated_rows(buffer[:-1], buffer[-1])
 
 
-def add_in_ranges(sums: list[StoredSum], arity: int, range_bytes: int = BUFFER_BYTES) -> ZSet:
+def add_in_ranges(sums: list[StoredRows], arity: int, range_bytes: int = BUFFER_BYTES) -> ZSet:
     """Add up large sums, a range of values of the first column at a time.
 
     A range is sorted in memory that the next range uses again. One sort of all rows would take as
@@ -233,27 +216,12 @@ def add_in_ranges(sums: list[StoredSum], arity: int, range_bytes: int = BUFFER_B
         return add_in_order([part.read(0, part.rows) for part in parts], arity)
     if _are_in_order(parts):
         return _concatenate(parts, arity)
-    step = max(range_rows // SAMPLES_PER_RANGE, 1)
-    sample = np.sort(np.concatenate([part.sample(step) for part in parts]))
-    pivots = np.unique(sample[SAMPLES_PER_RANGE::SAMPLES_PER_RANGE])
-    bounds = [[0, *part.find(pivots), part.rows] for part in parts]
-    totals = []
-    for number in range(len(pivots) + 1):
-        slices = [(ends[number], ends[number + 1]) for ends in bounds]
-        rows = np.empty((arity + 1, sum(end - first for first, end in slices)), np.int64)
-        begin = 0
-        for part, (first, end) in zip(parts, slices, strict=True):
-            source, target = part.read(first, end), slice(begin, begin + end - first)
-            rows[:-1, target], rows[-1, target] = source.row_array, source.weight_array
-            begin = target.stop
-        total = consolidated_rows(rows[:-1], rows[-1])
-        if len(total):
-            totals.append(StoredSum.of(total))
-    del part, parts, rows, source, total
+    totals = [store(total) for total in sum_ranges(parts, range_rows)]
+    del parts
     return _concatenate(totals, arity)
 
 
-def _are_in_order(parts: Sequence[StoredSum]) -> bool:
+def _are_in_order(parts: Sequence[StoredRows]) -> bool:
     """Return whether all rows of a sum are before those of the next one."""
     return all(
         before.read(before.rows - 1, before.rows).row_array[:, 0].tolist()
@@ -262,7 +230,7 @@ def _are_in_order(parts: Sequence[StoredSum]) -> bool:
     )
 
 
-def _concatenate(parts: list[StoredSum], arity: int) -> ZSet:
+def _concatenate(parts: list[StoredRows], arity: int) -> ZSet:
     """Return the rows of sums that are in order and have no row in common; empties the list."""
     row_count = sum(part.rows for part in parts)
     columns, weights = np.empty((arity, row_count), np.int64), np.empty(row_count, np.int64)
@@ -270,8 +238,8 @@ def _concatenate(parts: list[StoredSum], arity: int) -> ZSet:
     begin = 0
     while parts:
         part = parts.pop()  # its memory is free before the next one is read
-        for first in range(0, part.rows, SAMPLES_PER_RANGE << 12):
-            source = part.read(first, first + (SAMPLES_PER_RANGE << 12))
+        for first in range(0, part.rows, UNPACKED_ROWS):
+            source = part.read(first, first + UNPACKED_ROWS)
             end = begin + len(source)
             columns[:, begin:end], weights[begin:end] = source.row_array, source.weight_array
             begin = end

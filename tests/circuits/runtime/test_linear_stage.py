@@ -306,7 +306,7 @@ def test_a_step_of_one_slice_adds_up_no_partial_aggregates(monkeypatch: pytest.M
         return consolidated_rows(*arrays)
 
     monkeypatch.setattr(partial_sum, "consolidated_rows", count)
-    monkeypatch.setattr(partial_sum.StoredSum, "of", count)
+    monkeypatch.setattr(partial_sum, "store", count)
     (one_slice,) = contents([circuit.step({"items": items(8, MIN_UNSORTED_ROWS)})]).values()
     assert calls == [] and one_slice
 

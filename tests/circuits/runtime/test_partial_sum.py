@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circuits.runtime.partial_sum import PartialSum, StoredSum, add_in_ranges
+from circuits.runtime.partial_sum import PackedRows, PartialSum, add_in_ranges, store
 from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.zset import MAX_INT64
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
@@ -56,8 +56,8 @@ def test_rows_that_do_not_fit_in_a_key_are_stored_as_they_are(values: list[int])
     st.lists(st.sampled_from([MIN_INT64, -10, -3, 0, 4, 9, 10, MAX_INT64]), unique=True),
 )
 def test_values_are_found_in_packed_rows_as_in_columns(rows: list[int], values: list[int]) -> None:
-    stored = StoredSum.of(ZSet.from_rows([(row, row % 3) for row in rows]))
-    assert stored.layout is not None
+    stored = store(ZSet.from_rows([(row, row % 3) for row in rows]))
+    assert isinstance(stored, PackedRows)
     found = stored.find(np.array(sorted(values), np.int64))
     assert found == [sum(row < value for row in set(rows)) for value in sorted(values)]
 
