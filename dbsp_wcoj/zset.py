@@ -54,7 +54,7 @@ MAX_INT64: Final = 2**63 - 1
 # `accumulate` sorts this many Z-sets at a time.
 SUMMANDS: Final = 64
 # Z-sets with so many rows together are summed in ranges of about this many rows.
-MIN_RANGED_ROWS: Final = 1 << 18
+MIN_RANGED_SUM_ROWS: Final = 1 << 18
 RANGE_ROWS: Final = 1 << 16
 # About the number of rows that are read of each range to find the ranges.
 SAMPLES_PER_RANGE: Final = 64
@@ -362,7 +362,7 @@ def _sum_of(zsets: Sequence[ZSet]) -> ZSet:
     if len(summands) < 2:
         return summands[0] if summands else zsets[0]
     rows_of_all = sum([len(zset.weight_array) for zset in summands])
-    if rows_of_all >= MIN_RANGED_ROWS and summands[0].arity and current_workers() is None:
+    if rows_of_all >= MIN_RANGED_SUM_ROWS and summands[0].arity and current_workers() is None:
         stored = [StoredRows(zset.row_array, zset.weight_array) for zset in summands]
         parts = [(part.row_array, part.weight_array) for part in sum_ranges(stored, RANGE_ROWS)]
         return ZSet(*_concatenate(parts, zsets[0].arity)) if parts else ZSet.empty(zsets[0].arity)

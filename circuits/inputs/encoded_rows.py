@@ -13,12 +13,12 @@ from dbsp_wcoj import ZSet
 from dbsp_wcoj.cached_property import cached_property
 from dbsp_wcoj.zset import Int64Array, unit_weights
 
-__all__ = ["MIN_SLICED_ROWS", "MIN_UNSORTED_ROWS", "EncodedRows"]
+__all__ = ["MIN_SLICED_STAGE_ROWS", "MIN_UNSORTED_ROWS", "EncodedRows"]
 
 #: A table with fewer rows is sorted at once.
 MIN_UNSORTED_ROWS = 1 << 12
 #: Fewer rows are one slice: more slices would not save time or memory.
-MIN_SLICED_ROWS = 1 << 17
+MIN_SLICED_STAGE_ROWS = 1 << 17
 
 
 class EncodedRows:

@@ -12,8 +12,9 @@ are needed outside the stage: the rows of a map that a join reads, for example, 
 aggregates. A column that no operator reads is not copied, and only results are sorted; in a stage
 of one slice, not even those that only aggregates read.
 
-A table with fewer than `MIN_SLICED_ROWS` rows is one slice. It saves the sort of the input only.
-Workers share such a slice by branches: the operators that depend on different first operators.
+A table with fewer than `MIN_SLICED_STAGE_ROWS` rows is one slice. It saves the sort of the input
+only. Workers share such a slice by branches: the operators that depend on different first
+operators.
 
 The stage of an input consists of
 
@@ -41,7 +42,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
-from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, EncodedRows
+from circuits.inputs.encoded_rows import MIN_SLICED_STAGE_ROWS, EncodedRows
 from circuits.runtime.graph_node import Node
 from circuits.runtime.operators.aggregates.aggregate import AggregateOperator
 from circuits.runtime.operators.aggregates.partial_aggregate import PartialAggregateOperator
@@ -277,7 +278,7 @@ def run_stage(
         LimitError: The step exceeds a limit; ``budget.operator`` is the node that exceeded it.
     """
     np.empty(REUSED_BYTES, np.uint8)  # freed at once; no page of it is touched
-    is_sliced = len(rows) >= MIN_SLICED_ROWS
+    is_sliced = len(rows) >= MIN_SLICED_STAGE_ROWS
     is_divisible = is_sliced or (len(rows) >= MIN_DIVIDED_ROWS and len(stage.branches) > 1)
     slice_rows = GROUPED_SLICE_ROWS if stage.is_grouped else SLICE_ROWS
     workers = current_workers() if is_divisible and stage.keeps_values else None

@@ -52,7 +52,7 @@ Int32Array = npt.NDArray[np.int32]
 # A merge does about as many rows of work per call as the *fuel* that it is given.
 UNLIMITED_FUEL: Final = 2**62
 #: A run of so many rows is built from the runs of so many ranges, if one thread sorts the rows.
-MIN_RANGED_ROWS: Final = 1 << 22
+MIN_RANGED_BUILD_ROWS: Final = 1 << 22
 BUILT_RANGES: Final = 4
 # Runs with at most this many rows in total are merged by a single call.
 MAX_SINGLE_CALL_ROWS: Final = 1024
@@ -124,7 +124,7 @@ class Run:
             O(n) in the Z-set's own order, else O(n) for each byte of the sort key.
         """
         rows = zset.row_array
-        if len(zset) >= MIN_RANGED_ROWS and current_workers() is None:
+        if len(zset) >= MIN_RANGED_BUILD_ROWS and current_workers() is None:
             runs = _build_ranges(zset, order)
             while len(runs) > 1:  # two runs are freed as soon as they are merged
                 for position in range(len(runs) // 2):

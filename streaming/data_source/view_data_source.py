@@ -67,7 +67,7 @@ from streaming.targets.target import BATCH_ID
 __all__ = ["ViewDataSource"]
 
 #: The maximum number of rows of a batch that a task hands to Spark.
-MAX_BATCH_ROWS: Final = 1 << 16
+MAX_ROWS_TO_SPARK: Final = 1 << 16
 
 
 class ViewDataSource(DataSource):
@@ -257,7 +257,7 @@ def _changes_of(options: ReadOptions, version: ViewInVersion) -> Iterator[pa.Rec
 def _with_batch_id(table: pa.Table, view: str, batch_id: int) -> Iterator[pa.RecordBatch]:
     column = pa.repeat(pa.scalar(batch_id, pa.int64()), table.num_rows)
     converted = _converted(table.append_column(BATCH_ID, column), view)
-    return iter(converted.to_batches(max_chunksize=MAX_BATCH_ROWS))
+    return iter(converted.to_batches(max_chunksize=MAX_ROWS_TO_SPARK))
 
 
 def _converted(table: pa.Table, view: str) -> pa.Table:
@@ -270,8 +270,8 @@ def _repeated(table: pa.Table, weights: np.ndarray[Any, Any]) -> Iterator[pa.Rec
     """Return batches with each row as often as its weight says."""
     ends = np.cumsum(weights)
     total = int(ends[-1]) if len(ends) else 0
-    for first in range(0, total, MAX_BATCH_ROWS):
-        positions = np.arange(first, min(first + MAX_BATCH_ROWS, total))
+    for first in range(0, total, MAX_ROWS_TO_SPARK):
+        positions = np.arange(first, min(first + MAX_ROWS_TO_SPARK, total))
         rows = table.take(pa.array(np.searchsorted(ends, positions, side="right")))
         yield from rows.combine_chunks().to_batches()
 

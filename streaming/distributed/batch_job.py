@@ -56,7 +56,7 @@ from streaming.distributed.explain import ExchangedRows
 from streaming.distributed.planning.grid_planning import KnownCounts
 from streaming.distributed.planning.skew import Counts, add_counts
 from streaming.distributed.planning.stages import Stages
-from streaming.distributed.spark_settings import has_fixed_size, use_settings
+from streaming.distributed.spark_settings import has_small_columns, use_settings
 from streaming.distributed.task_errors import parse_error
 from streaming.distributed.unused_files import remove_unused_files
 from streaming.errors import StreamingError
@@ -240,7 +240,7 @@ def read_counts(frame: DataFrame, plan: JobPlan) -> dict[int, KnownCounts]:
 
 def _collect(frame: DataFrame, tasks: list[JobTask]) -> Packets:
     """Run the tasks as one job; return the packets for the driver, by kind."""
-    has_small_rows = tasks[0].plan.has_fixed_size and has_fixed_size(frame.schema)
+    has_small_rows = tasks[0].plan.exchanges_small_rows and has_small_columns(frame.schema)
     with use_settings(frame.sparkSession, has_small_rows=has_small_rows):
         packets = frame.mapInArrow(tasks[0].run, PACKET_SCHEMA)
         for task in tasks[1:]:

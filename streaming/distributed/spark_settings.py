@@ -7,7 +7,7 @@ Batches for Python are limited by their rows and their bytes. With a limit of th
 up the sizes of all columns again after each row, which takes more time than to copy a small row. So
 jobs in which all rows have a small and fixed size have no such limit. Their packets
 (`streaming.distributed.execution.packets`) are small too, so that a batch of them has at most about
-`MAX_BATCH_ROWS` · `MAX_PACKET_BYTES` bytes.
+`MAX_ROWS_TO_PYTHON` · `MAX_PACKET_BYTES` bytes.
 """
 
 from __future__ import annotations
@@ -21,20 +21,26 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BooleanType, DatetimeType, NumericType, StructType
 
-__all__ = ["MAX_BATCH_BYTES", "MAX_BATCH_ROWS", "SETTINGS", "has_fixed_size", "use_settings"]
+__all__ = [
+    "MAX_BYTES_TO_PYTHON",
+    "MAX_ROWS_TO_PYTHON",
+    "SETTINGS",
+    "has_small_columns",
+    "use_settings",
+]
 
 #: The most rows that Spark sends to Python at once.
-MAX_BATCH_ROWS: Final = 1 << 10
+MAX_ROWS_TO_PYTHON: Final = 1 << 10
 #: The bytes after which Spark sends rows to Python; a batch exceeds them by one row at most.
-MAX_BATCH_BYTES: Final = 1 << 26
+MAX_BYTES_TO_PYTHON: Final = 1 << 26
 _MAX_BYTES: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT: Final = str((1 << 31) - 1)  # Spark does not look at the bytes
 SETTINGS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.execution.arrow.compression.codec": "none",
     "spark.sql.execution.arrow.localRelationThreshold": "0",
-    _MAX_BYTES: str(MAX_BATCH_BYTES),
-    "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_BATCH_ROWS),
+    _MAX_BYTES: str(MAX_BYTES_TO_PYTHON),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(MAX_ROWS_TO_PYTHON),
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 
@@ -60,12 +66,12 @@ _USES: Final[dict[Any, _Use]] = {}
 _LOCK: Final = Lock()
 
 
-def has_fixed_size(schema: StructType) -> bool:
+def has_small_columns(schema: StructType) -> bool:
     """Return whether all columns have values of at most 16 bytes, whatever the rows.
 
-    >>> has_fixed_size(StructType().add("x", "long").add("at", "timestamp"))
+    >>> has_small_columns(StructType().add("x", "long").add("at", "timestamp"))
     True
-    >>> has_fixed_size(StructType().add("x", "long").add("name", "string"))
+    >>> has_small_columns(StructType().add("x", "long").add("name", "string"))
     False
     """
     types = (field.dataType for field in schema.fields)

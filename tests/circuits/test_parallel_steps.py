@@ -75,7 +75,7 @@ def divided_steps(*, slices: bool = True) -> Iterator[None]:
         stage = circuits.runtime.linear_stage
         stack.enter_context(patch.object(stage, "MIN_DIVIDED_ROWS", 1))
         if slices:
-            stack.enter_context(patch.object(stage, "MIN_SLICED_ROWS", 1))
+            stack.enter_context(patch.object(stage, "MIN_SLICED_STAGE_ROWS", 1))
             stack.enter_context(patch.object(stage, "SLICE_ROWS", 2))
         yield
 

@@ -384,7 +384,7 @@ def test_a_sum_by_ranges_is_the_sum(data, arity, range_rows):
     for delta in deltas:
         expected = naive.add(expected, delta)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(zset_module, "MIN_RANGED_ROWS", 2)
+        patch.setattr(zset_module, "MIN_RANGED_SUM_ROWS", 2)
         patch.setattr(zset_module, "RANGE_ROWS", range_rows)
         total = accumulate([zset(delta, arity=arity) for delta in deltas], arity)
     total._check()
@@ -392,7 +392,7 @@ def test_a_sum_by_ranges_is_the_sum(data, arity, range_rows):
 
 
 def test_a_sum_by_ranges_sorts_no_more_rows_than_a_range_at_once(monkeypatch):
-    monkeypatch.setattr(zset_module, "MIN_RANGED_ROWS", 1000)
+    monkeypatch.setattr(zset_module, "MIN_RANGED_SUM_ROWS", 1000)
     monkeypatch.setattr(zset_module, "RANGE_ROWS", 100)
     sizes = []
     consolidate = zset_module.consolidated_rows

@@ -42,7 +42,7 @@ from dbsp_wcoj.zset import Int64Array, accumulate, add_in_order, consolidated_ro
 __all__ = ["FilterOperator", "MapOperator", "NegateOperator", "UnionOperator"]
 
 # Z-sets of at least so many rows may be projected in slices.
-MIN_SLICED_ROWS: Final = 1 << 18
+MIN_SLICED_MAP_ROWS: Final = 1 << 18
 SLICE_ROWS: Final = 1 << 15
 # The least number of rows per result for which slices pay off.
 MIN_ROWS_PER_RESULT: Final = 2
@@ -123,7 +123,7 @@ class MapOperator:
     def _map(self, zset: ZSet, budget: Budget | None) -> ZSet:
         if not len(zset):
             return ZSet.empty(len(self.expressions))
-        if self._can_be_sliced and len(zset) >= MIN_SLICED_ROWS:
+        if self._can_be_sliced and len(zset) >= MIN_SLICED_MAP_ROWS:
             slices = self._map_slices(zset, budget)
             if slices is not None:
                 return add_in_order(slices, len(self.expressions))

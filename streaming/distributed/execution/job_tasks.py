@@ -173,7 +173,7 @@ class JobPlan:
         return any(output.mode.mode == "complete" for output in self.views.values())
 
     @property
-    def has_fixed_size(self) -> bool:
+    def exchanges_small_rows(self) -> bool:
         """Return whether no column of an input, a stage or a view has values of any length."""
         types = itertools.chain(
             (type for schema in self.source.spec.schemas.values() for type in schema.types),

@@ -62,7 +62,7 @@ OF_EXCHANGE: Final = -2
 #: task in batches (`streaming.distributed.spark_settings`).
 MAX_PACKET_BYTES: Final = 1 << 18
 #: The bytes of the packets that a task returns to Spark at once.
-MAX_BATCH_BYTES: Final = 1 << 26
+MAX_BYTES_TO_SPARK: Final = 1 << 26
 #: The most bytes of rows that are copied as one table: an array has at most 2 GiB of texts.
 MAX_TABLE_BYTES: Final = 1 << 30
 
@@ -231,7 +231,7 @@ def find_groups(values: Integers) -> list[tuple[int, int, int]]:
 
 
 def write_packets(packets: Iterable[Packet | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield packets in batches of about `MAX_BATCH_BYTES`; batches are passed on unchanged."""
+    """Yield packets in batches of about `MAX_BYTES_TO_SPARK`; batches are passed on unchanged."""
     waiting: list[Packet] = []
     size = 0
     for packet in packets:
@@ -240,7 +240,7 @@ def write_packets(packets: Iterable[Packet | pa.RecordBatch]) -> Iterator[pa.Rec
             continue
         waiting.append(packet)
         size += len(packet.content)
-        if size >= MAX_BATCH_BYTES:
+        if size >= MAX_BYTES_TO_SPARK:
             yield _to_batch(waiting)
             waiting, size = [], 0
     if waiting:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from circuits import EvaluationError, StepLimitError, StepLimits, compile_sql
 from circuits.circuit import Circuit
-from circuits.inputs.encoded_rows import MIN_SLICED_ROWS, MIN_UNSORTED_ROWS
+from circuits.inputs.encoded_rows import MIN_SLICED_STAGE_ROWS, MIN_UNSORTED_ROWS
 from circuits.runtime import linear_stage, partial_sum
 from circuits.runtime.linear_stage import SLICE_ROWS, CollectedRows, find_unsorted_nodes
 from circuits.runtime.operators import late_materialization, linear
@@ -23,7 +23,7 @@ from dbsp_wcoj import WeightOverflowError, ZSet
 from dbsp_wcoj.observer import SORT, observing
 from dbsp_wcoj.zset import MAX_INT64, consolidated_rows
 
-ROWS = MIN_SLICED_ROWS + 4321
+ROWS = MIN_SLICED_STAGE_ROWS + 4321
 FEW = MIN_UNSORTED_ROWS - 1
 SCHEMA = pa.schema(
     [("id", pa.int64()), ("kind", pa.string()), ("price", pa.decimal128(12, 2)), ("n", pa.int64())]

@@ -347,7 +347,7 @@ def test_a_projection_in_slices_equals_the_projection_of_all_rows(rows, columns,
     )
     expected = result_or_error(operator, zset)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linear, "MIN_SLICED_ROWS", 1)
+        patch.setattr(linear, "MIN_SLICED_MAP_ROWS", 1)
         patch.setattr(linear, "SLICE_ROWS", 4)
         patch.setattr(linear, "MIN_ROWS_PER_RESULT", ratio)
         assert result_or_error(operator, zset) == expected
@@ -361,7 +361,7 @@ def result_or_error(operator: MapOperator, zset: ZSet) -> ZSet | None:
 
 
 def test_a_projection_to_the_first_column_is_computed_in_slices(monkeypatch):
-    monkeypatch.setattr(linear, "MIN_SLICED_ROWS", 8)
+    monkeypatch.setattr(linear, "MIN_SLICED_MAP_ROWS", 8)
     monkeypatch.setattr(linear, "SLICE_ROWS", 4)
     sizes = []
     compute = MapOperator.compute

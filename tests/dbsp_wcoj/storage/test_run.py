@@ -331,7 +331,7 @@ def test_a_run_that_is_built_in_ranges_has_all_rows(data, order):
     assume(delta)
     rows, order = zset(delta, arity=3), np.array(order)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "MIN_RANGED_ROWS", 4)
+        patch.setattr(run_module, "MIN_RANGED_BUILD_ROWS", 4)
         built = Run.of(rows, order)
     expected = Run.of(rows, order)
     assert rows_of(built) == rows_of(expected)
@@ -339,7 +339,7 @@ def test_a_run_that_is_built_in_ranges_has_all_rows(data, order):
 
 
 def test_a_range_of_a_run_needs_less_scratch_memory_than_all_rows(monkeypatch):
-    monkeypatch.setattr(run_module, "MIN_RANGED_ROWS", 4000)
+    monkeypatch.setattr(run_module, "MIN_RANGED_BUILD_ROWS", 4000)
     sorted_rows = []
 
     def scratch(rows):

@@ -11,7 +11,7 @@ import pytest
 
 from circuits import compile_sql
 from streaming import MemoryTarget, ViewDataSource, ViewSink
-from streaming.data_source.view_data_source import MAX_BATCH_ROWS
+from streaming.data_source.view_data_source import MAX_ROWS_TO_SPARK
 from tests.streaming.data_source.test_stored_views import COUNTS, batch, sink_of
 from tests.streaming.sink.test_view_sink import Frame
 
@@ -90,7 +90,7 @@ def test_a_row_that_occurs_often_is_read_often(session, tmp_path):
     text = "SELECT name FROM e"
     circuit = compile_sql(text, {"e": "name string"}, name="counts", materialize=True)
     sink = ViewSink(circuit, MemoryTarget(), state_dir=tmp_path / "state")
-    number = MAX_BATCH_ROWS + 3
+    number = MAX_ROWS_TO_SPARK + 3
     sink(Frame(pa.table({"name": ["a", "b"], "weight": [number, 2]})), 0)
     assert read(session, tmp_path) == {("a",): number, ("b",): 2}
     sink(Frame(pa.table({"name": ["b"], "weight": [-3]})), 1)

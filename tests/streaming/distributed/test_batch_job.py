@@ -534,7 +534,7 @@ def test_the_rows_of_a_job_have_a_fixed_size_if_no_relation_or_view_has_texts(
         sink(LocalCluster().frame(pa.table({"k": [1, 2], "x": pa.array([None, None], type)})), 0)
     sink.close()
     (plan,) = source_task.call_args.args
-    assert plan.has_fixed_size == (is_fixed and type == pa.int64())
+    assert plan.exchanges_small_rows == (is_fixed and type == pa.int64())
 
 
 @LAW

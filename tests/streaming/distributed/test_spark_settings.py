@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming.distributed.spark_settings import (
-    MAX_BATCH_BYTES,
-    MAX_BATCH_ROWS,
+    MAX_BYTES_TO_PYTHON,
+    MAX_ROWS_TO_PYTHON,
     SETTINGS,
     use_settings,
 )
@@ -73,11 +73,11 @@ def test_batches_have_few_rows_and_few_bytes_if_rows_may_be_large(spark):
         with use_settings(spark, has_small_rows=has_small_rows):
             return frame.mapInArrow(count, "rows long").toArrow().column("rows").to_pylist()
 
-    numbers = spark.range(0, MAX_BATCH_ROWS + 10, 1, 1)
+    numbers = spark.range(0, MAX_ROWS_TO_PYTHON + 10, 1, 1)
     large = spark.range(0, 50, 1, 1).selectExpr("id", "repeat('x', 3000000) AS text")
     for has_small_rows in (False, True):
-        assert rows_of_batches(numbers, has_small_rows=has_small_rows) == [MAX_BATCH_ROWS, 10]
-    most = MAX_BATCH_BYTES // 3_000_000 + 1
+        assert rows_of_batches(numbers, has_small_rows=has_small_rows) == [MAX_ROWS_TO_PYTHON, 10]
+    most = MAX_BYTES_TO_PYTHON // 3_000_000 + 1
     assert rows_of_batches(large, has_small_rows=False) == [most, most, 50 - 2 * most]
 
 
@@ -87,7 +87,7 @@ def test_a_job_with_large_rows_limits_the_bytes_of_all_jobs_of_its_session():
         get=values.get, set=values.__setitem__, unset=lambda name: values.pop(name)
     )
     session: Any = SimpleNamespace(conf=conf, _jsparkSession=object())
-    name, limit = "spark.sql.execution.arrow.maxBytesPerBatch", str(MAX_BATCH_BYTES)
+    name, limit = "spark.sql.execution.arrow.maxBytesPerBatch", str(MAX_BYTES_TO_PYTHON)
     with use_settings(session, has_small_rows=True):
         assert values[name] != limit
         with use_settings(session):
