@@ -14,8 +14,8 @@ both ways have the same state.
 
 Rows between stages are exchanged inside of the job, so a task may read rows of one attempt of an
 earlier task, and another task those of a second attempt, if an executor is lost at that moment. The
-driver compares checksums of the sent and the received packets, and runs the job again if they
-differ (`streaming.distributed.execution.job_tasks`).
+driver compares hashes of the attempts whose packets were sent with those of the packets that were
+received, and runs the job again if they differ (`streaming.distributed.execution.job_tasks`).
 
 Cost: a Spark stage for the source, and for each level of stages and views
 (`streaming.distributed.planning.job_layout`), also without rows.

@@ -16,12 +16,12 @@ Each task reports what it has read, as counts. If Spark repeats a task after som
 were received, the tasks that follow may have packets of different attempts. If the source is not
 deterministic, or a computation that Spark repeats, these attempts have different rows; and a
 manifest may only be committed together with the rows of the same attempt. So each task also reports
-a checksum of the packets that it has sent, and one of those that it has received. A packet counts
-with its attempt and its destination, not with its rows, because the rows of an attempt do not
+the sum of the hashes of the packets that it has sent, and of those that it has received. A hash is
+that of the attempt and the destination, not of the rows, because the rows of an attempt do not
 change. The driver receives the reports of one attempt of each task. If all tasks have received
-exactly the packets of these attempts, the checksums have the same sum; otherwise the sums differ
-except with probability 2⁻⁶⁴ (`streaming.distributed.batch_job`). A task that has received nothing
-needs no packet to find out that an attempt sent it something: the sender's checksum tells.
+exactly the packets of these attempts, both sums are equal; otherwise they differ except with
+probability 2⁻⁶⁴ (`streaming.distributed.batch_job`). A task that has received nothing needs no
+packet to find out that an attempt sent it something: the sum of the sender tells.
 
 An error that the engine raises on purpose is sent to the driver, because Spark must not retry it.
 """
@@ -51,10 +51,10 @@ from streaming.distributed.execution.packets import (
     OF_VIEW,
     Kind,
     Packet,
-    checksum,
     divide_packets,
     pack_rows,
     read_packets,
+    route_hash,
     slice_rows,
     write_packets,
 )
@@ -283,8 +283,8 @@ class Report:
 
     Attributes:
         origin: The task as level, partition and attempt.
-        sent: The sum of the checksums of the packets that it has sent to tasks (`checksum`).
-        received: The sum of the checksums of the packets that it has received.
+        sent: The sum of the hashes of the packets that it has sent to tasks (`route_hash`).
+        received: The sum of the hashes of the packets that it has received.
         rows: The number of rows of each input that it has decoded.
         digests: The checksums of these rows, by input.
         changed_rows: The number of rows of each relation that it has sent to stages, without
@@ -348,7 +348,7 @@ class JobTask:
         report = Report(origin)
         for packet in self._send(batches, report, partition):
             if isinstance(packet, Packet) and packet.level != DRIVER:
-                report.sent += checksum(packet)
+                report.sent += route_hash(packet)
             yield packet
         yield _to_driver(partition, Kind.REPORT, "", 0, origin, report.to_json())
 
@@ -501,7 +501,7 @@ class CellsTask(JobTask):
             if passed_on.num_rows:
                 yield passed_on
             for packet in read_packets(used):
-                report.received += checksum(packet)
+                report.received += route_hash(packet)
                 if packet.task != partition:
                     misplaced = packet.task
                 if packet.kind == Kind.VIEW:

@@ -41,11 +41,11 @@ __all__ = [
     "PACKET_SCHEMA",
     "Kind",
     "Packet",
-    "checksum",
     "divide_packets",
     "find_groups",
     "pack_rows",
     "read_packets",
+    "route_hash",
     "slice_rows",
     "sort_positions",
     "write_packets",
@@ -106,11 +106,11 @@ class Packet(NamedTuple):
     content: Any  # bytes, or a buffer of a batch
 
 
-def checksum(packet: Packet) -> int:
+def route_hash(packet: Packet) -> int:
     """Return 64 bits that depend on the attempt that made a packet, and on its destination.
 
     >>> packet = Packet(0, 1, Kind.VIEW, "v", 0, "0.1.7", b"")
-    >>> checksum(packet) == checksum(packet._replace(task=1))
+    >>> route_hash(packet) == route_hash(packet._replace(task=1))
     False
     """
     text = f"{packet.origin} {packet.level} {packet.task}"
