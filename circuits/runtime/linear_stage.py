@@ -282,6 +282,7 @@ def run_stage(
     is_divisible = is_sliced or (len(rows) >= MIN_DIVIDED_ROWS and len(stage.branches) > 1)
     slice_rows = GROUPED_SLICE_ROWS if stage.is_grouped else SLICE_ROWS
     workers = current_workers() if is_divisible and stage.keeps_values else None
+    buffer_bytes = BUFFER_BYTES // (1 if workers is None else workers.threads)
     run = partial(
         _run_slices,
         stage,
@@ -290,7 +291,7 @@ def run_stage(
         slice_rows if is_sliced else len(rows),
         clock=clock,
         unsorted_nodes=unsorted_nodes,
-        buffer_bytes=BUFFER_BYTES // (1 if workers is None else workers.threads),
+        buffer_bytes=buffer_bytes,
     )
     if workers is None:
         measured = [run(stage.members, 0, len(rows), budget=budget)]
@@ -384,10 +385,19 @@ def _run_slices(
     )
     collected: dict[int, CollectedRows] = {}
     slice_count = -(-(end - first) // slice_rows)
-    partial_sums = {
-        member: PartialSum(operator.partial_arity, buffer_bytes, slice_count)
+    operators = {
+        member: operator
         for member in members
         if isinstance(operator := nodes[member].operator, AggregatingOperator)
+    }
+    partial_sums = {
+        member: PartialSum(
+            operator.partial_arity,
+            buffer_bytes,
+            slice_count,
+            first_bytes=buffer_bytes // len(operators),
+        )
+        for member, operator in operators.items()
     }
     for start in range(first, end, slice_rows) if members else ():
         stop = min(start + slice_rows, end)

@@ -6,10 +6,15 @@ of them takes about three times their memory. So they are added up in two stages
 
     slices   --buffer-->   a few sorted sums   --ranges of the first column-->   the sum
 
-The rows of a single slice are the sum as they are. Else each buffer of `BUFFER_BYTES` is sorted
-when it is full. If at most half of its rows remain, because slices have groups in common, the sum
-begins the next buffer; so the sum of few groups never leaves the buffer. `add_in_ranges` adds up
-the sums of several buffers, a range of values at a time.
+The rows of a single slice are the sum as they are. Else a buffer is sorted when it is full. If at
+most half of its rows remain, because slices have groups in common, the sum begins the next buffer;
+so the sum of few groups never leaves the buffer. Otherwise the sum begins a larger buffer, or, if
+the buffer already has the greatest size, it is stored. `add_in_ranges` adds up the stored sums, a
+range of values at a time.
+
+The sums that exist at once share `BUFFER_BYTES` for their first buffers. A larger buffer is begun
+with a sum that fills more than an eighth of it. So the buffers take no more than a few times the
+memory of the results, however many there are.
 
 Meanwhile a sum is stored with its rows packed into keys (`dbsp_wcoj.storage.row_keys`), which takes
 16 bytes per row.
@@ -31,9 +36,11 @@ from dbsp_wcoj.zset import Int64Array, StoredRows, add_in_order, consolidated_ro
 
 __all__ = ["PackedRows", "PartialSum", "add_in_ranges", "store"]
 
-#: The size of the buffer of a sum, or of the buffers of all threads together; and of the rows that
-#: `add_in_ranges` sorts at a time.
+#: The size of the first buffers of all sums that exist at once, and of the largest buffer of a sum
+#: in all threads together; and of the rows that `add_in_ranges` sorts at a time.
 BUFFER_BYTES: Final = 80 << 20
+#: A larger buffer has so many times the size.
+BUFFER_GROWTH: Final = 4
 #: The number of rows of the result that are unpacked at a time.
 UNPACKED_ROWS: Final = 1 << 18
 _WORD_BYTES: Final = 8
@@ -90,6 +97,8 @@ class PartialSum:
     Args:
         arity: The number of columns, at least 1.
         buffer_bytes: The greatest size of the buffer; there is none for a single Z-set.
+        first_bytes: The greatest size of a buffer that does not begin with a large sum; by default
+            as ``buffer_bytes``.
         summands: About how many Z-sets will be appended. The buffer begins with space for as many
             of the size of the first one, and grows if that is too little.
 
@@ -104,10 +113,22 @@ class PartialSum:
     [ZSet({(1,): 1, (3,): 2})]
     """
 
-    def __init__(self, arity: int, buffer_bytes: int = BUFFER_BYTES, summands: int = 1) -> None:
+    def __init__(
+        self,
+        arity: int,
+        buffer_bytes: int = BUFFER_BYTES,
+        summands: int = 1,
+        *,
+        first_bytes: int | None = None,
+    ) -> None:
+        row_bytes = _WORD_BYTES * (arity + 1)
         self._summands = summands
         self._arity = arity
-        self._capacity = max(buffer_bytes // (_WORD_BYTES * (arity + 1)), 1)
+        self._max_capacity = max(buffer_bytes // row_bytes, 1)
+        # The number of rows after which the buffer is added up.
+        self._capacity = self._max_capacity
+        if first_bytes is not None:
+            self._capacity = min(max(first_bytes // row_bytes, 1), self._max_capacity)
         self._sums: list[StoredRows] = []
         # The Z-set that was appended while the buffer was empty.
         self._kept: ZSet | None = None
@@ -148,10 +169,12 @@ class PartialSum:
             if self._count == self._capacity:
                 del buffer  # its memory is free before the sum is copied
                 total = self._add_up()
-                if len(total) <= self._capacity // 2:
-                    self._copy(total)
-                else:
-                    self._sums.append(store(total))
+                if len(total) > self._capacity // 2:
+                    if self._capacity == self._max_capacity:
+                        self._sums.append(store(total))
+                        continue
+                    self._capacity = min(BUFFER_GROWTH * self._capacity, self._max_capacity)
+                self._copy(total)
 
     def _reserve(self, rows: int) -> Int64Array:
         """Return a buffer with space for some rows, at most the capacity."""

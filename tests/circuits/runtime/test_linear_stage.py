@@ -312,20 +312,27 @@ def test_a_step_of_one_slice_adds_up_no_partial_aggregates(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_the_buffers_of_all_threads_have_the_size_of_one(
-    monkeypatch: pytest.MonkeyPatch, threads: int
+@pytest.mark.parametrize("aggregates", [1, 3])
+def test_the_first_buffers_of_all_aggregates_and_threads_have_the_size_of_one(
+    monkeypatch: pytest.MonkeyPatch, threads: int, aggregates: int
 ) -> None:
-    sizes: set[int] = set()
+    sizes: set[tuple[int, int]] = set()
 
-    def create(arity: int, buffer_bytes: int, summands: int) -> partial_sum.PartialSum:
-        sizes.add(buffer_bytes)
-        return partial_sum.PartialSum(arity, buffer_bytes, summands)
+    def create(
+        arity: int, buffer_bytes: int, summands: int, first_bytes: int
+    ) -> partial_sum.PartialSum:
+        sizes.add((buffer_bytes, first_bytes))
+        return partial_sum.PartialSum(arity, buffer_bytes, summands, first_bytes=first_bytes)
 
     monkeypatch.setattr(linear_stage, "PartialSum", create)
-    counted = "CREATE VIEW v AS SELECT n, count(*) AS c FROM items GROUP BY n"
-    circuit = compile_sql(counted, {"items": SCHEMA}, threads=threads)
+    views = "".join(
+        f"CREATE VIEW v{k} AS SELECT n + {k} AS n, count(*) AS c FROM items GROUP BY n + {k};"
+        for k in range(aggregates)
+    )
+    circuit = compile_sql(views, {"items": SCHEMA}, threads=threads)
     circuit.step({"items": items(8)})
-    assert sizes == {partial_sum.BUFFER_BYTES // threads}
+    most = partial_sum.BUFFER_BYTES // threads
+    assert sizes == {(most, most // aggregates)}
 
 
 def test_the_limit_of_bytes_counts_the_values_of_all_slices() -> None:

@@ -9,26 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from circuits.runtime import partial_sum as partial_sum_module
 from circuits.runtime.partial_sum import PackedRows, PartialSum, add_in_ranges, store
 from dbsp_wcoj import WeightOverflowError, ZSet
-from dbsp_wcoj.zset import MAX_INT64
+from dbsp_wcoj.zset import MAX_INT64, consolidated_rows
 from tests.generators.strategies import DOMAINS, LAW, relation_deltas, zset
 from tests.oracles.naive import add
 
 MIN_INT64 = -MAX_INT64 - 1
 
 
-def total(deltas: list[dict], arity: int, buffer_bytes: int, range_bytes: int) -> ZSet:
-    partial_sum = PartialSum(arity, buffer_bytes)
+def total(
+    deltas: list[dict], arity: int, buffer_bytes: int, range_bytes: int, first_bytes: int = 8
+) -> ZSet:
+    partial_sum = PartialSum(arity, buffer_bytes, first_bytes=first_bytes)
     for delta in deltas:
         partial_sum.append(zset(delta, arity=arity))
     return add_in_ranges(partial_sum.finish(), arity, range_bytes)
 
 
 @LAW
-@given(st.data(), st.integers(1, 3), st.integers(8, 300), st.integers(8, 300))
+@given(st.data(), st.integers(1, 3), st.integers(8, 300), st.integers(8, 300), st.integers(8, 300))
 def test_the_sum_of_slices_is_the_sum_of_all_rows(
-    data: st.DataObject, arity: int, buffer_bytes: int, range_bytes: int
+    data: st.DataObject, arity: int, buffer_bytes: int, range_bytes: int, first_bytes: int
 ) -> None:
     deltas = data.draw(
         st.lists(relation_deltas(arity, data.draw(st.sampled_from(DOMAINS))), max_size=6)
@@ -36,7 +39,7 @@ def test_the_sum_of_slices_is_the_sum_of_all_rows(
     expected: dict = {}
     for delta in deltas:
         expected = add(expected, delta)
-    result = total(deltas, arity, buffer_bytes, range_bytes)
+    result = total(deltas, arity, buffer_bytes, range_bytes, first_bytes)
     result._check()
     assert result.to_dict() == expected
 
@@ -79,6 +82,24 @@ def test_a_single_z_set_is_not_copied() -> None:
     assert np.shares_memory(stored[0].columns, rows.row_array)
     result = add_in_ranges(stored, 2)
     assert result == rows and np.shares_memory(result.row_array, rows.row_array)
+
+
+@pytest.mark.parametrize(("groups", "size"), [(5, 10), (6, 40), (20, 40), (21, 60), (30, 60)])
+def test_a_buffer_grows_only_if_the_sum_does_not_leave_half_of_it_free(
+    groups: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sorts: list[int] = []
+
+    def sort(rows: np.ndarray, weights: np.ndarray) -> ZSet:
+        sorts.append(len(weights))
+        return consolidated_rows(rows, weights)
+
+    monkeypatch.setattr(partial_sum_module, "consolidated_rows", sort)
+    partial_sum = PartialSum(1, buffer_bytes=16 * 60, first_bytes=16 * 10)
+    for number in range(1000):
+        partial_sum.append(ZSet.from_rows([(number % groups,)]))
+    (stored,) = partial_sum.finish()
+    assert stored.rows == groups and max(sorts) == size
 
 
 @pytest.mark.parametrize("summands", [1, 10])
