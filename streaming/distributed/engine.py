@@ -107,9 +107,8 @@ __all__ = ["DistributedEngine", "read_newest_cells"]
 
 log = logging.getLogger(__name__)
 
-# The most rows of a micro-batch that the driver reads itself, some 10 kB. In a Spark job, each
-# level of stages takes about 0.1 s, also without rows; the driver runs only stages with changed
-# rows.
+# The most rows of a micro-batch that the driver reads itself. In a Spark job, each level of stages
+# takes about 0.1 s, also without rows; the driver runs only stages with changed rows.
 MAX_FEW_ROWS: Final = 500
 # After a micro-batch that executors could not decode, the driver reads this many micro-batches,
 # because the time of a job that cannot decode its rows is lost.

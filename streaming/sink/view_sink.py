@@ -94,6 +94,7 @@ from streaming.sources.change_feeds.change_order import OrderCheck
 from streaming.sources.change_feeds.compiled.feed_reader import FeedReader
 from streaming.sources.dead_letters import BadRowPolicy, apply_policy, check_policy
 from streaming.sources.envelope import Changes
+from streaming.sources.few_rows import collect_few_rows
 from streaming.state.local_files import DEFAULT_STATE_MODE, check_mode
 from streaming.state.mapped.memory_limit import parse_memory_limit
 from streaming.state.program_change import ChangeOptions
@@ -105,6 +106,9 @@ from streaming.targets.target import ViewDelta
 
 __all__ = ["ViewSink"]
 
+# The greatest size of a micro-batch that the driver reads because it has few rows; no row may have
+# more than its share.
+MAX_FEW_BYTES: Final = 1 << 24
 LOAD_POLL_INTERVAL_S: Final = 0.05  # how often a reader checks whether the state is loaded
 
 log = logging.getLogger(__name__)
@@ -699,7 +703,11 @@ class ViewSink:
         return self._reader
 
     def _read_few(self, df: DataFrame, watch: Stopwatch) -> pa.Table | None:
-        """Read a micro-batch that probably has few rows, as the one before; None if it has many."""
+        """Read a micro-batch that probably has few rows, as the one before.
+
+        Returns:
+            None if the rows are many, or one is so large that many of them would fill the memory.
+        """
         most = self._engine.max_few_rows(self._output_modes())
         if (
             not most
@@ -710,8 +718,8 @@ class ViewSink:
             return None
         with watch.phase("read", "rows of the micro-batch"):
             self._check_order_columns(df)
-            table = self._feed_reader().collect(df.limit(most + 1))
-        return table if table.num_rows <= most else None
+            frame = self._feed_reader().select(df.limit(most + 1))
+            return collect_few_rows(frame, most, MAX_FEW_BYTES // most)
 
     def _apply_unread(
         self,

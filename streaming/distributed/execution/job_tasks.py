@@ -46,6 +46,7 @@ from dbsp_wcoj.errors import DbspWcojError
 from streaming.distributed.execution.cell import group_by_destination
 from streaming.distributed.execution.packets import (
     DRIVER,
+    MAX_PACKET_BYTES,
     MAX_TABLE_BYTES,
     OF_EXCHANGE,
     OF_VIEW,
@@ -213,8 +214,9 @@ class JobPlan:
             rows = pack_relations(stage, tables_of_stage)
             changed_rows |= count_relations(stage, rows)
             if level is None:
-                content, name = write_table(rows), str(stage.number)
-                yield _to_driver(partition, Kind.STAGE, name, 0, report.origin, content)
+                yield from _rows_to_driver(
+                    partition, Kind.STAGE, str(stage.number), report.origin, rows
+                )
                 continue
             number = str(stage.number)
             for part in slice_rows(rows, MAX_TABLE_BYTES // grid.most_copies):
@@ -423,8 +425,9 @@ class SourceTask(ReadingTask):
         for changes in all_changes:
             letters = changes.dead_letters
             if len(letters):
-                content = write_table(letters.table)
-                yield _to_driver(partition, Kind.DEAD_LETTERS, "", 0, report.origin, content)
+                yield from _rows_to_driver(
+                    partition, Kind.DEAD_LETTERS, "", report.origin, letters.table
+                )
             step = circuit.prepare(changes.tables)
             report.digests.update(step.digests)
             outputs = group_by_destination(step.outputs)
@@ -581,6 +584,14 @@ def _to_driver(
 ) -> Packet:
     """Return a packet that each exchange sends to the task of the same number."""
     return Packet(partition, DRIVER, kind, name, cell, origin, content)
+
+
+def _rows_to_driver(
+    partition: int, kind: Kind, name: str, origin: str, rows: pa.Table
+) -> Iterator[Packet]:
+    """Yield rows in packets for the driver, which are as small as those for tasks."""
+    for part in slice_rows(rows, MAX_PACKET_BYTES):
+        yield _to_driver(partition, kind, name, 0, origin, write_table(part))
 
 
 def _merged_partitions(partition: int, other: int) -> StreamingError:

@@ -35,6 +35,7 @@ from streaming.distributed.execution.transport import write_table
 
 __all__ = [
     "DRIVER",
+    "MAX_PACKET_BYTES",
     "MAX_TABLE_BYTES",
     "OF_EXCHANGE",
     "OF_VIEW",

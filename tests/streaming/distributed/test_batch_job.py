@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from pyspark.sql.types import StructType
 
 from circuits import Circuit, EvaluationError, InputOptions, SchemaError, compile_sql
 from dbsp_wcoj import DbspWcojError
@@ -125,7 +126,9 @@ class LimitedFrame(UnreadFrame):
 
     def limit(self, count: int) -> Any:
         self.limits.append(count)
-        return SimpleNamespace(toArrow=lambda: self._frame.toArrow().slice(0, count))
+        return SimpleNamespace(
+            schema=StructType(), toArrow=lambda: self._frame.toArrow().slice(0, count)
+        )
 
 
 def distributed(place: Any, views: str = VIEWS, *, cells: int = 4, **options: Any) -> ViewSink:
@@ -206,6 +209,36 @@ def test_rows_that_cannot_be_decoded_are_dead_letters_or_an_error_as_in_the_driv
         sink(cluster.frame(rows_of(edge).drop_columns(["dst"])), 2)
     sink(UnreadFrame(cluster.frame(rows_of(edge))), 2)
     assert outputs(sink)["loops"] == {(1,): 1}
+
+
+def test_rows_for_the_driver_are_sent_in_packets_of_few_bytes_or_one_row(tmp_path):
+    embedded = ViewSink(
+        compile_sql(VIEWS, SCHEMAS), state_dir=tmp_path / "e", bad_rows="dead_letter"
+    )
+    sink, cluster = distributed(tmp_path / "d", bad_rows="dead_letter"), LocalCluster()
+    bad = rows_of(*({"relation": "f", "src": n, "dst": n} for n in range(9)))
+    tables: dict[str, list[pa.Table]] = defaultdict(list)
+    read_result = batch_job._read_result
+
+    def record(packets: Any, *args: Any) -> batch_job.JobResult:
+        for kind in (Kind.DEAD_LETTERS, Kind.STAGE):
+            tables[kind] += [read_table(packet.content) for packet in packets[kind]]
+        return read_result(packets, *args)
+
+    with (
+        patch.object(job_tasks, "MAX_PACKET_BYTES", 64),
+        patch.object(batch_job, "_read_result", record),
+    ):
+        for number, rows in enumerate(graph_batches(3, "packets")):
+            table = pa.concat_tables([rows, bad], promote_options="permissive")
+            embedded(Frame(None, table), number)
+            sink(UnreadFrame(cluster.frame(table)), number)
+            assert outputs(sink) == outputs(embedded)
+            assert sink.metrics[-1].dead_letters == embedded.metrics[-1].dead_letters == 9
+    sink.close()
+    assert len(tables[Kind.DEAD_LETTERS]) > 3 and tables[Kind.STAGE]
+    sent = itertools.chain(*tables.values())
+    assert all(table.num_rows == 1 or table.nbytes <= 64 for table in sent)
 
 
 def test_a_replay_is_not_compared_with_a_version_whose_failing_rows_were_isolated(tmp_path):
@@ -494,18 +527,19 @@ def test_spark_computes_few_rows_of_each_partition_to_find_out_that_a_micro_batc
     session, sink = spark.newSession(), distributed(tmp_path, view)
     session.conf.set("spark.sql.adaptive.enabled", "false")  # else the plan has no metrics
     read: list[tuple[Any, int]] = []
-    collect = FeedReader.collect
+    frame_class = type(session.range(0))
+    collect = frame_class.toArrow
 
-    def collect_recorded(reader: FeedReader, frame: Any) -> pa.Table:
-        table = collect(reader, frame)
+    def collect_recorded(frame: Any) -> pa.Table:
+        table = collect(frame)
         read.append((frame, table.num_rows))
         return table
 
-    with patch.object(FeedReader, "collect", collect_recorded):
+    with patch.object(frame_class, "toArrow", collect_recorded):
         for number, rows in enumerate((10, 200_000)):
             frame = session.range(0, rows, 1, 4).where("id % 2 = 0")
             sink(frame.selectExpr("'e' AS relation", "id % 7 AS src", "id AS dst"), number)
-    ((few, received),) = read
+    _, (few, received), _ = read  # between two jobs
     assert received == engine.MAX_FEW_ROWS + 1
     source = few._jdf.queryExecution().executedPlan().collectLeaves().head()
     assert source.metrics().apply("numOutputRows").value() < 20_000
