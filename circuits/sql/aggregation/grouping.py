@@ -189,12 +189,12 @@ class Grouping:
         """True if a set of ROLLUP, CUBE or GROUPING SETS has no keys, so that it is one group."""
         return self._sets is not None and any(not keys & self._optional_keys for keys in self._sets)
 
-    def build_plan(self, node: exp.Expr | None = None) -> PlanNode:
+    def build_plan(self, node: exp.Expr | None = None, *, has_group_by: bool = False) -> PlanNode:
         """Return the plan of the groups: keys, aggregates, values of scalar subqueries.
 
         Args:
-            node: The SELECT. If it is given and has a GROUP BY, an input without rows has no
-                groups; otherwise it has one.
+            node: The SELECT, for errors.
+            has_group_by: True if an input without rows has no groups; otherwise it has one.
         """
         self._groupings = [read() for read in self._pending_groupings]
         if self._groupings and self._sets is None:
@@ -204,7 +204,6 @@ class Grouping:
             aggregate = self._aggregate(range(len(self.keys)), self._aggregates)
             groups = aggregate
             domain = self.builder.domain
-            has_group_by = node is not None and node.args.get("group")
             if domain is not None and not has_group_by:
                 groups = pad_aggregate(aggregate, domain.plan)
         else:

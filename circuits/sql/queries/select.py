@@ -75,7 +75,13 @@ from circuits.sql.binding.ordering import (
     read_order,
     read_position,
 )
-from circuits.sql.binding.scope import NOW_COLUMN, ROW_NUMBER_COLUMN, Scope, is_correlated
+from circuits.sql.binding.scope import (
+    NOW_COLUMN,
+    ROW_NUMBER_COLUMN,
+    Scope,
+    is_correlated,
+    is_outer_column,
+)
 from circuits.sql.binding.select_builder import (
     SelectBuilder,
     add_alias,
@@ -182,6 +188,8 @@ class _SelectReader:
         group = node.args.get("group")
         has_sets = group is not None and has_grouping_sets(group)
         self.grouping = Grouping(builder, has_sets=has_sets) if is_grouped(node) else None
+        #: False if the query has one row even if its input has none.
+        self.has_group_by = group is not None
         self.windows = Windows(self._named_windows(), builder.json_kinds)
         self.qualify_parts: list[exp.Expr] = []  # except the bound of ``self.row_number``
         self.row_number = self._find_row_number(row_number_bounds)
@@ -198,7 +206,9 @@ class _SelectReader:
         distinct_on = self._read_distinct_on()
         correlated_conditions = self._read_correlated_conditions()
         self.windows.check_unused(self._clause("WINDOW"))
-        plan = self.grouping.build_plan(self.node) if self.grouping else self.builder.plan
+        plan = self.builder.plan
+        if self.grouping is not None:
+            plan = self.grouping.build_plan(self.node, has_group_by=self.has_group_by)
         selection = Selection(
             self.node,
             self.source,
@@ -448,10 +458,7 @@ class _SelectReader:
             return grouping.keys.index(value)
 
         if has_all_keys(group):
-            for item in self.items:
-                value_of_item = self._key_of_item(item, item.node)
-                if value_of_item is not None and not isinstance(value_of_item, Literal):
-                    grouping.add_key(value_of_item)
+            self._add_all_keys(grouping)
         sets = read_grouping_sets(self.source, group, read_key)
         if sets is not None:
             outer_keys = range(len(self.builder.domain_columns))
@@ -460,6 +467,31 @@ class _SelectReader:
                     group, "a grouping set with a column of the enclosing query", WHERE_ADVICE
                 )
             grouping.add_sets(sets)
+
+    def _add_all_keys(self, grouping: Grouping) -> None:
+        """Add the keys of GROUP BY ALL: the items without aggregates, except constants.
+
+        In a query with aggregates, a value of the enclosing query is a constant, too. Without keys,
+        such a query has one row, as without GROUP BY.
+        """
+        keys = [(item.node, self._key_of_item(item, item.node)) for item in self.items]
+        has_having = self.node.args.get("having") is not None
+        if has_having or any(value is None for _, value in keys):
+            domain = self.builder.domain_columns
+
+            def is_own(column: int) -> bool:
+                return not is_outer_column(column) and all(
+                    column not in columns_of(value) for value in domain
+                )
+
+            keys = [(node, v) for node, v in keys if v and any(map(is_own, columns_of(v)))]
+            self.has_group_by = bool(keys)
+        for node, value in keys:
+            if value is None or isinstance(value, Literal):
+                continue
+            if is_correlated(value):
+                raise self.source.correlated(node, "a correlated GROUP BY", WHERE_ADVICE)
+            grouping.add_key(value)
 
     def _key_of_item(self, item: _Item, place: exp.Expr) -> Expression | None:
         """Return the value of an item as a key of GROUP BY; None if it has an aggregate.
@@ -507,7 +539,7 @@ class _SelectReader:
         # An aggregate without GROUP BY has a row even if no row meets the condition. The enclosing
         # query cannot add such a row by comparing keys.
         has_row_without_input = self.grouping.has_set_without_keys and not self.source.is_spark
-        if correlated and (not self.node.args.get("group") or has_row_without_input):
+        if correlated and (not self.has_group_by or has_row_without_input):
             raise self.source.correlated(
                 correlated[0].node,
                 "a correlated aggregate in EXISTS or IN",

@@ -56,6 +56,15 @@ ONCE_WRONG = [
         "GROUP BY GROUPING SETS ((u.s), (u.ts), ()) HAVING count(*) < 2) l"
     ),
     "SELECT t.a, (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ()) AS n FROM t",
+    "SELECT t.a, (SELECT count(*) + t.b FROM u WHERE u.a = t.a GROUP BY ALL) AS n FROM t",
+    "SELECT t.a FROM t WHERE t.b IN (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ALL)",
+    "SELECT t.a, l.* FROM t, LATERAL (SELECT t.b, count(*) AS n FROM u WHERE u.a = t.a "
+    "GROUP BY ALL) l",
+    "SELECT t.a, l.* FROM t, LATERAL (SELECT u.b + t.b AS b, count(*) AS n FROM u WHERE u.a < t.a "
+    "GROUP BY ALL) l",
+    "SELECT t.a, l.* FROM t, LATERAL (SELECT 7 AS x FROM u WHERE u.a = t.a GROUP BY ALL "
+    "HAVING count(*) < 2) l",
+    "SELECT t.a, EXISTS (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ALL) AS n FROM t",
     "SELECT t.a, EXISTS (SELECT 1 FROM u WHERE u.a = t.a GROUP BY ROLLUP (u.s)) AS n FROM t",
     "SELECT t.a FROM t WHERE NOT EXISTS (SELECT 1 FROM u WHERE u.a = t.a GROUP BY CUBE (u.s))",
     "SELECT t.a FROM t WHERE t.b IN (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ROLLUP (s))",
