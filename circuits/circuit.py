@@ -711,8 +711,10 @@ columns 'nmae'; the relation needs name, age and may have weight
             BusyCircuitError: As `prepare`; nothing has changed.
 
         Complexity:
-            O(runs + bytes of the dictionaries), and planning the joins. With another formula also
-            O(rows) for each arrangement that is not in the state.
+            O(runs + bytes of the dictionaries). If the joins of the state are planned otherwise
+            than those of the circuit, or a view has constant strings, the operators are built again
+            as well. With another formula also O(rows) for each arrangement that is not in the
+            state.
         """
         check_type("state", state, State, "a State")
         self._state.load(state, timeout)

@@ -376,8 +376,14 @@ class DeltaQuery:
         """
         return self._plan_cache.plans
 
+    def has_orders_of(self, plans: object) -> bool:
+        """Return whether the terms have the variable orders of a value of `plans`."""
+        return self._plan_cache.has_orders_of(plans)
+
     def resume(self, plans: dict[str, Any] | None) -> None:
         """Plan the terms again after the relations have been loaded (`Trace.load`).
+
+        Terms whose variable orders stay the same are not compiled again.
 
         Args:
             plans: The value of `plans` when the relations were stored, with the same query and

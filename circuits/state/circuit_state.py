@@ -26,7 +26,7 @@ A store must handle two cases:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -47,6 +47,7 @@ __all__ = [
     "find_different_parts",
     "load_codecs",
     "load_state",
+    "replace_state",
     "step_state",
     "whole_state",
 ]
@@ -208,14 +209,67 @@ def load_state(graph: Graph, state: State) -> None:
             if is_row_ids(name):
                 _fill(graph.registry.dictionaries[name], name, state)
         for name, arrangements in state.traces.items():
-            try:
-                graph.traces[name].load(arrangements)
-            except ArityError as error:
-                raise SnapshotError(f"trace {name!r}: {error}") from error
+            _check_runs(graph, name, arrangements)
+            graph.traces[name].load(arrangements)
         graph.registry.resume(state.plans)
-    graph.steps = state.steps
-    graph.values_after_sweep = state.values_after_sweep
-    graph.watermarks = dict(state.watermarks)
+    _set_counters(graph, state)
+
+
+def replace_state(graph: Graph, state: State, codecs: Codecs) -> Callable[[], Graph] | None:
+    """Return a function that replaces the state of a graph, and keeps its operators.
+
+    The function returns the graph with the state, which has the operators and the codecs of the old
+    graph. It does not check anything: if it fails, the state of the old graph is undefined.
+
+    Args:
+        graph: The graph. The operators have no codes that they got when they were built.
+        state: The new state.
+        codecs: The result of `load_codecs`, which is used up.
+
+    Returns:
+        The function; None if the state needs another graph, because it lacks a part, or because its
+        joins are planned in another way. Nothing has changed then.
+
+    Raises:
+        SnapshotError: A dictionary or a run does not fit; nothing has changed.
+
+    Complexity:
+        O(runs + bytes of the row ids).
+    """
+    registry = graph.registry
+    if (
+        not all(state.traces.get(name) for name, trace in graph.traces.items() if trace.orders)
+        or find_different_parts(graph, state.traces.keys(), state.dictionaries.keys())
+        or not registry.has_orders_of(state.plans)
+    ):
+        return None
+    dictionaries = dict(codecs.interners)
+    for name, dictionary in registry.dictionaries.items():
+        if is_row_ids(name):
+            dictionaries[name] = dictionary.new_empty()
+            if name in state.dictionaries:
+                _fill(dictionaries[name], name, state)
+    for name, arrangements in state.traces.items():
+        _check_runs(graph, name, arrangements)
+
+    def replace_all() -> Graph:
+        graph.restore_traces()
+        for name, arrangements in state.traces.items():
+            graph.traces[name].load(arrangements)
+        for name in codecs.interners:
+            graph.codecs.dictionary(name)  # which may be missing
+        for name, dictionary in registry.dictionaries.items():
+            new = dictionaries.get(name)
+            dictionary.replace_strings(dictionary.new_empty() if new is None else new)
+        if graph.state_bounds is not None:
+            graph.state_bounds.given = {}
+        registry.resume(state.plans)
+        # Another object, as for a graph that is built again.
+        loaded = replace(graph, rows=(), seconds=(), drop_limits={})
+        _set_counters(loaded, state)
+        return loaded
+
+    return replace_all
 
 
 def find_different_parts(
@@ -243,6 +297,21 @@ def _check_names(graph: Graph, state: State) -> None:
             f"the state and the circuit differ in {', '.join(sorted(different))}: load it with the "
             "views and the version that wrote it"
         )
+
+
+def _check_runs(graph: Graph, name: str, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
+    """Check that the runs of a trace can be loaded."""
+    try:
+        graph.traces[name].check_loadable(arrangements)
+    except ArityError as error:
+        raise SnapshotError(f"trace {name!r}: {error}") from error
+
+
+def _set_counters(graph: Graph, state: State) -> None:
+    """Set the parts of a state that are neither traces nor dictionaries."""
+    graph.steps = state.steps
+    graph.values_after_sweep = state.values_after_sweep
+    graph.watermarks = dict(state.watermarks)
 
 
 def _fill(dictionary: Interner, name: str, state: State) -> None:

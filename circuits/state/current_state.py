@@ -6,6 +6,9 @@ one version; the first one that is committed takes effect, and the others become
     take turn  ->  prepare (adds codes to the dictionaries)  ->  commit: version + 1, publish
                                                              ->  abandon: remove the codes
 
+A load keeps the operators, and replaces only their state, if it can (`replace_state`): to build and
+plan them again takes much longer for a small state.
+
 Invariant: readers only use the published `CircuitVersion`, which a commit replaces by one
 assignment. A commit that fails half-way leaves the state undefined. Then every method raises
 `BrokenCircuitError`, until the state is replaced as a whole.
@@ -21,7 +24,7 @@ from circuits.runtime.circuit_version import CircuitVersion
 from circuits.runtime.graph import Graph, GraphStep
 from circuits.runtime.operators.integrate import Integrate
 from circuits.runtime.writer_lock import WriterLock, WriterTurn
-from circuits.state.circuit_state import State, load_codecs, load_state
+from circuits.state.circuit_state import State, load_codecs, load_state, replace_state
 from circuits.state.dictionary_sweep import DictionarySweeper
 from circuits.types.codecs.codec import Codecs
 from dbsp_wcoj.storage.run import Run
@@ -48,7 +51,7 @@ class CurrentState:
     """The state of a circuit; any thread may call the methods.
 
     Args:
-        build: Builds the operators, now and for each state that is loaded.
+        build: Builds the operators, now and for each state that needs other ones.
         before_replace: Is called with each graph that replaces the current one, before it does.
 
     Attributes:
@@ -75,6 +78,10 @@ class CurrentState:
         self._has_commit_failed = False
         self._is_ended = False
         self._keeps_values = False
+        # True if operators have codes of constants, which may be others in another state.
+        self._has_constants = any(map(len, self.codecs.interners.values()))
+        # True if another circuit may have the same dictionaries or traces.
+        self._is_shared = False
 
     @property
     def committed(self) -> CircuitVersion:
@@ -184,14 +191,35 @@ class CurrentState:
         turn = self.turns.take(timeout)
         try:
             codecs = load_codecs(state)
+            if self.turns.run_exclusively(self._replace_state, state, codecs):
+                return
             graph, integrals = self._build(codecs)
             load_state(graph, state)
             committed = CircuitVersion.of(graph)
             self.turns.run_exclusively(
                 self._replace, codecs, graph, integrals, committed, is_loaded=True
             )
+            self._is_shared = False
         finally:
             self.turns.end(turn)
+
+    def _replace_state(self, state: State, codecs: Codecs) -> bool:
+        """Load a state into the operators that there are; return False if it needs other ones."""
+        if self._is_undefined or self._is_shared or self._has_constants:
+            return False
+        replace_all = replace_state(self.graph, state, codecs)
+        if replace_all is None:
+            return False
+        self._is_undefined = True
+        try:
+            graph = replace_all()
+            committed = CircuitVersion.of(graph)
+            self._replace(graph.codecs, graph, self.integrals, committed, is_loaded=True)
+        except BaseException:
+            self._has_commit_failed = True
+            self.turns.end_before(self.version + 1)  # no prepared step can be committed any more
+            raise
+        return True
 
     def adopt(
         self,
@@ -214,6 +242,7 @@ class CurrentState:
             self.turns.run_exclusively(
                 self._replace, codecs, graph, integrals, committed, is_loaded=False
             )
+            self._is_shared = True
         finally:
             self.turns.end(turn)
 
@@ -270,6 +299,7 @@ class CurrentState:
         """Remove no values from the dictionaries until this is called with False, or a `load`."""
         self._sweeper.stop()
         self._keeps_values = is_kept
+        self._is_shared |= is_kept
 
     def keep_codes(self) -> None:
         """Keep the codes that were added to the dictionaries since the last commit."""
@@ -278,6 +308,7 @@ class CurrentState:
     def end(self) -> None:
         """Accept no more steps, because another circuit goes on with this state."""
         self._is_ended = True
+        self._is_shared = True
         self._sweeper.stop()
 
     def undo_end(self) -> None:

@@ -120,6 +120,19 @@ class StateRegistry:
             self._plans = {"formula": str(self._formula), "joins": joins}
         return self._plans
 
+    def has_orders_of(self, plans: Any) -> bool:
+        """Return whether `resume` with these plans keeps all joins as they are, and cannot fail.
+
+        Args:
+            plans: A value of `plans`, which may be invalid.
+        """
+        joins: Any = {}
+        if isinstance(plans, dict) and plans.get("formula") == str(self._formula):
+            joins = plans.get("joins")
+        return isinstance(joins, dict) and all(
+            query.has_orders_of(joins.get(name)) for name, query in self._queries.items()
+        )
+
     def resume(self, plans: Any) -> None:
         """Plan the joins after the traces have been loaded; build missing arrangements.
 

@@ -179,8 +179,20 @@ class PlanCache:
             self._plans = {"again": replan_at, "orders": orders}
         return self._plans
 
+    def has_orders_of(self, plans: object) -> bool:
+        """Return whether `resume` with these plans, if they are valid, keeps all terms.
+
+        Other plans, of which some may be invalid, can fail.
+        """
+        own = self.plans
+        if own is None or not isinstance(plans, dict):
+            return plans is own
+        return plans.get("orders") == own["orders"] and isinstance(plans.get("again"), int)
+
     def resume(self, plans: Mapping[str, Any] | None) -> None:
         """Plan the terms again after the relations' traces have been loaded.
+
+        If the variable orders and the arrangements stay the same, so do the compiled terms.
 
         Args:
             plans: The `plans` of the cache whose relations were stored, of the same query and
@@ -200,6 +212,7 @@ class PlanCache:
             for arrangement in trace.arrangements[:1]
         )
         replanned = list(self._bound)
+        current_orders = self._variable_orders()
         self._next_plans = {}
         self._plans, self._has_own_plans = None, plans is not None
         if plans is not None:
@@ -210,15 +223,17 @@ class PlanCache:
                 for text, order in plans["orders"].items()
             }
             replanned += [term for term in stored_orders if term not in self._bound]
-            self._prescribed_orders = self._variable_orders() | stored_orders
+            self._prescribed_orders = current_orders | stored_orders
         elif self._changes < self._replan_at:
-            # Too few rows for statistics: bind the terms again with the orders that they have.
-            self._prescribed_orders = self._variable_orders()
+            self._prescribed_orders = current_orders  # too few rows for statistics
         elif len(replanned) <= MAX_REPLAN_TERMS:
             self._replan_at = REPLAN_GROWTH_FACTOR * self._changes
             self._collect_statistics({})
             self._has_own_plans = True
-        self._rebind(replanned)
+        if self._prescribed_orders != current_orders or not self._reads_arrangements():
+            self._rebind(replanned)
+        else:
+            self._clear_slots()
         self._prescribed_orders = {}
 
     def bind_step(self, steps: Mapping[str, TraceStep], budget: Budget | None = None) -> BoundTerms:
@@ -439,8 +454,7 @@ class PlanCache:
         self._measuring = None
         for bound in self._bound.values():
             self.retired_counters += bound.physical.counters.sum(axis=0)
-        self.deltas[: len(self._slots)] = 0
-        self._filled = ()
+        self._clear_slots()
         self._slots.clear()
         self._slots_of.clear()
         self._by_change.clear()
@@ -449,6 +463,20 @@ class PlanCache:
         for term in terms:
             self._bind(term)
         self._published_terms = tuple(self._bound.values())
+
+    def _clear_slots(self) -> None:
+        """Forget the delta runs of the last step."""
+        self.deltas[: len(self._slots)] = 0
+        self._filled = ()
+
+    def _reads_arrangements(self) -> bool:
+        """Return whether the terms read the present arrangements of the relations."""
+        return all(
+            self.traces[name].has_arrangement(order)
+            and self.traces[name].arrange(order).spine is spine
+            for bound in self._bound.values()
+            for _, name, order, spine in (*bound.old, *bound.new)
+        )
 
     def _variable_orders(self) -> dict[DeltaTerm, tuple[str, ...]]:
         """Return the variable orders of the terms planned so far."""

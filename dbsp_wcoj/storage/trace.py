@@ -383,14 +383,7 @@ class Trace:
         >>> target.to_zset()
         ZSet({(1, 2): 1})
         """
-        for order, runs in arrangements.items():
-            self._check_order(order)
-            for run in runs:
-                if run.arity != self.arity:
-                    raise ArityError(
-                        f"a run of order {order} has arity {run.arity}, the trace {self.arity}; "
-                        "load the runs that were stored for this trace"
-                    )
+        self.check_loadable(arrangements)
         loaded: dict[ColumnOrder, Arrangement] = {}
         if arrangements:
             self.has_unfinished_commit = True
@@ -406,6 +399,17 @@ class Trace:
         self.version += 1
         if loaded:
             self.has_unfinished_commit = False
+
+    def check_loadable(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
+        """Raise the error that `load` would raise, without a change; O(runs)."""
+        for order, runs in arrangements.items():
+            self._check_order(order)
+            for run in runs:
+                if run.arity != self.arity:
+                    raise ArityError(
+                        f"a run of order {order} has arity {run.arity}, the trace {self.arity}; "
+                        "load the runs that were stored for this trace"
+                    )
 
     def replace_runs(self, arrangements: Mapping[ColumnOrder, Sequence[Run]]) -> None:
         """Replace the runs of some arrangements by others that have the same sum.

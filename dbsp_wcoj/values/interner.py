@@ -477,6 +477,33 @@ class Interner:
             row += rows
         return CodeMap.of(codes, len(codes), next_code)
 
+    def replace_strings(self, other: Interner) -> None:
+        """Replace all strings, codes and memory by those of another interner, which is used up.
+
+        No other thread may use this interner meanwhile. Readers keep the earlier arrays (`share`).
+
+        Args:
+            other: An interner of strings, or of rows of as many values.
+
+        Complexity:
+            O(1).
+
+        >>> names, others = Interner(), Interner()
+        >>> codes = names.intern(np.array([0, 1]), np.frombuffer(b"x", np.uint8))
+        >>> codes = others.intern(np.array([0, 1, 2]), np.frombuffer(b"yx", np.uint8))
+        >>> names.replace_strings(others)
+        >>> names.find(np.array([0, 1]), np.frombuffer(b"x", np.uint8)).tolist()
+        [1]
+        """
+        removals = self.removals + other.removals + 1
+        for name in Interner.__slots__:
+            setattr(self, name, getattr(other, name))
+        self.removals = removals
+
+    def new_empty(self) -> Interner:
+        """Return an interner without strings for rows of as many values, or for strings."""
+        return Interner(words=self._words)
+
     def truncate(self, length: int) -> None:
         """Remove the codes from ``length`` on; the caller must not use them afterwards.
 

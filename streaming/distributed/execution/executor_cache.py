@@ -8,8 +8,8 @@ file that lists the files of this version of the state. ::
 
 Spark assigns a cell's task to any worker, so a worker with a cached cell is often a few versions
 behind. Files never change, so a file that was read and verified once stays valid. Only newer files
-are read, so loading the next versions costs time in proportion to their changes. The joins are then
-planned again, and the dictionaries rebuilt, which is cheap.
+are read, so loading the next versions costs time in proportion to their changes, and to the
+dictionaries, which are built again. The circuit keeps its operators (`Circuit.load`).
 
 The circuits of two programs are never exchanged, although their plans may be equal: a user-defined
 function of the same name may have other code, and the limits may differ. While new views are
@@ -112,8 +112,8 @@ class ExecutorCache:
             StateDamagedError: A file is damaged.
 
         Complexity:
-            O(1) if the circuit is at this version; else O(changes since its version), or the whole
-            state of the cell if it is not in the cache.
+            O(1) if the circuit is at this version; else O(changes since then + dictionaries),
+            or the whole state of the cell if it is not in the cache.
         """
         with self._lock:
             cell = self._cells.pop(key, None)

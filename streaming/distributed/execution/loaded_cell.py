@@ -76,7 +76,7 @@ class LoadedCell:
 
         Complexity:
             O(1) if the circuit is at this version; else O(bytes of the files that it has not read),
-            and planning the joins.
+            and that of `Circuit.load`.
         """
         self.was_open = self.manifest_bytes == manifest_bytes
         if self.was_open:

@@ -6,6 +6,7 @@ from collections import Counter
 from math import log2
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -123,6 +124,19 @@ def test_workers_that_take_turns_map_the_same_files(tmp_path):
     for worker in (first, second):
         large = [run for run in runs_of(worker) if run.nbytes >= MIN_BYTES]
         assert large and all(run.is_mapped for run in large)
+    run.run.engine.versions.close()
+
+
+def test_workers_that_take_turns_build_the_operators_of_a_cell_once_each(tmp_path):
+    context = one_worker(2)
+    first, second = context.workers
+    run, versions = Comparison(LocalFiles(tmp_path), context), 7
+    with patch.object(Circuit, "build_graph", autospec=True, side_effect=Circuit.build_graph) as b:
+        for number in range(versions):
+            context.workers = [first if number % 2 else second]
+            run.step(edges(number, FEW))
+    # The first version has no state to load: each worker builds the circuit when it begins.
+    assert b.call_count == 2
     run.run.engine.versions.close()
 
 
