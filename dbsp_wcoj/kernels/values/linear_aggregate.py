@@ -18,6 +18,7 @@ A slot is the number of a quantity of a group: the first slot of a sum is that o
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import borrow, keep_alive
 from dbsp_wcoj.kernels.storage.sort import compare_rows, row_permutation
 from dbsp_wcoj.kernels.values.arithmetic import OVERFLOWED, add
 from dbsp_wcoj.kernels.values.digits import (
@@ -134,20 +135,19 @@ def position_range(codes):
 
 
 @subroutine
-def add_digits(number, weight, shift, totals, group, first, word, limbs, product):
-    """Add the digits of ``number * weight * 2**shift``; ``first`` is the column of digit 0."""
-    bits = shift & 31
-    column = first + (shift >> 5)
-    if weight == 1 or weight == -1:
-        magnitude = np.uint64(abs(number))
-        sign = np.int64(-1) if (number < 0) != (weight < 0) else np.int64(1)
-        low = np.int64((magnitude << np.uint64(bits)) & _LOW)
-        middle = np.int64((magnitude >> np.uint64(32 - bits)) & _LOW)
-        totals[group, column] += sign * low
-        totals[group, column + 1] += sign * middle
-        if bits > 0:
-            totals[group, column + 2] += sign * np.int64(magnitude >> np.uint64(64 - bits))
-        return
+def add_digits(number, is_negative, bits, totals, group, column):
+    """Add the digits of ``number * 2**bits``, or subtract them; ``column`` is that of digit 0."""
+    magnitude = np.uint64(abs(number))
+    sign = np.int64(-1) if (number < 0) != is_negative else np.int64(1)
+    totals[group, column] += sign * np.int64((magnitude << np.uint64(bits)) & _LOW)
+    totals[group, column + 1] += sign * np.int64((magnitude >> np.uint64(32 - bits)) & _LOW)
+    if bits > 0:
+        totals[group, column + 2] += sign * np.int64(magnitude >> np.uint64(64 - bits))
+
+
+@subroutine
+def add_product(number, weight, bits, totals, group, column, word, limbs, product):
+    """Add the digits of ``number * weight * 2**bits``; ``column`` is that of digit 0."""
     word[0, 0] = number
     is_negative = split_product(word, 0, weight, bits, limbs, product)
     for j in range(DIGITS):
@@ -177,6 +177,7 @@ def sum_quantities(
         ``(status, rows, weights)``: the sums that are not 0 as rows (keys, slot), sorted; and the
         sums. The arrays are empty if the status is `UNSUPPORTED`.
     """
+    rows, weights = borrow(rows), borrow(weights)
     n = weights.shape[0]
     key_count = key_columns.shape[0]
     nothing = np.empty((0, 0), np.int64), np.empty(0, np.int64)
@@ -218,10 +219,11 @@ def sum_quantities(
         columns[q + 1] = columns[q] + width
     if group_count * columns[quantity_count] > MAX_TOTALS:
         return UNSUPPORTED, nothing[0], nothing[1]
-    totals = np.zeros((group_count, columns[quantity_count]), np.int64)
-    word = np.empty((1, 1), np.int64)
-    limbs = np.empty(DIGITS, np.uint64)
-    product = np.empty(DIGITS, np.uint64)
+    owned_totals = np.zeros((group_count, columns[quantity_count]), np.int64)
+    owned_word = np.empty((1, 1), np.int64)
+    owned_limbs, owned_product = np.empty(DIGITS, np.uint64), np.empty(DIGITS, np.uint64)
+    totals, word = borrow(owned_totals), borrow(owned_word)
+    limbs, product = borrow(owned_limbs), borrow(owned_product)
     for q in range(quantity_count):
         kind = quantities[q, KIND]
         first = columns[q]
@@ -239,7 +241,7 @@ def sum_quantities(
             number = codes[row]
             if number == NULL:
                 continue
-            bit = np.int64(0)
+            lowest_bit = np.int64(0)
             if kind == WIDE_DECIMALS:
                 if number < shift - inline:
                     return UNSUPPORTED, nothing[0], nothing[1]
@@ -247,9 +249,18 @@ def sum_quantities(
             elif kind == DOUBLES:
                 if number == 0:
                     continue
-                bit = double_shift(double_exponent(number)) - 32 * positions[q]
+                lowest_bit = double_shift(double_exponent(number)) - 32 * positions[q]
                 number = double_mantissa(number)
-            add_digits(number, weights[row], bit, totals, groups[row], first, word, limbs, product)
+            weight, group, column = weights[row], groups[row], first + (lowest_bit >> 5)
+            if weight == 1 or weight == -1:
+                add_digits(number, weight < 0, lowest_bit & 31, totals, group, column)
+            else:
+                add_product(
+                    number, weight, lowest_bit & 31, totals, group, column, word, limbs, product
+                )
+    keep_alive(owned_word)
+    keep_alive(owned_limbs)
+    keep_alive(owned_product)
     size = np.int64(0)
     for group in range(group_count):
         for column in range(totals.shape[1]):
@@ -268,6 +279,7 @@ def sum_quantities(
                     )
                     amounts[written] = totals[group, column]
                     written += 1
+    keep_alive(owned_totals)
     return OK, slot_rows, amounts
 
 
