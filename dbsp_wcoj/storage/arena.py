@@ -35,6 +35,9 @@ __all__ = ["MAX_INSERTION_ROWS", "Arena"]
 MIN_BUFFER_WORDS: Final = 1 << 14
 # A buffer has room for about this many steps of more than `MAX_INSERTION_ROWS` rows.
 LARGE_STEPS_PER_BUFFER: Final = 4
+# Tails become ordinary runs when deletions follow at least so many steps of insertions, or
+# insertions as many of deletions.
+MIN_STEPS_BEFORE_TURN: Final = 16
 
 ColumnOrder = tuple[int, ...]
 
@@ -45,9 +48,19 @@ class Arena:
     Attributes:
         address: The address of the words that describe the arena to the kernels.
         orders: The column orders, in the order of those words.
+        is_deleting: Whether the last step deleted its first row, as `turn` was told.
     """
 
-    __slots__ = ("_buffer", "_buffer_address", "_spines", "_words", "address", "orders")
+    __slots__ = (
+        "_buffer",
+        "_buffer_address",
+        "_first_step",
+        "_spines",
+        "_words",
+        "address",
+        "is_deleting",
+        "orders",
+    )
 
     def __init__(self, spines: Mapping[ColumnOrder, Spine]) -> None:
         """Create an arena without a buffer.
@@ -66,6 +79,24 @@ class Arena:
         self.address: int = self._words.__array_interface__["data"][0]
         self._buffer: Int64Array = np.empty(0, np.int64)
         self._buffer_address = 0
+        self.is_deleting = False
+        self._first_step = 0
+
+    def turn(self, step: int, *, is_deleting: bool) -> None:
+        """Note that steps delete rows from here on, or insert rows from here on.
+
+        After many steps of the other kind, their tails become ordinary runs, so that each run has
+        one weight (`dbsp_wcoj.storage.spine`).
+
+        Args:
+            step: The number of the step that follows.
+            is_deleting: Whether the steps delete rows.
+        """
+        self.is_deleting = is_deleting
+        steps, self._first_step = step - self._first_step, step
+        if steps >= MIN_STEPS_BEFORE_TURN:
+            for spine in self._spines:
+                spine.close_tail()
 
     def build_runs(self, delta: ZSet) -> tuple[dict[ColumnOrder, Run], int]:
         """Build the run of a delta in each column order.

@@ -29,6 +29,12 @@ A spine can load stored runs of any size (`Spine.load`). Loading merges nothing 
 `MAX_LOADED_RUNS`. Later steps merge these runs, each step opens at most one merge of large runs,
 until the sizes are as above.
 
+If deletions follow insertions, a run with the weight -1 is next to one with the weight 1. Their sum
+would have two weights, and runs of one weight are read and merged faster. So the older run is
+merged with the one before it first, if that has the same weight and the sum is small enough to be
+computed at once: most rows that are deleted are then in one run, and cancel (`Spine.close_tail`
+lets a turn from insertions to deletions begin a new tail).
+
 A step says how many rows its lookups search for in the spine (`Spine.append`). If they are no more
 than the rows of its delta, it merges later: runs of up to `MAX_LATE_MERGE_ROWS` rows, and those
 without deletions, grow by factors of `MIN_GROWTH_FACTOR`. Such steps copy fewer rows, and their
@@ -410,13 +416,18 @@ class Spine:
         rows, steps = word(spine_kernels.ADDED_ROWS), word(spine_kernels.ADDED_STEPS)
         first_new = len(self._runs)
         if spine_kernels.is_tail_full(word(spine_kernels.TAIL_ROWS), rows, steps):
-            self._close_tail()
-            self._set_few_lookups(False)
-            self._do_merge_work(first_new)
+            self.close_tail()
         elif fuel_of(rows, steps) >= word(spine_kernels.DUE_FUEL):
             self._read_tail()  # a complete merge moves it in the table
             self._count_tail_fuel()
             self._do_merge_work(first_new)
+
+    def close_tail(self) -> None:
+        """Make the tail an ordinary run, if there is one, and do merge work for its steps."""
+        first_new = len(self._runs)
+        self._close_tail()
+        self._set_few_lookups(False)
+        self._do_merge_work(first_new)
 
     def _set_few_lookups(self, has_few_lookups: bool) -> None:
         """Note whether a step searches for no more rows than its delta has."""
@@ -563,6 +574,11 @@ class Spine:
                     # After these, a step opens one merge; the next step continues here.
                     self._has_unmerged_runs = True
                     break
+                if self._is_older_merged_first(position, max(fuel, MIN_FUEL_AT_ONCE)):
+                    position, check_all = position - 1, True
+                    self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
+                    first_changed = min(first_changed, position - 1)
+                    continue
                 self._merge(position, max(fuel, MIN_FUEL_AT_ONCE))
                 first_changed = min(first_changed, position - 1)
             elif not check_all:
@@ -631,6 +647,25 @@ class Spine:
         if newer.rows * growth_factor < older.rows and newer.rows + older.rows > SMALL_MERGE_ROWS:
             return False
         return self._may_merge(position)
+
+    def _is_older_merged_first(self, position: int, fuel: int) -> bool:
+        """Return whether to merge the two runs before ``position`` instead, at once.
+
+        It is so if they have one weight, and the run at ``position`` has the opposite one, as when
+        deletions follow insertions. Its sum with the run before it would have two weights.
+        """
+        if position < 2:
+            return False
+        oldest, older, newer = self._runs[position - 2 : position + 1]
+        weight = newer.only_weight
+        return (
+            weight is not None
+            and oldest.only_weight == older.only_weight == -weight
+            and oldest.can_be_spliced(older)
+            and oldest.rows + older.rows <= fuel * SPLICED_ROWS_PER_FUEL
+            and older.rows + newer.rows > SMALL_MERGE_ROWS
+            and self._may_merge(position - 1)
+        )
 
     def _may_merge(self, position: int) -> bool:
         """Return whether the run at ``position`` and the one before it can be merged now."""

@@ -184,6 +184,32 @@ def test_rows_that_cancel_leave_no_tail():
     assert trace.arrangements[0].spine.weight_bound == 1
 
 
+def test_a_tail_of_many_insertions_is_closed_before_deletions_and_the_reverse():
+    view = DeltaQuery(TRIANGLES)
+    rng = np.random.default_rng(0)
+    edges = np.unique(rng.integers(0, 60, (600, 2)), axis=0)
+    rng.shuffle(edges)
+    state = np.zeros((60, 60), np.int64)
+    for weight in (1, -1, 1):
+        for first in range(0, 360, 10):
+            part = edges[first : first + 10]
+            before = triangles(state)
+            state[part[:, 0], part[:, 1]] += weight
+            delta = ZSet.from_columns([part[:, 0], part[:, 1]], np.full(len(part), weight))
+            assert total(view.step({"e": delta})) == triangles(state) - before
+            trace = view._relations.traces["e"]
+            check_spines(trace)
+            for arrangement in trace.arrangements:
+                spine = arrangement.spine
+                if spine.tail_rows:
+                    assert spine.runs[-1].only_weight == weight
+    # Steps that alternate keep a tail.
+    for first in range(400, 440):
+        part, weight = edges[first : first + 1], 1 - 2 * (first % 2)
+        view.step({"e": ZSet.from_columns([part[:, 0], part[:, 1]], np.array([weight]))})
+    assert all(rows > 16 for rows in tail_rows(view._relations.traces["e"]))
+
+
 def test_later_steps_do_not_change_runs_that_were_read():
     view = DeltaQuery(TRIANGLES)
     snapshots = []

@@ -610,6 +610,27 @@ def test_runs_of_deletions_are_merged_although_few_lookups_read_them(monkeypatch
     assert spine.is_empty
 
 
+@pytest.mark.parametrize("rows_of_the_newest", [300, 1_000])
+def test_deletions_are_merged_with_the_run_that_has_most_of_the_deleted_rows(rows_of_the_newest):
+    spine = Spine()
+    inserted = [100_000, 10_000, rows_of_the_newest]
+    starts = itertools.accumulate(inserted, initial=0)
+    spine.load([distinct_run(start, rows) for start, rows in zip(starts, inserted, strict=False)])
+    deleted = np.arange(100_000, sum(inserted), 7)  # rows of both of the newest runs
+    np.random.default_rng(0).shuffle(deleted)
+    for first in range(0, len(deleted), 300):
+        keys = (deleted[first : first + 300] * 0x9E3779B1) % (1 << 31)
+        columns = [keys, keys % 1_009]
+        spine.append(Run.of(ZSet.from_columns(columns, np.full(len(keys), -1)), ORDER))
+        spine._check()
+        weights = [run.only_weight for run in spine.runs]
+        assert None not in weights
+    left = sum(inserted) - len(deleted)
+    assert spine.rows <= left * (1 + 2 / GROWTH_FACTOR)
+    spine.compact()
+    assert spine.rows == left
+
+
 @pytest.mark.parametrize("name", ["_merge", "_release", "_close_tail", "_do_merge_work"])
 def test_the_table_lists_the_runs_after_an_interrupt(name, monkeypatch):
     trace = Trace(1)
