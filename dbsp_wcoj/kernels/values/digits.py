@@ -19,6 +19,7 @@ only its nonzero digits.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import borrow, keep_alive
 
 # Limbs of the longest sum: 2098 bits of the range of a double, 64 + 64 of weights and their totals,
 # and the space in which `sum_to_floats` divides.
@@ -100,9 +101,11 @@ def split_numbers(words, shifts, weights, number_indices, digits, amounts):
         digits: Result: the position of each digit.
         amounts: Result: the amount of each digit, with the sign of the product.
     """
+    words = borrow(words)
     count, n = words.shape
-    limbs = np.empty(2 * count + 3, np.uint64)
-    product = np.empty(2 * count + 3, np.uint64)
+    owned_limbs = np.empty(2 * count + 3, np.uint64)
+    owned_product = np.empty(2 * count + 3, np.uint64)
+    limbs, product = borrow(owned_limbs), borrow(owned_product)
     written = 0
     for i in range(n):
         shift = shifts[i] if shifts.shape[0] > 0 else np.int64(0)
@@ -113,6 +116,8 @@ def split_numbers(words, shifts, weights, number_indices, digits, amounts):
                 digits[written] = (shift >> 5) + j
                 amounts[written] = -np.int64(product[j]) if is_negative else np.int64(product[j])
                 written += 1
+    keep_alive(owned_limbs)
+    keep_alive(owned_product)
     return written
 
 
@@ -178,8 +183,10 @@ def sum_to_integers(sum_indices, digits, amounts, words, fits):
         words: Result, initially zero: two's complement, least word first, shape ``(W, n)``.
         fits: Result, initially true: whether the sum's magnitude is below ``2**(64 W - 1)``.
     """
+    digits, amounts = borrow(digits), borrow(amounts)
     count = words.shape[0]
-    limbs = np.zeros(MAX_LIMBS, np.uint64)
+    owned_limbs = np.zeros(MAX_LIMBS, np.uint64)
+    limbs = borrow(owned_limbs)
     first = 0
     while first < sum_indices.shape[0]:
         index = sum_indices[first]
@@ -203,6 +210,7 @@ def sum_to_integers(sum_indices, digits, amounts, words, fits):
                     np.uint64(1) if carry == np.uint64(1) and word == np.uint64(0) else np.uint64(0)
                 )
             words[j, index] = np.int64(word)
+    keep_alive(owned_limbs)
 
 
 @subroutine
@@ -345,7 +353,9 @@ def sum_to_floats(
         exponents: Result, initially zero: int64, as if digit 0 started at 2**0. The caller adds
             the exponent at which it starts.
     """
-    limbs = np.zeros(MAX_LIMBS, np.uint64)
+    digits, amounts = borrow(digits), borrow(amounts)
+    owned_limbs = np.zeros(MAX_LIMBS, np.uint64)
+    limbs = borrow(owned_limbs)
     first = 0
     while first < sum_indices.shape[0]:
         index = sum_indices[first]
@@ -356,3 +366,4 @@ def sum_to_floats(
             digits, amounts, first, last, 0, divisors[index], scale, least_exponent, limbs
         )
         first = last
+    keep_alive(owned_limbs)

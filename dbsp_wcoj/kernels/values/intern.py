@@ -25,7 +25,7 @@ older string is found. `find` reads each slot once and skips the codes of newer 
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import inline_subroutine, kernel, subroutine
-from dbsp_wcoj.kernels.memory import prefetch
+from dbsp_wcoj.kernels.memory import borrow, prefetch
 from dbsp_wcoj.kernels.values.bytes import (
     are_equal,
     copy_bytes,
@@ -103,6 +103,7 @@ def intern(strings, valid, first, slots, bounds, arena, size, codes):
         The index of the first string without room, or the number of strings; and the new size.
     """
     offsets, string_data = strings
+    slots, bounds, codes = borrow(slots), borrow(bounds), borrow(codes)
     arena_address = _address(arena)
     slots_address, bounds_address = _address(slots), _address(bounds)
     slot_mask = len(slots) - 1
@@ -177,6 +178,7 @@ def find(strings, valid, slots, bounds, arena, size, codes):
         codes: Result: int64 per string.
     """
     offsets, string_data = strings
+    slots, bounds, codes = borrow(slots), borrow(bounds), borrow(codes)
     arena_address = _address(arena)
     slots_address = _address(slots)
     slot_mask = len(slots) - 1

@@ -315,7 +315,9 @@ def compute_results(
     call_count = calls.shape[0]
     exists = np.empty(groups, np.bool_)
     codes = np.empty((call_count, groups), np.int64)
-    limbs = np.zeros(MAX_LIMBS, np.uint64)
+    slots, weights = borrow(slots), borrow(weights)
+    owned_limbs = np.zeros(MAX_LIMBS, np.uint64)
+    limbs = borrow(owned_limbs)
     double = np.zeros(1)
     bits_of_double = double.view(np.int64)
     end = np.int64(0)
@@ -387,4 +389,5 @@ def compute_results(
             elif abs(number) > calls[c, MAX_MAGNITUDE]:
                 return UNSUPPORTED, exists, codes
             codes[c, group] = number
+    keep_alive(owned_limbs)
     return OK, exists, codes

@@ -15,6 +15,7 @@ time if the codes are spread evenly, and in O(log n) in any case.
 import numpy as np
 
 from dbsp_wcoj.kernels.compilation import kernel, subroutine
+from dbsp_wcoj.kernels.memory import borrow
 from dbsp_wcoj.kernels.values.bytes import copy_bytes, hash_bytes
 
 __all__ = ["UNKNOWN", "copy_live", "hash_strings", "mark", "to_codes", "to_positions"]
@@ -57,6 +58,7 @@ def _find_position(code, codes, sorted_count, directory, shift, next_code):
 @kernel
 def to_positions(input_codes, codes, sorted_count, directory, shift, next_code, positions):
     """Write the position of each code; return the index of the first unknown one, or -1."""
+    codes, directory = borrow(codes), borrow(directory)
     first_unknown = np.int64(-1)
     for i in range(len(input_codes)):
         code = input_codes[i]
@@ -96,6 +98,7 @@ def mark(input_codes, codes, sorted_count, directory, shift, next_code, marks, n
     Returns:
         The number of new codes.
     """
+    codes, directory = borrow(codes), borrow(directory)
     count = 0
     for i in range(len(input_codes)):
         code = input_codes[i]
