@@ -73,6 +73,7 @@ from streaming.distributed.program_change import change_cells
 from streaming.distributed.stage_reuse import StageReuse, find_stages
 from streaming.distributed.unused_files import remove_unused_files
 from streaming.engine.engine import (
+    CellCounts,
     Engine,
     MicroBatch,
     PhaseTimer,
@@ -323,6 +324,7 @@ class DistributedEngine(Engine):
                 view: result.tables.get(view, output.empty_table) for view, output in views.items()
             },
             discard=discard,
+            cell_counts=CellCounts(result.cell_steps, result.open_cells),
         )
         return StagedBatch(batch, prepared, output, self.versions, result.rows)
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -55,6 +55,7 @@ from streaming.state.version_summary import PublishedTable, VersionSummary
 from streaming.targets.output_mode import OutputMode, PostStepReader
 
 __all__ = [
+    "CellCounts",
     "EmbeddedEngine",
     "Engine",
     "MicroBatch",
@@ -139,6 +140,19 @@ class RowCounts:
     digests: Mapping[str, int]
 
 
+class CellCounts(NamedTuple):
+    """How many cells have made a step in a micro-batch that ran as one Spark job.
+
+    Attributes:
+        steps: The number of steps.
+        open: How many of them found the circuit of their cell in the memory of their worker, at the
+            version before. The others loaded it.
+    """
+
+    steps: int = 0
+    open: int = 0
+
+
 @dataclass(frozen=True)
 class StepOutput:
     """The deltas of a step that is not committed yet.
@@ -149,6 +163,7 @@ class StepOutput:
         after: Returns a reader of a materialized view as it is after the step.
         cells: The versions that the cells have written, if there are any.
         discard: Removes what executors have written, if the step is not committed.
+        cell_counts: The steps of cells, if they were counted.
     """
 
     deltas: Mapping[str, pa.Table]
@@ -156,6 +171,7 @@ class StepOutput:
     cells: CellVersions | None = None
     published: Mapping[str, PublishedTable] = field(default_factory=dict)
     discard: Callable[[], None] = lambda: None
+    cell_counts: CellCounts = field(default_factory=CellCounts)
 
 
 class ViewBackfill(Protocol):
@@ -244,6 +260,11 @@ class StagedBatch:
     def dead_letters(self) -> DeadLetters:
         """The rows that are not part of the step."""
         return self._prepared.dead_letters
+
+    @property
+    def cell_counts(self) -> CellCounts:
+        """The steps of cells."""
+        return self._output.cell_counts
 
     @property
     def missing_deletions(self) -> Mapping[str, int]:

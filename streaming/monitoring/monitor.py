@@ -55,6 +55,8 @@ class Totals:
         missing_deletions: Deletions of rows that do not exist, by input.
         bytes_written: The bytes written to the state directory.
         bytes_added: Those of them that are new rows and values, not merged ones.
+        cell_steps: The steps of cells on executors.
+        open_cells: Those of them that found the circuit of their cell in memory.
         dead_letters: The rows that were kept as dead letters.
         dead_letter_files_removed: The old files of dead letters that were removed.
         last: The metrics of the last completed micro-batch.
@@ -77,6 +79,8 @@ class Totals:
     all_seconds: float = 0.0
     bytes_written: int = 0
     bytes_added: int = 0
+    cell_steps: int = 0
+    open_cells: int = 0
     dead_letters: int = 0
     dead_letter_files_removed: int = 0
     last: BatchMetrics | None = None
@@ -99,6 +103,8 @@ class Totals:
         self.missing_deletions.update(metrics.missing_deletions)
         self.bytes_written += metrics.bytes_written
         self.bytes_added += metrics.bytes_added
+        self.cell_steps += metrics.cell_steps
+        self.open_cells += metrics.open_cells
         self.dead_letters += metrics.dead_letters
         self.dead_letter_files_removed += metrics.dead_letter_files_removed
 

@@ -144,6 +144,10 @@ def _batch_metrics(totals: Totals) -> Iterator[Metric]:
     yield CounterMetricFamily(f"{PREFIX}_written_bytes", text, totals.bytes_written)
     text = "Bytes of new rows and values in the state directory"
     yield CounterMetricFamily(f"{PREFIX}_added_bytes", text, totals.bytes_added)
+    text = "Steps of cells on executors"
+    yield CounterMetricFamily(f"{PREFIX}_cell_steps", text, totals.cell_steps)
+    text = "Steps of cells that found the circuit of their cell in memory"
+    yield CounterMetricFamily(f"{PREFIX}_open_cells", text, totals.open_cells)
 
 
 def _spark_metrics(totals: Totals) -> Iterator[Metric]:

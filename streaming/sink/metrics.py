@@ -66,6 +66,10 @@ class BatchMetrics:
         dead_letter_bytes: Bytes of all files of dead letters after the commit.
         heap_bytes: With a memory limit, bytes of the state in memory after the commit; else 0.
         mapped_bytes: With a memory limit, bytes of the state that are memory maps of files; else 0.
+        cell_steps: Of a distributed circuit, the steps of cells on executors; 0 if the driver has
+            read the rows of the micro-batch.
+        open_cells: How many of these steps found the circuit of their cell in the memory of their
+            worker. The others loaded the rows that other workers had added.
     """
 
     batch_id: int
@@ -84,6 +88,8 @@ class BatchMetrics:
     dead_letter_bytes: int = 0
     heap_bytes: int = 0
     mapped_bytes: int = 0
+    cell_steps: int = 0
+    open_cells: int = 0
 
     def to_json(self) -> str:
         """Return the metrics as one line of JSON.

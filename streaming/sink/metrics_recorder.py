@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from circuits.runtime.state_names import StateNames
+from streaming.engine.engine import CellCounts
 from streaming.errors import StateError
 from streaming.sink.metrics import BatchMetrics, Stopwatch
 from streaming.state.mapped.memory_limit import MemoryUse
@@ -46,6 +47,7 @@ class BatchResult:
         dead_letters: The number of its dead letters; 0 for a replay.
         missing_deletions: Of each input, the rows that were deleted more often than inserted.
         late_rows: Of each input with late rows, their number.
+        cell_counts: The steps of cells; none for a replay.
     """
 
     summary: VersionSummary
@@ -54,6 +56,7 @@ class BatchResult:
     dead_letters: int = 0
     missing_deletions: Mapping[str, int] = field(default_factory=dict)
     late_rows: Mapping[str, int] = field(default_factory=dict)
+    cell_counts: CellCounts = field(default_factory=CellCounts)
 
 
 class MetricsRecorder:
@@ -112,6 +115,8 @@ class MetricsRecorder:
             late_rows=dict(result.late_rows),
             heap_bytes=memory.heap_bytes,
             mapped_bytes=memory.mapped_bytes,
+            cell_steps=result.cell_counts.steps,
+            open_cells=result.cell_counts.open,
         )
         self._metrics.append(metrics)
         for name, rows in result.missing_deletions.items():

@@ -823,6 +823,7 @@ class ViewSink:
             dead_letters=len(staged.dead_letters),
             missing_deletions=staged.missing_deletions,
             late_rows=staged.late_rows,
+            cell_counts=staged.cell_counts,
         )
 
     def _publish_left_out(self, df: DataFrame, watch: Stopwatch) -> None:

@@ -18,6 +18,8 @@ from streaming.distributed.execution.task import (
     MAX_UNUSED_BYTES,
     cheap_collection,
 )
+from streaming.monitoring import SinkMonitor
+from streaming.monitoring.prometheus import metrics_text, registry_of
 from streaming.state.local_files import LocalFiles
 from streaming.state.manifest import list_batch_ids, read_manifest
 from streaming.state.versions import DATA, OUTPUTS
@@ -129,11 +131,18 @@ def test_the_files_of_all_tasks_are_removed_if_one_of_them_fails_or_rows_are_ref
     assert sink.metrics[-1].rows_out["view"] == 80 and not unnamed_files(tmp_path)
 
 
-def test_explain_says_how_many_steps_found_their_circuit_in_memory(tmp_path):
+def test_explain_and_metrics_say_how_many_steps_found_their_circuit_in_memory(tmp_path):
     cluster, sink = LocalCluster(attempts=(1,)), open_sink(tmp_path)
     cluster.workers = cluster.workers[:1]
     for number in range(3):
         sink(cluster.frame(rows_of(range(40), 1)), number)
+    assert [(m.cell_steps, m.open_cells) for m in sink.metrics] == [(8, 0), (8, 8), (8, 8)]
+    monitor = SinkMonitor(sink)
+    sink(cluster.frame(rows_of(range(40), 1)), 3)
+    text = metrics_text(registry_of(monitor))[0].decode()
+    assert "dbsp_wcoj_cell_steps_total 8.0" in text and "dbsp_wcoj_open_cells_total 8.0" in text
+    sink(cluster.frame(rows_of(range(40), 1)), 3)  # a replay steps no cell
+    assert (sink.metrics[-1].replayed, sink.metrics[-1].cell_steps) == (True, 0)
     assert sink.explain().endswith(
-        "workers: 16 of 24 steps (67 %) found the circuit of their cell in memory"
+        "workers: 24 of 32 steps (75 %) found the circuit of their cell in memory"
     )
