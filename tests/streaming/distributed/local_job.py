@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
-from streaming.distributed.execution import job_tasks, task
+from streaming.distributed.execution import job_tasks
 from tests.streaming.distributed.test_attempts import Context
 
 Run = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -55,10 +55,7 @@ class LocalCluster(Context):
             def identity(level: int, attempt: int = attempt) -> tuple[int, str]:
                 return partition, f"{level}.{partition}.{attempt}"
 
-            with (
-                patch.object(task, "CACHE", self.rng.choice(self.workers)),
-                patch.object(job_tasks, "_identity", identity),
-            ):
+            with self.worker(), patch.object(job_tasks, "_identity", identity):
                 results.append([*pickle.loads(function)(iter(batches))])
         return self.rng.choice(results)
 
