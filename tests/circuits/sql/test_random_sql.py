@@ -60,7 +60,7 @@ ONCE_WRONG = [
     "SELECT t.a FROM t WHERE t.b IN (SELECT count(*) FROM u WHERE u.a = t.a GROUP BY ALL)",
     "SELECT t.a, l.* FROM t, LATERAL (SELECT t.b, count(*) AS n FROM u WHERE u.a = t.a "
     "GROUP BY ALL) l",
-    "SELECT t.a, l.* FROM t, LATERAL (SELECT u.b + t.b AS b, count(*) AS n FROM u WHERE u.a < t.a "
+    "SELECT t.a, l.* FROM t, LATERAL (SELECT u.s, count(*) AS n FROM u WHERE u.a < t.a "
     "GROUP BY ALL) l",
     "SELECT t.a, l.* FROM t, LATERAL (SELECT 7 AS x FROM u WHERE u.a = t.a GROUP BY ALL "
     "HAVING count(*) < 2) l",
