@@ -247,9 +247,7 @@ class SqlTarget:
             except TargetError:
                 raise
             except Exception as error:
-                place = self._place(dialect, connection)
-                reason = f"{type(error).__name__}: {redact(' '.join(str(error).split()))}"
-                return _Failure(error, place, reason, is_transient=False)
+                return _Failure.of(error, self._place(dialect, connection), is_transient=False)
         return None
 
     def _attempt(
@@ -281,10 +279,9 @@ class SqlTarget:
             if is_raised_again:
                 raise
             assert isinstance(error, Exception)
-            return _Failure(
+            return _Failure.of(
                 error,
                 place,
-                f"{type(error).__name__}: {redact(' '.join(str(error).split()))}",
                 is_transient=is_lost or dialect.is_transient(error),
                 # A connection that is open reports a commit that the database refused.
                 is_commit_unknown=is_lost and writing is not None and writing.is_committing,
@@ -310,12 +307,14 @@ class SqlTarget:
                 self.address or "the database",
                 f"it cannot be reached: {type(error).__name__}{reason}",
                 is_transient=is_transient,
+                is_connected=False,
             )
         return _Failure(
             None,
             self._place(dialect, error),
             f"it cannot be reached: {dialect.reason_of(error)}",
             is_transient=dialect.is_transient(error),
+            is_connected=False,
         )
 
     def _place(self, dialect: Dialect, source: Any) -> str:
@@ -346,7 +345,7 @@ class SqlTarget:
                 f"{reason}; gave up after {tries} in {attempts.seconds:.0f} s{outcome}. Start the "
                 "query again when the database answers, or wait longer by retry"
             )
-        if failure.cause is None:  # no connection was opened
+        if not failure.is_connected:
             return TargetError(
                 f"{reason}{outcome}. Check how the connection is made, and start the query again"
             )
@@ -397,6 +396,7 @@ class _Failure:
         place: The database, by host, port and name if they are known.
         reason: The reason of the failure, in one line without secrets.
         is_transient: True if another attempt may succeed.
+        is_connected: False if no connection could be opened.
         is_commit_unknown: True if the transaction may have been committed nevertheless.
         found_committed: True if the attempt found that an earlier one had committed the
             micro-batch, False if none had; None if it did not get so far.
@@ -406,8 +406,17 @@ class _Failure:
     place: str
     reason: str
     is_transient: bool
+    is_connected: bool = True
     is_commit_unknown: bool = False
     found_committed: bool | None = None
+
+    @staticmethod
+    def of(error: Exception, place: str, **others: Any) -> _Failure:
+        """Return the failure of a statement; the cause is left out if its text has secrets."""
+        text = " ".join(str(error).split())
+        reason = redact(text)
+        cause = error if reason == text else None
+        return _Failure(cause, place, f"{type(error).__name__}: {reason}", **others)
 
 
 def _retry_fields(

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import traceback
 from collections import Counter
 
 import duckdb
@@ -268,6 +269,20 @@ def test_an_error_from_no_known_driver_is_named_by_its_type_only():
     with pytest.raises(TargetError, match="the database: it cannot be reached: OSError;") as raised:
         SqlTarget(failing, "t").write(ViewDelta("v", 0, ROW_1))
     assert PASSWORD not in str(raised.value)
+
+
+@pytest.mark.parametrize("secret", [f"host=db password={PASSWORD}", ""])
+def test_a_password_in_the_error_of_a_statement_is_not_in_the_traceback(tmp_path, secret):
+    target = SqlTarget(lambda: sqlite3.connect(tmp_path / "t.db"), "t", retry=AT_ONCE)
+    target.write(ViewDelta("v", 0, ROW_1))
+    with contextlib.closing(sqlite3.connect(tmp_path / "t.db")) as connection:
+        refusal = f"SELECT RAISE(ABORT, 'no: {secret}')"
+        connection.execute(f"CREATE TRIGGER refuse BEFORE INSERT ON t BEGIN {refusal}; END")
+    with pytest.raises(TargetError, match="refused to write it to table 't': Integrity") as raised:
+        target.write(ViewDelta("v", 1, ROW_1))
+    assert PASSWORD not in "".join(traceback.format_exception(raised.value))
+    # Without a secret, the traceback has the error of the driver.
+    assert isinstance(raised.value.__cause__, sqlite3.Error) == (not secret)
 
 
 def test_a_password_is_neither_in_the_state_nor_in_explain(tmp_path, caplog):
