@@ -535,6 +535,10 @@ class DeltaQuery:
             product = self._multiply_chain(step.by_name, budget, chain_products)
             if product is not None:
                 return product.sorted()
+        if self._is_zero(step.by_name):
+            changed = tuple(name for name in self._plan_cache.traces if name in step.by_name)
+            self._plan_cache.plan_step(changed, rows)
+            return ZSet.empty(len(self.query.head))
         chunks = self._chunks(step.by_name, rows, budget, among_threads=self._can_be_shared(rows))
         observer = current_observer() if OBSERVERS else None
         if observer is not None:
@@ -547,6 +551,13 @@ class DeltaQuery:
             chunks.close()
             if observer is not None:
                 observer.end_phase(0)
+
+    def _is_zero(self, steps: Mapping[str, TraceStep]) -> bool:
+        """Return whether a relation has no rows before and after the step, and so has the view."""
+        if self._reduction is not None:
+            return False
+        traces = self._plan_cache.traces.items()
+        return any(trace.is_empty and name not in steps for name, trace in traces)
 
     def _multiply_chain(
         self,

@@ -296,6 +296,17 @@ step of 50 rows
             self._check()
         self._operator_rows = 0  # as `start_operator` would, for the next operator
 
+    def count_rows_left(self, rows: int, columns: int) -> int:
+        """Return how many rows operators may add without exceeding a limit.
+
+        Args:
+            rows: The most rows of one of them.
+            columns: The columns of all of them together.
+        """
+        bytes_left = self._max_bytes - self._bytes - self._operator_bytes
+        # `finish_operator` counts a word more per row and operator, which has columns.
+        return max(min(self._max_rows - rows, bytes_left // (2 * WORD_BYTES * columns)), 0)
+
     def check_time(self) -> None:
         """Compare the time with ``max_seconds``.
 

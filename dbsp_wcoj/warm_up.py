@@ -23,6 +23,7 @@ from dbsp_wcoj.execution.chain_product import (
     ChainProducts,
     find_chain,
 )
+from dbsp_wcoj.execution.list_loop import ListLoop, find_list_rule
 from dbsp_wcoj.execution.program_compiler import SUM_KERNELS
 from dbsp_wcoj.execution.semijoins import FIRST_CHOICE_ROWS
 from dbsp_wcoj.generic_join import generic_join, parse_query
@@ -113,6 +114,13 @@ def _warm_up_joins() -> None:
         layout.decode_narrow(keys.new_keys, np.empty((2, len(keys.new_keys)), np.int64))
     key_set.rows(layout)
     product.sorted()
+    rule = find_list_rule(parse_query("q(a, c, i) :- e(a, b), d(b, c, i)"), "d", ["a", "c", "i"])
+    trace.arrange((1, 0))
+    assert rule is not None
+    loop = ListLoop.bind([rule], {"e": trace})
+    assert loop is not None
+    for _ in loop.run(np.array([1]), KeyLayout((1, 1), (2, 2)), np.array([1]), 1):
+        pass
     trace.weights_of(rows)
     NearestRows(trace).before(rows.row_array)
     RankSearch([trace]).find(rows.row_array[:1, :1], np.zeros(1, np.int64))

@@ -44,9 +44,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from circuits.errors import IterationError
 from circuits.runtime.graph_node import Node, prepare_node
@@ -57,15 +58,19 @@ from circuits.runtime.operators.first_derivations import (
 )
 from circuits.runtime.operators.join import JoinOperator
 from circuits.runtime.operators.linear import MapOperator, UnionOperator
+from circuits.runtime.operators.list_rules import ListRules, find_list_rules
 from circuits.runtime.operators.operator import Result, StepContext
 from circuits.runtime.operators.recursive_distinct import RecursiveSetOperator
 from circuits.runtime.operators.recursive_min_max import RecursiveMinMaxOperator
+from circuits.types.codecs.codec import NULL
 from dbsp_wcoj import Relations, RelationsStep, Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProduct, ChainProducts
+from dbsp_wcoj.execution.list_loop import ListLoop
 from dbsp_wcoj.limits import Budget
 from dbsp_wcoj.row_parts import RowParts
+from dbsp_wcoj.storage.row_keys import KeyLayout
 from dbsp_wcoj.storage.trace import PoppedOverlay, Staged, TraceStep
-from dbsp_wcoj.zset import accumulate, consolidated_rows
+from dbsp_wcoj.zset import Int64Array, accumulate, consolidated_rows, unit_weights
 
 __all__ = ["NestedCircuit", "NestedCircuitStep"]
 
@@ -120,6 +125,7 @@ class NestedCircuit:
             which sort them.
         shared_nodes: The positions of nodes that several nodes read, or one node several times.
         read_nodes: The positions of nodes that nodes of the circuit read.
+        list_rules: The rules, if a compiled loop can run iterations with few rows.
     """
 
     names: tuple[str, ...]
@@ -134,6 +140,7 @@ class NestedCircuit:
     unsorted: frozenset[int] = frozenset()
     shared_nodes: frozenset[int] = frozenset()
     read_nodes: frozenset[int] = frozenset()
+    list_rules: ListRules | None = None
     # The execution that may have pushed overlays, from before the first one until all are popped.
     _running: _StepExecution | None = None
 
@@ -167,6 +174,9 @@ class NestedCircuit:
                 readers.setdefault(i, []).append(position)
         self.shared_nodes = frozenset(i for i, positions in readers.items() if len(positions) > 1)
         self.unsorted = self._find_unsorted(nodes, readers)
+        if len(self.references) == 1 and self.results[0] not in self.read_nodes:
+            (reference,), (result,) = self.references, self.results
+            self.list_rules = find_list_rules(nodes, self.order, reference, result)
 
     def _find_unsorted(
         self, nodes: Sequence[Node], readers: Mapping[int, Sequence[int]]
@@ -239,7 +249,8 @@ class NestedCircuit:
                     for reference, delta in zip(self.references, rows, strict=True)
                     if len(delta)
                 }
-                run.iterate(changes, {})
+                if not run.run_loop(iteration, rows[0]):
+                    run.iterate(changes, {})
         finally:
             was_interrupted = False
             while True:
@@ -388,6 +399,8 @@ class _StepExecution:
         self.unread_deltas: dict[str, list[ZSet]] = {}
         # By the trace of a recursive min or max: the changes of its final best values.
         self._best_changes: dict[Trace, list[ZSet]] = {}
+        # None once the loop has run, or cannot run.
+        self._list_rules = circuit.list_rules
         # For the operators whose traces are empty.
         self._derivations: dict[Trace, FirstDerivations | FirstCandidates] = {}
         for position in circuit.order:
@@ -485,6 +498,69 @@ class _StepExecution:
             step.trace.push_overlay(step)
         for step in private_steps:
             self._push_private(step)
+
+    def run_loop(self, iteration: int, rows: ZSet) -> bool:
+        """Run this iteration and those after it in a compiled loop, as long as they are small.
+
+        Later calls return False: once an iteration is too large, no later one runs in a loop.
+
+        Args:
+            iteration: The iteration.
+            rows: The rows that are fed back to it.
+
+        Returns:
+            False, without a change, if the loop cannot run the iteration.
+        """
+        circuit, rules, self._list_rules = self._circuit, self._list_rules, None
+        if rules is None:
+            return False
+        (position,) = circuit.results
+        derivations = self._derivations_of(self._nodes[position])
+        if not isinstance(derivations, FirstDerivations):
+            return False
+        loop = ListLoop.bind([rule.rule for rule in rules.rules], self._relations.traces)
+        if loop is None:
+            return False
+        layout = derivations.begin_loop(loop)
+        if layout is None or (rules.filters and NULL in layout.lowest):
+            return False
+        start, first = self._clock(), iteration
+        keys = layout.encode(rows.row_array[:-1])
+        max_iterations = circuit.max_iterations + 1 - iteration
+        # Once the limits might be exceeded, the operators count their rows one by one.
+        counted = {position, *rules.filters}
+        for rule in rules.rules:
+            counted |= {rule.join, *rule.readers}
+        max_derivations = self._budget.count_rows_left(
+            max(self.rows[node] for node in counted), len(counted) * len(rows.row_array)
+        )
+        for part in loop.run(keys, layout, derivations.known_keys, max_iterations, max_derivations):
+            derivations.append_iterations(iteration, part)
+            if rules.filters:
+                joined = _decode_iterations(layout, part.joined, part.joined_ends, iteration)
+                for node in rules.filters:
+                    self.unread_deltas.setdefault(self._nodes[node].name, []).append(joined)
+                    self._count_loop_rows(node, len(joined))
+            iteration += len(part.ends)
+            for rule, derived in zip(rules.rules, part.derived, strict=True):
+                for node in (rule.join, *rule.readers):
+                    self._count_loop_rows(node, derived)
+            self._count_loop_rows(position, len(part.added))
+            self._budget.check_time()
+        self.seconds[position] += self._clock() - start
+        if iteration == first:
+            return False
+        if len(loop.remaining):
+            ends = np.array([len(loop.remaining)])
+            self.pending.add(0, _decode_iterations(layout, loop.remaining, ends, iteration - 1))
+        return True
+
+    def _count_loop_rows(self, position: int, count: int) -> None:
+        """Count rows of a node that the loop has derived."""
+        self._budget.start_operator(position, self.rows[position])
+        self.rows[position] += count
+        arity = self._nodes[position].empty.arity
+        self._budget.finish_operator(self.rows[position], arity, count)
 
     def emitted_rows(self) -> list[_EmittedRows]:
         """Return the rows of each relation that were fed back, with their iterations."""
@@ -716,6 +792,24 @@ def _delay(rows: ZSet) -> ZSet:
     delayed = rows.row_array.copy()
     delayed[-1] += 1
     return ZSet(delayed, rows.weight_array)
+
+
+def _decode_iterations(
+    layout: KeyLayout, keys: npt.NDArray[Any], ends: Int64Array, first: int
+) -> ZSet:
+    """Return the rows of distinct keys with their iterations, each with weight 1.
+
+    Args:
+        layout: The layout of the keys.
+        keys: The keys, one iteration after the other, in any order.
+        ends: The end of the keys of each iteration.
+        first: The first iteration.
+    """
+    order = np.argsort(keys, kind="stable")
+    iterations = np.repeat(np.arange(first, first + len(ends)), np.diff(ends, prepend=0))
+    rows = np.empty((len(layout.bits) + 1, len(keys)), np.int64)
+    rows[:-1], rows[-1] = layout.decode(keys[order].astype(np.int64)), iterations[order]
+    return ZSet(rows, unit_weights(len(keys)))
 
 
 def _split_by_iteration(rows: ZSet) -> Iterator[tuple[int, ZSet]]:

@@ -183,7 +183,28 @@ class RowKeySet:
             return is_absent
         for known in self._arrays:
             mark_absent_keys(keys, known, is_absent)
-        added = keys if is_absent.all() else keys[is_absent]
+        self._append(keys if is_absent.all() else keys[is_absent])
+        return is_absent
+
+    def add_new(self, keys: Int64Array) -> None:
+        """Add keys that are not in the set, in strictly ascending order."""
+        if self._bitmap is None:
+            self._append(keys)
+        else:
+            self.add_absent(keys)
+
+    @property
+    def keys(self) -> Int64Array:
+        """All keys, ascending."""
+        keys: Int64Array
+        if self._bitmap is None:
+            keys = np.sort(np.concatenate([NO_KEYS, *self._arrays]))
+        else:
+            (keys,) = self.rows(KeyLayout((0,), (self._key_bits,)))
+        return keys
+
+    def _append(self, added: Int64Array) -> None:
+        """Add keys that are not in the set, which is not a bitmap."""
         self._size += len(added)
         if len(added):
             self._arrays.append(added)
@@ -194,7 +215,6 @@ class RowKeySet:
             older = self._arrays[-1]
             self._arrays[-1] = np.empty(len(older) + len(newer), np.int64)
             merge_keys(older, newer, self._arrays[-1])
-        return is_absent
 
     def add_rows(
         self,
@@ -254,7 +274,7 @@ class RowKeySet:
     def rows(self, layout: KeyLayout) -> Int64Array:
         """Return the rows of all keys, sorted, given the layout of the keys."""
         if self._bitmap is None:
-            return layout.decode(np.sort(np.concatenate([NO_KEYS, *self._arrays])))
+            return layout.decode(self.keys)
         rows: Int64Array = np.empty((len(layout.bits), self._size), np.int64)
         lowest = np.array(layout.lowest, np.int64)
         decode_bits(self._bitmap, lowest, layout.shifts, layout.masks, rows)

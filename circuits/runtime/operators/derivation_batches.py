@@ -49,11 +49,13 @@ class _Batch(NamedTuple):
         iteration: The iteration.
         keys: The keys, ascending over all chunks; at least one chunk.
         weights: The weights of each chunk; None if all are 1.
+        is_sorted: False if the keys, which are distinct, are in any order.
     """
 
     iteration: int
     keys: Sequence[npt.NDArray[Any]]
     weights: Sequence[npt.NDArray[Any]] | None
+    is_sorted: bool = True
 
     @staticmethod
     def of(iteration: int, keys: Int64Array, weights: Int64Array, key_bits: int) -> _Batch:
@@ -65,10 +67,14 @@ class _Batch(NamedTuple):
         """Return the batch with the keys of another layout for the same rows."""
         keys = [new.encode(old.decode(chunk.astype(np.int64))) for chunk in self.keys]
         narrow = [_narrow_keys(chunk, new.total_bits) for chunk in keys]
-        return _Batch(self.iteration, narrow, self.weights)
+        return _Batch(self.iteration, narrow, self.weights, self.is_sorted)
 
     def joined(self) -> _Batch:
-        """Return the batch with one chunk."""
+        """Return the batch with one chunk, sorted."""
+        if not self.is_sorted:
+            order = np.argsort(self.keys[0], kind="stable")
+            sorted_weights = None if self.weights is None else [self.weights[0][order]]
+            return _Batch(self.iteration, [self.keys[0][order]], sorted_weights)
         if len(self.keys) == 1:
             return self
         weights = None if self.weights is None else [np.concatenate(self.weights)]
@@ -200,6 +206,16 @@ class DerivationBatches:
             _Batch(iteration, [keys], [narrow_weights(weights)] if greatest > 1 else None)
         )
 
+    def append_unsorted(
+        self, iteration: int, keys: npt.NDArray[np.uint32], weights: npt.NDArray[np.uint32]
+    ) -> None:
+        """Append the derivations of an iteration as distinct keys in any order; at least one.
+
+        They are sorted when the run is built.
+        """
+        narrow = [narrow_weights(weights)] if int(weights.max()) > 1 else None
+        self._batches.append(_Batch(iteration, [keys], narrow, is_sorted=False))
+
     @property
     def last_iteration(self) -> int:
         """The last iteration whose derivations are known; there is one."""
@@ -224,9 +240,9 @@ class DerivationBatches:
             The run; and for each row the iteration that reads its first derivation, the one after
             it, as an array of rows; empty if ``rows`` is None.
         """
-        size = self.size
         for position, batch in enumerate(self._batches):
             self._batches[position] = batch.joined()
+        size = self.size
         # No two derivations have the same row and iteration, so nothing is added up.
         builder = KeyRunBuilder(
             self.layout,

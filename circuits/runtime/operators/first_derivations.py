@@ -27,9 +27,15 @@ from circuits.runtime.operators.derivation_batches import (
 )
 from dbsp_wcoj import Trace, ZSet
 from dbsp_wcoj.execution.chain_product import ChainProduct
+from dbsp_wcoj.execution.list_loop import (
+    MAX_KEY_BITS,
+    MAX_KNOWN_KEYS,
+    ListIterations,
+    ListLoop,
+)
 from dbsp_wcoj.row_parts import RowParts
 from dbsp_wcoj.storage.deferred_rows import DeferredRows
-from dbsp_wcoj.storage.row_keys import RowKeySet
+from dbsp_wcoj.storage.row_keys import KeyLayout, RowKeySet
 from dbsp_wcoj.storage.run import Run
 from dbsp_wcoj.storage.trace import TraceStep
 from dbsp_wcoj.zset import Int64Array, unit_weights
@@ -125,6 +131,34 @@ class FirstDerivations:
             self._layout.decode_narrow(part, rows[:2, begin:end])
         rows[2] = iteration
         return ZSet(rows, unit_weights(rows.shape[1])), sum(map(len, keys))
+
+    def begin_loop(self, loop: ListLoop) -> KeyLayout | None:
+        """Return a layout of keys for a loop; None if the loop cannot run with one.
+
+        Some iteration must have derived rows before.
+        """
+        if not self._batches or len(self._known) > MAX_KNOWN_KEYS:
+            return None
+        if not self._batches.fit_layout(loop.extremes(self._batches.layout)):
+            return None
+        self._translate_known()
+        return self._layout if self._layout.total_bits <= MAX_KEY_BITS else None
+
+    @property
+    def known_keys(self) -> Int64Array:
+        """The keys of the output so far, in the layout of `begin_loop`."""
+        return self._known.keys
+
+    def append_iterations(self, iteration: int, iterations: ListIterations) -> None:
+        """Append the derivations of a loop, given its first iteration."""
+        begin = 0
+        for number, end in enumerate(iterations.ends.tolist(), iteration):
+            if begin < end:
+                keys, weights = iterations.log[:, begin:end]
+                self._batches.append_unsorted(number, keys.copy(), weights)
+            begin = end
+        self._known.add_new(iterations.added)
+        self._built = None
 
     def add(self, delta: ZSet | RowParts) -> ZSet:
         """Add the delta accepted last; return the rows that no earlier iteration has derived."""
